@@ -18,7 +18,7 @@ FIELD = "response_format"
 PING = Tool("ping")
 REQUIRED = ToolChoice(ToolMode.REQUIRED)
 OBJECT = {"type": "object"}
-# The kind and the source of each, the path of what is refused, and words of the message.
+# The kind and source of each grammar, the path of the refused part, and words of the message.
 REFUSED = json.loads((Path(__file__).parent / "refused_grammars.json").read_text())["rows"]
 
 

@@ -38,7 +38,7 @@ Draw = Callable[[Sequence[tuple[str, float]], int], list[list[str]]]
 
 @pytest.fixture(scope="module")
 def draw() -> Draw:
-    """Texts that the reference model generates under a grammar and that end by themselves."""
+    """Draws texts of the reference model under a grammar, without texts that a limit cuts."""
     model = reference_model()
     asked = "<|im_start|>user\nGive me JSON.<|im_end|>\n<|im_start|>assistant\n"
     prompt = model.assets.tokenizer.encode(asked)

@@ -1,4 +1,4 @@
-"""The families whose calls are not JSON: how they are detected, and the tags of their calls."""
+"""Families whose calls are not JSON: detection, and the tags of calls."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """The real engine generates calls under the grammar of every family, and the parser reads them.
 
-The reference model's tokenizer has none of these families' special tokens, so it spells
-them out, which tests the grammar and the parser all the same.
+The reference model's tokenizer has no special tokens of these families, so the model spells them
+out. Grammar and parser are tested all the same.
 """
 
 import json
@@ -113,7 +113,7 @@ def test_one_required_call_is_generated_and_strict_tools_leave_the_model_free_to
 
 @every_family
 def test_several_calls_can_be_required(model, name):
-    """The model chooses how many. It may reach its limit inside a call."""
+    """The model chooses how many, and may reach its limit inside a call."""
     model.use(straight(name))
 
     result, is_ended = model.answer_part(

@@ -13,7 +13,7 @@ from vinery_serving.grammars.json_schema.strings import FORMATS
 from vinery_serving.grammars.json_schema.translator import json_grammar, json_tag
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "grammars"
-# Schemas of each kind, with the path of what is refused, and words of the reason.
+# Schemas of each kind, with the path of the refused part, and words of the reason.
 SCHEMAS = json.loads((Path(__file__).parent / "schemas.json").read_text())
 
 
@@ -84,7 +84,7 @@ def test_the_vocabulary_is_tried_at_few_positions_of_a_string(words):
 
 
 def test_a_deep_schema_is_accepted_and_one_with_too_many_rules_refused():
-    """Each level of the second must fit one more combination of the options."""
+    """Each level of the second schema must fit one more combination of the options."""
     deep: Any = {"type": "null"}
     for _ in range(90):
         deep = {"type": "array", "items": deep}

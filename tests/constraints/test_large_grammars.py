@@ -1,7 +1,7 @@
 """Schemas, patterns, Lark grammars, tags and tools that are small to send and large to translate.
 
-Their work grows with their size, and what is too large is refused by counts. A worker process with
-a limit on CPU time does the rest (`tests/workers`). Calls are counted, never time.
+The work grows with the size, and counts refuse larger sources. A worker process with a limit on CPU
+time does the rest (`tests/workers`). Calls are counted, never time.
 """
 
 import json
@@ -31,12 +31,11 @@ from vinery_serving.output.parsers.argument_types import ParameterTypes
 Work = Callable[[], Any]
 TEXT = {"type": "string"}
 REQUIRED = req.ToolChoice(req.ToolMode.REQUIRED)
-# One of each form of arguments: JSON, tags, Python and Gemma's.
+# A family for each form of arguments: JSON, tags, Python and Gemma's.
 FORMS = ("hermes", "qwen3coder", "llama4_pythonic", "gemma4", "gptoss")
 
 
-def anew(work: Work) -> Any:
-    """Translate what no cache knows."""
+def uncached(work: Work) -> Any:
     for module in (translator, texts):
         module._known_grammar.cache_clear()
     return work()
@@ -206,14 +205,14 @@ LINEAR = {name: (of_schema(build), size) for name, (build, size) in SCHEMAS.item
 @table("name", LINEAR)
 def test_twice_the_size_is_about_twice_the_work(name):
     build, size = LINEAR[name]
-    anew(build(3))  # what is loaded once
+    uncached(build(3))  # loads data that later calls share
 
-    num_calls = [calls(partial(anew, build(number))) for number in (size, 2 * size)]
+    num_calls = [calls(partial(uncached, build(number))) for number in (size, 2 * size)]
 
     assert num_calls[1] <= 2.4 * num_calls[0]
 
 
-# Each never ended, took many seconds, or needed gigabytes, as did those of `tests/hostile`.
+# Each never ended, took many seconds, or needed gigabytes, as did the schemas of `tests/hostile`.
 HOSTILE: dict[str, Any] = {
     **{name: build(min(size, 1 << 15)) for name, (size, build) in HOSTILE_SCHEMAS.items()},
     "optional properties with a maximum": an_object(3000, maxProperties=1500),
@@ -264,7 +263,7 @@ def test_a_hostile_schema_is_translated_or_refused(name, is_strict):
 @table("name", HOSTILE_GRAMMARS)
 def test_a_hostile_grammar_is_translated_or_refused(name):
     with suppress(InvalidGrammar):
-        anew(HOSTILE_GRAMMARS[name])
+        uncached(HOSTILE_GRAMMARS[name])
 
 
 @table(
@@ -326,12 +325,14 @@ def test_a_number_with_too_many_digits_is_refused_with_its_path(schema, path):
 
 
 def test_lists_in_lists_of_tags_do_not_double_the_grammar_and_many_tools_are_translated():
-    lengths = [len(anew(tag(lists_in_lists(depth))).source) for depth in (4, 8)]
+    lengths = [len(uncached(tag(lists_in_lists(depth))).source) for depth in (4, 8)]
     assert lengths[1] <= 2.3 * lengths[0]
 
     page = {"type": "integer", "minimum": 1, "maximum": 100}
     schema = {**PARAMETERS, "properties": {"page": page, "per_page": page}, "required": ["page"]}
-    assert anew(tools([req.Tool(f"f{at}", "", {**schema, "title": f"{at}"}) for at in range(128)]))
+    assert uncached(
+        tools([req.Tool(f"f{at}", "", {**schema, "title": f"{at}"}) for at in range(128)])
+    )
 
 
 def recursive_options(number: int) -> Any:
@@ -343,11 +344,11 @@ def recursive_options(number: int) -> Any:
 @table("family", CALLING)
 def test_a_parameter_of_recursive_options_is_refused(family):
     with pytest.raises(InvalidRequest, match=r"too large|refers to itself"):
-        anew(tools([req.Tool("f", "", recursive_options(200))], family))
+        uncached(tools([req.Tool("f", "", recursive_options(200))], family))
 
 
 def test_the_types_of_an_argument_are_read_once_for_each_schema():
-    """They are read while an answer streams, also for schemas that were never translated."""
+    """Types are read while an answer streams, also for schemas that were never translated."""
     types = ParameterTypes([req.Tool("f", "", recursive_options(100))])
 
     num_calls = calls(lambda: types.of("f", "a"))
@@ -378,7 +379,7 @@ def test_an_invalid_schema_of_a_tool_is_refused_and_the_types_of_its_arguments_k
     tool = req.Tool("f", "", {"type": "object", **schema}, strict=True)
 
     with pytest.raises(InvalidRequest) as caught:
-        anew(tools([tool], family))
+        uncached(tools([tool], family))
 
     assert (caught.value.param or "").startswith("tools")
     assert ParameterTypes([req.Tool("f", "", schema)]).of("f", "a")

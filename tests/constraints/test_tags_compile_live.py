@@ -29,12 +29,12 @@ WANTED = {
     ),
 }
 
-# Its compilation takes some hundred milliseconds, in any family.
+# Compiling this pattern takes some hundred milliseconds, in any family.
 LONG = req.Grammar(req.GrammarKind.REGEX, r"^[^\s\]\\-]{2,300}(?:\u00e9|x)*$")
 
 CUSTOM = [
     custom_tool("run", None, req.TextGrammar(req.TextSyntax.REGEX, r"[a-z]+\n\"é", "tools[0]")),
-    # It begins with itself, and may be empty.
+    # The first rule begins with itself, and may be empty.
     custom_tool("add", None, req.TextGrammar(req.TextSyntax.LARK, LEFT, "tools[1]")),
 ]
 

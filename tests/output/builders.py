@@ -1,4 +1,4 @@
-"""What the tests of this room build again and again."""
+"""Builders for the tests of this room."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -23,13 +23,13 @@ Folded = list[tuple[str, str]]
 
 
 def object_of(required: Sequence[str] | None = None, **properties: Any) -> dict[str, Any]:
-    """The schema of an object. Without `required`, all its properties are."""
+    """The schema of an object. Without `required`, all properties are required."""
     names = list(properties) if required is None else list(required)
     return {"type": "object", "properties": properties, "required": names}
 
 
 class Parsing:
-    """A parser with a writer of its own: what it is fed comes back as events."""
+    """A parser with a writer: turns text into events."""
 
     def __init__(
         self, family: str, tools: Sequence[Tool], *, opens_reasoning: bool, **settings: Any
@@ -115,7 +115,7 @@ def read(
     tools: Sequence[Tool] = (WEATHER,),
     is_whole: bool = False,
 ) -> Folded:
-    """What a family reads in a text, in one part."""
+    """Return the folded events of a text that is read in one part."""
     parser = a_parser(format_name, opens_reasoning=opens_reasoning, tools=tools)
     return folded(parser, [text], is_whole=is_whole)
 

@@ -1,4 +1,4 @@
-"""How each family writes calls: one table for all tests, and what is read back."""
+"""Writers of each family's calls: one table for all tests, and readers."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -203,7 +203,7 @@ def gptoss(
     )
 
 
-# The format that reads it, and how it is written.
+# The format that reads the calls, and the function that writes the calls.
 JSON_WRITERS: dict[str, tuple[str, JsonWriter]] = {
     "hermes": ("hermes", hermes),
     "llama3": ("llama3", llama3),
@@ -242,7 +242,7 @@ AMONG_TEXT: dict[str, tuple[str, Writer]] = {
     "onyx without heads": ("onyx", onyx_block),
 }
 RECIPIENT_FIRST = " to=functions.{}<|channel|>commentary json<|message|>"
-# In these every call is a message of its own.
+# Families in which every call is a separate message.
 AS_MESSAGES: dict[str, tuple[str, Writer]] = {
     "onyx": ("onyx", onyx),
     "gptoss": ("gptoss", gptoss),
@@ -279,12 +279,12 @@ def _with_json(write: JsonWriter) -> Writer:
     return written
 
 
-# The format that reads it, and how it is written.
+# The same for arguments as objects.
 WRITERS = {
     **{way: (name, _with_json(write)) for way, (name, write) in JSON_WRITERS.items()},
     **OTHER_WRITERS,
 }
-# A test for every way; for those in which text may be around calls; and for the others.
+# A test for every way; for ways with JSON; with text around calls; and as messages.
 ways = table("way", WRITERS)
 json_ways = table("way", JSON_WRITERS)
 among_text = table("way", [*JSON_WRITERS, *AMONG_TEXT])
@@ -301,7 +301,7 @@ def read(way: str, parts: str | Sequence[str]) -> Folded:
 
 
 def calls_in(read: Folded) -> list[Any]:
-    """What was read, with the arguments as values."""
+    """Return the folded events, with the arguments as values."""
     return [
         (kind, text if kind in ("text", "reasoning") else json.loads(text)) for kind, text in read
     ]

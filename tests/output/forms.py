@@ -1,4 +1,4 @@
-"""Tools with parameters of every type, and what a family reads in their calls."""
+"""Tools with parameters of every type, and readers of calls."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,6 @@ COUNT = ("f", '{"count": 1}')
 
 
 def row(name: str, text: str, expected: Expected) -> tuple[str, str, Expected]:
-    """What this family reads in a text."""
     return name, text, expected
 
 
@@ -49,8 +48,8 @@ def read(
     opens: bool = False,
     is_whole: bool = False,
 ) -> Folded:
-    """What is read in a text: in one part, character by character, and in any two parts.
-    `is_whole`: the model has ended it; otherwise it may be cut."""
+    """Read a text in one part, character by character, and in any two parts. `is_whole`: the model
+    has ended the text; otherwise it may be cut."""
 
     def read_parts(*parts: str) -> Folded:
         parser = a_parser(name, tools=tools, opens_reasoning=opens)
@@ -64,7 +63,6 @@ def read(
 
 
 def check(found: Folded, expected: Expected) -> None:
-    """What was read is what a row expects."""
     as_expected = [
         (kind, json.loads(text) if isinstance(value, dict) else text)
         for (kind, text), (_, value) in zip(found, expected, strict=False)

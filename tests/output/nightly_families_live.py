@@ -1,4 +1,4 @@
-"""All families in what `test_custom_calls_live` and `test_other_families_live` try with some."""
+"""`test_custom_calls_live` and `test_other_families_live` with all families."""
 
 import pytest
 

@@ -26,8 +26,8 @@ def hermes(arguments: str) -> str:
     return families.hermes([("run", arguments)])
 
 
-# Letters of one to four bytes, and all that escapers, tags and brackets trip over.
-# Gemma cannot write its own quote in a string, and a CDATA section not its own end.
+# Letters of one to four bytes, and signs that break escapers, tags and brackets. A string of Gemma
+# cannot contain Gemma's quote, nor a CDATA section its end.
 TEXTS = st.text("aé中🍇 \"'\\/u\n\t\r\x00{}[]()<>|,:=`", max_size=30).filter(
     lambda text: '<|"|>' not in text and "]]>" not in text
 )
@@ -75,7 +75,7 @@ def test_any_cut_of_strange_arguments_gives_the_same(arguments, cuts):
         # A value that is no text is sent as JSON.
         ('{"input": {"a": [1, "}"]}}', '{"a": [1, "}"]}'),
         ('{"input": 12}', "12"),
-        # Without an input, what was written is sent.
+        # Without an input, the written text is sent.
         ('{"code": "a\\nb"}', '{"code": "a\\nb"}'),
         ("{}", ""),
         ('"{\\"input\\": \\"a\\"}"', "a"),

@@ -1,7 +1,6 @@
 """The real engine, forced to write the inputs of custom tools in every family's form.
 
-What it writes is read back, and fits the grammar: whatever escapes and marks the family's
-notation has.
+The written input is read back, and fits the grammar, with the escapes and marks of any family.
 """
 
 import re
@@ -18,7 +17,7 @@ from .tiny_chat import asked, straight
 
 pytestmark = pytest.mark.live
 
-# All that one notation or another escapes or ends with, and an end.
+# The signs that some notation escapes or ends with.
 PATTERN = r"""[a-c]{2}\n["'\\]{2}é\t<[/|]"""
 SUMS = r"""
 start: "sum\n" sum ";"
@@ -64,13 +63,14 @@ def test_an_input_fits_its_lark_grammar(model, name):
 
     result, is_ended = model.answer_part(chat, max_tokens=160)
 
-    # It may write blanks or sums until any limit.
+    # The model may write blanks or sums until any limit.
     assert (AS_LARK if is_ended else BEGUN_AS_LARK).fullmatch(input_of(result))
 
 
 @every_family
 def test_a_text_that_ends_the_familys_notation_is_not_written(model, name):
-    """What a tag or quote would end is not offered to the model, and the rest is."""
+    """The model cannot choose a text that the family's tag or quote would end; the other texts are
+    offered."""
     ends = ("</parameter>", "</arg_value>", "</param>", '<|"|>', "</atem:parameter>", "x")
     model.use(straight(name))
     tools = [a_tool(TextSyntax.REGEX, "|".join(map(re.escape, ends)))]

@@ -1,5 +1,5 @@
-"""Calls that models write oddly or damaged: each is read as it was meant, and so are those beside
-it. Each text is also read character by character, and in any two parts."""
+"""Odd and damaged calls: each is read as the model meant it, and so are the calls beside it. Each
+text is also read character by character, and in any two parts."""
 
 import json
 
@@ -17,7 +17,7 @@ RUN = custom_tool("run", "Run code", None)
 
 
 def read(name: str, text: str) -> Folded:
-    """What is read in a text that the model has ended."""
+    """Read a text that the model has ended."""
     return forms.read(name, text, tools=[*TOOLS, RUN], is_whole=True)
 
 

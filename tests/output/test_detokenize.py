@@ -170,7 +170,7 @@ def test_a_folder_without_a_fast_tokenizer_gets_the_openvino_decoder(vino):
     assert isinstance(decoder, WindowDecoder)
     assert decoded(decoder, [*TINY.encode("Hello").ids, 2]) == "Hello"
 
-    # It does not return what went before.
+    # The decoder does not return the text before.
     before, ids = TINY.encode("Hello ").ids, TINY.encode("there, 😀 Grüße! " * 20).ids
     sent = decoded(WindowDecoder(vino, NONE_DROPPED, before[-1]), ids)
     assert sent == TINY.decode(ids)

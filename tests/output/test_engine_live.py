@@ -1,4 +1,4 @@
-"""The real engine with the reference model: what it writes is what the room reads."""
+"""The real engine with the reference model: the parsers read its output."""
 
 import json
 
@@ -49,12 +49,12 @@ def test_it_answers_with_text_and_thinks_before_it_calls(model):
 @table(
     "question, fields, calls",
     [
-        # Of its own will, and where calls are required.
+        # The model chooses calls, or calls are required.
         (ONE_CITY, {}, [PARIS]),
         (TWO_CITIES, {}, [PARIS, LONDON]),
         (TWO_CITIES, {"tool_choice": REQUIRED}, [PARIS, LONDON]),
         (TWO_CITIES, {"tool_choice": REQUIRED, "thinking": True}, [PARIS, LONDON]),
-        # Only one, where calls may not be parallel.
+        # Only one call, where calls may not be parallel.
         *(
             (
                 TWO_CITIES,

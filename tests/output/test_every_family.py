@@ -1,5 +1,5 @@
-"""What holds for every output family that there is, those of tomorrow included. That no answer
-depends on where tokens end is in `test_cuts`."""
+"""Properties of every output family, future families included. `test_cuts` has tests of the borders
+between tokens."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -42,7 +42,7 @@ def texts_in(tag: Any) -> Iterator[str]:
 
 
 def syntax_of(name: str) -> list[str]:
-    """The family's syntax: whole calls, their parts, and its tags."""
+    """Return whole calls, parts of calls, and tags."""
     family = by_name(name)
     texts = [*family.parser.special_texts]
     if family.grammar.supports_calls:

@@ -1,4 +1,4 @@
-"""What holds for every family, in every way it writes its calls.
+"""Properties of every family, in every way of writing calls.
 
 Each of these is a weakness of some parser in the field: semicolons and braces in strings,
 text after a call, more than one call, answers that the token limit cuts.
@@ -114,7 +114,7 @@ def test_a_call_is_sent_with_its_first_argument_and_a_string_as_it_grows(way):
     events = events_of(parser, list(written(way, [("get_weather", {"city": words})])))
     grown = [event.text for event in events if isinstance(event, ToolCallDelta)]
     assert json.loads("".join(grown)) == {"city": words}
-    # White space waits for what follows: before a tag it is no part of a string without its quote.
+    # White space waits for the next text: before a tag it is no part of an unclosed string.
     assert len(grown) >= len(words.replace(" ", "")) - 1
 
 
@@ -184,7 +184,7 @@ def test_every_way_is_that_of_a_family_that_lets_its_tags_through():
         assert any(tag in text for tag in by_name(family).parser.special_texts) or text[0] in "[<"
 
 
-# Gemma cannot write its own quote in a string, and a CDATA section not its own end.
+# A string of Gemma cannot contain Gemma's quote, nor a CDATA section its end.
 _strings = st.text("ab{}[]()\"'\\;,=<>/|: \n😀", max_size=8).filter(
     lambda text: '<|"|>' not in text and "]]>" not in text
 )
@@ -210,7 +210,7 @@ _calls = st.lists(
 )
 
 
-# Families that write arguments as JSON: they are sent exactly as the model wrote them.
+# Families that write arguments as JSON, which is sent unchanged.
 
 
 def json_written(way: str, *calls: JsonCall) -> str:

@@ -1,5 +1,5 @@
-"""What each family writes in its own way. Each text is also read character by character, and in any
-two parts."""
+"""The special forms of each family. Each text is also read character by character, and in any two
+parts."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ PACKED = json.dumps({"text": 'a "b"\n', "path": "c:\\d", "face": "😀"})
 UNUSUAL: Rows = {
     f"unusual calls of hermes are read: {text}": row("hermes", text, expected)
     for text, expected in [
-        # White space alone is an answer where no call is, and kept before what is no call.
+        # White space alone is an answer without calls, and stays before text that is no call.
         (" \n", [("text", " \n")]),
         ("\n<tool_call>?", [("text", "\n<tool_call>?")]),
         # A closing tag may be missing between calls, and several may share one pair of tags.
@@ -72,7 +72,7 @@ UNUSUAL: Rows = {
             '<tool_call>{"name": "f", "arguments": {"a": "\n</tool_call>',
             [("open f", '{"a": "\\n</tool_call>')],
         ),
-        # A missing brace does not swallow what follows.
+        # A missing brace does not swallow the next text.
         ('<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>Done.', [f('{"a": 1}'), DONE]),
     ]
 }
@@ -308,7 +308,7 @@ def test_without_tools_a_call_is_text_and_reasoning_is_read():
     text = "<|channel>thought\nHm.<channel|><|tool_call>call:f{}<tool_call|>"
     found = read("gemma4", text, tools=[])
     assert found == [("reasoning", "Hm."), ("text", "<|tool_call>call:f{}<tool_call|>")]
-    # So is what the prompt has opened.
+    # So is reasoning that the prompt has opened.
     opened = read("gemma4", "Hm.<channel|>Hello", opens=True)
     assert opened == [("reasoning", "Hm."), ("text", "Hello")]
 
@@ -321,7 +321,7 @@ def test_it_is_reasoning_inside_reasoning_only():
     assert states == [True, True, False, False, False, False]
 
 
-# -- A notation of their own for values, or Python's --------------------------------------
+# -- Special notations for values, or Python's --------------------------------------
 
 
 def gemma(arguments: str) -> str:

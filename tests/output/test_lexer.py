@@ -12,8 +12,8 @@ from vinery_serving.output.lexer import Literals
 @table(
     "strings, text, found",
     [
-        (["bcd", "c"], "abcd", (2, 3)),  # the string that is complete first
-        (["c", "bc"], "abc", (1, 3)),  # the longest of those that end together
+        (["bcd", "c"], "abcd", (2, 3)),  # the first complete string
+        (["c", "bc"], "abc", (1, 3)),  # the longest of strings that end together
         (["stop"], "go on", None),
     ],
 )

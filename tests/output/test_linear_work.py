@@ -23,7 +23,7 @@ from vinery_serving.output.parsers import (
     tagged,
     value_text,
 )
-from vinery_serving.output.parsers.value_text import json_text_of
+from vinery_serving.output.parsers.value_text import value_json
 from vinery_serving.output.reader import ChoiceReader
 
 from .builders import Parsing, ids_of, object_of
@@ -31,12 +31,12 @@ from .families import PING, WRITERS, written
 
 TOKEN_CHARS = 4
 SHORT, LONG = 800, 3_200
-# One family of each way to write a value.
+# A family for each way to write a value.
 FAMILIES = ("hermes", "lfm2", "gemma4", "gptoss", "qwen3coder")
 # Of the work for each character; work that is quadratic grows to four times as much.
 MOST_GROWTH = 1.5
-# A pattern that finds nothing has looked no further: keys, escapes and what follows a quote are
-# bounded.
+# The most characters that a pattern reads without a match: keys, escapes and the text after a quote
+# are bounded.
 MOST_IN_VAIN = 300
 
 TOOLS = [
@@ -193,7 +193,7 @@ def test_the_work_grows_with_the_length_of_an_answer(family, kind, work):
 @table("kind", VALUES)
 def test_so_does_that_for_a_value_between_tags(kind, work):
     values = {size: VALUES[kind](size) for size in (SHORT, LONG)}
-    check_growth(work, lambda size: lambda: json_text_of(values[size], is_surely_a_value=True))
+    check_growth(work, lambda size: lambda: value_json(values[size], is_certain=True))
 
 
 @table("way", {family: way for way, (family, _) in WRITERS.items()}.values())

@@ -26,7 +26,7 @@ QUESTION = "What is the weather in Paris and in London?"
 
 
 def arguments_of(model: Model, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """What the model is forced to write for parameters of this schema."""
+    """Return the arguments that the model writes for parameters of this schema."""
     model.use(straight(name))
     tool = Tool("take", None, schema)
     choice = ToolChoice(ToolMode.NAMED, "take")

@@ -1,4 +1,4 @@
-"""A choice from its token ids to its events."""
+"""A choice, from token ids to events."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +72,7 @@ def test_a_stop_string_ends_the_choice_and_tokens_after_it_do_not_count():
         ("one END two", {"stop": ["END"]}, "one ", "END"),
         ("one END two", {"stop": ["END"], "include_stop_text": True}, "one END", "END"),
         ("one END two", {"stop": ["two", "END", "E E"]}, "one ", "END"),
-        # What only looked like a stop string is sent at the end.
+        # The beginning of a stop string is sent at the end.
         ("one EN", {"stop": ["END"]}, "one EN", None),
         # In text that the parser held back.
         ("a <tool_c", {"stop": ["zzz", "<tool"]}, "a ", "<tool"),
@@ -86,7 +86,7 @@ def test_a_stop_string_ends_the_choice_and_tokens_after_it_do_not_count():
         # Nor does any end a choice before its least tokens.
         ("ababababab", {"repetition": TWICE_THREE, "min_tokens": 8}, "abababab", ev.REPETITION),
         ("ababab", {"repetition": TWICE_THREE, "stop": ["babab"]}, "a", "babab"),
-        # What was held when it repeated itself is sent.
+        # Held text is sent when a repetition ends the choice.
         ("a<a<a<", {"repetition": Repetition(9, 1, 3)}, "a<a<a<", ev.REPETITION),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which family a template uses, and what forces its calls."""
+"""The family of a template, and the grammars of calls."""
 
 import json
 import re
@@ -160,6 +160,6 @@ def test_a_tool_that_is_not_there_cannot_be_named_nor_a_model_without_calls_forc
         a_grammar(name, choice=choice)
 
     assert caught.value.param == "tool_choice"
-    # It writes no second call, and none of those that are allowed.
+    # A model without calls needs no grammar for one call at most, or for allowed tools.
     assert a_grammar("plain", choice=AUTO, parallel=False) is None
     assert a_grammar("plain", choice=ToolChoice(allowed=("get_weather",))) is None

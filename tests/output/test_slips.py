@@ -1,5 +1,5 @@
-"""Slips of models that others have seen, each kind in every form that it was seen in. Each text is
-also read character by character, and in any two parts."""
+"""Known slips of models, each kind in every known form. Each text is also read character by
+character, and in any two parts."""
 
 from tests.tables import table
 from vinery_serving.core.request import Tool
@@ -27,7 +27,7 @@ PING = ("ping", {})
 
 
 def read(name: str, text: str) -> Folded:
-    """What is read in a text that the model has ended."""
+    """Read a text that the model has ended."""
     return forms.read(name, text, tools=TOOLS, is_whole=True)
 
 
@@ -47,7 +47,7 @@ def lfm2(arguments: str) -> str:
     return f"<|tool_call_start|>[edit({arguments}<|tool_call_end|>"
 
 
-# What stands before the last quote that is missing, and what the string is then.
+# The text before the missing last quote, and the string that is read.
 LOST_QUOTES = {
     **{text: text for text in ("f(x)", "a[0]", "x = {1}", "d = dict(a=[1])", "ls;", "Rome,", ":)")},
     **{f"Rome{space}": "Rome" for space in ("", " ", "\n", " \n \n")},
@@ -95,10 +95,10 @@ STRINGS: Rows = {
 def test_a_string_ends_where_its_call_does(name, text, expected):
     check(read(name, text), expected)
     if "open" not in expected[0][0]:
-        assert forms.read(name, text, tools=TOOLS)  # cut there, it does not depend on the cuts
+        assert forms.read(name, text, tools=TOOLS)  # the same for any parts of a cut text
 
 
-# The last call, without its closing tag: what is before the string, the string and what is after.
+# The last call, without the closing tag: the text before the string, the string, the text after.
 OPEN, PYTHON = "<|tool_call|>", "<|python_tag|>"
 TAGS: Rows = {
     f"a tag in a string ends nothing: {before}{new}": row(
@@ -270,7 +270,7 @@ RAW: Rows = {
     for text, new in [
         ("\nprint(f'\\n{x}')", "\nprint(f'\\n{x}')"),
         ('cry "hi" \\n \\"you\\" C:\\\\', 'cry "hi" \\n \\"you\\" C:\\\\'),
-        # Until then escapes are escapes, as in a string that has all of them.
+        # Escapes before a raw line break are escapes, as in a string with all escapes.
         ("a\\nb\nc\\nd", "a\nb\nc\\nd"),
         ('\\"a\\" \\n', '"a" \n'),
     ]

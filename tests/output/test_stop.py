@@ -66,7 +66,7 @@ def test_a_token_costs_no_more_after_a_long_text_that_nearly_stops(letters):
     assert growth(work, 200) < 2.2
 
 
-# -- Repetitions, found token by token, against what they are by definition --------------
+# -- Repetitions, found token by token, against their definition --------------
 
 REPETITIONS = st.builds(
     lambda smallest, more, count: Repetition(smallest + more, smallest, count),
@@ -77,7 +77,7 @@ REPETITIONS = st.builds(
 
 
 def repeats(tokens: list[int], wanted: Repetition) -> bool:
-    """Whether some pattern, written down so many times, is what the tokens end with."""
+    """Whether the tokens end with repetitions of a pattern."""
     for size in range(wanted.min_size, wanted.max_size + 1):
         whole = tokens[-size:] * wanted.min_count
         if len(tokens) >= len(whole) and tokens[-len(whole) :] == whole:

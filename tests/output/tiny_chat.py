@@ -23,8 +23,6 @@ from .builders import MODEL, choice_of
 
 
 class Model:
-    """The reference model, asked directly."""
-
     def __init__(self) -> None:
         import openvino
         import openvino_genai
@@ -56,7 +54,7 @@ class Model:
     def answer_part(
         self, chat: req.Conversation, wanted: req.Grammar | None = None, *, max_tokens: int = 400
     ) -> tuple[ChoiceResult, bool]:
-        """The same, and whether it ended by itself."""
+        """The same with a limit, and whether the answer ended by itself."""
         events, is_ended = self.events(chat, wanted, max_tokens=max_tokens)
         return choice_of(events), is_ended
 
@@ -109,7 +107,7 @@ class Model:
         return config
 
     def generate(self, prompt_ids: Sequence[int], configs: Sequence[Any]) -> list[list[int]]:
-        """One answer of the same prompt for each configuration, in one batch."""
+        """Return an answer to the prompt for each configuration, in one batch."""
         tensor = self._openvino.Tensor(np.array([prompt_ids], dtype=np.int64))
         results = self._pipeline.generate([tensor] * len(configs), list(configs))
         return [result.m_generation_ids[0] for result in results]
@@ -128,9 +126,9 @@ def reference_model() -> Model:
 
 
 def straight(name: str) -> Family:
-    """The family of this name, going straight to its answer. Families that begin with reasoning
-    of their own accord may do so under a grammar, too, and this model, which was never taught
-    their marks, finds no end to it."""
+    """Return the family of this name without reasoning first. Some families may begin with
+    reasoning under a grammar, too; the reference model never learned their marks, and would reason
+    without end."""
     family = by_name(name)
     if not family.grammar.may_reason_first:
         return family

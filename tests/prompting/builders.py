@@ -76,8 +76,8 @@ def a_coder(path: Path, markers: Sequence[str]) -> ModelAssets:
 
 
 def with_tokens_around(folder: Path, *, has_end: bool = False) -> Path:
-    """Let the tokenizer of a copy of the reference model put its token 1 before each text, and
-    its token 2 after it."""
+    """Let the tokenizer of a copy of the reference model put token 1 before each text and, with
+    `has_end`, token 2 after the text."""
     file = folder / "tokenizer.json"
     tokenizer = json.loads(file.read_text())
     start, end = (

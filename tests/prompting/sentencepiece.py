@@ -1,7 +1,6 @@
 """Small tokenizers like those of sentencepiece, which write a sign for the space.
 
-All drop or keep the first space of a text in a way of their own, as the families of models
-that they are named after do.
+Each drops or keeps the first space of a text like the family of models in its name.
 """
 
 import json

@@ -231,7 +231,7 @@ USER = "<|im_start|>user\nHi<|im_end|>\n"
 @table(
     "chat, text",
     [
-        # Without its template, a chat is the text of its messages.
+        # Without a template, a chat is the text of its messages.
         (
             a_chat(("system", "Be "), ("user", "it."), rendering=Rendering(uses_template=False)),
             "Be it.",

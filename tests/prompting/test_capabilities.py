@@ -16,7 +16,7 @@ JSON_ARGUMENTS = templates.PRINTED_ARGUMENTS.replace("arguments }}", "arguments 
 THINKING = REASONING.replace("KEY", "thinking")
 PARTLY = "{% for message in messages %}{{ message.content | replace('a', '') }}{% endfor %}"
 
-# A capability, the templates that have it, and those that do not.
+# A capability, the templates with it, and templates without.
 CAPABILITIES = {
     # A template may refuse system messages, or drop later ones.
     "has_system": (
@@ -24,7 +24,7 @@ CAPABILITIES = {
         [templates.NO_SYSTEM],
     ),
     "has_many_systems": ([CHATML], [templates.LEADING_SYSTEM]),
-    # One that prints any role does not know the developer.
+    # A template that prints any role does not know the developer.
     "has_developer": ([templates.DEVELOPER_AWARE], [CHATML]),
     "has_tools": ([templates.TOOLS, templates.LISTED_TOOLS], [CHATML]),
     "wants_parts": ([templates.PARTS], [CHATML]),

@@ -1,4 +1,4 @@
-"""What the files of sentence-transformers have about pooling."""
+"""Pooling in the files of sentence-transformers."""
 
 import json
 from pathlib import Path

@@ -25,7 +25,7 @@ PAIR = TextPair("Where does the kitten sleep?", "the cat is on the mat and the d
     ],
 )
 def test_a_document_has_at_most_so_many_tokens(limit, most, keeps_start, num_shown):
-    """A limit is beside the query; negative: so many less than all."""
+    """A limit counts tokens beside the query; negative: so many fewer than all tokens."""
     texts = PoolingTexts(ModelAssets.load(MODEL.parent / "tiny-rerank"), 512)
     whole = list(texts.pair(PAIR, None, keeps_start=True).token_ids)
     alone = list(texts.pair(TextPair(PAIR.query, ""), None, keeps_start=True).token_ids)
@@ -36,7 +36,7 @@ def test_a_document_has_at_most_so_many_tokens(limit, most, keeps_start, num_sho
 
     found = list(texts.pair(PAIR, limit, most, keeps_start=keeps_start).token_ids)
 
-    start = len(alone) - 1  # the last token is one around the document
+    start = len(alone) - 1  # the last token follows the document
     assert found == [*whole[: start + num_shown], whole[-1]]
     with pytest.raises(PairTooLong):
         texts.pair(PAIR, len(alone), most, keeps_start=keeps_start)

@@ -1,4 +1,5 @@
-"""An effort becomes variables of the template, or a budget for what the template cannot express."""
+"""An effort becomes variables of the template, or a budget for efforts that the template cannot
+express."""
 
 from tests.tables import table
 from vinery_serving.core.request import Effort, Rendering
@@ -17,7 +18,7 @@ LEVELS |= {"high": "high", "xhigh": "high", "max": "high"}
 # Qwen 3, and DeepSeek V3.1
 SWITCH = "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
 OTHER_SWITCH = "{% if not thinking is defined %}{% set thinking = false %}{% endif %}{{ thinking }}"
-# gpt-oss names only its default level, Mistral Small all its levels.
+# gpt-oss names only the default level, Mistral Small all levels.
 LEVEL = '{% if reasoning_effort is not defined %}{% set reasoning_effort = "medium" %}{% endif %}'
 TWO_LEVELS = (
     "{% if reasoning_effort not in ['none', 'high'] %}{{ raise_exception('no') }}{% endif %}"

@@ -259,7 +259,7 @@ def test_a_call_and_its_result_share_a_short_id_where_the_template_demands_one(c
     [
         ["call_a", "call_b", "call_c", "call_d"],
         ["functions.ping:7", "functions.ping:8", "x", "y"],  # of a conversation that was cut
-        ["1", "2", "1", "2"],  # a client that counts anew in each turn
+        ["1", "2", "1", "2"],  # a client that starts again in each turn
     ],
 )
 def test_kimi_sees_the_ids_that_it_was_trained_on_whatever_clients_send(ids):

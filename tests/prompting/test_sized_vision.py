@@ -1,7 +1,7 @@
 """How prompts of Gemma 3, LLaVA, LLaVA-NeXT and InternVL show pictures.
 
-The folders are those of the engine's tests. Their tokenizer has a token for each byte, and one for
-two or three line breaks, as Gemma's has.
+The folders come from the engine's tests. The tokenizer has tokens for each byte, and for two or
+three line breaks, like Gemma's.
 """
 
 import json
@@ -102,8 +102,8 @@ def test_a_clip_and_a_text_with_the_tokens_of_pictures_are_refused_by_name(
 
 
 def test_prompts_of_gemma_are_those_of_its_processor(tmp_path):
-    """It writes two line breaks before and behind each picture, and its tokenizer joins three: the
-    one of the turn and these two. The ids are those of Hugging Face's Gemma3Processor
+    """The processor writes two line breaks before and behind each picture, and the tokenizer joins
+    three: that of the turn and these two. The ids come from Hugging Face's Gemma3Processor
     (transformers 5.0.0)."""
     assets = assets_of("gemma3", tmp_path / "model")
     prompt = assets.render(a_chat(a_question(a_picture(assets), "What?")))

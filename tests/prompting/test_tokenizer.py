@@ -43,7 +43,7 @@ def test_each_folder_gets_the_tokenizer_that_it_has_and_both_know_the_same_token
 def test_both_encode_and_decode_a_rendered_prompt_and_every_token_alike(fast, vino):
     ids = fast.encode(PROMPT)
 
-    # Special tokens in a text are those tokens, and others may be half a character.
+    # Special tokens in a text stay special tokens, and other tokens may be half a character.
     assert (ids[0], ids[-1]) == (1, 3)
     assert "".join(fast.decode([id_]) for id_ in fast.encode("<|im_end|>")) == "<|im_end|>"
     text = "Zürich 東京 <|im_end|>"

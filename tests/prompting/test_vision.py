@@ -1,4 +1,4 @@
-"""Pictures in prompts: their size, their tokens, and how templates show them."""
+"""Pictures in prompts: size, tokens, and markup in templates."""
 
 import json
 import shutil

@@ -56,7 +56,7 @@ def _ascii(text: str) -> bytes:
 
 
 def _without_percent_encoding(data: bytes) -> bytes:
-    """Quoted-printable differs in its sign alone, and its decoder needs no object for each byte."""
+    """Quoted-printable differs only in the sign, and its decoder needs no object for each byte."""
     if b"%" not in data:
         return data
     if _LONE_PERCENT_SIGN.search(data):

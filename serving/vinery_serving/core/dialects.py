@@ -19,8 +19,8 @@ class Dialect:
     # Whether the `text_offset` of completions counts from the start of the prompt, whether or
     # not the text begins with it.
     offsets_include_prompt: bool
-    # Whether a stream shows when it has its first token, whatever text that becomes: before it
-    # there is no chunk, and no `response.in_progress`.
+    # Whether a stream shows the first token, with or without text: before that token there is no
+    # chunk, and no `response.in_progress`.
     shows_first_token: bool
 
 

@@ -1,7 +1,7 @@
 """The errors of a request, as one class tree. docs/errors.md lists all codes.
 
-Errors are raised, never returned. Each protocol encodes them in one function. The message is
-the only part that a client's user sees, so it states what to change.
+Errors are raised, never returned. Each protocol encodes them in one function. A client's user sees
+only the message, so it states what to change.
 """
 
 import re
@@ -19,7 +19,7 @@ _MAX_RECORDED_PARAM_CHARS: Final = 200
 # Around a text of the client in a message that is not encoded yet.
 _OPEN, _CLOSE = "\x02", "\x03"
 _CITED: Final = re.compile(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
-# A step of a path that a client has named, and what else is no path, such as a text.
+# A step of a path that a client has named, and text that is no path.
 _NAMED_STEP: Final = re.compile(r'\["(?:[^"\\]|\\.)*"\]')
 _NO_PATH: Final = re.compile(r"[^\w.:/$\[\]…-].*", re.DOTALL)
 _BACKTICKS: Final = re.compile("`([^`]*)`")

@@ -31,15 +31,15 @@ class FinishReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
     """The tokens of a request, or of an engine. `num_output_tokens` includes the reasoning tokens,
-    `num_prompt_tokens` the cached tokens and those of media."""
+    `num_prompt_tokens` the cached tokens and the media tokens."""
 
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
     num_reasoning_tokens: int = 0
     num_proposed_tokens: int = 0  # by the draft, in speculative decoding
-    num_accepted_tokens: int = 0  # how many of them the model accepted
-    num_image_tokens: int = 0  # part of the prompt tokens, as those of videos
+    num_accepted_tokens: int = 0  # proposed tokens that the model accepted
+    num_image_tokens: int = 0  # a part of the prompt tokens, like `num_video_tokens`
     num_video_tokens: int = 0
 
     @property
@@ -76,13 +76,13 @@ class Started:
     error is part of the body."""
 
     num_choices: int = 1
-    # Of each prompt: its token ids, if the request `wants_token_ids`; its text, also if it
-    # `wants_prompt_text`; its number of characters, if it `counts_prompt_chars`.
+    # Of each prompt: the token ids, if the request `wants_token_ids`; the text, also with
+    # `wants_prompt_text`; the number of characters, with `counts_prompt_chars`.
     prompt_ids: tuple[tuple[int, ...], ...] = ()
     prompt_texts: tuple[str, ...] = ()
     prompt_chars: tuple[int, ...] = ()
     num_prompt_tokens: int = 0  # of all prompts
-    # The values in force of what the request leaves to the model, for Responses only.
+    # The values in force of parameters that the request leaves to the model, for Responses only.
     sampling: Sampling | None = None
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Counted(StrEnum):
-    """What a limit counts. The value is the word in its error message."""
+    """The unit of a limit. The value is the word in the error message."""
 
     ENTRIES = "entries"  # of an array
     MEMBERS = "members"  # of an object
@@ -32,7 +32,7 @@ class Counted(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class FieldLimit:
-    """One row: what is counted in which fields, and how much is accepted.
+    """A row of the table: fields, the unit, and the accepted number.
 
     Only `configure` changes it: `value` is the limit in this process.
     """
@@ -250,7 +250,7 @@ STOPS_V3: Final = FieldLimit(
 )
 STOP_CHARS: Final = FieldLimit("stop_chars", "each text of `stop`", Counted.CHARACTERS, 256)
 STOP_IDS: Final = FieldLimit("stop_ids", "`stop_token_ids`", Counted.ENTRIES, 1000)
-# Each token is compared with this many tokens before it. vLLM has no limit; this one is longer
+# Each token is compared with this many tokens before it. vLLM has no limit; this limit is longer
 # than a paragraph.
 PATTERN_TOKENS: Final = FieldLimit(
     "pattern_tokens",

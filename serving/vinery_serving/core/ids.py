@@ -41,8 +41,6 @@ def derive_seed(seed: int, index: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class AnswerIdentity:
-    """The ids, the time and the model name of one answer."""
-
     token: str  # the server's own and unique: all ids derive from it
     created_at: int  # whole Unix seconds
     model: str

@@ -8,19 +8,19 @@ from typing import Any, Final
 from vinery_serving.core.field_limits import JSON_CONTAINERS, JSON_MEMBERS, JSON_VALUES, FieldLimit
 
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-# Some strings and what is between them: the next part of a text that ends outside of strings.
+# Some strings and the text between them: the next part of a text, with its end outside of strings.
 _PART: Final = re.compile(rb'(?:[^"]{1,4096}+|"[^"\\]*+(?:\\.[^"\\]*+)*+"?){1,4096}+', re.DOTALL)
 _SLICE_BYTES: Final = 1 << 18
 _LIMITS: Final = (JSON_CONTAINERS, JSON_MEMBERS, JSON_VALUES)
 
 
 def exceeded_limit(text: bytes) -> FieldLimit | None:
-    """Return the limit on objects, arrays, members and values that JSON text exceeds, before it
-    is parsed. None: it exceeds none. Stops where the limit is exceeded."""
-    # Each of what is counted takes a byte.
+    """Return the limit on objects, arrays, members and values that unparsed JSON text exceeds.
+    None: no limit is exceeded. Stops at the first excess."""
+    # Each counted thing takes a byte.
     if len(text) < min(JSON_CONTAINERS.value, JSON_MEMBERS.value, JSON_VALUES.value):
         return None
-    # Counting takes a nanosecond for a byte. It counts the signs in strings, too, so that a text
+    # Counting takes a nanosecond for a byte. The first count includes signs in strings, so a text
     # with too many signs is counted again without its strings.
     slices = (text[at : at + _SLICE_BYTES] for at in range(0, len(text), _SLICE_BYTES))
     if _exceeded(slices) is None:

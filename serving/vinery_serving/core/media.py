@@ -1,7 +1,7 @@
-"""Pictures, videos and documents of a request: where they come from, and what is read of them.
+"""Pictures, videos and documents of a request: their sources, and their decoded forms.
 
 A part of a message names its source. Before the prompt is rendered, the source of each part is
-replaced by the decoded picture or clip. The pages of a document become parts of their own.
+replaced by the decoded picture or clip. The pages of a document become separate parts.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ MAX_MEDIA_BYTES: Final = 48 * 2**20
 class MediaKind(StrEnum):
     IMAGE = "image"
     VIDEO = "video"
-    DOCUMENT = "document"  # PDF: its pages become pictures, with their text
+    DOCUMENT = "document"  # PDF: the pages become pictures and texts
 
 
 class Detail(StrEnum):
@@ -31,8 +31,8 @@ class Detail(StrEnum):
 LOW_DETAIL_PIXELS: Final = 512 * 512
 
 
-# The pixels that a model sees of each picture, each frame and each page, at most. All of a request
-# together have `MAX_MEDIA_BYTES`, which leaves so many for each frame and page.
+# The pixels that a model sees of each picture, each frame and each page, at most. All media of a
+# request have `MAX_MEDIA_BYTES` together, which leaves so many pixels for each frame and page.
 SEEN_PIXELS: Final[Mapping[MediaKind, int]] = {
     MediaKind.IMAGE: 4_000_000,
     MediaKind.VIDEO: 400_000,
@@ -45,8 +45,8 @@ class InlineSource:
     """The file itself, sent with the request."""
 
     data: bytes
-    # Of a picture, as the rule allows that the file was fetched by; None: the limit for files that
-    # come with requests.
+    # Of a picture, by the media rule of a fetched file; None: the limit for files that come with
+    # requests.
     max_pixels: int | None = None
 
 
@@ -62,7 +62,7 @@ class PathSource:
     """A file of the server, where the media rules allow its folder."""
 
     path: str  # as the client sent it, not checked
-    is_bare: bool = True  # as the clients of OVMS send it; otherwise it is a `file://` URL
+    is_bare: bool = True  # as the clients of OVMS send paths; False: a `file://` URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,11 @@ MediaSource = InlineSource | UrlSource | PathSource | Picture | Clip
 class MediaPart:
     kind: MediaKind
     source: MediaSource
-    # Its path in the request, such as `messages[0].content[1].image_url`, for error messages.
+    # The path in the request, such as `messages[0].content[1].image_url`, for error messages.
     param: str
     detail: Detail = Detail.AUTO
-    filename: str | None = None  # of a document, as the client named it
-    sha256: str | None = None  # of the file, as the client sends it to be checked; in lower case
+    filename: str | None = None  # of a document, from the client
+    sha256: str | None = None  # of the file, in lower case, from the client, to be checked
 
 
 def num_pixels_of(source: Picture | Clip) -> int:
@@ -112,7 +112,7 @@ def num_pixels_of(source: Picture | Clip) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MediaUsage:
-    """What the media of a request took. The same file counts as often as it is in the request."""
+    """The cost of a request's media. A file counts as often as it is in the request."""
 
     num_files: int = 0
     num_bytes: int = 0  # of the files

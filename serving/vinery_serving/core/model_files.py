@@ -1,5 +1,5 @@
-"""What the files of a model folder reveal of its memory: sizes of weights and of the KV cache, and
-the context."""
+"""Reads the memory of a model from its files: the sizes of weights and of the KV cache, and the
+context."""
 
 import os
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The names of output formats: how models write reasoning and tool calls.
 
-A file in `constraints/families` has the family of each name in `CALL_FORMATS`.
+A file in `grammars/families` has the family of each name in `CALL_FORMATS`.
 """
 
 from typing import Final
@@ -14,8 +14,8 @@ REASONING_FORMATS: Final = (
     "cohere_think",
     "hunyuan_think",
 )
-# A chat template is searched for the marks of these in this order. Families that write more come
-# before those whose marks they contain.
+# A chat template is searched for the marks of these families in this order. If a family's templates
+# contain the marks of another family, the former family comes first.
 CALL_FORMATS: Final = (
     "onyx",
     "gptoss",

@@ -1,4 +1,4 @@
-"""To what size a vision model's pictures are scaled, and how many tokens they have then.
+"""The sizes that a vision model's pictures are scaled to, and the tokens of these sizes.
 
 The numbers follow from the model's files as OpenVINO GenAI reads them (measured, 2026.4.1). Each
 `fit` gives a size that GenAI does not scale again, so gateway and engine count the same tokens.
@@ -37,8 +37,8 @@ def picture_sizes(
 ) -> PictureSizes | None:
     """Return the sizes of a model; None for a type that is not known here.
 
-    `config` is its config.json, `processor` its preprocessor_config.json. Raises ValueError if
-    GenAI could not use them.
+    `config` is config.json, `processor` is preprocessor_config.json. Raises ValueError if GenAI
+    could not use them.
     """
     kind = _KINDS.get(model_type)
     return None if kind is None else kind.of(config, processor)
@@ -104,7 +104,7 @@ class CroppedSize:
 @dataclass(frozen=True, slots=True)
 class TileSizes:
     """InternVL: a picture is scaled to a grid of square tiles. Beside several tiles the model sees
-    the whole picture in one more."""
+    the whole picture in an extra tile."""
 
     side: int
     tokens: int  # of a tile
@@ -152,9 +152,9 @@ class TileSizes:
 
 @dataclass(frozen=True, slots=True)
 class PinpointSizes:
-    """LLaVA-NeXT (1.6): a picture is scaled into the best of some sizes and divided into tiles, and
-    the model sees it as a whole in one more. Its tokens outside of the picture are left out, and
-    each row of them ends with one more."""
+    """LLaVA-NeXT (1.6): a picture is scaled into the best of some sizes and divided into tiles;
+    another tile has the whole picture. Tokens outside of the picture are left out, and each row of
+    tokens ends with an extra token."""
 
     side: int  # of a tile
     patches: int  # along a side of a tile
@@ -222,7 +222,7 @@ class PinpointSizes:
             self._clear(round(each * scale), most)
             for each, most in zip((width, height), resolution, strict=True)
         )
-        # One side is full.
+        # The picture fills one side.
         if resolution[0] * height <= resolution[1] * width:
             return resolution[0], rows
         return columns, resolution[1]

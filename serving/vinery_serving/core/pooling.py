@@ -11,7 +11,7 @@ from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 
 class TextRole(StrEnum):
-    """What a text is for a model that has a text before queries, and another before documents."""
+    """The role of a text, for a model that has different prefixes for queries and documents."""
 
     QUERY = "query"
     DOCUMENT = "document"
@@ -35,14 +35,14 @@ class Truncation:
 
 @dataclass(frozen=True, slots=True)
 class PoolingRequest:
-    """One vector or score for each of the inputs, in their order."""
+    """Asks for one vector or score for each input, in the order of the inputs."""
 
     endpoint: Endpoint
     model: str | None
     inputs: tuple[PoolingInput, ...]
     param: str  # the client's name for the inputs, for error messages
-    truncation: Truncation | None = None  # None: what is too long is refused
-    max_document_tokens: int | None = None  # of each pair: its document is cut to so many
+    truncation: Truncation | None = None  # None: a text that is too long is refused
+    max_document_tokens: int | None = None  # the document of each pair is cut to so many
     dimensions: int | None = None  # the first numbers of each vector; None: all
     role: TextRole | None = None
     prompt_name: str | None = None  # of a text before the inputs that the model's files name

@@ -42,14 +42,12 @@ class TextPart:
 
 
 ContentPart = TextPart | MediaPart
-# Returns what a part becomes: it is decoded, or the pages of a document take its position.
+# Returns the parts that replace a part: a decoded picture, or the pages of a document.
 PartsOf = Callable[[MediaPart], Sequence[ContentPart]]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call of the assistant."""
-
     id: str
     name: str
     arguments: str  # the JSON text of an object, or the input text of a custom tool
@@ -92,7 +90,7 @@ class Message:
 
     @property
     def num_chars(self) -> int:
-        """The characters of all its texts that a template may show."""
+        """The characters of all texts that a template may show."""
         num_chars = len(self.name or "") + len(self.reasoning or "") + len(self.tool_call_id or "")
         for part in self.texts:
             num_chars += len(part.text)
@@ -127,7 +125,7 @@ class Tool:
 
     @cached_property
     def num_chars(self) -> int:
-        """The characters of all its texts, and of the names in its schema."""
+        """The characters of all texts, and of the names in the schema."""
         grammar = "" if self.input_grammar is None else self.input_grammar.definition
         schema = 0 if self.parameters is None else size_of(dict(self.parameters)).num_chars
         return len(self.name) + len(self.description or "") + len(grammar) + schema
@@ -229,7 +227,6 @@ class Conversation:
 
     @property
     def offers_tools(self) -> bool:
-        """Whether the model may call a tool."""
         return bool(self.tools) and self.tool_choice.mode is not ToolMode.NONE
 
     @property
@@ -259,8 +256,8 @@ class RawPrompts:
     """One or more prompts without a template: texts, or lists of token ids."""
 
     prompts: tuple[str | tuple[int, ...], ...]
-    echo: bool = False  # whether each answer begins with its prompt
-    suffix: str | None = None  # the model generates the text between each prompt and this one
+    echo: bool = False  # whether each answer begins with the prompt
+    suffix: str | None = None  # the model generates the text between a prompt and this text
 
     @property
     def num_chars(self) -> int:
@@ -341,8 +338,8 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class LogprobsOptions:
-    """The log-probabilities that the client wants. They describe the model's own
-    distribution, unless `is_temperature_scaled` or `is_top_p_normalized` is set."""
+    """The log-probabilities that the client wants: of the model's own distribution, unless
+    `is_temperature_scaled` or `is_top_p_normalized` is set."""
 
     # Alternatives for each token of the answer. None: no log-probabilities.
     num_top: int | None = None
@@ -434,12 +431,12 @@ class BeamSearch:
     # answer is unlikely. None: when a better answer is impossible.
     stops_early: bool | None = False
     no_repeat_ngram_size: int = 0  # tokens; 0: no restriction
-    param: str = "use_beam_search"  # the field that asks for it
+    param: str = "use_beam_search"  # the field that asks for beam search
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One HTTP request for generation.
+    """An HTTP request for generation.
 
     A request has `num_prompts * n` choices. Choice `p * n + i` is sample `i` of prompt `p`.
     """
@@ -471,7 +468,7 @@ class GenerationRequest:
     # Whether the text includes special tokens. Reasoning and tool calls are then not parsed.
     shows_special_tokens: bool = False
     handling: Handling = Handling()
-    # Not a part of the request: it describes what else was in its body.
+    # Describes the rest of the body, which is no part of the request.
     unused: Unused = field(default=NOTHING_UNUSED, compare=False)
 
     @property

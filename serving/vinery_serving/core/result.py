@@ -46,7 +46,7 @@ Item = ReasoningItem | TextItem | ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ChoiceResult:
-    """One finished choice. `items` are in the order in which the model generated them."""
+    """A finished choice. `items` are in the order of generation."""
 
     index: int
     items: tuple[Item, ...]
@@ -81,7 +81,7 @@ class Result:
     choices: tuple[ChoiceResult, ...]  # sorted by index
     usage: TokenCounts
     completed_at: int  # whole Unix seconds
-    # One entry for each prompt, or none if the client did not ask for them.
+    # An entry for each prompt; empty if the client did not ask for these.
     prompt_ids: tuple[tuple[int, ...], ...] = ()
     scored_prompts: tuple[tuple[Token, ...], ...] = ()
     prompt_texts: tuple[str, ...] = ()

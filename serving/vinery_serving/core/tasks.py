@@ -37,7 +37,7 @@ GENERATION_TASKS: Final = frozenset({Task.CHAT, Task.COMPLETION, Task.VISION})
 POOLING_TASKS: Final = frozenset({Task.EMBEDDINGS, Task.RERANK})
 ALL_TASKS: Final = frozenset(Task)
 
-# What a model must do, one of these, for each endpoint.
+# The tasks of each endpoint, of which a model must have one.
 TASKS_OF_ENDPOINTS: Final[Mapping[str, frozenset[Task]]] = {
     Endpoint.CHAT: GENERATION_TASKS,
     Endpoint.COMPLETIONS: GENERATION_TASKS,
@@ -50,7 +50,7 @@ TASKS_OF_ENDPOINTS: Final[Mapping[str, frozenset[Task]]] = {
 GENERATION_ENDPOINTS: Final = tuple(
     each for each in Endpoint if TASKS_OF_ENDPOINTS[each] is GENERATION_TASKS
 )
-# They turn texts into vectors or scores; pooling is vLLM's word for that.
+# Endpoints that turn texts into vectors or scores: "pooling" is vLLM's word.
 POOLING_ENDPOINTS: Final = tuple(each for each in Endpoint if each not in GENERATION_ENDPOINTS)
 
 _EXPLANATIONS: Final = {
@@ -63,5 +63,5 @@ _EXPLANATIONS: Final = {
 
 
 def explanation(task: Task) -> str:
-    """Return what a model of this task does, and where, after its name."""
+    """Return the words after a model's name: its use, and the endpoint."""
     return _EXPLANATIONS[task]

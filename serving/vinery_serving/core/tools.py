@@ -16,7 +16,7 @@ from vinery_serving.core.request import TextGrammar, TextSyntax, Tool
 
 # The only argument of the function that replaces a custom tool.
 INPUT: Final = "input"
-# Anthropic's name for arguments that are no JSON object, the only member of one that has them.
+# Anthropic's key for arguments that are no JSON object, in an object with no other key.
 INVALID_JSON: Final = "INVALID_JSON"
 
 _NAMESPACE_SEPARATOR: Final = "__"

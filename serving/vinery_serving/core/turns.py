@@ -1,7 +1,7 @@
 """Gives keys their turns at a few slots.
 
-The next slot goes to the key that has the fewest of them, and among these to the one whose last
-turn was longest ago. So a key that asks for much does not hold up one that asks for little.
+The next slot goes to the key with the fewest slots; among equal keys, to the key whose last turn
+was longest ago. So a key with many calls does not hold up a key with few.
 """
 
 import asyncio
@@ -15,22 +15,20 @@ from typing import Final, assert_never
 
 from vinery_serving.core.errors import LimitReached, Overloaded, ServingError
 
-# The wait queue of all keys together is so many times as long as that of one.
+# The wait queue of all keys together is this many times as long as the queue of a key.
 _NUM_LONG_QUEUES: Final = 4
 _RETRY_AFTER_S: Final = 2
 
 
 class NoTurn(Enum):
-    """Why a call gets no turn."""
-
-    LATE = auto()  # it has waited too long
+    LATE = auto()  # the call has waited too long
     CROWDED = auto()  # all keys together wait too often
-    TOO_MANY = auto()  # this key does
+    TOO_MANY = auto()  # this key waits too often
 
 
 @dataclass(frozen=True, slots=True)
 class TurnMessages:
-    """What clients read whose calls do not get a turn."""
+    """The messages to clients whose calls get no turn."""
 
     late: str
     crowded: str
@@ -77,9 +75,9 @@ class FairTurns:
         wait_s: float | None = None,
         max_each: int | None = None,
     ) -> None:
-        """`max_waiting`: of each key; in all, four times as many. `wait_s`: how long each waits at
-        most. `max_each`: slots of each key; None: all but one, so that one is free for a client
-        who comes later. `refuse` returns the error of a call that gets no turn."""
+        """`max_waiting`: of each key; in all, four times as many. `wait_s`: the longest wait of a
+        call. `max_each`: slots of each key; None: all slots but one, which stays free for another
+        client. `refuse` returns the error of a call that gets no turn."""
         self._num_slots = num_slots
         self._max_each = max(1, num_slots - 1) if max_each is None else max_each
         self._refuse = refuse
@@ -105,7 +103,7 @@ class FairTurns:
             self.end(key)
 
     def begin_now(self, key: Hashable) -> bool:
-        """Take a slot, which `end` gives back, if there is one."""
+        """Take a free slot, which `end` gives back. Returns False without a free slot."""
         lane = self._lanes.get(key)
         num_own = 0 if lane is None else lane.num_running
         if self.num_running >= self._num_slots or num_own >= self._max_each:
@@ -168,7 +166,7 @@ class FairTurns:
         self._move(lane, lane.num_running + 1)
 
     def _move(self, lane: _Lane, num_running: int) -> None:
-        """Put a lane behind the others that have so many slots."""
+        """Put a lane behind the other lanes with so many slots."""
         del self._by_slots[lane.num_running][lane.key]
         lane.num_running = num_running
         self._by_slots[num_running][lane.key] = lane
@@ -183,14 +181,14 @@ class FairTurns:
         while self.num_running < self._num_slots and (lane := self._next()) is not None:
             granted = lane.waiting.popleft()
             self.num_waiting -= 1
-            if granted.cancelled():  # its client has left, and its task has not run yet
+            if granted.cancelled():  # the client has left, and the waiting task has not run yet
                 self._forget_idle(lane)
                 continue
             self._start(lane)
             granted.set_result(None)
 
     def _next(self) -> _Lane | None:
-        """Return the lane that has the next turn. Lanes that wait for nothing hold a slot, so few
-        of them are passed."""
+        """Return the lane that has the next turn. Lanes without waiting calls hold a slot, so few
+        such lanes are passed."""
         lanes = (lane for each in self._by_slots[: self._max_each] for lane in each.values())
         return next((lane for lane in lanes if lane.waiting), None)

@@ -1,4 +1,4 @@
-"""What of a request's body takes no effect."""
+"""The parts of a request's body that take no effect."""
 
 from dataclasses import dataclass
 from typing import Final

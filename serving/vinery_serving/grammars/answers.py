@@ -1,12 +1,11 @@
 """Grammars for the answers and the tool calls that a request asks for.
 
-A grammar is for the answer alone: reasoning before the answer is free. If the model may call
-tools as well (`tool_choice` auto), it either calls tools and writes nothing else, or it writes
-the answer, as with OpenAI. With `tool_choice` none there is only the answer. Calls that the
-request demands leave no answer.
+A grammar is for the answer alone: reasoning before the answer is free. If the model may call tools
+as well (`tool_choice` auto), the model writes either calls or the answer, as with OpenAI. With
+`tool_choice` none there is only the answer. Calls that the request demands leave no answer.
 
-A model that begins its reasoning itself goes straight to what the grammar demands. If it had
-the choice, a model whose reasoning is switched off would reason to avoid the demand.
+A model that begins its reasoning itself goes straight to the demanded text. With the choice, a
+model whose reasoning is switched off would reason to avoid the demand.
 """
 
 import json
@@ -36,7 +35,7 @@ def answer_grammar(
     """Return the grammar of an answer with the family's reasoning and syntax around it, or of
     calls of `tools` instead.
 
-    Raises `InvalidGrammar` for a source that is invalid, or `UnsupportedParameter` for one that
+    Raises `InvalidGrammar` for an invalid source, or `UnsupportedParameter` for a source that
     cannot be enforced, with the path of the cause.
     """
     tag = family.answer(_answer(grammar))

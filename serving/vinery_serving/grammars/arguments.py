@@ -51,7 +51,7 @@ _KNOWN_KEYWORDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter. Its schema is a whole document, with the definitions of the tool's."""
+    """`schema` is a whole document, with the definitions of the tool's schema."""
 
     name: str
     schema: Any
@@ -186,8 +186,8 @@ def _free(notation: ArgumentNotation) -> str:
 
 
 def _listed(parameters: Parameters, notation: ArgumentNotation) -> str:
-    """Build rules from the last parameter to the first. Each writes the rest of the arguments,
-    as the first argument or after another one."""
+    """Build rules from the last parameter to the first. Each rule writes the rest of the arguments,
+    from the first argument on or after another argument."""
     rules: list[str] = []
     after = first = '""'
     for index, parameter in reversed(list(enumerate(parameters.listed))):
@@ -205,7 +205,8 @@ def _listed(parameters: Parameters, notation: ArgumentNotation) -> str:
 
 
 def _value_rules(parameter: Parameter, notation: ArgumentNotation, prefix: str) -> str:
-    """The rules of one value. `prefix` keeps their names apart from those of other values."""
+    """Return the rules of one value. `prefix` keeps the names of rules of different values
+    apart."""
     common = _JSON_RULES.splitlines()
     grammar = json_tag(parameter.schema)["grammar"]
     lines = grammar.splitlines()

@@ -1,8 +1,8 @@
 """XGrammar's structural tags, as clients write them.
 
-XGrammar ignores members that it does not know, and translates schemas and regular expressions
-in its own way. So every tag is read here first: unknown members are refused with their path,
-and schemas and patterns become grammars of this package.
+XGrammar ignores unknown members, and translates schemas and regular expressions in its own way. So
+every tag is read here first: unknown members are refused with their path, and schemas and patterns
+become grammars of this package.
 
 Three forms are accepted: `{"type": "structural_tag", "format": {...}}`, the older form with
 `structures` and `triggers`, and a bare format, as OpenVINO Model Server accepts it.
@@ -26,8 +26,8 @@ _MAX_NESTING: Final = 30
 def client_tag(tag: Any, *, param: str, is_strict: bool) -> StructuralTag:
     """Return the format of a structural tag from the field `param`.
 
-    Raises `InvalidGrammar` with the path of what is wrong, and `UnsupportedParameter` as
-    `json_tag` does.
+    Raises `InvalidGrammar` with the path of the fault, and `UnsupportedParameter` as `json_tag`
+    does.
     """
     at = _Path(param, is_strict=is_strict)
     if not isinstance(tag, dict):

@@ -1,4 +1,4 @@
-"""What a family is: its name, how it is detected, what reads its output and what forces it."""
+"""A family of models: name, marks of its templates, parser of outputs, and grammars."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class GrammarFamily:
     """Forces the output of one family of models.
 
     Each call is one tag, in free text where `trigger` begins it. With `begin`, which starts with
-    `trigger`, all calls of an answer are between one `begin` and one `end`. Without `call` the
-    family has no form for calls.
+    `trigger`, all calls of an answer share a `begin` and an `end`. Without `call` the family has no
+    form for calls.
     """
 
     call: CallTag | None = None
@@ -36,10 +36,10 @@ class GrammarFamily:
     end: str = ""
     # The syntax before an answer.
     answer_begin: str = ""
-    # None: a grammar leaves no reasoning before what it demands.
+    # None: a grammar allows no reasoning before the demanded text.
     reasoning: ReasoningTags | None = None
-    # The models begin with reasoning of their own accord, whatever the prompt contains. A grammar
-    # lets them, because they never learned to answer without.
+    # The models begin with reasoning, whatever the prompt contains. A grammar allows the reasoning:
+    # these models never learned to answer without it.
     may_reason_first: bool = False
 
     @property
@@ -48,7 +48,7 @@ class GrammarFamily:
 
     @property
     def starts_in_reasoning(self) -> bool:
-        """Whether the output begins with reasoning whatever the prompt ends with."""
+        """Whether the output begins with reasoning, whatever the end of the prompt."""
         starts_open = self.reasoning is not None and self.reasoning.starts_open
         return self.may_reason_first or starts_open
 
@@ -103,7 +103,7 @@ class GrammarFamily:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family of model output. `name` is what configuration calls it."""
+    """A family of model output. `name` is the name in configuration."""
 
     name: str
     marks: Marks

@@ -1,7 +1,7 @@
 """Structural tags as plain grammars.
 
-XGrammar accepts a choice between tags only if all of them have an end of their own, or none
-has. A sequence of calls has none and an answer has one; as grammars, both have one.
+XGrammar accepts a choice between tags only if all or none of them have an end. A sequence of calls
+has no end, but an answer has; as grammars, both have an end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class _Lowering:
         self._num_lists = 0
 
     def of(self, tag: StructuralTag, ends: Sequence[str]) -> str | None:
-        """Return an expression. `ends` follow the tag: free text contains none of them."""
+        """Return an expression. `ends` follow the tag: free text contains no end."""
         match tag["type"]:
             case "const_string":
                 return quoted(tag["value"])

@@ -1,8 +1,8 @@
 """Finds the tokens that a part of the answer's text came from.
 
-Parsers between tokens and text drop syntax and hold text back. Both keep the order of
-characters, so a text is searched for where the last one ended. It begins right there, unless
-syntax was dropped: then it is what was decoded last.
+Parsers between tokens and text drop syntax and hold text back. Both keep the order of characters,
+so the search for a text starts where the former text ended. The text begins right there; if syntax
+was dropped, the text is the end of all decoded text.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Attribution:
         at = 0
         for pending in self._pending:
             begins, at = at, at + len(pending.text)
-            # A token without text of its own is at the beginning of its character.
+            # A token without text is at the beginning of its character.
             is_inside = begins < end and (at > start or begins >= start)
             if is_inside and not pending.is_taken:
                 tokens.append(pending.token)

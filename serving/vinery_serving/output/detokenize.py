@@ -1,8 +1,8 @@
 """Token ids -> text, one token at a time, and never half a character.
 
-A character may be spread over several tokens. Their text is held back until the character is
-whole, and becomes U+FFFD if the generation ends first. Special tokens leave no text, except those
-that are syntax to the model's output format.
+A character may be spread over several tokens. Their text is held back until the character is whole,
+and becomes U+FFFD if the generation ends first. Special tokens leave no text, except syntax of the
+model's output format.
 
 `tokenizers.DecodeStream` needs less than a microsecond for a token. Models with only an OpenVINO
 detokenizer cost about eighty times as much: a short window of the last tokens is decoded again
@@ -34,7 +34,7 @@ class Decoder(Protocol):
         """Return the text that this token completes: "" in the middle of a character."""
 
     def feed_all(self, token_ids: Sequence[int]) -> str:
-        """Return the text that these tokens complete, as `feed` does for one."""
+        """Return the text that these tokens complete."""
 
     def finish(self) -> str:
         """Return the text that was held back."""
@@ -58,14 +58,13 @@ class Detokenizer:
         special_texts: Mapping[int, str],
         kept: Collection[str],
     ) -> Self:
-        """Return a detokenizer that drops all special tokens except those whose text is in
-        `kept`."""
+        """Return a detokenizer that drops the special tokens whose text is not in `kept`."""
         dropped = (id_ for id_, text in special_texts.items() if text not in kept)
         return cls(raw, frozenset(dropped))
 
     def new_decoder(self, after: Sequence[int] = ()) -> Decoder:
-        """Return a decoder for one choice. It begins a text, unless it continues `after` tokens
-        with text: many tokenizers drop the first space of a text."""
+        """Return a decoder for one choice. The choice continues the text of the tokens `after`, if
+        any: many tokenizers drop the first space of a text."""
         context = self._context(after)
         if isinstance(self.raw, Tokenizer):
             return FastDecoder(self.raw, self.dropped_ids, context)
@@ -108,7 +107,8 @@ class FastDecoder:
         return text
 
     def feed_all(self, token_ids: Sequence[int]) -> str:
-        """One call of the library for all tokens takes a tenth of the time of one for each."""
+        """One call of the library for all tokens takes a tenth of the time of a call for each
+        token."""
         if len(token_ids) > 1 and not self._held and self.dropped_ids.isdisjoint(token_ids):
             ids = list(token_ids)
             try:
@@ -118,8 +118,8 @@ class FastDecoder:
             if text is not None and _HALF_CHARACTER not in text:
                 self._context = ids
                 return text
-            # They end with half a character, or were no text. Some libraries then replace more
-            # bytes around it than for one token at a time.
+            # The tokens end with half a character, or were no text. Some libraries then replace
+            # more bytes than for one token at a time.
             self._restart(self._context)
         return "".join(map(self.feed, token_ids))
 
@@ -131,7 +131,8 @@ class FastDecoder:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)
 
     def _give_up(self, *unread: int) -> str:
-        """Return what is held although it is no proper text, and start anew after it."""
+        """Return the held text although it is damaged. Tokens that may still become a character
+        stay held."""
         held = [*self._held, *unread]
         self._held = [] if unread else self._half_character(held)
         # The last token comes first, so that the next token does not begin a text, where some
@@ -142,7 +143,7 @@ class FastDecoder:
         return self._decode(held[: len(held) - len(self._held)])
 
     def _restart(self, token_ids: Sequence[int]) -> None:
-        """Begin anew after these tokens, whose text is not returned."""
+        """Start a stream after these tokens, whose text is not returned."""
         self._context = list(token_ids)
         self._stream = DecodeStream(skip_special_tokens=False)
         for token_id in token_ids:

@@ -1,10 +1,10 @@
-"""The text of a JSON string while it grows, without its quotes and escapes."""
+"""The text of a growing JSON string, without quotes and escapes."""
 
 import json
 import re
 from collections.abc import Callable
 
-from vinery_serving.output.lexer import EndOfText, Lexer, Reading, end_of
+from vinery_serving.output.lexer import EndOfText, Lexer, Reading, match_end
 
 _STRING = re.compile(r'(?:[^"\\]|\\[\s\S])*')
 
@@ -13,8 +13,8 @@ _HIGH, _LOW = r"[dD][89abAB][0-9a-fA-F]{2}", r"[dD][c-fC-F][0-9a-fA-F]{2}"
 # Too few digits for a code, and other text after them.
 _NO_CODE = r"\\u(?=[0-9a-fA-F]{0,3}[^0-9a-fA-F])"
 
-# Runs of characters and escapes that are complete. A high surrogate waits for its other
-# half, unless what follows shows that none will come.
+# Runs of characters and escapes that are complete. A high surrogate waits for the low surrogate,
+# unless other text follows.
 _COMPLETE = re.compile(
     rf"""(?: [^\\]
            | \\[^u]
@@ -25,19 +25,19 @@ _COMPLETE = re.compile(
          )*""",
     re.VERBOSE | re.DOTALL,
 )
-# One escape, or what only looks like one.
+# An escape, or text that looks like an escape.
 _ESCAPE = re.compile(rf"\\u{_HIGH}\\u{_LOW}|\\u{_HEX}|\\[\s\S]")
 
 
 def read_string(lexer: Lexer, write: Callable[[str], None]) -> Reading[None]:
-    """Read a string from its first quote on, and pass on what it means."""
+    """Read a string from the first quote on, and pass on its text without escapes."""
     lexer.at += 1
     try:
         while True:
-            end = end_of(_STRING, lexer.text, lexer.at)
+            end = match_end(_STRING, lexer.text, lexer.at)
             if lexer.text.startswith('"', end):
                 break
-            complete = end_of(_COMPLETE, lexer.text, lexer.at)
+            complete = match_end(_COMPLETE, lexer.text, lexer.at)
             text, lexer.at = lexer.text[lexer.at : complete], complete
             write(unquote(text))
             yield
@@ -49,7 +49,7 @@ def read_string(lexer: Lexer, write: Callable[[str], None]) -> Reading[None]:
 
 
 def unquote(raw: str) -> str:
-    """Return the text between the quotes of a JSON string without its escapes. What is no JSON
+    """Return the text between the quotes of a JSON string without its escapes. Text that is no JSON
     escape stays unchanged, so the parts of a text mean the same as the whole."""
     if "\\" not in raw:
         return raw

@@ -1,11 +1,11 @@
 """Text that arrives in parts: finds fixed strings (tags, stop strings) in it.
 
-What counts as a tag depends on where a parser is: inside a JSON string nothing does. So each
-read names the tags that count. A part of a tag at the end of the text is held back.
+The tags depend on the parser's position: inside a JSON string there are none. So each read names
+its tags. A part of a tag at the end of the text is held back.
 
 Parsers are generators over a `Lexer`. At each `yield` a parser waits for more text, or gets
-`EndOfText`. So it is written like a parser of whole texts. An index is not valid any more after
-a `yield`, except those of the lexer.
+`EndOfText`. So it is written like a parser of whole texts. After a `yield` no index is valid,
+except the lexer's.
 """
 
 import re
@@ -30,14 +30,14 @@ class EndOfText(Exception):
 
 
 class UnexpectedText(Exception):
-    """What comes next is not what is read: for example, it is no call."""
+    """The next text does not fit the parser: it is no call, for example."""
 
 
 class Literals:
     """A fixed set of strings. Raises ValueError for an empty string.
 
-    The first string that is complete is found, and the longest one of those that end at the
-    same index. So the result does not depend on how the text was cut.
+    The first complete string is found; of strings that end at the same index, the longest. So the
+    result does not depend on how the text was cut.
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
@@ -46,7 +46,7 @@ class Literals:
             raise ValueError("an empty string is found everywhere")
         self._sorted = sorted(self.strings)
         self._max_held = max(map(len, self.strings), default=1) - 1
-        # The last letters of what may be held, which most texts do not end with.
+        # The last letters of text that may be held: most texts do not end with these.
         self._ends = tuple({letter for string in self.strings for letter in string[:-1]})
         first_letters = {string[0] for string in self.strings}
         self._begin = re.compile("|".join(map(re.escape, first_letters)) or r"(?!)")
@@ -79,7 +79,7 @@ class Literals:
 
 @cache
 def literals(*strings: str) -> Literals:
-    """Return the set of these strings, for the constants of a syntax: it is kept."""
+    """Return a cached set of these strings, for the constants of a syntax."""
     return Literals(strings)
 
 
@@ -94,9 +94,8 @@ class Tag(Literals):
 class Lexer:
     def __init__(self) -> None:
         self.text = ""
-        self.at = 0  # what comes next
-        # Where text begins that is part of the answer unless it becomes a call. None: there is
-        # no such text.
+        self.at = 0  # the index of the next character
+        # The index of text that belongs to the answer unless it becomes a call. None: no such text.
         self.mark: int | None = None
         # The text so far ends inside reasoning.
         self.is_reasoning = False
@@ -111,17 +110,17 @@ class Lexer:
     def peek(self, skipped: re.Pattern[str] = _SPACE) -> Reading[str]:
         """Skip white space, or what `skipped` matches. Return the next character."""
         while True:
-            self.at = end_of(skipped, self.text, self.at)
+            self.at = match_end(skipped, self.text, self.at)
             if self.at < len(self.text):
                 return self.text[self.at]
             yield
 
-    def next_of(self, *texts: str, after: int = 0) -> Reading[str]:
+    def peek_text(self, *texts: str, after: int = 0) -> Reading[str]:
         """Return which of these texts comes next, after some characters and white space, the
         longest if there are several; "" for other text."""
         num_space, most = after, max(map(len, texts))
         while True:
-            start = end_of(_SPACE, self.text, self.at + num_space)
+            start = match_end(_SPACE, self.text, self.at + num_space)
             num_space = start - self.at
             rest = self.text[start : start + most]
             found = max((text for text in texts if rest.startswith(text)), key=len, default="")
@@ -137,9 +136,9 @@ class Lexer:
     def take(self, *texts: str) -> Reading[str]:
         """Read white space and one of these texts, and return it. Read nothing and return ""
         if other text comes next."""
-        text = yield from self.next_of(*texts)
+        text = yield from self.peek_text(*texts)
         if text:
-            self.at = end_of(_SPACE, self.text, self.at) + len(text)
+            self.at = match_end(_SPACE, self.text, self.at) + len(text)
         return text
 
     def take_run(self, pattern: re.Pattern[str]) -> Reading[str]:
@@ -151,17 +150,17 @@ class Lexer:
         return run
 
     def size_of_run(self, pattern: re.Pattern[str], size: int = 0) -> Reading[int]:
-        """Return how many characters `pattern` matches, once other text follows; `size` of them
-        are known. It goes on where it stopped, so the pattern is the repetition of one thing:
-        `[a-z]*`, and not `[a-z]*[0-9]*`."""
-        while (end := end_of(pattern, self.text, self.at + size)) == len(self.text):
+        """Return how many characters `pattern` matches, once other text follows; `size` characters
+        are known. The match continues where it stopped, so the pattern repeats one thing: `[a-z]*`,
+        and not `[a-z]*[0-9]*`."""
+        while (end := match_end(pattern, self.text, self.at + size)) == len(self.text):
             size = end - self.at
             yield
         return end - self.at
 
     def find(self, tag: Literals, most: int, size: int = 0) -> Reading[tuple[int, int] | None]:
-        """Find a tag within the next `most` characters, after the first `size`. Returns where it
-        starts and ends, counted from what comes next, and reads nothing."""
+        """Find a tag within the next `most` characters, after the first `size`. Returns the start
+        and end of the tag, counted from the next character, and reads nothing."""
         while (found := tag.find(rest := self.text[self.at + size : self.at + most])) is None:
             size += len(rest) - tag.num_held(rest)
             if len(self.text) - self.at >= most:
@@ -170,8 +169,8 @@ class Lexer:
         return size + found[0], size + found[1]
 
     def take_until(self, tag: Literals, write: Callable[[str], None]) -> Reading[str]:
-        """Pass on the text before the tag while it grows. Read the tag and return the spelling
-        that was found. What may begin a tag is not read before that is sure."""
+        """Pass on the text before the tag while it grows. Read the tag and return the spelling that
+        was found. A possible beginning of a tag is held back."""
         while True:
             text = self.text[self.at :]
             found = tag.find(text)
@@ -187,7 +186,7 @@ class Lexer:
 
     @contextmanager
     def after_call(self) -> Iterator[None]:
-        """After a call: what is read here is syntax if the text ends here, or if another call
+        """Text that is read here, after a call, is syntax if the output ends here or another call
         follows. The text is marked."""
         self.mark = self.at
         try:
@@ -200,9 +199,9 @@ class Lexer:
 class Parser(Lexer):
     """Runs the generator that `read` returns over text while it arrives.
 
-    The generator writes what it finds to an `EventWriter`, and holds back text that may be syntax.
-    Text that is fed at once gives the same answer as its parts do, with fewer calls of the writer.
-    So streamed and unary answers cannot differ.
+    The generator writes to an `EventWriter`, and holds back text that may be syntax. Text that is
+    fed at once gives the same answer as its parts do, with fewer calls of the writer. So streamed
+    and unary answers cannot differ.
     """
 
     def __init__(
@@ -217,7 +216,7 @@ class Parser(Lexer):
         if self.write_rest is not None:
             self.write_rest(text)
             return
-        # What has been read and is not marked is dropped.
+        # Text that was read and is not marked is dropped.
         if self.mark is None:
             rest = self.text[self.at :]
             self.text = rest + text if rest else text
@@ -229,17 +228,17 @@ class Parser(Lexer):
         next(self._reading, None)
 
     def close(self) -> None:
-        """A closing tag ends what is read, and more text follows it."""
+        """End the text at its closing tag; more text follows the tag."""
         self.finish(is_closed=True)
 
     def finish(self, *, is_closed: bool = False) -> None:
-        """Release what was held back. A call that is cut in its arguments stays open."""
+        """Release the held text. A call that is cut in its arguments stays open."""
         with suppress(EndOfText, StopIteration):
             while True:
                 self._reading.throw(EndOfText(is_closed=is_closed))
 
 
-def end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Return where the match of `pattern` at an index ends: at the index itself without one."""
+def match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Return the end of the match of `pattern` at an index; the index itself without a match."""
     match = pattern.match(text, at)
     return match.end() if match else at

@@ -84,7 +84,7 @@ class ChoiceReader:
         return self._writer.take()
 
     def finish(self, reason: Literal["stop", "length"]) -> list[Event]:
-        """Return what was held back, and the end. `reason` is why the engine ended."""
+        """Return the held text, and the end. `reason` is why the engine ended."""
         writer = self._writer
         if not writer.is_stopped:
             text = self._decoder.finish()
@@ -100,8 +100,8 @@ class ChoiceReader:
         return [*writer.take(), Finished(writer.choice, finish_reason, self._cause)]
 
     def _is_only_text(self, token_ids: Sequence[int]) -> bool:
-        """Whether these tokens are text whatever their text is, as most tokens of most answers are.
-        None of them ends the choice, and none is reasoning."""
+        """Whether these tokens are only text, as most tokens of most answers: no token ends the
+        choice or is reasoning."""
         return (
             self._parser.write_rest is not None
             and not self._parser.is_reasoning

@@ -1,4 +1,4 @@
-"""What ends a choice before the model does: stop strings in the answer's text, and tokens that
+"""Ends a choice before the model does: at stop strings in the answer's text, and at tokens that
 repeat a pattern."""
 
 from collections import defaultdict, deque
@@ -43,7 +43,7 @@ class StopStrings:
         return whole[:num_sent]
 
     def release(self) -> str:
-        """Return what was held back, where no text that follows can complete it."""
+        """Return the held text, when no more text can complete a stop string."""
         held, self._held = self._held, ""
         return held
 

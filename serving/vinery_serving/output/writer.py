@@ -1,4 +1,4 @@
-"""The events of one choice, from what its parser finds.
+"""The events of one choice, from the findings of the parser.
 
 The writer numbers calls, joins neighbouring text, and applies stop strings. Stop strings come
 after the parser because they are about the text that a client reads: reasoning or the syntax of
@@ -20,7 +20,7 @@ from vinery_serving.core.request import Tool
 from vinery_serving.core.tools import INPUT
 from vinery_serving.output.attribution import Attribution
 from vinery_serving.output.json_text import read_string
-from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText, end_of
+from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText, match_end
 from vinery_serving.output.parsers.value_text import JSON, ValueText, read_key
 from vinery_serving.output.stop import StopStrings
 
@@ -32,7 +32,7 @@ _SCALAR = re.compile(r"[^,}\]\s<]*")
 
 
 class EventWriter:
-    """Turns what a parser finds into the events of one choice. Empty text adds nothing.
+    """Turns the findings of a parser into the events of one choice. Empty text adds nothing.
 
     `new_call_id` returns the id of the call of an index. `tools`: the calls of custom tools
     among them have an input instead of arguments. `exposes_tokens`: text comes with the tokens
@@ -60,7 +60,7 @@ class EventWriter:
         self._events: list[Event] = []
         # False before the least number of tokens: text until then is no part of a stop string.
         self.checks_stop = True
-        self.stop_string: str | None = None  # the one that ended the choice
+        self.stop_string: str | None = None  # the stop string that ended the choice
         self.num_calls = 0
         self.has_open_call = False
         self._input: _CustomInput | None = None  # of the open call of a custom tool
@@ -142,7 +142,7 @@ class EventWriter:
         self.has_open_call = False
 
     def end_message(self) -> None:
-        """Separate text and reasoning that follow from those before by a line break."""
+        """Put a line break before the text and the reasoning of the next message."""
         self._text_gap = _GAP if self._has_text else ""
         self._reasoning_gap = _GAP if self._has_reasoning else ""
 
@@ -167,7 +167,7 @@ class EventWriter:
             append(self._events, delta)
 
     def _release(self) -> None:
-        """Nothing that follows can complete a stop string that has begun."""
+        """Pass on the held text: no stop string can be completed."""
         if self._stop is not None and not self.is_stopped:
             self._write_text(self._stop.release())
 
@@ -192,7 +192,7 @@ def merged(events: Iterable[Event]) -> list[Event]:
 
 
 def append(events: list[Event], event: Event) -> None:
-    """Append an event, or join it with the last one where both are parts of the same text."""
+    """Append an event, or join it with the last event where both are parts of the same text."""
     last = events[-1] if events else None
     if type(last) is not type(event):
         events.append(event)
@@ -215,9 +215,9 @@ class _CustomInput:
 
         {"input": "print(\"hi\")\n"}        becomes        print("hi")
 
-    The model sees such a tool as a function of one string (see `core/tools`). The string is
-    passed on without its escapes while it grows. Arguments of another form are not lost: a value
-    that is no string is passed on as JSON, and arguments without an input as they were written.
+    The model sees such a tool as a function of one string (see `core/tools`). The growing string is
+    passed on without escapes. Arguments of another form are not lost: a value that is no string is
+    passed on as JSON, and arguments without an input as they were written.
     """
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ class _CustomInput:
         return undecided + self.cut()
 
     def cut(self) -> str:
-        """Return the rest when the call is cut: what is not yet an input is dropped."""
+        """Return the rest when the call is cut: text that is not yet an input is dropped."""
         self._parser.finish()
         return self._take()
 
@@ -243,7 +243,7 @@ class _CustomInput:
         return text
 
     def _read(self, lexer: Lexer) -> Reading[None]:
-        """All arguments are marked until it is decided what the input is."""
+        """All arguments are marked until the input is found."""
         lexer.mark = 0
         write: Callable[[str], None] = _drop
         if (yield from lexer.peek()) == '"':
@@ -268,7 +268,7 @@ class _CustomInput:
         elif first in "{[":
             yield from ValueText(lexer, JSON, write).read()
         else:
-            while (end := end_of(_SCALAR, lexer.text, lexer.at)) == len(lexer.text):
+            while (end := match_end(_SCALAR, lexer.text, lexer.at)) == len(lexer.text):
                 write(lexer.take_all())
                 yield
             write(lexer.text[lexer.at : end])

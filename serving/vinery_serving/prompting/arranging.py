@@ -1,7 +1,7 @@
 """Arranges the messages of a conversation as a template renders them (see `capabilities`).
 
-Clients send instructions, calls and reasoning in any order and number. Many templates drop what
-they do not expect, or raise.
+Clients send instructions, calls and reasoning in any order and number. Many templates drop
+unexpected messages, or raise.
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def _with_instructions(
 ) -> Sequence[Message]:
     """The messages with system and developer messages where the template renders them.
 
-    OpenAI's clients may send any number of them anywhere. Many templates render one, at the
-    start. Some render none: their models were trained to read instructions in the first user
+    OpenAI's clients may send any number of such messages anywhere. Many templates render one, at
+    the start. Some render none: their models were trained to read instructions in the first user
     message.
     """
     known = [_known(message, capabilities) for message in messages]
@@ -77,7 +77,7 @@ def _split(turn: Message, results: Sequence[Message]) -> list[Message]:
 
 def _with_numbered_calls(messages: Sequence[Message]) -> list[Message]:
     """The same messages, with the numbers of all calls in their ids. A result answers the newest
-    call of its id, since some clients count anew in each turn."""
+    call of its id, since some clients start again in each turn."""
     numbers, known = count(), dict[str | None, str]()
 
     def numbered(call: ToolCall) -> ToolCall:

@@ -48,7 +48,7 @@ class Prompt:
     reasoning_budget: int | None = None
     # Tokens that end the answer beside the model's own end tokens.
     end_ids: tuple[int, ...] = ()
-    # Its pictures and clips, whose tokens are in `token_ids`. `text` shows each by its markup.
+    # The pictures and clips, whose tokens are in `token_ids`. `text` shows each by its markup.
     media: tuple[PromptMedia, ...] = ()
 
     @property
@@ -57,7 +57,6 @@ class Prompt:
 
     @property
     def num_media_tokens(self) -> int:
-        """How many of the tokens are parts of pictures and clips."""
         return sum(each.num_tokens for each in self.media)
 
 
@@ -71,14 +70,14 @@ class ModelAssets:
         renderers: Sequence[ChatRenderer],
         vision: VisionProcessor | None = None,
     ) -> None:
-        """`renderers`: none, one, or one for conversations without tools and one for those
-        with tools or calls. Raises `UnusableFolder` if the tokenizer does not fit `vision`."""
+        """`renderers`: none, one for all conversations, or two, the second for conversations with
+        tools or calls. Raises `UnusableFolder` if the tokenizer does not fit `vision`."""
         self.folder = folder
         self.tokenizer = tokenizer
         self.vision = vision  # None: the model takes text only
         self._media_tokens = None if vision is None else MediaTokens.of(vision, tokenizer)
-        # What most models write around reasoning; replaced for a model that marks it differently.
-        # After a prompt that ends with the first, the output begins inside the reasoning.
+        # The usual tags around reasoning, replaced for a model with other tags. After a prompt that
+        # ends with the first tag, the output begins inside the reasoning.
         self.reasoning_tags = ("<think>", "</think>")
         self._renderers = renderers
 
@@ -116,7 +115,8 @@ class ModelAssets:
         return self._infill is not None
 
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
-        """Return the prompt of a chat. Raises `InvalidRequest` for what the model cannot render.
+        """Return the prompt of a chat. Raises `InvalidRequest` for a prompt that the model cannot
+        render.
 
         Ignores a template that came with the request: see `render_untrusted`.
         """
@@ -197,7 +197,7 @@ class ModelAssets:
         return self.tokenizer.decode(prompt.token_ids) if prompt.text is None else prompt.text
 
     def ids_of_text(self, text: str, encoding: Encoding = _WHOLE) -> Sequence[int]:
-        """Return the tokens of a raw text, none for an empty one. Raises `InvalidRequest`."""
+        """Return the tokens of a raw text; none for an empty text. Raises `InvalidRequest`."""
         _check_text(text, "prompt")
         return self._encode(text, encoding, is_bare=True).token_ids
 

@@ -21,7 +21,7 @@ _KEY, _VALUE = "zqkey", "zqvalue"
 # The names by which templates read the reasoning of earlier turns.
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 
-# Mistral's templates accept only ids of nine letters and digits. The other is as OpenAI's.
+# Mistral's templates accept only ids of nine letters and digits. The long id is like OpenAI's ids.
 _CALL_ID = "zqcall001"
 _OTHER_CALL_ID = "zqcall002"
 _LONG_CALL_ID = "call_zqcall00000000000002"
@@ -36,7 +36,7 @@ Turn = Mapping[str, Any]
 
 
 def _tool(**description: str) -> dict[str, Any]:
-    """A tool that has the description, and so has its parameter."""
+    """Return a tool with the description, which the parameter has, too."""
     city = {"type": "string", **description}
     parameters = {"type": "object", "properties": {"city": city}, "required": ["city"]}
     function = {"name": _TOOL_WORD, **description, "parameters": parameters}
@@ -60,7 +60,7 @@ class TemplateCapabilities:
         self.needs_tool_list, self.wants_parts = False, False
         self.needs_tool_list, self.wants_parts = self._basic_form()
         question = self._turn("user", "Hi")
-        # A leading system message is rendered, and so are later ones.
+        # A leading system message is rendered, and so are later system messages.
         self.has_system = self._shows(_WORD, self._turn("system", _WORD), question)
         self.has_many_systems = self._shows_later_system(question)
         # The template knows the role `developer`, and does not merely print the role's name, as
@@ -142,9 +142,9 @@ class TemplateCapabilities:
         return all(self._render(turns, **each).count(_WORD) >= num_words for each in variables)
 
     def _renders_null_content(self) -> bool:
-        """True wherever null works: some templates print an empty answer beside the call for
-        "". Templates that print null as `None` get "", and so do those that raise for null when
-        a conversation with calls has no tools."""
+        """True wherever null works: some templates print an empty answer beside the call for "".
+        Templates that print null as `None` get "". So do templates that raise for null when a
+        conversation with calls has no tools."""
         null, empty = self._rendered_calls(null=True), self._rendered_calls(null=False)
         if not null or null.count("None") > empty.count("None"):
             return False

@@ -41,7 +41,7 @@ class GenerationDefaults:
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     max_new_tokens: int | None = None
-    # Also those of config.json. Each of them ends a generation.
+    # Including the end tokens of config.json. Each token ends a generation.
     eos_token_ids: tuple[int, ...] = ()
     # Speculative decoding, by the names that OpenVINO GenAI uses.
     num_assistant_tokens: int | None = None

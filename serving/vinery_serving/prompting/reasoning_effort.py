@@ -1,8 +1,8 @@
 """Maps a requested reasoning effort to variables of the chat template and a token budget.
 
-Templates have a switch (Qwen 3, DeepSeek V3.1), a level (gpt-oss, Mistral), a budget of
-their own (Seed-OSS) or nothing (DeepSeek R1). An effort that the template cannot express
-becomes a limit on the reasoning tokens.
+Templates have a switch (Qwen 3, DeepSeek V3.1), a level (gpt-oss, Mistral), a budget (Seed-OSS) or
+nothing (DeepSeek R1). An effort that the template cannot express becomes a limit on the reasoning
+tokens.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ _SWITCHES: Final = ("enable_thinking", "thinking")
 _LEVEL: Final = "reasoning_effort"
 _BUDGET: Final = "thinking_budget"
 
-# In tokens. Low, medium and high are those of Google's OpenAI-compatible endpoint; the others
+# In tokens. Low, medium and high are the budgets of Google's OpenAI-compatible endpoint; the others
 # continue that series. The highest effort has no limit.
 _BUDGETS: Final[Mapping[str, int | None]] = {
     "none": 0,
@@ -25,13 +25,13 @@ _BUDGETS: Final[Mapping[str, int | None]] = {
     "max": None,
 }
 _ORDER: Final = tuple(_BUDGETS)
-# The levels that models were trained on when their template names only its default.
+# The levels of models whose template names only the default level.
 _USUAL: Final = frozenset(("low", "medium", "high"))
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningSettings:
-    """What an effort means for one template."""
+    """The effect of an effort on a template."""
 
     template_variables: Mapping[str, Any] = field(default_factory=dict)
     # In tokens. None: no limit.

@@ -1,7 +1,7 @@
 """Renders a conversation to the text that the model was trained to answer.
 
-Each message is changed to the form that the template renders (see `capabilities`), so that no
-message is dropped or printed in a form that the model never saw.
+Each message gets the form that the template renders (see `capabilities`), so that no message is
+dropped, or printed in a form unknown to the model.
 """
 
 import base64
@@ -64,7 +64,7 @@ class ChatRenderer:
         return self._capabilities.has_tools
 
     def render(self, conversation: Conversation) -> Rendered:
-        """Raises `InvalidRequest` for what the template refuses or cannot render."""
+        """Raises `InvalidRequest` for messages that the template refuses or cannot render."""
         rendering, template = conversation.rendering, self._template
         reasoning = reasoning_settings(rendering.effort, template.variables, template.constants)
         variables = {**reasoning.template_variables, **conversation.template_kwargs}
@@ -76,8 +76,8 @@ class ChatRenderer:
         return Rendered(text, reasoning.budget)
 
     def surely_shown(self, conversation: Conversation) -> list[str]:
-        """Return texts that the rendered text of this conversation surely has, without white
-        space around them: the questions, for a template that shows all of each."""
+        """Return texts that the rendered conversation surely contains, stripped of white space: the
+        questions, for a template that shows whole questions."""
         # A variable may change what the template shows.
         if not self._capabilities.shows_questions or conversation.template_kwargs:
             return []
@@ -172,8 +172,8 @@ class ChatRenderer:
         return message.text
 
     def _content_with_media(self, message: Message) -> Any:
-        """Parts, if the template shows pictures of this role; otherwise a text with the markup that
-        the template would write, if it shows that."""
+        """Return parts, if the template shows pictures of this role; otherwise a text with the
+        template's markup of pictures."""
         kinds = {part.kind for part in message.media}
         if all(self._capabilities.shows_media(message.role, kind) for kind in kinds):
             return [
@@ -200,11 +200,11 @@ class ChatRenderer:
 
 
 def render_untrusted(conversation: Conversation, named_tokens: Mapping[str, str]) -> Rendered:
-    """Return the text of a conversation with a chat template of its own, in a worker process.
+    """Return the text of a conversation with the client's chat template, in a worker process.
 
     Jinja's sandbox keeps such a template from the server's objects, but not from endless loops or
     texts that fill the memory. A worker process has limits for both, and may be killed. Raises
-    `InvalidRequest` for what the template refuses or cannot do within these limits.
+    `InvalidRequest` for messages that the template refuses or cannot render within these limits.
     """
     template = conversation.rendering.template
     assert template is not None
@@ -240,7 +240,7 @@ def _text_part(part: TextPart) -> dict[str, str]:
 
 
 def short_call_id(call_id: str) -> str:
-    """Return nine letters and digits for an id, always the same ones: the id itself, if it has
+    """Return nine letters and digits for an id, the same for the same id: the id itself, if it has
     this form."""
     if len(call_id) == _NUM_ID_CHARS and call_id.isascii() and call_id.isalnum():
         return call_id
@@ -287,7 +287,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
 
 
 def _described(tool: dict[str, Any]) -> dict[str, Any]:
-    """The tool with an empty description where it has none, and so its parameters."""
+    """Return the tool with an empty description where the tool or a parameter has none."""
     function = {"description": "", **tool["function"]}
     properties = function["parameters"].get("properties")
     if isinstance(properties, dict):

@@ -1,10 +1,9 @@
 """Renders chat templates as Hugging Face does, because models were trained on that text.
 
-The environment is the same: sandboxed Jinja2 with `trim_blocks`, `lstrip_blocks`, loop
-controls, `raise_exception`, `strftime_now`, a `tojson` that is plain `json.dumps`, and a
-`{% generation %}` block, which marks training targets and has no effect here. Beyond it there is
-`from_json`, which templates that were repaired for servers use, and which OpenVINO Model Server
-has, too.
+The environment is the same: sandboxed Jinja2 with `trim_blocks`, `lstrip_blocks`, loop controls,
+`raise_exception`, `strftime_now`, a `tojson` that is plain `json.dumps`, and a `{% generation %}`
+block, which marks training targets and has no effect here. In addition there is `from_json`, as in
+OpenVINO Model Server, for templates that were repaired for servers.
 """
 
 import json
@@ -51,15 +50,15 @@ class ChatTemplate:
             raise UnusableFolder(
                 f"The chat template does not compile: {error.message} (line {error.lineno})."
             ) from error
-        # The strings in its code.
+        # The strings in the template's code.
         values = (constant.value for constant in tree.find_all(nodes.Const))
         self.constants = frozenset(value for value in values if isinstance(value, str))
-        # The variables that it reads. Computed last, because the search folds constants.
+        # The variables that the template reads. Computed last, because the search folds constants.
         self.variables = frozenset(meta.find_undeclared_variables(tree))
 
     def render(self, /, **variables: Any) -> str:
-        """Return the text. Raises `InvalidRequest`, with the template's own message if it has
-        one. A variable may have any name, also `self`."""
+        """Return the text. Raises `InvalidRequest`, with the message that the template raised, if
+        any. A variable may have any name, also `self`."""
         try:
             return self._template.render({**self._named_tokens, **variables})
         except TemplateRefusal as error:
@@ -116,7 +115,7 @@ def _to_json(
 
 
 def _from_json(value: Any) -> Any:
-    """Return the value of JSON text; other values as they are, since arguments of calls may be
+    """Return the value of JSON text; other values unchanged, since arguments of calls may be
     objects already. Raises `TemplateRefusal`."""
     if not isinstance(value, str):
         return value

@@ -1,9 +1,8 @@
-"""The fewest tokens that a text can have, from its bytes: without tokenizing it.
+"""The fewest tokens that a text can have, computed from its bytes.
 
-A token stands for some bytes of the text, and no token of a vocabulary stands for more than the
-longest one does. That holds for tokenizers that lose nothing: each byte has a token of its own,
-and what happens before the tokens are found shortens a text by a known factor at most. For all
-other tokenizers the bound is 0.
+A token stands for some bytes of the text, at most as many as the vocabulary's longest token. That
+holds for tokenizers that lose nothing: each byte has a token, and normalizing shortens a text by a
+known factor at most. For all other tokenizers the bound is 0.
 """
 
 import json
@@ -16,15 +15,15 @@ from typing import Any, Final
 from tokenizers import Tokenizer as RawTokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
-# By which factor each of them shortens the UTF-8 of a text at most. For NFC these are three
-# letters of Hangul that become one, and signs of three bytes that become ASCII. NFKC also maps
-# mathematical letters of four bytes.
+# The most by which each normalizer shortens the UTF-8 of a text. With NFC, three letters of Hangul
+# become one letter, and signs of three bytes become ASCII. NFKC also maps mathematical letters of
+# four bytes.
 _FACTORS: Final[Mapping[str, int]] = {"NFC": 3, "NFD": 3, "NFKC": 4, "NFKD": 4, "Prepend": 1}
-# These cut a text, and drop nothing of it.
+# Pre-tokenizers that cut a text, and drop nothing.
 _SPLITTERS: Final = frozenset(
     ("ByteLevel", "Digits", "Metaspace", "Punctuation", "Split", "UnicodeScripts")
 )
-# What shortens or drops text in OpenVINO's tokenizers.
+# Operations of OpenVINO's tokenizers that shorten or drop text.
 _LOSSY_OPERATION: Final = re.compile(
     r'type="\w*(?:Normaliz|CaseFold|CharsMap|Word|Unigram|Trie|VocabEncoder)\w*"'
     r'|behaviour="remove"'
@@ -37,15 +36,15 @@ class TokenBound:
 
     max_token_bytes: int | None = None  # None: texts of any length may be one token
     factor: int = 1  # by which texts other than ASCII may be shortened first
-    # White space beside some special tokens belongs to them, whatever its length.
+    # Some special tokens include all white space beside them.
     ignores_space: bool = False
 
     def least_tokens(self, *texts: str) -> int:
-        """Return a number of tokens that a text which contains all of `texts` has at least."""
+        """Return the fewest tokens of a text that contains all of `texts`."""
         return self.tokens_of(sum(map(self.least_bytes, texts)))
 
     def least_bytes(self, text: str) -> int:
-        """Return how many bytes of the text tokens stand for, at least."""
+        """Return the least number of bytes of the text that need tokens."""
         if self.ignores_space:
             text = "".join(text.split())
         if text.isascii():
@@ -53,7 +52,7 @@ class TokenBound:
         return len(text.encode(errors="replace")) // self.factor
 
     def tokens_of(self, num_bytes: int) -> int:
-        """Return how many tokens stand for so many bytes, at least."""
+        """Return the fewest tokens for so many bytes."""
         return 0 if self.max_token_bytes is None else -(-num_bytes // self.max_token_bytes)
 
 
@@ -76,7 +75,7 @@ def bound_of_fast(raw: RawTokenizer, vocabulary: Iterable[str]) -> TokenBound:
     if not _knows_all_bytes(set(names), raw, is_byte_level=is_byte_level):
         return NO_BOUND
     added = raw.get_added_tokens_decoder().values()
-    # A letter of a byte-level vocabulary is one byte. Added tokens are written as they are.
+    # A letter of a byte-level vocabulary is one byte. Added tokens are written as plain text.
     own = max(map(len, names)) if is_byte_level else max(len(name.encode()) for name in names)
     longest = max(own, *(len(token.content.encode()) for token in added), 1)
     return TokenBound(longest, factor, any(token.lstrip or token.rstrip for token in added))
@@ -92,7 +91,7 @@ def bound_of_vino(folder: Path, vocabulary: Iterable[bytes]) -> TokenBound:
 
 
 def _parts(component: Any, members: str) -> list[dict[str, Any]]:
-    """The settings of a component of the library, and of those in a sequence."""
+    """Return the settings of a component of the library, or of all components in a sequence."""
     if component is None:
         return []
     return list(_flat(json.loads(component.__getstate__()), members))
@@ -121,7 +120,7 @@ def _factor(normalizers: Iterable[dict[str, Any]]) -> int | None:
 
 
 def _knows_all_bytes(names: set[str], raw: RawTokenizer, *, is_byte_level: bool) -> bool:
-    """Whether no byte of a text is unknown: unknown ones may be dropped, or be one token."""
+    """Whether no byte of a text is unknown: unknown bytes may be dropped, or be one token."""
     if is_byte_level:
         return names.issuperset(ByteLevel.alphabet())
     has_fallback = bool(getattr(raw.model, "byte_fallback", False))

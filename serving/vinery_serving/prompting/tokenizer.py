@@ -64,7 +64,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def token_name(self, token_id: int) -> str:
-        """Return the token as the vocabulary spells it, with its letters for spaces and bytes."""
+        """Return the spelling of the token in the vocabulary, with letters for spaces and bytes."""
 
     @abstractmethod
     def token_id(self, name: str) -> int | None:
@@ -92,7 +92,7 @@ class FastTokenizer(Tokenizer):
         added = self.raw.get_added_tokens_decoder()
         self._special_ids = {id_ for id_, token in added.items() if token.special}
         self._added_ids = frozenset(added)
-        # None: the file has no decoder, as those of models that never write text.
+        # None: the file has no decoder, as with models that never write text.
         decoder = b"" if self.raw.decoder is None else self.raw.decoder.__getstate__()
         self._is_byte_level = b'"ByteLevel"' in decoder
         self._has_byte_tokens = b'"ByteFallback"' in decoder

@@ -1,12 +1,12 @@
-"""Vision models: what their pictures cost, and how prompts show them.
+"""Vision models: the tokens of pictures, and their markup in prompts.
 
 The numbers follow from the folder's files as OpenVINO GenAI reads them, so a prompt's tokens are
 known before the engine has seen a picture. Pictures are scaled to a size that GenAI keeps.
 
 Qwen2-VL, Qwen2.5-VL and Qwen3-VL take pictures of any size, in squares of merged patches. The size
 rule is `smart_resize` of these models, with the numbers that OpenVINO GenAI reads from the folder.
-A size whose sides are multiples of the square and whose area is within the model's limits is one
-that `smart_resize` keeps. Gemma 3, LLaVA and InternVL take sizes that follow from the folder alone.
+`smart_resize` keeps a size if the sides are multiples of the square and the area is within the
+model's limits. Gemma 3, LLaVA and InternVL take sizes that follow from the folder alone.
 """
 
 import math
@@ -33,7 +33,7 @@ class Markup:
     video_token: str | None
     # Tokens that the engine takes for pictures wherever they are. No text may have them.
     reserved: tuple[str, ...]
-    # What replaces `image` before a prompt is encoded; None: nothing does.
+    # The text that replaces `image` before a prompt is encoded; None: `image` stays.
     replacement: str | None = None
 
     @property
@@ -42,14 +42,11 @@ class Markup:
         return self.replacement or self.image
 
     def with_encoded_images(self, text: str) -> str:
-        """Return a rendered prompt as it is encoded."""
         return text if self.replacement is None else text.replace(self.image, self.replacement)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptMedia:
-    """A picture or clip in a prompt."""
-
     start: int  # index of the first of its tokens, which follow each other
     grid: Grid
     source: Picture | Clip
@@ -60,7 +57,7 @@ class PromptMedia:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The index of its first token, and of the token after its last."""
+        """The index of the first token, and of the token after the last."""
         return self.start, self.start + self.num_tokens
 
 
@@ -82,10 +79,10 @@ _MAX_PIXELS: Final = 14 * 14 * 4 * 1280
 # GenAI joins frames in pairs, and refuses a picture that is longer than this.
 _FRAMES_OF_PATCH: Final = 2
 _MAX_ASPECT: Final = 200
-# What a prompt shows of a picture is what the processors of these families write.
+# A prompt shows a picture as the processors of these families do.
 _LLAVA: Final = Markup("<image>", None, "<image>", None, ("<image>",))
 _MARKUPS: Final[Mapping[str, Markup]] = {
-    # The line breaks are part of a picture, and may be one token with those of the text.
+    # The line breaks are part of a picture, and may be one token with line breaks of the text.
     "gemma3": Markup(
         "<start_of_image>",
         None,
@@ -159,7 +156,7 @@ class QwenProcessor:
         return depth * rows * columns
 
     def _squares(self, width: int, height: int, most: int) -> tuple[int, int]:
-        """Return columns and rows: those of `smart_resize`, where it keeps to the limits."""
+        """Return columns and rows, as `smart_resize` does within the limits."""
         area, num_pixels = self.side * self.side, width * height
         columns, rows = (max(1, round(each / self.side)) for each in (width, height))
         if columns * rows > most:
@@ -235,9 +232,10 @@ class SizedProcessor:
         return self.sizes.num_tokens(width, height)
 
 
-# `within` returns a processor that also scales down what has more pixels (0: itself). `fit` returns
-# the size to scale an upright picture to, or a frame of a clip: at most `max_pixels`, unless the
-# model takes no picture that small. `grid` and `num_tokens` take such sizes, and a clip's frames.
+# `within` returns a processor that also scales down pictures with more pixels (0: itself). `fit`
+# returns the size to scale an upright picture to, or a frame of a clip: at most `max_pixels`,
+# unless the model takes no picture that small. `grid` and `num_tokens` take such sizes, and a
+# clip's frames.
 VisionProcessor = QwenProcessor | SizedProcessor
 
 
@@ -292,7 +290,7 @@ class MediaTokens:
         others: Mapping[int, frozenset[MediaKind]],
     ) -> None:
         """`kinds` are the ids that are repeated. `others` are the other reserved ids, with the
-        kinds whose markup has them once."""
+        kinds of media whose markup has the id once."""
         self._processor = processor
         self._kinds = kinds
         self._others = others

@@ -13,7 +13,7 @@ def _text(name: str) -> str:
 CHATML = _text("chatml")
 # Gemma: no system role, and user and assistant must take turns.
 NO_SYSTEM = _text("no_system")
-# One system message at the start, later ones are lost; the developer role is lost.
+# A system message at the start; later system messages and the developer role are lost.
 LEADING_SYSTEM = _text("leading_system")
 DEVELOPER_AWARE = _text("developer_aware")
 # Vision models: content is a list of parts.
@@ -22,7 +22,7 @@ PARTS = _text("parts")
 TEXT_ARGUMENTS = _text("text_arguments")
 # DeepSeek R1: content that is not null is an answer, even beside calls.
 EMPTY_ANSWERS = _text("empty_answers")
-# Some models print the dict itself when given one.
+# Some templates print a dict itself.
 PRINTED_ARGUMENTS = _text("printed_arguments")
 # Qwen 3 Coder: the template takes the arguments apart.
 ITEMIZED_ARGUMENTS = _text("itemized_arguments")
@@ -35,7 +35,8 @@ SHORT_IDS = _text("short_ids")
 NUMBERED_IDS = _text("numbered_ids")
 # Falcon 3: without tools, calls and results are left out, and null content raises.
 CALLS_BESIDE_TOOLS = _text("calls_beside_tools")
-# Command R's template for tools: it reads a list of them, and the description of each parameter.
+# Command R's template for tools: the template reads a list of tools, and the description of each
+# parameter.
 LISTED_TOOLS = _text("listed_tools")
 # gpt-oss: the description of a tool is a part of a longer text.
 JOINED_DESCRIPTION = _text("joined_description")

@@ -1,4 +1,4 @@
-"""The families that write arguments as JSON. Their parsers show what a call is."""
+"""The families that write arguments as JSON. The parsers show the form of a call."""
 
 import json
 from typing import Final
@@ -34,7 +34,7 @@ from vinery_serving.output.parsers.messages import GPTOSS as GPTOSS_PARSER
 def _object_calls(
     before: str = "", after: str = "", key: str = "arguments", name_key: str = '"name"'
 ) -> CallTag:
-    """Calls that are one JSON object each. `name_key`: what stands before the name's colon."""
+    """Calls that are one JSON object each. `name_key`: the text before the name's colon."""
 
     def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
         name = json.dumps(tool.name, ensure_ascii=False)
@@ -81,7 +81,7 @@ LLAMA3 = Family(
     "llama3",
     (("<|start_header_id|>", "<|python_tag|>"), ("<|start_header_id|>", '"parameters": ')),
     parsers.LLAMA3,
-    # Where a grammar holds free text to its calls, the trigger always begins one.
+    # Where a grammar checks calls in free text, the trigger always begins a call.
     GrammarFamily(_object_calls(key="parameters"), '{"name": ', "; "),
 )
 GRANITE = Family(
@@ -174,7 +174,7 @@ _HEAD_ENDS: Final = (
 
 
 def _message(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    """In free text the tag begins at the recipient: what comes before it differs."""
+    """In free text the tag begins at the recipient: the text before varies."""
     name, arguments = f"{TO}{tool.name}", arguments_tag(tool, choice)
     if choice.mode is not ToolMode.AUTO:
         return tag(f"{CHANNEL}commentary {name}{_HEAD_ENDS[0]}", arguments, CALL)

@@ -1,5 +1,5 @@
-"""The calls of families that write arguments in a notation of their own: in Python, or that of
-Gemma 4 and FunctionGemma. Their parsers show what a call is."""
+"""The calls of families that write arguments in Python, or in the notation of Gemma 4 and
+FunctionGemma. The parsers of these families show the form of a call."""
 
 import json
 import re

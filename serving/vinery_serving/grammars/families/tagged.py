@@ -1,7 +1,7 @@
 """The calls of families that write arguments between tags (see the parser `tagged`).
 
-Strings are raw text there, so they have rules of their own: any text up to the closing tag, one
-of some texts, or a text of a bounded length. All other values are JSON.
+Strings are raw text there and have special rules: any text up to the closing tag, one of some
+texts, or a text of a bounded length. All other values are JSON.
 """
 
 import json
@@ -27,7 +27,13 @@ from vinery_serving.grammars.json_schema.translator import check_schema, json_ta
 from vinery_serving.grammars.texts import text_tag
 from vinery_serving.output.parsers import messages
 from vinery_serving.output.parsers import tagged as parsers
-from vinery_serving.output.parsers.argument_types import MAX_DEPTH, Kind, kind_of, target, types_of
+from vinery_serving.output.parsers.argument_types import (
+    MAX_DEPTH,
+    Kind,
+    schema_types,
+    target,
+    value_kind,
+)
 from vinery_serving.output.parsers.base import ParserFamily
 from vinery_serving.output.parsers.messages import MESSAGE, ONYX_REASONING, ONYX_TAGS
 from vinery_serving.output.parsers.tagged import CDATA, TagSyntax
@@ -35,13 +41,14 @@ from vinery_serving.output.parsers.tagged import CDATA, TagSyntax
 _NOTHING: Final = grammar_tag('root ::= ""')
 # Repetitions are unrolled by the compiler: a longer bound is not worth its cost.
 _MAX_LENGTH: Final = 256
-# As many as the alternatives of a value in JSON: references to the parameter itself double them.
+# The same limit as on alternatives of a JSON value: references to the parameter itself double the
+# options.
 _MAX_OPTIONS: Final = 500
 _STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))
 
 
 def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
-    """Return a call as a tag, in its wrapper where the family has one.
+    """Return a call as a tag, in the family's wrapper, if any.
 
     Raises `UnsupportedParameter` for a strict tool whose schema is more than a list of
     parameters. Calls of other tools may have any arguments then.
@@ -94,7 +101,7 @@ def _value(schema: Any) -> StructuralTag:
     """JSON, or raw text, or a choice of both. A schema that allows any string allows any
     text."""
     document = schema if isinstance(schema, Mapping) else {}
-    if kind_of(types_of(schema, document)) is Kind.JSON:
+    if value_kind(schema_types(schema, document)) is Kind.JSON:
         return json_tag(schema)
     found = list(islice(_options_of(schema, document), _MAX_OPTIONS + 1))
     if len(found) > _MAX_OPTIONS:
@@ -134,7 +141,7 @@ def _options_of(
 def _option(schema: Mapping[str, Any], document: Mapping[str, Any]) -> StructuralTag:
     """Raises `InvalidGrammar` for an invalid schema."""
     check_schema({word: schema[word] for word in schema if word not in DEFINITIONS})
-    kind = kind_of(types_of(schema, document))
+    kind = value_kind(schema_types(schema, document))
     if kind is Kind.JSON:
         definitions = {word: document[word] for word in DEFINITIONS if word in document}
         return json_tag({**definitions, **schema})

@@ -1,8 +1,8 @@
 """Grammars as values, and their text in XGrammar's EBNF.
 
-A grammar is a set of named rules. `text_of` removes what can never end before it writes them:
-an alternative whose required part no text fits, a rule that only leads to itself. So a model
-can finish whatever the grammar lets it begin.
+A grammar is a set of named rules. `text_of` first removes the parts that can never end: an
+alternative with a required part that no text fits, a rule that only leads to itself. So a model can
+finish any text that the grammar lets it begin.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ StructuralTag = Mapping[str, Any]
 # The first code points whose UTF-8 has two, three and four bytes.
 _UTF8_STEPS: Final = (0x80, 0x800, 0x10000)
 
-# Longer texts stay rules of their own. If each rule repeats the one before twice, inlining
-# doubles the text at every rule.
+# Longer texts stay separate rules. If each rule repeats the former rule twice, inlining doubles the
+# text at every rule.
 _MAX_INLINED_CHARS: Final = 200
 
 
@@ -35,7 +35,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of a set: code points as pairs of first and last, sorted and disjoint."""
+    """A character of a set: code points as pairs of first and last, sorted and disjoint."""
 
     intervals: tuple[tuple[int, int], ...]
 
@@ -56,7 +56,7 @@ class Seq:
 
 @dataclass(frozen=True, slots=True)
 class Alt:
-    """One of the options. Without options no text fits."""
+    """Any of the options. Without options no text fits."""
 
     options: tuple[Expr, ...]
 
@@ -118,7 +118,7 @@ def productive(rules: Mapping[str, Expr]) -> set[str]:
 
 
 def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
-    """Return the grammar with the rule `root`, one rule a line; None if no text fits it.
+    """Return the grammar with the rule `root`, one rule a line; None if no text fits the grammar.
 
     Rules with one short text are inlined. Rules whose name ends with a digit are renumbered in
     the order of their first use, so that equal schemas have equal grammars.
@@ -127,7 +127,7 @@ def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
     if root not in ending:
         return None
     bodies: dict[str, Expr] = {}
-    for name in _users_last(rules):
+    for name in _sorted_by_use(rules):
         if (body := _simplified(rules[name], ending, bodies)) is not None:
             bodies[name] = body
     names: dict[str, str] = {}
@@ -136,8 +136,8 @@ def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
     return "".join(f"{names[name]} ::= {_written(bodies[name], names)}\n" for name in names)
 
 
-def _users_last(rules: Mapping[str, Expr]) -> list[str]:
-    """The names of the rules, each after those that it uses, as far as there is such an order."""
+def _sorted_by_use(rules: Mapping[str, Expr]) -> list[str]:
+    """Return the names of the rules, each after the used rules, as far as recursion allows."""
     order: list[str] = []
     seen: set[str] = set()
     for root in rules:
@@ -216,8 +216,8 @@ def _ends(expr: Expr, ending: set[str]) -> bool:
 
 
 def _simplified(expr: Expr, ending: set[str], bodies: Mapping[str, Expr]) -> Expr | None:
-    """The expression without what never ends, and with the short texts of `bodies` instead of
-    references to them; None if it never ends itself."""
+    """Return the expression without parts that never end, and with the short texts of `bodies`
+    instead of references; None if no text fits."""
     match expr:
         case Ref(name):
             if name not in ending:

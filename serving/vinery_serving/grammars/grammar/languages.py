@@ -1,9 +1,9 @@
 """Regular languages: sets of texts that can be united, intersected and complemented.
 
-An expression becomes an automaton by derivatives: what may follow after a character is an
-expression again (Brzozowski 1964; character classes as in Owens, Reppy and Turon 2009).
-Derivatives give intersection and complement, which backtracking engines lack, and a match
-takes time in proportion to the text.
+An expression becomes an automaton by derivatives: the texts that may follow a character are an
+expression again (Brzozowski 1964; character classes as in Owens, Reppy and Turon 2009). Derivatives
+give intersection and complement, which backtracking engines lack, and a match takes time in
+proportion to the text.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ ANY_CHARS: Final[Intervals] = ((0, 0xD7FF), (0xE000, _LAST))
 # The states of one automaton. A grammar with more rules compiles slowly.
 MAX_STATES: Final = 2000
 # The sizes of the expressions of one automaton or one match, for each set of characters with the
-# same derivative: an expression can grow while its states stay few.
+# same derivative: an expression can grow while the states stay few.
 MAX_WORK: Final = 100_000
 
 
 class NotRegular(Exception):
-    """A valid pattern that describes no regular language, or one that is too large."""
+    """A valid pattern whose language is not regular, or too large."""
 
 
 class TooManyStates(NotRegular):
@@ -39,7 +39,7 @@ class TooManyStates(NotRegular):
 
 
 class _Expression:
-    """What is computed once for each expression: derivatives share most of their parts."""
+    """Computes each property of an expression once: derivatives share most of their parts."""
 
     @cached_property
     def _fields(self) -> tuple[object, ...]:
@@ -72,7 +72,7 @@ class _Expression:
 
 @dataclass(frozen=True, eq=False)
 class Chars(_Expression):
-    """One character of a set. An empty set: no text at all."""
+    """A character of a set. An empty set: no text at all."""
 
     intervals: Intervals
 
@@ -112,8 +112,9 @@ class Times(_Expression):
 class Multiple(_Expression):
     """Decimal numerals without a sign of the multiples of `factor` / 10**`num_decimals`.
 
-    `remainder` is the remainder of the digits read so far, as far as it matters: of a price before
-    its point nothing does. `num_left` is how many digits may follow the point, or None before it.
+    `remainder` is the remainder of the digits read so far, as far as it matters: before the point
+    of a price, no digit matters. `num_left` is how many digits may follow the point, or None before
+    it.
     """
 
     factor: int
@@ -360,8 +361,8 @@ def _size(part: Language) -> int:
 
 
 class Matcher:
-    """Decides which texts belong to a language. It remembers what may follow, so that many texts
-    with the same parts take little more than one."""
+    """Decides which texts belong to a language. The matcher remembers derivatives, so that many
+    texts with the same parts take little more time than a single text."""
 
     def __init__(self, language: Language) -> None:
         self._language = language

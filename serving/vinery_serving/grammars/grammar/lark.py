@@ -1,10 +1,10 @@
 """Lark grammars as grammar rules: the texts that fit the rule `start`.
 
-Lark only parses the grammar. Its loader is not used, because it opens files for imports and
-expands options without bounds. A text fits if it can be split into terminals in any way, as
-with Lark's Earley parser and the lexer `dynamic_complete`. So priorities, aliases and rule
-modifiers, which choose among parses and format trees, have no effect. Terminals may match the
-empty text. Only the module `common` can be imported.
+Lark only parses the grammar. Lark's loader is not used, because it opens files for imports and
+expands options without bounds. A text fits if it can be split into terminals in any way, as with
+Lark's Earley parser and the lexer `dynamic_complete`. So priorities, aliases and rule modifiers,
+which choose among parses and format trees, have no effect. Terminals may match the empty text. Only
+the module `common` can be imported.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class InvalidLark(Exception):
 def lark_expression(definition: str, rules: RuleSet) -> Expr:
     """Return an expression of all texts that fit, and add its rules to `rules`.
 
-    Raises `InvalidLark` with what to change, or `NotRegular` for a terminal that is too large.
+    Raises `InvalidLark` with the necessary change, or `NotRegular` for a terminal that is too
+    large.
     """
     if len(definition) > LARK.value:
         raise InvalidLark(f"it is longer than {LARK.value} characters")
@@ -113,7 +114,7 @@ class _Reader:
         self._rules = rules
         self._names: dict[_Name, str] = {}
         self._queue: deque[_Name] = deque()
-        # The ignored terminals, which may occur before the first terminal and after each one.
+        # The ignored terminals, which may occur before the first terminal and after each terminal.
         self._gap: Expr = EMPTY
 
     def start(self) -> Expr:

@@ -1,7 +1,7 @@
 """Grammar rules for regular languages and for JSON.
 
 A `RuleSet` collects the rules of one grammar. A `Spelling` writes a set of characters in it:
-as they are, or as they appear inside a JSON string.
+unchanged, or as inside a JSON string.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,24 +38,24 @@ Spelling = Callable[[Intervals], Expr]
 _MAX_RULES: Final = 20_000
 # XGrammar tries the vocabulary at each position of a set, but once for a shared rule.
 _MAX_COPIES: Final = 4
-# It counts more than 128 repetitions, and then a token takes 100 ms and more. So repetitions come
-# in bundles of so many.
+# XGrammar counts more than 128 repetitions, and then a token takes 100 ms and more. So repetitions
+# come in bundles of this size.
 _BUNDLE: Final = 40
 
 
 class TooManyRules(NotRegular):
-    """A grammar has more rules, or its automata more states together, than its rule set accepts."""
+    """A grammar has more rules, or all its automata more states, than the rule set accepts."""
 
     def __init__(self) -> None:
         super().__init__("its rules and automata are too many together")
 
 
 class RuleSet:
-    """The rules of one grammar while it is built. It begins with the rules of JSON.
+    """The rules of one grammar that is being built, from the rules of JSON on.
 
     `is_compact`: JSON without blanks. `excluded`: texts that no regular language of the grammar
-    contains, because they would end the text that the grammar describes. `max_states`: of all
-    automata together; real grammars stay far below 5,000.
+    contains, because they would end the described text. `max_states`: of all automata together;
+    real grammars stay far below 5,000.
     """
 
     def __init__(
@@ -110,8 +110,7 @@ class RuleSet:
         num_bundles, rest = divmod(least, _BUNDLE)
         if most is None:
             return seq(self.repeated(bundle, num_bundles, num_bundles), Repeat(one, rest, None))
-        # The single ones behind the bundles are as many as one more bundle has: no number is left
-        # out.
+        # The single repetitions after the bundles reach the next bundle: no number is left out.
         most_bundles = max(num_bundles, (most - rest + 1) // _BUNDLE - 1)
         singles = Repeat(one, rest, most - most_bundles * _BUNDLE)
         return self._shared(seq(self.repeated(bundle, num_bundles, most_bundles), singles))
@@ -125,8 +124,8 @@ class RuleSet:
         return self._shared_rules[part]
 
     def _with_reference(self, expr: Expr) -> Expr:
-        """The same with a set of characters in a rule of its own: XGrammar copies rules that refer
-        to no other into their users."""
+        """Return the same with a set of characters as a separate rule: XGrammar copies rules
+        without references into the rules that use them."""
         match expr:
             case Chars(((first, last), *more)):
                 others = () if first == last else ((first + 1, last),)
@@ -211,9 +210,9 @@ _SHORT_ESCAPES: Final = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92:
 
 @lru_cache(maxsize=256)
 def in_json(intervals: Intervals) -> Expr:
-    """Write characters as they appear inside a JSON string: escaped where JSON demands it.
+    """Write characters as inside a JSON string: escaped where JSON demands escapes.
 
-    The rule `char` is any character in any form, `special` any that needs an escape.
+    The rule `char` is any character in any form, `special` any character that needs an escape.
     """
     if intervals == ANY_CHARS:
         return Ref("char")
@@ -235,7 +234,7 @@ ANY_MEMBER: Final = seq(Ref("string"), COLON, Ref("value"))
 def _json_rules(blank: str) -> Iterator[tuple[str, Expr]]:
     """The rules of JSON. `blank` may follow a comma or a colon."""
     digit, hexadecimal = _set("09"), _set("09", "AF", "af")
-    # Half a surrogate pair is no character, and models write a whole one as one character.
+    # Half a surrogate pair is no character, and models write a whole pair as one character.
     code = alt(
         (
             seq(_set("09", "AC", "EF", "ac", "ef"), Repeat(hexadecimal, 3, 3)),

@@ -1,8 +1,8 @@
-"""Schema alternatives: what a value must fit, without references and options.
+"""Schema alternatives: the schemas that a value must fit, without references and options.
 
-An alternative is a set of schema nodes that a value must fit all. References and `allOf` add
-nodes to an alternative; each option of `anyOf` and `oneOf` makes an alternative of its own.
-The functions below read from an alternative what it demands of values of one type.
+An alternative is a set of schema nodes that a value must fit all. References and `allOf` add nodes
+to an alternative; each option of `anyOf` and `oneOf` makes a separate alternative. The functions
+below read an alternative's demands on values of one type.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -131,8 +131,8 @@ class SchemaDocument:
         return node
 
     def overlapping(self, options: Sequence[SchemaNode]) -> Iterator[tuple[SchemaNode, SchemaNode]]:
-        """Yield the pairs of which a value may fit both, as far as their types, their constants
-        and those of their required properties show. Most unions differ in one of these."""
+        """Yield the pairs of options that the same value may fit, judged by types, constants, and
+        the constants of required properties. Most unions differ in one of these."""
         marked = [(node, _marks(self.followed(node))) for node in options]
         for (left, ones), (right, others) in combinations(marked, 2):
             if all(ones[steps] & others[steps] for steps in ones.keys() & others.keys()):
@@ -140,10 +140,10 @@ class SchemaDocument:
 
 
 def _marks(node: SchemaNode) -> Mapping[Steps, frozenset[str]]:
-    """What values of different nodes differ in: their types, the texts of their constants, and of
-    the constants of each required property."""
+    """Return the marks of a node: types, the texts of constants, and of the constants of each
+    required property."""
     words = node.keywords
-    kinds = ("number" if kind == "integer" else kind for kind in types_of((node,)))
+    kinds = ("number" if kind == "integer" else kind for kind in allowed_types((node,)))
     found: dict[Steps, frozenset[str]] = {("type",): frozenset(kinds)}
     properties = words.get("properties", {})
     named = [(("properties", each), properties.get(each)) for each in words.get("required", ())]
@@ -168,9 +168,9 @@ def _check_number(num_alternatives: int) -> None:
         )
 
 
-def types_of(nodes: Sequence[SchemaNode]) -> list[str]:
-    """Return the types that all nodes allow; without `type`, those that their keywords are
-    about. `integer` is left out where `number` is allowed."""
+def allowed_types(nodes: Sequence[SchemaNode]) -> list[str]:
+    """Return the types that all nodes allow; without `type`, the types of the nodes' keywords.
+    `integer` is left out where `number` is allowed."""
     given = [node.keywords["type"] for node in nodes if "type" in node.keywords]
     if given:
         sets = [{each} if isinstance(each, str) else set(each) for each in given]
@@ -210,8 +210,8 @@ def unnamed_member_nodes(
     nodes: Sequence[SchemaNode], matched: Sequence[str]
 ) -> list[SchemaNode] | None:
     """Return the schemas that a member must fit whose name is no property and matches these
-    patterns. None if the grammar leaves such members out: it writes additional members only
-    where the schema describes them, or names none."""
+    patterns. None if the grammar leaves such members out: additional members are written only where
+    the schema describes them, or names no members."""
     found: list[SchemaNode] = []
     is_described = names_some = False
     for node in nodes:

@@ -1,5 +1,5 @@
 """Checks all keywords of a JSON schema (2020-12, and draft 7 where it differs): their types, and
-which of them a grammar cannot enforce."""
+whether a grammar can enforce them."""
 
 import json
 import math
@@ -157,7 +157,7 @@ def _is_type(value: Any) -> bool:
     )
 
 
-# What a keyword must be, in words and as a test.
+# The form of a keyword's value, in words and as a test.
 _Form = tuple[str, Callable[[Any], bool]]
 _ANY: Final[_Form] = ("anything", lambda value: True)
 _TYPES: Final[_Form] = (f"one of {', '.join(TYPES)}, or an array of these", _is_type)

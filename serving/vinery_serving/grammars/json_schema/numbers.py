@@ -1,7 +1,7 @@
 """The numbers of a schema alternative as a regular language of decimal numerals.
 
-Every numeral ends: it has at most 20 digits before the point, as integers of 64 bits have, or as
-many as its bounds demand, and a few after it. Numbers with bounds have no exponents.
+Every numeral ends. Before the point are at most 20 digits, as in integers of 64 bits, or as many as
+the bounds demand, and after the point a few. Numbers with bounds have no exponents.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ from vinery_serving.grammars.grammar.languages import (
 from vinery_serving.grammars.json_schema.nodes import SchemaNode
 
 _NUM_DIGITS: Final = 20
-# A float distinguishes all numbers of so many.
+# A float distinguishes all numbers with so many digits.
 _FLOAT_DIGITS: Final = 15
 _MAX_DECIMALS: Final = 6
 # The automaton of a multiple has states for each digit and remainder, so the numerals of multiples
@@ -67,7 +67,7 @@ class NumberRange:
             low = Bound(Decimal(floor(low.value) + 1 if low.is_exclusive else ceil(low.value)))
         if high is not None:
             high = Bound(Decimal(ceil(high.value) - 1 if high.is_exclusive else floor(high.value)))
-        # An integer is a multiple of 5/2 if it is one of 5.
+        # An integer is a multiple of 5/2 if it is a multiple of 5.
         factors = tuple(Decimal(Fraction(factor).numerator) for factor in self.factors)
         return NumberRange(low, high, factors)._numerals(num_decimals=0)
 
@@ -76,7 +76,7 @@ class NumberRange:
         ends = self._ends()
         # As many decimals as a float can distinguish near the bounds.
         num_whole = max((len(str(int(abs(end)))) for end in ends), default=1)
-        # One more than the bounds have: exclusive bounds may differ in their last one.
+        # One decimal more than the bounds have: exclusive bounds may differ in the last decimal.
         own = max((len(each) + 1 for end in ends if (each := _decimals(end))), default=0)
         return self._numerals(max(own, min(_MAX_DECIMALS, _FLOAT_DIGITS - 1 - num_whole)))
 
@@ -122,8 +122,8 @@ NOT_NEGATIVE: Final = NumberRange(low=Bound(Decimal(0)))
 
 
 def number_range(nodes: Sequence[SchemaNode]) -> NumberRange:
-    """Return what the number keywords of all nodes demand. A bound outside of all numerals
-    counts as none."""
+    """Return the range of the number keywords of all nodes. A bound outside of all numerals has no
+    effect."""
     lows = _bounds(nodes, "minimum", "exclusiveMinimum")
     highs = _bounds(nodes, "maximum", "exclusiveMaximum")
     low = max(lows, key=lambda each: (each.value, each.is_exclusive), default=None)
@@ -173,7 +173,7 @@ _ANY_SIZE: Final = cat(union((literal("0"), cat(_NOT_ZERO, _ANY_DIGITS))), _ANY_
 
 
 def _below(bound: Bound) -> Language:
-    """Sizes up to a bound that is not negative: those that are not above it."""
+    """Return the sizes up to a bound that is not negative."""
     return intersection(_ANY_SIZE, complement(_above(Bound(bound.value, not bound.is_exclusive))))
 
 
@@ -197,8 +197,8 @@ def _natural_from(number: int) -> Language:
 
 
 def _greater(digits: str, rest: Callable[[int], Language]) -> Iterator[Language]:
-    """One for each digit that can be replaced by a greater one, with `rest` of the number of
-    digits after it."""
+    """Yield a language for each digit that a greater digit can replace; `rest` gets the number of
+    digits after that digit."""
     for at, digit in enumerate(digits):
         if digit != "9":
             greater = Chars(((ord(digit) + 1, ord("9")),))

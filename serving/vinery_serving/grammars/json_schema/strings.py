@@ -21,7 +21,7 @@ from vinery_serving.grammars.grammar.languages import (
     union,
 )
 from vinery_serving.grammars.grammar.patterns import fullmatch_language, search_language
-from vinery_serving.grammars.json_schema.alternatives import count_bounds, types_of
+from vinery_serving.grammars.json_schema.alternatives import allowed_types, count_bounds
 from vinery_serving.grammars.json_schema.nodes import SchemaNode, constants_of
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
@@ -95,7 +95,7 @@ def string_language(nodes: Sequence[SchemaNode]) -> Language:
 
     Raises `SchemaError` as `count_bounds` does.
     """
-    if "string" not in types_of(nodes):
+    if "string" not in allowed_types(nodes):
         return NOTHING
     demands = [*string_demands(nodes), times(ANY, *count_bounds(nodes, "Length"))]
     for node in nodes:

@@ -1,16 +1,15 @@
 """JSON schemas as grammars in which every value comes to an end.
 
-XGrammar's own translation allows any number of blanks between two tokens of JSON, and a weak
-model writes blanks until its limit. This grammar allows at most one, after a colon or a comma,
-as in most JSON that models have read. Numbers end, too. XGrammar never sees the schema: a
-keyword that is not translated here is refused, or ignored if the client did not ask for
-`strict`.
+XGrammar's own translation allows any number of blanks between two tokens of JSON, and a weak model
+writes blanks until its limit. This grammar allows at most one blank, after a colon or a comma, as
+in most JSON that models have read. Numbers end, too. XGrammar never sees the schema: a keyword that
+is not translated here is refused, or ignored if the client did not ask for `strict`.
 
-Every answer fits the schema, but not every fitting value can be written. Properties come in
-the order of the schema. Other properties come only where the schema describes them
-(`additionalProperties`, `patternProperties`) or names none. A tuple has no more items than it
-lists. A schema without a type means the types that its keywords are about. Bounded numbers
-have no exponents. A string with both a pattern and a maximum length has at most 400 characters.
+Every answer fits the schema, but not every fitting value can be written. Properties come in the
+order of the schema. Other properties come only where the schema describes them
+(`additionalProperties`, `patternProperties`) or names none. A tuple has no more items than the
+schema lists. A schema without a type means the types of its keywords. Bounded numbers have no
+exponents. A string with both a pattern and a maximum length has at most 400 characters.
 
 A value must fit one of its *schema alternatives* (see `alternatives`). Each set of schema nodes
 has one rule, so schemas may contain themselves.
@@ -62,11 +61,11 @@ from vinery_serving.grammars.json_schema.alternatives import (
     NUMBER_KEYWORDS,
     Alternative,
     SchemaDocument,
+    allowed_types,
     at_all,
     count_bounds,
     item_nodes,
     names_in,
-    types_of,
     unnamed_member_nodes,
 )
 from vinery_serving.grammars.json_schema.check import check
@@ -139,8 +138,8 @@ def _refused(error: SchemaError, param: str) -> InvalidRequest:
 def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = False) -> str:
     """Return the grammar of `json_tag`, in XGrammar's EBNF.
 
-    Raises `SchemaError`, also for a schema that is too large, and `Unenforceable` if
-    `is_strict`. Otherwise ignores what it cannot enforce, as OpenAI's `strict: false` does.
+    Raises `SchemaError`, also for a schema that is too large, and `Unenforceable` if `is_strict`.
+    Otherwise ignores keywords that no grammar can enforce, as OpenAI's `strict: false` does.
     """
     try:
         unenforced = check(schema)
@@ -207,7 +206,7 @@ class _Translator:
     def _alternative(self, nodes: Alternative) -> Expr:
         if any(node.keywords.keys() & {"enum", "const"} for node in nodes):
             return self._constants(nodes)
-        return alt(self._of_type(kind, nodes) for kind in types_of(nodes))
+        return alt(self._of_type(kind, nodes) for kind in allowed_types(nodes))
 
     def _of_type(self, kind: str, nodes: Alternative) -> Expr:
         match kind:
@@ -258,8 +257,8 @@ class _Translator:
         least: int,
         most: int | None,
     ) -> Expr:
-        """Build rules from the last member to the first. Each rule writes the rest of the
-        object after a number of members. Numbers from `limit` on are one."""
+        """Build rules from the last member to the first. Each rule writes the rest of the object
+        after a number of members. All numbers from `limit` on share a rule."""
         num_all = len(members) if most is None else min(len(members), most)
         limit = num_all if most is not None else min(num_all, max(1, least))
         num_required = sum(is_required for _, is_required in members)
@@ -281,7 +280,7 @@ class _Translator:
         return rest[0]
 
     def _others(self, other: Expr | None, count: int, least: int, most: int | None) -> Expr:
-        """Members without a name in the schema, after `count` with one."""
+        """Return the members without a name in the schema, after `count` named members."""
         # A count of 1 may mean "some": then the minimum is at most 1 and already reached.
         missing = max(0, least - count)
         num_left = None if most is None else most - count
@@ -316,7 +315,8 @@ class _Translator:
     def _other_members(
         self, nodes: Alternative, patterns: Sequence[str], free: Language
     ) -> Iterator[Expr]:
-        """One for each set of patterns that a name can match while it matches no other."""
+        """Yield the members for each set of patterns that a name can match without the other
+        patterns."""
         languages = {each: pattern_language(each) for each in patterns}
         for size in range(len(patterns) + 1):
             for matched in combinations(patterns, size):
@@ -332,7 +332,8 @@ class _Translator:
                     yield seq(key, COLON, self._value(found))
 
     def _allowed(self, names: Mapping[str, None], nodes: Alternative) -> Mapping[str, None]:
-        """The names that `propertyNames` allows, as far as an automaton shows it."""
+        """Return the names that `propertyNames` allows, and names that take too much work to
+        check."""
         name_nodes = at_all(nodes, "propertyNames")
         if not names or not name_nodes:
             return names

@@ -76,7 +76,7 @@ class KnownValues:
                 return self._object_fits(value, node)
 
     def _is_listed(self, value: Any, node: SchemaNode) -> bool:
-        """Whether the `const` and the `enum` of a node, as far as it has them, list the value."""
+        """Whether the value is in the `const` and in the `enum` of a node, if present."""
         listed = self._listed.get(node)
         if listed is None:
             lists = [
@@ -111,7 +111,7 @@ class KnownValues:
         )
 
     def member_nodes(self, node: SchemaNode, name: str) -> list[SchemaNode]:
-        """Return the schemas that the member of this name must fit, all of them."""
+        """Return all schemas that the member of this name must fit."""
         words = node.keywords
         found = [node.at("properties", name)] if name in words.get("properties", {}) else []
         for pattern in words.get("patternProperties", ()):

@@ -1,1 +1,1 @@
-"""How each family of models writes its output, and what reads it: one file for each family."""
+"""The parsers of model output, by family of models."""

@@ -1,4 +1,4 @@
-"""What the text of an argument means, by the schema of its parameter.
+"""Reads the text of an argument by the schema of its parameter.
 
 Families that write arguments between tags do not mark whether `5` is a number or a text; the
 tool's schema decides. Only text that must be a string can be passed on while it grows.
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from vinery_serving.core.request import Tool
 from vinery_serving.output.parsers.string_text import quoted
-from vinery_serving.output.parsers.value_text import json_text_of
+from vinery_serving.output.parsers.value_text import value_json
 
 _ALL_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
 _TYPE_NAMES: Final = {
@@ -57,17 +57,17 @@ class ParameterTypes:
             document = self._schemas.get(tool, {})
             properties = document.get("properties")
             schema = properties.get(parameter) if isinstance(properties, dict) else None
-            self._by_parameter[key] = types_of(schema, document)
+            self._by_parameter[key] = schema_types(schema, document)
         return self._by_parameter[key]
 
 
-def kind_of(types: frozenset[str]) -> Kind:
+def value_kind(types: frozenset[str]) -> Kind:
     if "string" not in types:
         return Kind.JSON
     return Kind.TEXT if len(types) == 1 else Kind.EITHER
 
 
-def types_of(schema: Any, document: Mapping[str, Any]) -> frozenset[str]:
+def schema_types(schema: Any, document: Mapping[str, Any]) -> frozenset[str]:
     """Return the JSON types that `schema`, a part of `document`, allows. Where numbers are
     allowed, integers are too. A schema with too many references and options allows any type."""
     return _TypesIn(document).of(schema, 0)
@@ -128,19 +128,19 @@ def _type_name(value: Any) -> str:
     return _TYPE_NAMES.get(type(value), "object")
 
 
-def json_of(text: str, types: frozenset[str]) -> str:
+def argument_json(text: str, types: frozenset[str]) -> str:
     """Return the JSON text of an argument that the model wrote as `text`.
 
-    JSON stays unchanged. Words and literals of Python are translated, because models write
-    them. What is no value of the types becomes a string.
+    JSON stays unchanged. Words and literals of Python are translated, because models write them.
+    Text that is no value of the types becomes a string.
     """
-    kind = kind_of(types)
+    kind = value_kind(types)
     if kind is Kind.TEXT:
         return quoted(text)
     bare = text.strip()
     value, is_json = _parsed(bare)
     if not is_json and bare[:1] in _BRACKETS:
-        respelled = json_text_of(bare, is_surely_a_value=kind is Kind.JSON)
+        respelled = value_json(bare, is_certain=kind is Kind.JSON)
         value, is_json = _parsed(respelled or "")
         bare = respelled if respelled is not None and is_json else bare
     if kind is Kind.JSON:

@@ -1,5 +1,4 @@
-"""What parsers of model families share: the family itself, text with tool calls, and reasoning
-before the answer.
+"""The shared parts of parsers: the family, text with tool calls, and reasoning before the answer.
 
 Families mark their reasoning differently, but all reason first and answer then. The marks are
 `ReasoningTags`, and any tags go with any family of answers.
@@ -65,8 +64,7 @@ COHERE_THINK = ReasoningTags(
 )
 
 
-# Reads all text. Without tools it reads nothing as a tool call, and without reasoning it is all
-# text.
+# Reads a whole output. Without tools no text is a tool call, and without reasoning all is text.
 Read = Callable[[Lexer, EventWriter, Sequence[Tool]], Reading[None]]
 
 
@@ -74,8 +72,8 @@ Read = Callable[[Lexer, EventWriter, Sequence[Tool]], Reading[None]]
 class ParserFamily:
     """Reads the output of one family of models.
 
-    `special_texts`: tokens that are syntax to this family. The decoder passes them on even where
-    the tokenizer calls them special. `reasoning` None: the family writes no reasoning.
+    `special_texts`: tokens of this family's syntax. The decoder passes on even tokens that the
+    tokenizer calls special. `reasoning` None: the family writes no reasoning.
     """
 
     read: Read
@@ -115,8 +113,8 @@ PLAIN = ParserFamily(_read_text)
 
 _LEAST_TAG: Final = 2
 
-# Reads one call, or all calls of one opening tag, from after the spelling of the tag that was
-# met. Raises `UnexpectedText` for what is no call, unless a call has started.
+# Reads one call, or all calls of one opening tag, after the given spelling of the tag. Raises
+# `UnexpectedText` for text that is no call, unless a call has started.
 ReadCalls = Callable[[Lexer, EventWriter, str, Sequence[Tool]], Reading[None]]
 
 
@@ -143,8 +141,8 @@ def calls_family(
 
 
 def start_call(lexer: Lexer, writer: EventWriter, name: str) -> None:
-    """Start a call when it is sure to be one, unless it has started. The lexer's mark is None
-    from then on."""
+    """Start a call that is certain, unless the call has started. The lexer's mark is None from then
+    on."""
     if lexer.mark is not None:
         writer.start_call(name)
         lexer.mark = None
@@ -160,7 +158,7 @@ def read_with_calls(
 ) -> Reading[None]:
     """Read an answer in which text and tool calls come in any order.
 
-    What begins like a call but is none is given back as text.
+    A false beginning of a call is given back as text.
     """
     answer = _AnswerText(writer)
     is_text, num_calls = True, 0
@@ -199,8 +197,8 @@ def _skip_doubled(lexer: Lexer, tag: str) -> Reading[None]:
 
 
 def _begins_tag(opening: Tag, cut: str) -> bool:
-    """Whether an answer is cut inside the tag that opens a call. Clients have no use for that. A
-    word, or one bracket, may be text."""
+    """Whether an answer is cut inside the tag that opens a call. Clients have no use for half a
+    tag. A word, or one bracket, may be text."""
     return (
         len(cut) >= _LEAST_TAG
         and not cut[0].isalnum()
@@ -209,7 +207,8 @@ def _begins_tag(opening: Tag, cut: str) -> bool:
 
 
 def _begins_call(opening: Tag, cut: str) -> bool:
-    """Whether an answer is cut after such a tag. Text after brackets alone may be an answer."""
+    """Whether an answer is cut after the tag that opens a call. Text after brackets alone may be an
+    answer."""
     return any(len(tag) > _LEAST_TAG and cut.startswith(tag) for tag in opening.strings)
 
 

@@ -1,8 +1,8 @@
-"""Calls in reasoning: a draft if the reasoning goes on, and a call if it ends with them.
+"""Calls in reasoning: drafts if the reasoning continues, and calls if the output ends with them.
 
 Models now and then call a tool without closing their reasoning. So a call in reasoning is held
-back. Other text after it, or the closing tag, shows that it was a draft, which is reasoning. Where
-the text ends with the call, it is one.
+back. If other text or the closing tag follows, the call was a draft, and is passed on as reasoning.
+If the output ends with the call, the client gets the call.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from vinery_serving.output.writer import EventWriter
 
 
 class DraftedReasoning(Parser):
-    """Passes on reasoning to `write`. `read` reads it as an answer, to find its calls."""
+    """Passes on reasoning to `write`. `read` finds the calls in it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class DraftedReasoning(Parser):
             self.close()
 
     def _pass_on(self) -> None:
-        """Pass on all but what may become a call."""
+        """Pass on the text that cannot become a call."""
         text = "".join(self._raw)
         num_undecided = len(self.text) - (self.at if self.mark is None else self.mark)
         sure = len(text) - num_undecided
@@ -54,8 +54,8 @@ class DraftedReasoning(Parser):
 
 
 class Draft(EventWriter):
-    """Keeps what is to be written to `writer` if the calls since the last text are calls.
-    `before_call` is called before the first of them."""
+    """Keeps the calls since the last text until `commit` writes them to `writer`. `before_call` is
+    called before the first call."""
 
     def __init__(
         self, writer: EventWriter, *, before_call: Callable[[], None] = lambda: None

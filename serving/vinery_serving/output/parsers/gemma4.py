@@ -1,10 +1,10 @@
-"""Gemma 4: reasoning and calls, each in a form of its own.
+"""The reasoning and calls of Gemma 4.
 
     <|channel>thought
     The user asks ...<channel|><|tool_call>call:get_weather{city:<|"|>Paris<|"|>}<tool_call|>
 
-Keys have no quotes, and strings a mark of their own, without escapes. Several calls may share one
-pair of tags. FunctionGemma writes the same with other marks:
+Keys have no quotes; strings have special marks and no escapes. Several calls may share one pair of
+tags. FunctionGemma writes the same with other marks:
 
     <start_function_call>call:get_weather{city:<escape>Paris<escape>}<end_function_call>
 """
@@ -80,7 +80,6 @@ def _read_calls(
 def _read_call(
     lexer: Lexer, writer: EventWriter, tags: CallTags, notation: Notation
 ) -> Reading[None]:
-    """Read a name and the arguments."""
     yield from lexer.peek()
     name = yield from lexer.take_run(_NAME)
     if not name or (yield from lexer.peek()) != "{":

@@ -5,9 +5,9 @@
     {"name": ..., "parameters": ...}; {"name": ..., "parameters": ...}
     get_weather[ARGS]{"city": "Paris"}
 
-An opening is followed by one object or several with commas, semicolons or white space between
-them, with or without an array around them. Models forget the closing bracket and the closing
-tag, so both may be missing. The last form has a head; a `Section` holds several of them.
+After an opening come one or more objects, separated by commas, semicolons or white space, with or
+without an array around them. Models forget the closing bracket and the closing tag, so both may be
+missing. The last form has a head; a `Section` holds several such calls.
 """
 
 import json
@@ -50,8 +50,7 @@ _MAX_HEAD_CHARS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class CallTags:
-    """The tags of a family: those that open calls, and those that close them, if there are
-    some."""
+    """The opening and closing tags of a family's calls, if there are any."""
 
     open: tuple[str, ...] = ()
     close: tuple[str, ...] = ()
@@ -83,7 +82,7 @@ def read_json_calls(
     """Read the calls after an opening, up to and with the closing tag.
 
     `is_array`: the opening has begun the array. `only`: see `_JsonCall`. Raises `UnexpectedText`
-    for what is no call, unless a call has started.
+    for text that is no call, unless a call has started.
     """
     first = yield from lexer.peek()
     if first == "[" and not is_array:
@@ -98,11 +97,10 @@ def read_json_calls(
 
 
 def read_residue(lexer: Lexer, tags: CallTags, next_call: str = "\0") -> Reading[str]:
-    """Read what belongs to a call after its end: brackets and quotes that are too many, and
-    closing tags. Returns the next character if it is `next_call`, else "". The text is marked
-    from here on."""
+    """Read the syntax after the end of a call: surplus brackets and quotes, and closing tags.
+    Returns the next character if it is `next_call`, else "". The text is marked from here on."""
     following = yield from lexer.peek(_RESIDUE)
-    if following != next_call and not (tags.all and (yield from lexer.next_of(*tags.all))):
+    if following != next_call and not (tags.all and (yield from lexer.peek_text(*tags.all))):
         lexer.at = lexer.mark or 0
         yield from lexer.take_run(_BRACKETS)
     while tags.close and (yield from lexer.take(*tags.close)):
@@ -113,9 +111,9 @@ def read_residue(lexer: Lexer, tags: CallTags, next_call: str = "\0") -> Reading
 def read_broken_call(
     lexer: Lexer, writer: EventWriter, tags: CallTags, *, is_in_arguments: bool
 ) -> Reading[None]:
-    """Read the rest of a call that has started, up to the next tag: what cannot be read as
-    arguments is passed on as it is, so that nothing is lost. A family without closing tags does
-    not show where a broken call ends; there the rest is text."""
+    """Read the rest of a call that has started, up to the next tag. In arguments the rest is passed
+    on unchanged, so that nothing is lost; elsewhere it is dropped. A family without closing tags
+    does not show the end of a broken call; there the rest is text."""
     write = writer.arguments if is_in_arguments else _drop
     if tags.close:
         try:
@@ -142,12 +140,12 @@ def read_bare_calls(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) ->
 class _JsonCall:
     """Reads one call as an object with a name and arguments.
 
-    The keys may come in any order, and the arguments may be an object or a quoted string of
-    one. The name may be under `function`, or both may be in an object under `function`. A call
+    The keys may come in any order, and the arguments may be an object, or an object in a quoted
+    string. The name may be under `function`, or both may be in an object under `function`. A call
     is sure when name and arguments have begun.
 
-    `only`: the names that make an object a call. Then it must also have arguments, and only
-    keys of calls. None: any name does, and other keys are ignored.
+    `only`: the names that make an object a call. Then the object must have arguments, and only keys
+    of calls. None: any name is accepted, and other keys are ignored.
     """
 
     def __init__(
@@ -165,8 +163,8 @@ class _JsonCall:
         self._is_empty = True  # the arguments have no text
 
     def read(self) -> Reading[None]:
-        """Read from the opening brace to the closing one. A call that has started can only
-        end. Raises `UnexpectedText` for what is no call."""
+        """Read from the opening to the closing brace. A call that has started can only end. Raises
+        `UnexpectedText` for text that is no call."""
         lexer = self._lexer
         try:
             yield from self._read_members()
@@ -235,7 +233,7 @@ class _JsonCall:
                 self._write(json.loads(text) if first == "'" else text)
 
     def _read_whole(self) -> Reading[str]:
-        """Read one value. Returns its JSON text when it is complete."""
+        """Read one whole value. Returns its JSON text."""
         parts: list[str] = []
         yield from ValueText(self._lexer, JSON, parts.append, self._border).read()
         return "".join(parts)
@@ -250,7 +248,7 @@ class _JsonCall:
 
     @property
     def _is_sure(self) -> bool:
-        """Without a tag a call is sure with the first key of its arguments, or with their end."""
+        """Without a tag, the first key of the arguments or their end makes a call certain."""
         is_tagged = self._only is None or self._lexer.mark is None
         return is_tagged or "".join(self._early_args).strip() not in ("", "{", "[")
 
@@ -269,10 +267,10 @@ def read_headed_call(
 ) -> Reading[None]:
     """Read one call whose name is in a head before a JSON object.
 
-    `head` matches all text between the opening and the first brace; its group `name` is the name
-    of the tool. A call whose head is followed by a tag or by the end has no arguments; without a
-    mark after the name (the group `mark`) it must be one of `names`. Raises `UnexpectedText` for
-    a text that is no head, and does not read it: it may hold an opening.
+    `head` matches all text between the opening and the first brace; its group `name` is the name of
+    the tool. A call whose head is followed by a tag or by the end has no arguments; then the name
+    must have a mark after it (the group `mark`), or be one of `names`. Raises `UnexpectedText` for
+    a text that is no head; the text stays unread, because it may hold an opening.
     """
     match, has_arguments = yield from _read_head(lexer, head, literals("{", *tags.all))
     name = match["name"] if match else ""
@@ -333,10 +331,10 @@ class Section:
     def _read(
         self, lexer: Lexer, writer: EventWriter, opening: str, _: Sequence[Tool]
     ) -> Reading[None]:
-        """Read what follows the first opening tag, up to and with the last tag."""
+        """Read the text after the first opening tag, up to and with the last tag."""
         call_begin = self.call_begin.text
         call_end = self.call_end.text
-        # The line break belongs to the end, also where it comes before the rest of it.
+        # The line break belongs to the end of the call, even if it arrives before the fence.
         ends = dict.fromkeys((f"\n{self.fence}{call_end}", f"{self.fence}{call_end}", call_end))
         tags = CallTags((call_begin,), (*ends, self.end.text))
         if opening != call_begin:
@@ -350,7 +348,7 @@ class Section:
                 is_call = bool((yield from lexer.take(call_begin)))
 
     def _read_to_call(self, lexer: Lexer, writer: EventWriter) -> Reading[None]:
-        """Read up to and with what begins the first call. Words before it are text."""
+        """Read up to and with the tag of the first call. Words before the tag are text."""
         begin = self.call_begin.text
         found = yield from lexer.find(literals(begin, self.end.text), _MAX_HEAD_CHARS)
         if found is None or not lexer.text.startswith(begin, lexer.at + found[0]):

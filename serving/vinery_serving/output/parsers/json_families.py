@@ -1,4 +1,4 @@
-"""The families that write arguments as JSON, and what a call of each looks like."""
+"""The families that write arguments as JSON, with examples of calls."""
 
 import re
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ def _read_mistral(
     tags = CallTags((MISTRAL_OPEN,))
     if opening == _MISTRAL_BARE:
         yield from read_bare_calls(lexer, writer, tools)
-    elif (yield from lexer.next_of("[", "{")):
+    elif (yield from lexer.peek_text("[", "{")):
         yield from read_json_calls(lexer, writer, tags)
     else:
         names = {tool.name for tool in tools}
@@ -135,7 +135,7 @@ DEEPSEEK_TAGS: Final = Section(
 DEEPSEEK: Final = DEEPSEEK_TAGS.family(DEEPSEEK_SEPARATOR)
 
 # Kimi K2, without the line break. The number counts the calls of the conversation. Clients do not
-# get it: the renderer of prompts counts anew:
+# get it: the renderer of prompts counts again:
 #
 #     <|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0
 #     <|tool_call_argument_begin|>{"city": "Paris"}<|tool_call_end|><|tool_calls_section_end|>

@@ -1,11 +1,11 @@
-"""An output that is a sequence of messages, each with a head that names its recipient:
+"""An output as a sequence of messages, each with a head that names the recipient:
 
     <|channel|>analysis<|message|>The user says hello.<|end|>
     <|start|>assistant<|channel|>final<|message|>Hello!
 
-The head decides what the body is: reasoning, the answer, or a call. Text is passed on as it
-comes, so a message that is cut is not lost. Output without any head is the answer. The prompt ends
-with `<|start|>assistant`.
+The head decides whether the body is reasoning, the answer, or a call. Text is passed on at once, so
+a message that is cut is not lost. Output without any head is the answer. The prompt ends with
+`<|start|>assistant`.
 """
 
 import re
@@ -42,9 +42,9 @@ def read_messages(
     ends: tuple[str, ...],
     new_body: Callable[[str], Parser],
 ) -> Reading[None]:
-    """Read messages. `heads`: the texts that begin a head; `ends`: the tags that close a
-    message; `new_body` returns the parser of a message for its head. The tag of a head closes
-    reasoning, too."""
+    """Read messages. `heads`: the beginnings of heads. `ends`: the tags that close a message.
+    `new_body` returns the parser of a message for its head. The tag of a head closes reasoning,
+    too."""
     end_tag, message_tag = Tag(START, *ends), Tag(MESSAGE)
     reasoning_end = Tag(*end_tag.strings, *(head for head in heads if head.startswith("<|")))
     end = ""
@@ -52,10 +52,11 @@ def read_messages(
         lexer.is_reasoning = False
         head: list[str] = []
         try:
-            if end == START or (yield from lexer.next_of(START, MESSAGE, *heads)):
+            if end == START or (yield from lexer.peek_text(START, MESSAGE, *heads)):
                 yield from lexer.take_until(message_tag, head.append)
         except EndOfText:
-            # A head that is cut is syntax. What only looks like the beginning of one is text.
+            # A head that is cut is syntax. Text that only resembles the beginning of a head is
+            # text.
             text = "".join(head) + lexer.take_all()
             if text.strip() and "<|" not in text:
                 writer.text(text)
@@ -74,7 +75,7 @@ def read_messages(
         writer.end_message()
 
 
-def recipient_of(head: str) -> str:
+def message_recipient(head: str) -> str:
     """Return the recipient that a head names; "" without one."""
     recipient = _RECIPIENT.search(head)
     return recipient[1] if recipient else ""
@@ -89,9 +90,8 @@ def text_parser(writer: EventWriter, *, is_reasoning: bool) -> Parser:
 def read_call_message(
     lexer: Lexer, writer: EventWriter, name: str, *, is_custom: bool
 ) -> Reading[None]:
-    """Read a message that is a call: arguments, in JSON or as they are, or the input of a custom
-    tool. Text after JSON is dropped. A message that is cut after its last bracket holds a
-    complete call."""
+    """Read a message that is a call: arguments, in JSON or raw, or the input of a custom tool. Text
+    after JSON is dropped. A message that is cut after its last bracket holds a complete call."""
     is_complete, is_empty = False, True
     lexer.mark = 0
     try:
@@ -117,8 +117,8 @@ def read_call_message(
 
 # -- Harmony, the form of gpt-oss ---------------------------------------------------------
 
-# Reasoning, notes before calls, calls and answers are messages of their own. The recipient of a
-# call may also come before the channel, and `json` may come without the mark `<|constrain|>`.
+# Reasoning, notes before calls, calls and answers are separate messages. The recipient of a call
+# may also come before the channel, and `json` may come without the mark `<|constrain|>`.
 #
 #     <|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>
 #     {"city": "Paris"}<|call|>
@@ -145,7 +145,7 @@ def _read_gptoss(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Re
 
 
 def _gptoss_body(writer: EventWriter, tools: Sequence[Tool], head: str) -> Parser:
-    name = recipient_of(head).removeprefix(_FUNCTIONS)
+    name = message_recipient(head).removeprefix(_FUNCTIONS)
     if tools and name and name not in _ROLES:
         is_custom = any(tool.is_custom for tool in tools if tool.name == name)
         return Parser(lambda lexer: read_call_message(lexer, writer, name, is_custom=is_custom))
@@ -194,7 +194,7 @@ def _read_onyx(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Read
     types = ParameterTypes(tools)
 
     def new_body(head: str) -> Parser:
-        is_reasoning = recipient_of(head) == "self"
+        is_reasoning = message_recipient(head) == "self"
         if not tools:
             return text_parser(writer, is_reasoning=is_reasoning)
         if is_reasoning:

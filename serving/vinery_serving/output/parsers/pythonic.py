@@ -2,9 +2,8 @@
 
     [get_weather(city="Paris", days=3), get_time()]
 
-The list is between tags, or alone. Without tags it is a list of calls where it begins with
-one of the request's tools. Arguments have names, or are in a dictionary after two stars. They
-become JSON text while they grow.
+The list is between tags, or alone. A list without tags must begin with one of the request's tools.
+Arguments have names, or are in a dictionary after two stars. Growing arguments become JSON text.
 """
 
 import re
@@ -25,7 +24,7 @@ _NAME: Final = re.compile(r"[\w.\-]*")
 _KEY: Final = re.compile(r"([^\s=:,()\[\]{}\"']{1,128})\s{0,64}=")
 _UNFINISHED_KEY: Final = re.compile(r"[^\s=:,()\[\]{}\"']{0,128}\s{0,64}")
 _SEPARATORS: Final = re.compile(r"[\s,;]*")
-# The same, and brackets that are too many.
+# The same, and surplus brackets.
 _AFTER_VALUE: Final = re.compile(r"[\s,;}]*")
 _AFTER_CALL: Final = re.compile(r"[\s,;)}]*")
 
@@ -56,7 +55,7 @@ def _read_list(
     *,
     is_bare: bool = False,
 ) -> Reading[None]:
-    """Read calls after the name of the first one. `written` gets their names and arguments."""
+    """Read calls after the name of the first call. `written` gets the names and arguments."""
     while name:
         written.append(name)
         yield from _PythonicCall(lexer, writer, name, tags, written, is_bare=is_bare).read()
@@ -67,8 +66,8 @@ def _read_list(
 def _read_echo(
     lexer: Lexer, writer: EventWriter, tags: CallTags, before: list[str]
 ) -> Reading[None]:
-    """Read a list after the closing tag of another one. LFM2.5 repeats lists so: only calls that
-    differ from those before are calls."""
+    """Read a list after the closing tag of another list. LFM2.5 repeats lists, so a list that
+    repeats the beginning of the former list has no calls."""
     lexer.mark = lexer.at
     written: list[str] = []
     draft = Draft(writer)
@@ -113,7 +112,7 @@ def _peek(lexer: Lexer, tags: CallTags, skipped: re.Pattern[str]) -> Reading[str
 
 
 class _PythonicCall:
-    """Reads one call after its parenthesis. `is_bare`: no tag shows that it is one."""
+    """Reads one call after its parenthesis. `is_bare`: no tag has opened the list."""
 
     def __init__(
         self,
@@ -137,7 +136,7 @@ class _PythonicCall:
 
     def read(self) -> Reading[None]:
         """Read up to and with the last parenthesis. A call that has started can only end. Raises
-        `UnexpectedText` for what is no call."""
+        `UnexpectedText` for text that is no call."""
         lexer, writer = self._lexer, self._writer
         try:
             yield from self._read_arguments()
@@ -168,8 +167,8 @@ class _PythonicCall:
         self._end(is_empty=is_empty)
 
     def _is_at_end(self) -> Reading[bool]:
-        """Read the commas between two arguments, or the last parenthesis. A tag shows that it is
-        missing."""
+        """Read the commas between two arguments, or the last parenthesis. A tag shows that the
+        parenthesis is missing."""
         lexer = self._lexer
         skipped = _SEPARATORS if lexer.mark is not None else _AFTER_VALUE
         mark = yield from _peek(lexer, self._tags, skipped)
@@ -177,7 +176,7 @@ class _PythonicCall:
             lexer.at += 1
             return True
         is_sure = lexer.mark is None and bool(self._tags.all)
-        return is_sure and bool((yield from lexer.next_of(*self._tags.all)))
+        return is_sure and bool((yield from lexer.peek_text(*self._tags.all)))
 
     @property
     def _border(self) -> Border:
@@ -196,7 +195,7 @@ class _PythonicCall:
         return key[1]
 
     def _write(self, args: str) -> None:
-        """Any text may hold names. With its first value it is sure to be a call."""
+        """Start the call with its first value: any text may hold names."""
         start_call(self._lexer, self._writer, self._name)
         self._writer.arguments(self._before + args)
         self._written.append(self._before + args)
@@ -236,7 +235,7 @@ def _family(tags: ListTags) -> ParserFamily:
 
 
 def bare_opening(tool: Tool) -> str:
-    """Return what begins a list of calls without tags, if this tool is the first."""
+    """Return the beginning of a list without tags whose first call is of this tool."""
     return f"[{tool.name}("
 
 

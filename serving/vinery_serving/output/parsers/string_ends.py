@@ -1,10 +1,10 @@
-"""Where a string in a call ends, though a quote in it has no escape, or its own quote is missing.
+"""Finds the end of a string in a call where quotes lack escapes, or the last quote is missing.
 
     {"text": "cry "hi" to all", "city": "Paris, "days": 3}
 
-A quote ends a string if what follows fits: closing brackets, or a comma and another member. Other
-quotes are text, unless a member begins there: then the string had ended before it. In valid JSON
-each quote without an escape fits, so valid JSON is never read otherwise.
+A quote ends a string if the text after it fits: closing brackets, or a comma and another member.
+Another quote is text, unless it begins a member: then the string ended before the quote. In valid
+JSON each quote without an escape fits, so valid JSON is never read otherwise.
 """
 
 import re
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-# What follows a quote is not looked at for longer than this, nor is more text held back before one.
+# The most characters that are read ahead after a quote, and held back before a quote.
 MAX_AHEAD: Final = 256
 MAX_TAIL: Final = 64
 
 _SPACE: Final = " \t\r\n"
 _CLOSING_RUN: Final = re.compile(r"[}\])\s]*")
-# Each with a pattern that matches what may become it.
+# The pattern of a text, and the pattern of its unfinished beginnings.
 _Expected = tuple[re.Pattern[str], re.Pattern[str]]
-# The marks of Gemma's notations; and what may become one.
+# The marks of Gemma's notations, and their beginnings.
 _MARK: Final = r'<(?:\|"\||escape)>'
 _BEGUN_MARK: Final = r"<(?:[|e][^<>]{0,6})?"
 _KEY: Final[_Expected] = (
@@ -35,7 +35,7 @@ _KEY: Final[_Expected] = (
         rf"|{_BEGUN_MARK}|{_MARK}[^<]*(?:{_BEGUN_MARK}|{_MARK}\s*)?"
     ),
 )
-# The same where a key may have another sign.
+# A key before a colon or an equals sign.
 _NAMED_KEY: Final[_Expected] = (re.compile(_KEY[0].pattern.replace(r"\s*:", r"\s*[:=]")), _KEY[1])
 _ITEM: Final[_Expected] = (
     re.compile(r"""["'\[{(\d-]|<[|e]|(?:true|True|false|False|null|None)\s*[,\])}]"""),
@@ -47,7 +47,7 @@ _WHOLE_ITEM: Final[_Expected] = (
 )
 _NAME: Final[_Expected] = (re.compile(r"\*\*|[\w.\-]+\s*="), re.compile(r"\*?|[\w.\-]+\s*"))
 
-# What may be the end of a value, and the beginning of what follows.
+# The possible end of a value, and the beginning of the next text.
 _TAIL: Final = re.compile(r"\s*(?:[}\]),;][\s}\]),;\[{]*)?\Z")
 _TAIL_WITH_NAME: Final = re.compile(
     r"\s*(?:[}\]),;][\s}\]),;\[{]*(?:(?<=[,{\s])[\w.\-]+\s*[:=]?\s*)?)?\Z"
@@ -62,7 +62,7 @@ _BLANK: Final = re.compile(r"[\s}\]),;\[{]*")
 
 
 class Context(Enum):
-    """What a string is: a value in an object, in an array, or of a named argument."""
+    """The position of a string: in an object, in an array, or as a named argument."""
 
     MEMBER = auto()
     ITEM = auto()
@@ -74,10 +74,10 @@ _FOLLOWING: Final = {Context.ITEM: _ITEM, Context.NAMED: _NAME}
 
 @dataclass(frozen=True, slots=True)
 class StringContext:
-    """Where a string is. `closing`: what closes the open brackets around it, the innermost last.
-    `around_call`: what closes brackets around the call. `tags` end the call or begin another one.
-    `has_names`: keys have no quotes. `has_mark`: its quote is a mark that no text has.
-    `has_comments`: those of Python may stand between values."""
+    """The surroundings of a string. `closing`: the closing brackets that the call needs, the
+    innermost last. `around_call`: the closing brackets after the call. `tags` end the call or begin
+    another call. `has_names`: keys have no quotes. `has_mark`: the quote is a mark that no text
+    has. `has_comments`: Python comments may stand between values."""
 
     context: Context
     closing: str
@@ -102,8 +102,8 @@ class StringContext:
         return len(rest) == MAX_AHEAD if fits is None and len(rest) == MAX_AHEAD else fits
 
     def begins_member(self, tail: str, text: str, at: int) -> bool | None:
-        """Whether a quote at this index begins another member, which only a separator in `tail`,
-        the text before it, shows."""
+        """Whether a quote at this index begins another member. `tail`: the text before the quote,
+        which must have a separator."""
         if not tail.strip():
             return False
         if self.has_names and _SEPARATED_NAME.fullmatch(tail):
@@ -115,16 +115,16 @@ class StringContext:
         return False if begins is None and len(text) - at >= MAX_AHEAD else begins
 
     def tail_at(self, text: str, start: int, end: int) -> int:
-        """Return where the text up to `end` may have ended already."""
+        """Return the first index where the string up to `end` may have ended."""
         pattern = _TAIL_WITH_NAME if self.has_names else _TAIL
         found = pattern.search(text, max(start, end - MAX_TAIL), end)
         assert found is not None
         return found.start()
 
     def end_before(self, text: str, start: int, end: int, own: Counter[str]) -> tuple[int, bool]:
-        """Return where a string without its quote ends, if it has ended before `end`, and whether
-        brackets close after it. `own`: what closes the brackets that are open in its text before
-        `start`: such brackets, and those that cannot close here, are the string's."""
+        """Return the end of a string without its quote, at most `end`, and whether brackets close
+        after the string. `own`: the closing brackets that the string before `start` needs. Such
+        brackets, and brackets that cannot close here, belong to the string."""
         own = own.copy()
         last = _LAST_CLOSING.search(text, self.tail_at(text, start, end), end)
         assert last is not None
@@ -146,7 +146,7 @@ class StringContext:
         return string_end, has_closing
 
     def _without_comments(self, rest: str) -> str:
-        """A comment ends with its line. What has no end in sight, or a tag in it, is none."""
+        """A comment ends with its line. Text with a tag, or with no end in sight, is no comment."""
         rest_without = _COMMENT.sub("", rest)
         begun = _UNFINISHED_COMMENT.search(rest_without)
         if begun is None or len(rest) == MAX_AHEAD or any(tag in begun[0] for tag in self.tags):
@@ -171,7 +171,8 @@ class StringContext:
         return bare[0] in "}])" or _matches(self._following, bare)
 
     def _fits_closing(self, bare: str) -> bool | None:
-        """Whether closing brackets are those of the value: all of them, or something follows."""
+        """Whether closing brackets close the value: all open brackets, or with fitting text after
+        them."""
         if bare[0] not in self.closing:
             return False
         run = _CLOSING_RUN.match(bare)
@@ -190,7 +191,7 @@ class StringContext:
 
 
 def count_brackets(text: str, own: Counter[str]) -> None:
-    """Add the brackets of a text to `own`: what closes those that are open."""
+    """Add the brackets of a text to `own`, the closing brackets that are still needed."""
     for mark in _BRACKETS.findall(text):
         if mark in _OPENING:
             own[_OPENING[mark]] += 1
@@ -199,7 +200,7 @@ def count_brackets(text: str, own: Counter[str]) -> None:
 
 
 def _matches(expected: _Expected, text: str) -> bool | None:
-    """Whether `text` begins with what is expected. None: it may, with more text."""
+    """Whether `text` begins as expected. None: more text decides."""
     whole, begin = expected
     if whole.match(text):
         return True
@@ -207,7 +208,7 @@ def _matches(expected: _Expected, text: str) -> bool | None:
 
 
 def _begins_any(tags: Sequence[str], text: str) -> bool | None:
-    """Whether `text` begins with one of the tags. None: it may, with more text."""
+    """Whether `text` begins with a tag. None: more text decides."""
     if text.startswith(tuple(tags)):
         return True
     return None if any(tag.startswith(text) for tag in tags) else False

@@ -1,7 +1,7 @@
-"""A string in a call, as the text of a JSON string while it grows.
+"""A growing string in a call, as the text of a JSON string.
 
-What is valid JSON stays as it is. Escapes of other notations are translated; a backslash that
-begins no escape, a line break and a quote in the text get the escape that they lack.
+Valid JSON stays unchanged. Escapes of other notations are translated. A backslash that begins no
+escape, a line break and a quote in the text are escaped.
 """
 
 import json
@@ -31,7 +31,7 @@ _PYTHON_ESCAPE: Final = re.compile(
           | [\s\S] )""",
     re.VERBOSE,
 )
-# The end of the text, where more of it may make another escape.
+# The end of the text, where more text may make another escape.
 _UNFINISHED_PYTHON: Final = re.compile(
     r"""\\(?: u[0-9a-fA-F]{0,3}
           | u[dD][89abAB][0-9a-fA-F]{2}(?: \\ (?: u[0-9a-fA-F]{0,3} )? )?
@@ -53,7 +53,7 @@ _UNFINISHED_PATH: Final = re.compile(r"\\n?\Z")
 
 
 class Escapes(Enum):
-    """What a backslash means between a notation's quotes."""
+    """The escapes between a notation's quotes."""
 
     JSON = auto()
     PYTHON = auto()
@@ -95,7 +95,7 @@ def respelled(raw: str, escapes: Escapes) -> str:
 
 
 class StringText:
-    """Reads one string from after its opening quote, and passes on its JSON text."""
+    """Reads one string after the opening quote, and passes on its JSON text."""
 
     def __init__(
         self,
@@ -113,24 +113,23 @@ class StringText:
         has_escapes = escapes is not Escapes.NONE
         self._stops = _stops(quote, around.tags, has_escapes=has_escapes)
         self._beginnings = _beginnings(quote, around.tags)
-        # Counts of characters from the next one that is to be read: those that were looked at,
-        # those before the first tag, and those in which tags are text.
+        # Counts of unread characters: looked at, before the first tag, and with tags that are text.
         self._num_ahead = 0
         self._tag: int | None = None
         self._num_sure = 0
         self._is_at_quote = False
-        self._own = Counter[str]()  # what closes the brackets that are open in it
+        self._own = Counter[str]()  # the closing brackets that the text needs
         self._head = ""  # the first characters
         self._is_path = False
-        # A line break or a quote without an escape shows that the string has none.
+        # A line break or a quote without an escape shows that the string has no escapes.
         self._may_be_raw = escapes is Escapes.PYTHON and len(quote) == 1
         self._is_raw = False
 
     def read(self) -> Reading[None]:
-        """Read up to and with the last quote, or up to what shows that it is missing."""
+        """Read up to and with the last quote, or up to the text that shows a missing quote."""
         self._write('"')
         try:
-            while not (yield from self._read_on()):
+            while not (yield from self._read_part()):
                 pass
         except EndOfText as end:
             if not self._ends_with_text(is_closed=end.is_closed):
@@ -138,7 +137,7 @@ class StringText:
                 raise
         self._write('"')
 
-    def _read_on(self) -> Reading[bool]:
+    def _read_part(self) -> Reading[bool]:
         """Read up to the next quote, escape or tag. Returns whether the string has ended."""
         lexer = self._lexer
         stop = self._stops.search(lexer.text, lexer.at + self._num_ahead)
@@ -161,7 +160,7 @@ class StringText:
         return False
 
     def _pass_on(self) -> None:
-        """Pass on the text so far, except what may be syntax."""
+        """Pass on the text so far, except possible syntax."""
         lexer = self._lexer
         end = len(lexer.text) - self._beginnings.num_held(lexer.text[lexer.at :])
         if self._tag is None:
@@ -174,7 +173,7 @@ class StringText:
         return self._tag is not None and self._num_ahead - self._tag > _MAX_HELD
 
     def _read_tags_as_text(self) -> None:
-        """Read what was held back once more, where no tag ends the string."""
+        """Read the held text again: no tag ends the string."""
         self._num_sure, self._tag, self._num_ahead = self._num_ahead, None, 0
 
     def _read_quote(self) -> Reading[bool]:
@@ -215,8 +214,8 @@ class StringText:
         return is_end
 
     def _ends_after_tag(self) -> bool:
-        """Whether the text ended with closing brackets after a quote, so that a tag before it is a
-        part of the string."""
+        """Whether the text ended with closing brackets after a quote, so that a tag before the
+        quote belongs to the string."""
         rest = self._lexer.text[self._lexer.at + self._num_ahead + len(self._quote) :]
         return self._tag is not None and rest.lstrip().startswith(tuple(self._around.closing))
 
@@ -228,7 +227,7 @@ class StringText:
     def _read_escape(self) -> Reading[None]:
         lexer = self._lexer
         if self._tag is not None:
-            self._num_ahead += 2  # the character after it may come later
+            self._num_ahead += 2  # the escaped character may come later
             return
         self._read_to(lexer.at + self._num_ahead)
         while (escape := self._escape()) is None:
@@ -280,8 +279,8 @@ class StringText:
         return self._around.end_before(self._lexer.text, self._lexer.at, end, self._own)
 
     def _ends_with_text(self, *, is_closed: bool) -> bool:
-        """Whether the string ended before the text did, without or with its quote. If it did,
-        read up to there."""
+        """Read up to the end of a string that ended before the text, without or with its quote.
+        Returns whether the string ended."""
         lexer = self._lexer
         if self._is_at_quote and self._tag is None:
             at = lexer.at + self._num_ahead
@@ -316,7 +315,7 @@ def _python_escape(text: str, at: int) -> tuple[int, str]:
 
 
 def _meaning(escape: str) -> str:
-    """The text of an escape; the escape itself where Python does not know it."""
+    """Return the text of an escape; an escape unknown to Python stays unchanged."""
     if escape[1] == "/":  # not Python's, but models that have read JSON write it
         return "/"
     if escape[1] in "01234567":

@@ -24,14 +24,14 @@ from vinery_serving.output.lexer import (
     Reading,
     Tag,
     UnexpectedText,
-    end_of,
     literals,
+    match_end,
 )
 from vinery_serving.output.parsers.argument_types import (
     Kind,
     ParameterTypes,
-    json_of,
-    kind_of,
+    argument_json,
+    value_kind,
 )
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
 from vinery_serving.output.parsers.string_text import inside, quoted
@@ -39,11 +39,11 @@ from vinery_serving.output.writer import EventWriter, known_name
 
 _NAME: Final = re.compile(r"[^\s<>\"']{1,256}")
 CDATA: Final = "<![CDATA["
-# The next closing tag is not looked for in more text than this, nor the end of a key.
+# The most text in which the next closing tag, or the end of a key, is looked for.
 _MAX_HELD: Final = 2048
 _AROUND_KEY: Final = " \t\r\n\"'"
 _NO_KEY: Final = re.compile(r"[<\n]")
-# A key that ends like one of JSON, and what stands before its value.
+# A key that ends like a JSON key, up to the value.
 _DAMAGED_HEAD: Final = re.compile(r"\s*[\"']?([^\s\"':=<>]{1,256})[\"']?\s*[:=]\s*")
 
 
@@ -61,9 +61,9 @@ class TagSyntax:
     value_begin: str = ""
     wrapper: str = ""
     wrapper_end: str = ""
-    # A value has lines of its own: one line break at each end is syntax.
+    # A value is on separate lines: a line break at each end is syntax.
     has_lines: bool = False
-    # The same, where the models do it now and then.
+    # The same, but only some values have such lines.
     may_have_lines: bool = False
     # A value may be in a CDATA section, so that it can hold any tag.
     has_cdata: bool = False
@@ -75,18 +75,16 @@ class TagSyntax:
 
     @property
     def value_ends(self) -> tuple[str, ...]:
-        """What may end a value; its own closing tag first."""
+        """The tags that may end a value, the usual tag first."""
         return self.value_end, self.key_begin, self.call_end
 
     @property
     def opening(self) -> Tag:
-        """What begins a call; the usual spelling first."""
+        """The tags that begin a call, the usual tag first."""
         return Tag(*filter(None, (self.wrapper, self.call_begin)))
 
 
 class TaggedCall:
-    """Reads one call."""
-
     def __init__(
         self,
         lexer: Lexer,
@@ -104,8 +102,8 @@ class TaggedCall:
         self._is_in_value = False
 
     def read(self, opening: str) -> Reading[None]:
-        """Read what follows `opening`, up to and with the wrapper's end. A call that has started
-        can only end. Raises `UnexpectedText` for what is no call."""
+        """Read the text after `opening`, up to and with the wrapper's end. A call that has started
+        can only end. Raises `UnexpectedText` for text that is no call."""
         lexer, syntax = self._lexer, self._syntax
         if opening != syntax.call_begin and not (yield from lexer.take(syntax.call_begin)):
             raise UnexpectedText
@@ -127,14 +125,14 @@ class TaggedCall:
                     lexer.mark = lexer.at
 
     def _read_arguments(self) -> Reading[str]:
-        """Read all arguments and the closing tag. The next call's opening, which is not read, shows
-        that it is missing. Returns what was met."""
+        """Read all arguments and the closing tag. The tag may be missing before the next call's
+        opening, which is not read. Returns the last tag; "" without one."""
         lexer, syntax = self._lexer, self._syntax
         marks = [*filter(None, (syntax.key_begin, syntax.call_end, syntax.wrapper_end))]
         while (mark := (yield from lexer.take(*marks))) == syntax.key_begin:
             yield from self._read_argument()
         is_sure = lexer.mark is None
-        if not (mark or (is_sure and (yield from lexer.next_of(*syntax.opening.strings)))):
+        if not (mark or (is_sure and (yield from lexer.peek_text(*syntax.opening.strings)))):
             raise UnexpectedText
         start_call(lexer, self._writer, self._name)
         return mark
@@ -146,7 +144,7 @@ class TaggedCall:
     def _read_name(self) -> Reading[None]:
         lexer, after_name = self._lexer, self._syntax.name_end
         while True:
-            end = end_of(_NAME, lexer.text, lexer.at)
+            end = match_end(_NAME, lexer.text, lexer.at)
             after = lexer.text[end:]
             if after and end > lexer.at and after.startswith(after_name):
                 break
@@ -157,8 +155,8 @@ class TaggedCall:
         lexer.at = end + len(after_name)
 
     def _read_key(self) -> Reading[str]:
-        """Read a key and what follows it up to the value; "" for an argument without a key, which
-        is dropped. A key has no tag and no line break."""
+        """Read a key and the syntax up to the value. Returns "" for an argument without a key,
+        which is dropped. A key has no tag and no line break."""
         lexer, syntax = self._lexer, self._syntax
         found = yield from lexer.find(literals(syntax.key_end, *syntax.value_ends), _MAX_HELD)
         if found is None:
@@ -181,7 +179,7 @@ class TaggedCall:
         return ""
 
     def _read_argument(self) -> Reading[None]:
-        """Any text may hold names. Only with a value it is sure to be a call."""
+        """Start the call only with a value: any text may hold names."""
         lexer = self._lexer
         key = yield from self._read_key()
         if not key:
@@ -217,7 +215,7 @@ class TaggedCall:
         ends = literals(*syntax.value_ends)
         while (found := (yield from lexer.take_until(ends, value.feed))) != syntax.value_end:
             lexer.at -= len(found)
-            if (yield from self._has_lost_its_end(found)):
+            if (yield from self._is_end_missing(found)):
                 return
             lexer.at += len(found)
             value.feed(found)
@@ -227,15 +225,15 @@ class TaggedCall:
             lexer.at += end
 
     def _find_later_end(self) -> Reading[tuple[int, int] | None]:
-        """Find the closing tag that ends a value, after one that was read. None: that one does. It
-        does not if other text follows it, and then one that an argument, the end of the call or of
-        the text follows."""
+        """Find a later closing tag that ends the value. None: the tag that was read ends the value.
+        A later tag does if other text follows the first tag, and an argument, the end of the call
+        or of the text follows the later tag."""
         lexer, syntax = self._lexer, self._syntax
         after = 0
         found: tuple[int, int] | None = None
         following = (syntax.key_begin, syntax.call_end, syntax.wrapper_end, *syntax.opening.strings)
         try:
-            while not (yield from lexer.next_of(*filter(None, following), after=after)):
+            while not (yield from lexer.peek_text(*filter(None, following), after=after)):
                 found = None
                 found = yield from lexer.find(literals(*syntax.value_ends), _MAX_HELD, after)
                 if found is None or not lexer.text.startswith(
@@ -255,9 +253,9 @@ class TaggedCall:
         lexer.at += len(mark) if rest == mark else 0
         return rest == mark
 
-    def _has_lost_its_end(self, tag: str) -> Reading[bool]:
-        """Whether a tag in a value shows that the value's closing tag is missing: it begins
-        another argument, or ends the call. Otherwise it is text."""
+    def _is_end_missing(self, tag: str) -> Reading[bool]:
+        """Whether a tag in a value shows that the value's closing tag is missing: it begins another
+        argument, or ends the call. Otherwise the tag is text."""
         syntax = self._syntax
         try:
             if tag == syntax.key_begin:
@@ -275,13 +273,13 @@ class TaggedCall:
     def _begins_argument(self) -> Reading[bool]:
         lexer, syntax = self._lexer, self._syntax
         begins = [f"{syntax.key_begin}{name}{syntax.key_end}" for name in self._missing_names]
-        return bool(begins) and bool((yield from lexer.next_of(*begins)))
+        return bool(begins) and bool((yield from lexer.peek_text(*begins)))
 
     def _ends_call(self) -> Reading[bool]:
-        """Whether a closing tag ends the call: another one or a call follows, or nothing."""
+        """Whether a closing tag ends the call: a call, the wrapper's end or nothing follows."""
         syntax = self._syntax
         following = filter(None, (*syntax.opening.strings, syntax.wrapper_end))
-        return bool((yield from self._lexer.next_of(*following, after=len(syntax.call_end))))
+        return bool((yield from self._lexer.peek_text(*following, after=len(syntax.call_end))))
 
 
 def tagged_family(syntax: TagSyntax, *special_texts: str) -> ParserFamily:
@@ -296,12 +294,12 @@ def tagged_family(syntax: TagSyntax, *special_texts: str) -> ParserFamily:
 
 
 class _Value:
-    """Passes on the JSON text of one value, after `prefix`. Text is quoted at once; what may be
-    JSON is passed on when it is complete. `has_lines`: a line break at its end is syntax."""
+    """Passes on the JSON text of one value, after `prefix`. Text is quoted at once; possible JSON
+    is passed on when complete. `has_lines`: a line break at its end is syntax."""
 
     def __init__(self, writer: EventWriter, prefix: str, types: frozenset[str]) -> None:
         self._writer = writer
-        self._is_text = kind_of(types) is Kind.TEXT
+        self._is_text = value_kind(types) is Kind.TEXT
         self._prefix = f'{prefix}"' if self._is_text else prefix
         self._types = types
         self.has_lines = False
@@ -320,12 +318,12 @@ class _Value:
             self._prefix = ""
 
     def end(self) -> None:
-        rest = '"' if self._is_text else json_of("".join(self._held), self._types)
+        rest = '"' if self._is_text else argument_json("".join(self._held), self._types)
         self._writer.arguments(self._prefix + rest)
 
 
 # Qwen3-Coder, Qwen3.5 and others that learned from them. The outer tags may be missing: smaller
-# models forget the first one.
+# models forget the first tag.
 #
 #     <tool_call>
 #     <function=get_weather>

@@ -1,8 +1,8 @@
-"""A value in a call as JSON text while it grows: JSON as it is, and other notations translated.
+"""A growing value in a call, as JSON text: JSON unchanged, other notations translated.
 
-Models write JSON, Python, Gemma's notation, or mixtures of them, and leave out quotes, commas and
-brackets. Nothing is evaluated: the value is written anew mark by mark, so that a long string
-reaches the client while the model still writes it. Valid JSON stays exactly as it is.
+Models write JSON, Python, Gemma's notation, or mixtures, and leave out quotes, commas and brackets.
+Nothing is evaluated: the value is translated mark by mark, so that the client gets a long string
+while the model still writes it. Valid JSON stays unchanged.
 """
 
 import json
@@ -29,7 +29,7 @@ _CLOSING: Final = {"[": "]", "(": ")", "{": "}"}
 _SPACE: Final = re.compile(r"\s*")
 _NO_JSON_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _JSON_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
-# What may be one. Python converts longer numbers in more than linear time.
+# Possible numbers. Python converts longer numbers in more than linear time.
 _PYTHON_NUMBER: Final = re.compile(r"[+-]?[0-9.][0-9a-fA-FxXoO_.+-]{0,63}")
 
 # Text without quotes: a constant, or the words of a string that has lost its quotes.
@@ -50,9 +50,9 @@ _KEY_WITHOUT_QUOTE: Final = re.compile(r"([\w.\- ]{1,64}?)\s*:")
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How a family writes values. `quotes`: the marks around a string, longer marks first, and
-    what a backslash means between them. `arrays`: the opening brackets of arrays. `has_names`: its
-    keys have no quotes. `is_python`: it has sets, calls of `dict`, and comments."""
+    """How a family writes values. `quotes`: the marks around a string, longer marks first, and the
+    escapes between these marks. `arrays`: the opening brackets of arrays. `has_names`: keys have no
+    quotes. `is_python`: there are sets, calls of `dict`, and comments."""
 
     quotes: Mapping[str, Escapes]
     arrays: str = "["
@@ -84,10 +84,10 @@ def gemma_notation(mark: str) -> Notation:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """What is around a value. `tags` end the call or begin another one. `closing`: what closes the
-    brackets of the call that are still open, the innermost last, and `around_call` those around it.
-    `is_named`: the value is that of a named argument. `has_bare_strings`: a word that is no
-    constant is a string without its quotes."""
+    """The surroundings of a value. `tags` end the call or begin another call. `closing`: the
+    closing brackets that the call still needs, the innermost last; `around_call`: the closing
+    brackets after the call. `is_named`: the value of a named argument. `has_bare_strings`: a word
+    that is no constant is a string without quotes."""
 
     tags: tuple[str, ...] = ()
     closing: str = ""
@@ -100,8 +100,6 @@ NO_BORDER: Final = Border()
 
 
 class ValueText:
-    """Reads one value."""
-
     def __init__(
         self,
         lexer: Lexer,
@@ -113,23 +111,23 @@ class ValueText:
         self._notation = notation
         self._write = write
         self._border = border
-        # What closes the open brackets, the innermost last. Not a recursion, because the depth is
-        # up to the model.
+        # The closing brackets that are needed, the innermost last. No recursion: the depth is up to
+        # the model.
         self._open: list[str] = []
         self._num_open = Counter[str]()  # the same, by kind
-        self._ends: list[str] = []  # what closes them in JSON: a set becomes an array
-        # A comma and the space after it, held back because another item may not come.
+        self._ends: list[str] = []  # the same in JSON: a set becomes an array
+        # A comma and its space, held back because there may be no further item.
         self._comma: list[str] = []
         self._is_in_string = False
         self._num_looked_at = 0
         self._needs_value = border.is_named  # a key was read
 
     def read(self) -> Reading[bool]:
-        """Read the value, and pass on its JSON text while it grows.
+        """Read the value, and pass on its growing JSON text.
 
-        Returns whether it had all its closing brackets; they are written where the call ends
-        without them. Raises `UnexpectedText` for what is no value, and `EndOfText` for what is
-        cut.
+        Returns whether the value had all closing brackets; missing brackets are written where the
+        call ends. Raises `UnexpectedText` for a text that is no value, and `EndOfText` for a cut
+        value.
         """
         try:
             while (yield from self._read_item()):
@@ -145,8 +143,8 @@ class ValueText:
         return is_whole
 
     def _read_item(self) -> Reading[bool]:
-        """Read an opening bracket or a value, and what is between it and the next one. Returns
-        whether there is a next one."""
+        """Read an opening bracket or a value, and the text up to the next item. Returns whether
+        there is a next item."""
         bracket = yield from self._peek()
         if (yield from self._is_at_tag(is_text=bool(self._notation.mark))):
             self._write_missing()
@@ -215,7 +213,7 @@ class ValueText:
                 self._comma = [] if is_first else [","]
                 may_begin = True
             elif mark not in "}])":
-                self._find_item(mark, may_begin=may_begin)
+                self._check_item(mark, may_begin=may_begin)
                 return True
             elif self._close(mark):
                 may_begin = is_first = False
@@ -223,7 +221,7 @@ class ValueText:
                 return False
         return False
 
-    def _find_item(self, mark: str, *, may_begin: bool) -> None:
+    def _check_item(self, mark: str, *, may_begin: bool) -> None:
         """Raises `UnexpectedText` if no item begins with this mark. A comma may be missing."""
         if may_begin:
             return
@@ -232,8 +230,8 @@ class ValueText:
         self._comma = [", "]
 
     def _close(self, mark: str) -> bool:
-        """Read a closing bracket, and close those inside it. One that is not open is dropped,
-        unless it is the call's: returns False then."""
+        """Read a closing bracket, and close the brackets inside it. A bracket that is not open is
+        dropped. Returns False for a bracket of the call, which stays unread."""
         if not self._num_open[mark]:
             self._lexer.at += mark not in self._border.closing
             return mark not in self._border.closing
@@ -310,8 +308,8 @@ class ValueText:
         )
 
     def _read_run(self) -> Reading[str]:
-        """Read text without quotes, and the white space after it. Where a comma is missing after
-        a constant, that is all."""
+        """Read text without quotes, and the white space after it; only the constant, where no comma
+        comes before the next member."""
         lexer = self._lexer
         try:
             size = yield from lexer.size_of_run(_WORD)
@@ -338,8 +336,8 @@ class ValueText:
         return _MEMBER.match(lexer.text, lexer.at + size) is not None
 
     def _read_up_to_mark(self) -> Reading[str | None]:
-        """Read a string whose first mark is missing, and its last one. Returns its JSON text. None:
-        the next mark does not end it."""
+        """Read a string without a first mark, up to and with the last mark. Returns its JSON text.
+        None: the next mark does not end the string."""
         lexer, mark, most = self._lexer, self._notation.mark, _MAX_LOOKED_AT - self._num_looked_at
         is_end: bool | None = None
         try:
@@ -360,7 +358,7 @@ class ValueText:
         return quoted(text)
 
     def _read_bare_string(self, run: str) -> Reading[str]:
-        """Read the rest of a string whose first quote is missing. The last one may be there."""
+        """Read the rest of a string whose first quote is missing. The last quote may be there."""
         lexer, around = self._lexer, self._around()
         parts = [run]
         while lexer.text[lexer.at : lexer.at + 1] in ("'", '"'):
@@ -376,7 +374,7 @@ class ValueText:
         return "".join(parts)
 
     def _is_at_tag(self, *, is_text: bool = False) -> Reading[bool]:
-        """Whether a tag comes next, or what looks like one, unless that may be text (`is_text`).
+        """Whether a tag or its beginning comes next, unless a beginning may be text (`is_text`).
         Not inside a string."""
         lexer, tags = self._lexer, self._border.tags
         while tags and lexer.text[lexer.at] == "<":
@@ -390,7 +388,7 @@ class ValueText:
             yield
         if tags and lexer.text[lexer.at] == "`":
             return True
-        return bool(tags) and bool((yield from lexer.next_of(*tags)))
+        return bool(tags) and bool((yield from lexer.peek_text(*tags)))
 
     def _peek(self) -> Reading[str]:
         """Pass on white space, and drop comments. Return the character after them."""
@@ -423,22 +421,22 @@ class ValueText:
             self._comma = []
 
 
-def json_text_of(text: str, *, is_surely_a_value: bool) -> str | None:
+def value_json(text: str, *, is_certain: bool) -> str | None:
     """Return the JSON text of a value that is written as `text`, in JSON or Python; None for other
-    text. If it is sure to be a value, brackets and quotes may be missing."""
+    text. If the text is surely a value, brackets and quotes may be missing."""
     parts: list[str] = []
     has_read_all = False
 
     def read(lexer: Lexer) -> Reading[None]:
         nonlocal has_read_all
         yield
-        border = Border(has_bare_strings=is_surely_a_value)
+        border = Border(has_bare_strings=is_certain)
         try:
             is_whole = yield from ValueText(lexer, JSON, parts.append, border).read()
         except UnexpectedText:
             return
-        rest = lexer.take_all().strip("}]) \n" if is_surely_a_value else " \n")
-        has_read_all = not rest and (is_whole or is_surely_a_value)
+        rest = lexer.take_all().strip("}]) \n" if is_certain else " \n")
+        has_read_all = not rest and (is_whole or is_certain)
 
     parser = Parser(read)
     parser.feed(text)
@@ -447,7 +445,7 @@ def json_text_of(text: str, *, is_surely_a_value: bool) -> str | None:
 
 
 def rest_begins(lexer: Lexer, text: str) -> bool:
-    """Whether what comes next begins with `text`, or may begin with it."""
+    """Whether the next text begins with `text`, or may begin so."""
     rest = lexer.text[lexer.at : lexer.at + len(text)]
     return text.startswith(rest)
 
@@ -462,7 +460,7 @@ def skip_comment(lexer: Lexer, tags: Sequence[str]) -> Reading[None]:
 
 
 def read_quote(lexer: Lexer, notation: Notation) -> Reading[str]:
-    """Read the mark that begins a string; "" for other text. A mark that may begin a longer one
+    """Read the mark that begins a string; "" for other text. A mark that may begin a longer mark
     waits."""
     while True:
         quote = next((each for each in notation.quotes if rest_begins(lexer, each)), "")
@@ -473,8 +471,8 @@ def read_quote(lexer: Lexer, notation: Notation) -> Reading[str]:
 
 
 def read_key(lexer: Lexer, notation: Notation, quote: str) -> Reading[str]:
-    """Read the key of a member, from after its quote if it has one, and the colon. Returns the
-    JSON text of both. Raises `UnexpectedText` for what is no key."""
+    """Read the key of a member, after any quote, and the colon. Returns the JSON text of both.
+    Raises `UnexpectedText` for a text that is no key."""
     if quote:
         return (yield from _read_quoted_key(lexer, quote, notation.quotes[quote]))
     while _UNFINISHED_KEY.fullmatch(lexer.text, lexer.at):
@@ -487,7 +485,7 @@ def read_key(lexer: Lexer, notation: Notation, quote: str) -> Reading[str]:
 
 
 def _read_quoted_key(lexer: Lexer, quote: str, escapes: Escapes) -> Reading[str]:
-    """Read a key from after its first quote. The last one may be missing."""
+    """Read a key after the first quote. The last quote may be missing."""
     try:
         size = yield from _find_quote(lexer, quote)
         end = yield from lexer.size_of_run(_SPACE, size + len(quote))
@@ -504,7 +502,7 @@ def _read_quoted_key(lexer: Lexer, quote: str, escapes: Escapes) -> Reading[str]
 
 
 def _find_quote(lexer: Lexer, quote: str, size: int = 0) -> Reading[int]:
-    """Return how many characters stand before the next quote without a backslash; `size` of them
+    """Return how many characters stand before the next quote without a backslash; `size` characters
     are known."""
     marks = _quote_or_escape(quote)
     while (found := marks.search(lexer.text, lexer.at + size)) is None or found[0] != quote:
@@ -531,7 +529,8 @@ def _key_without_quote(lexer: Lexer, end: int) -> str:
 
 
 def _number(word: str) -> str | None:
-    """JSON's numbers stay unchanged. Python's others (`1_000`, `0x1f`, `.5`) are written anew."""
+    """JSON's numbers stay unchanged. Other numbers of Python (`1_000`, `0x1f`, `.5`) are
+    translated."""
     if _JSON_NUMBER.fullmatch(word):
         return word
     if not _PYTHON_NUMBER.fullmatch(word):
