@@ -1,10 +1,10 @@
 """The generations inside the pipeline, and their recovery from a failed step.
 
-An exception in a step leaves GenAI's counters of every generation in it wrong, and does not name
-the generation that caused it (GenAI 2026.4.1). So all generations are taken out and added again
-in a way that finds the cause. Those that have generated tokens since they were last added are
-innocent and are added again at once. The others, the suspects, follow one at a time. A suspect
-that fails a step on its own is guilty and fails. All others lose and repeat no token.
+An exception in a step leaves GenAI's counters wrong for every generation of the step, and does not
+name the guilty generation (GenAI 2026.4.1). So all generations are taken out and added again in a
+way that finds the cause. Generations with tokens from since they were last added are innocent and
+are added again at once. The others, the suspects, follow one at a time. A suspect that fails a step
+on its own is guilty and fails. All others lose and repeat no token.
 """
 
 import logging
@@ -142,7 +142,7 @@ class Batch:
     def preempt(self, lane: Lane) -> Generation | None:
         """Take a generation of this lane out, to be added again later; None if none can be.
 
-        It continues where it was. One that has generated little loses least.
+        The generation continues where it was. A generation with few tokens loses least.
         """
         candidates = [
             each
@@ -173,10 +173,10 @@ class Batch:
         )
 
     def may_join(self, generation: Generation) -> bool:
-        """Whether it may be added before the next step. If not, it may before a later one."""
+        """Whether the generation may be added before the next step, and not only before a later."""
         if generation.has_media:
             assert generation.vision is not None
-            # What must not be divided between two steps is computed in the next one, or waits.
+            # Tokens that must not be divided between two steps fit into the next step, or wait.
             num_undivided = generation.vision.num_undivided
             is_too_much = num_undivided + self._num_due_tokens > self._num_step_tokens
             if not self.may_encode() or (num_undivided and is_too_much):
@@ -206,7 +206,7 @@ class Batch:
         return sum(each.num_beams for each in self._running) + num_prefill
 
     def add(self, generation: Generation) -> FailedGeneration | None:
-        """Add a generation to the pipeline. Returns its failure if the pipeline refuses it."""
+        """Add a generation to the pipeline. Returns a failure if the pipeline refuses."""
         submit, must_score = generation.submit, generation.must_score
         prompt_ids, max_new_tokens = generation.next_prompt()
         cache_key = submit.cache_key
@@ -426,7 +426,7 @@ class Batch:
         result.failed.append(FailedGeneration(generation, "engine_error", _LOGITS_FAILED))
 
     def _take_back(self, dropped: list[Generation], result: StepResult) -> None:
-        """The KV cache could not hold one more token of these: run fewer at a time."""
+        """The KV cache had no room for a next token of these generations: run fewer at a time."""
         was_alone = len(self._running) == 1
         self._running = [each for each in self._running if each not in dropped]
         self._limit = max(1, (len(self._running) + len(dropped)) // 2)
