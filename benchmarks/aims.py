@@ -56,7 +56,7 @@ class Aim:
         }
 
 
-def aims_of(results: Results, crowds: CrowdsResult | None) -> tuple[Aim, ...]:
+def measured_aims(results: Results, crowds: CrowdsResult | None) -> tuple[Aim, ...]:
     """All aims, with what was measured of them."""
     return (*_throughput(results), *_first_tokens(results), *_gaps(results), *_crowds(crowds))
 

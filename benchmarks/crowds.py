@@ -1,8 +1,8 @@
 """Crowds: many clients that wait for their answers, beside the bare loop, and a crowd's neighbour.
 
-A client of a closed loop asks again as soon as it has its answer; all requests *at once* are a loop
-in which each client asks once. The bare loop has as many requests at the same time. The client and
-the server share the cores.
+A client of a closed loop asks again right after its answer; all requests *at once* are a loop in
+which each client asks once. The bare loop has as many requests at the same time. The client and the
+server share the cores.
 
 The neighbour asks short chats with a key of its own, one after the other, beside a key with one
 stream and beside one with hundreds of long prompts.
@@ -39,7 +39,7 @@ _CROWD_S: Final = 2.0  # for which the other key's requests come before the firs
 
 @dataclass(frozen=True)
 class Crowd:
-    """One loop on both sides. Times are milliseconds."""
+    """A loop on both sides. Times are milliseconds."""
 
     num_clients: int
     num_requests: int

@@ -1,7 +1,7 @@
 """`python -m benchmarks.scripted_engine SOCKET`: an engine that answers at once, with one token.
 
-It speaks the engine's side of the transport and computes nothing, so that all of a request's
-time is that of the web process.
+The engine speaks its side of the transport and computes nothing, so that the web process takes all
+of a request's time.
 """
 
 from __future__ import annotations

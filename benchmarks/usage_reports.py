@@ -118,7 +118,7 @@ def _took_ms(view: Callable[[], object]) -> float:
 
 
 def _check_a_day() -> None:
-    """That the made-up roll-ups are those that Vinery would have made."""
+    """Check that the made-up roll-ups are as Vinery would have made them."""
     from vinery_accounts.usage.verify import verify
 
     begun_s = time.perf_counter()

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import structs
 
-from tests.engine.in_process import LOGPROBS, handled
+from tests.engine.in_process import LOGPROBS, with_logits_handler
 from tests.engine.pictures import GREEDY, Pixels
 from vinery_serving.core.media import Detail
 from vinery_serving.engine.generation import Generation
@@ -117,7 +117,7 @@ def a_prompt(model: VisionModel, *parts: str | list[int] | Pixels, **values: Any
         pixels += part.tobytes()
     asked = {**GREEDY, "max_new_tokens": 6, "logits": LOGPROBS, **values}
     submit = Submit(1, np.array(ids, "<i4").tobytes(), media=tuple(media), **asked)
-    return handled(Generation.of(None, submit, model, pixels))
+    return with_logits_handler(Generation.of(None, submit, model, pixels))
 
 
 def with_media(generation: Generation, **changes: Any) -> tuple[MediaInput, ...]:

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from tests.engine import in_process
-from tests.engine.in_process import LOGPROBS, done, handled, logprobs, run
+from tests.engine.in_process import LOGPROBS, done, logprobs, run, with_logits_handler
 from tests.tables import table
 from vinery_serving.core.errors import NotContinued
 from vinery_serving.core.request import Sampling
@@ -34,7 +34,7 @@ def generation(known: list[int] | None = None, **values: Any) -> Generation:
         return result
     is_replayed = bool(result.submit.sampling.temperature)
     given = Known(array("i", known).tobytes(), is_replayed)
-    return handled(Generation.of(None, structs.replace(result.submit, known=given)))
+    return with_logits_handler(Generation.of(None, structs.replace(result.submit, known=given)))
 
 
 def goes_on(batch: Batch, num_known: int, values: dict[str, Any]) -> Generation:

@@ -103,7 +103,7 @@ def test_other_pictures_are_other_prompts_and_those_go_on_after_any_tokens(batch
     backward = answered(batch, f"What moves? {VIDEO}", video[::-1])
     assert in_process.logprobs(forward) != pytest.approx(in_process.logprobs(backward), abs=1e-2)
 
-    # Its embeddings are the same, but not its positions.
+    # Both pictures have the same embeddings, but other positions.
     text = f"{IMAGE}{LONG}"
     wide = answered(batch, text, a_plain_picture(200, 2, 8))
     tall = answered(batch, text, a_plain_picture(200, 8, 2))

@@ -5,8 +5,8 @@ NAME is for lists of processes. KIND, if given, is a file of `engine.kinds`, and
 configuration comes: a spare process has its code when the model wakes, see `node.starting`.
 
 The process writes JSON lines to standard output: one when the engine serves, one if the model does
-not load, and one if the pipeline breaks. Until the engine serves, the process ends with its node,
-and then as `engine.supervision` has it.
+not load, and one if the pipeline breaks. The process ends with its node until the engine serves,
+and then by the rules of `engine.supervision`.
 """
 
 import contextlib

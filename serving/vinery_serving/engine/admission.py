@@ -165,7 +165,7 @@ class Admission:
             if not self._batch.has_prefill_room(is_shared=is_shared):
                 return
             preempted = None
-            beginning = self._slices.next_of(first, now) if self._batch.has_free_slot else first
+            beginning = self._slices.next_part(first, now) if self._batch.has_free_slot else first
             if beginning is None or not self._batch.may_join(beginning):
                 return
             if not self._batch.has_free_slot:

@@ -1,5 +1,5 @@
-"""A request at its arrival: its pixels are collected, and it is refused if it would break or
-overflow the pipeline, or if the pipeline does not support it.
+"""A request at arrival: its pixels are collected. A request that would break or overflow the
+pipeline, or that the pipeline does not support, is refused.
 """
 
 from typing import Final

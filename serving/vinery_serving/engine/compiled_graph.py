@@ -77,7 +77,7 @@ def cache_callbacks() -> list[Callable[[bytes], bytes]]:
 
 
 def _with_heads(graph: bytes) -> bytes:
-    found = {_heads_of(fromstring(layer)) for layer in _LAYER.findall(graph)}
+    found = {_read_heads(fromstring(layer)) for layer in _LAYER.findall(graph)}
     if len(found) != 1 or (heads := found.pop()) is None:
         return graph
     numbers = " ".join(map(str, heads)).encode()
@@ -90,7 +90,7 @@ def _note_heads(graph: bytes) -> bytes:
     return graph
 
 
-def _heads_of(layer: Element) -> _Heads | None:
+def _read_heads(layer: Element) -> _Heads | None:
     """Return the heads of an attention; None if a size is not fixed."""
     inputs = [[int(dim.text or -1) for dim in port] for port in layer.iterfind("input/port")]
     _, keys, values, key_cache, value_cache, *_ = inputs

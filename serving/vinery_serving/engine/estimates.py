@@ -154,9 +154,9 @@ class EncodingWaits:
 class CachedParts:
     """How much of each lane's recent prompts the prefix cache had.
 
-    So several cached prompts can be added for a step. Each lane has its own estimate: otherwise the
-    uncached prompts of one key pass for short beside the cached prompts of another, and dozens of
-    them are computed before the prompts of other keys.
+    So several cached prompts can be added for a step. Each lane has an estimate: otherwise a key's
+    uncached prompts pass for short beside another key's cached prompts, and dozens of them are
+    computed before the prompts of other keys.
     """
 
     def __init__(self) -> None:

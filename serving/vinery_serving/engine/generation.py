@@ -66,7 +66,7 @@ class Generation:
     num_prefilled: int = 0
     num_assumed_prefilled: int = 0  # without the hook: as many as the steps have had room for
     is_charged: bool = False  # the lane has paid for `num_expected_tokens`
-    encode_s: float | None = None  # each encoding of the pictures
+    encode_s: float | None = None  # of each encoding of the pictures
     num_preempted: int = 0  # how often another lane got the slot
     # See `engine/slices`: how much of its prompt was computed in slices, how long the next
     # slice should be if the cache had all of the last one, and whether it is not cut any more.
@@ -201,7 +201,7 @@ class Generation:
         self.num_to_replay = len(self.tokens) if self.must_replay else 0
 
     def identities(self, token_ids: TokenArray) -> TokenArray:
-        """Return the ids of a prompt as the prefix cache sees them: each picture has its own."""
+        """Return a prompt's ids for the prefix cache, with other ids for each picture."""
         return token_ids if self.vision is None else self.vision.identities(token_ids)
 
     def prefill(self) -> Prefill:

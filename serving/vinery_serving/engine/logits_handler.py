@@ -1,4 +1,4 @@
-"""What one generation reads from its logits and changes in them, in every step.
+"""How a generation reads and changes its logits, in every step.
 
 `LogitsHandler` finds the generation's rows and collects log-probabilities. `LogitsEditor` changes
 a row, in this order: bias, bad words, allowed tokens, the administrator's processors, and the end
@@ -56,8 +56,8 @@ _UINT64: Final = 2**64
 class RowLogprobs:
     """The distribution of one row, kept until the sampler has chosen a token.
 
-    It is the model's own, before bias, penalties, grammar and temperature, unless the request asks
-    for another one (`LogprobsSpec`).
+    The distribution is the model's own, before bias, penalties, grammar and temperature, unless the
+    request asks for another (`LogprobsSpec`).
     """
 
     def __init__(self, row: Row, spec: LogprobsSpec) -> None:
@@ -184,8 +184,8 @@ class LogitsHandler:
         """
         self._rows = []
         if sequence.is_decoding:
-            # One row for the next token, and one behind each draft token, as if all draft tokens
-            # before it were accepted.
+            # A row for the next token, and a row behind each draft token, as if all earlier draft
+            # tokens were accepted.
             drafts = view.token_ids[span.index + 1 : span.index + span.num_tokens].tolist()
             for number, row in enumerate(span.rows):
                 self._handle_row(view, row, [*tokens, *drafts[:number]] if number else tokens)
@@ -348,8 +348,8 @@ def _ends_with(tokens: Sequence[int], mark: Sequence[int]) -> bool:
 class TokenSampler:
     """Samples where the pipeline must not: beside a draft model.
 
-    GenAI 2026.4.1 reads one row too far after a draft token that it rejects, unless it decodes
-    greedily: the text loses tokens, or the step fails (openvinotoolkit/openvino.genai#4190). So the
+    GenAI 2026.4.1 reads one row too far after a rejected draft token, unless decoding is
+    greedy: the text loses tokens, or the step fails (openvinotoolkit/openvino.genai#4190). So the
     pipeline decodes greedily there, and each row gets noise that makes its largest logit a sample
     of the model's distribution (the Gumbel-max trick). The noise depends on the seed and on the
     number of tokens before it: a row behind a rejected draft token wastes nothing, and an answer

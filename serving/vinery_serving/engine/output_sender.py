@@ -71,7 +71,7 @@ class OutputSender:
         """Send what is due. `num_streams` generations are running."""
         self.send_acceptances()
         now = self._clock()
-        # If the next step takes as long as the last one, its end would be too late.
+        # The next step ends then, if it takes as long as the last.
         next_step_at = now + (now - self._last_step_at)
         self._last_step_at = now
         if at_once or next_step_at > self._next_flush_at:

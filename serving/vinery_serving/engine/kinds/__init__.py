@@ -36,14 +36,14 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 def key_of(connection: Connection, id_: int) -> tuple[int, int]:
-    """Return what names a request: its id is unique on its connection."""
+    """Return the key of a request: ids are unique on a connection."""
     return id(connection), id_
 
 
 class EngineKind(ABC, Generic[RequestT]):
     """A loaded model, and the requests that it has."""
 
-    # What a gateway reads that sends a request of another kind.
+    # The message to a gateway that sends a request of another kind.
     REFUSAL: ClassVar[str]
 
     def __init__(self, config: EngineConfig, liveness: Liveness) -> None:
@@ -93,7 +93,7 @@ class EngineKind(ABC, Generic[RequestT]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is something that the engine must finish before it ends."""
+        """Whether the engine must finish something before its end."""
         return bool(self.requests)
 
     # Work

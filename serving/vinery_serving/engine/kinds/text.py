@@ -1,7 +1,7 @@
 """Models that generate text, with or without pictures: admit, step, send.
 
-Every generation that arrives gets an answer. It is accepted or rejected at once, and ends with a
-finish or a rejection, whatever happens to the batch or to its gateway, until the process ends.
+Every generation that arrives gets an answer: acceptance or rejection at once, and at the end a
+finish or a rejection, whatever happens to the batch or the gateway, until the process ends.
 """
 
 import math
@@ -234,7 +234,7 @@ class TextEngine(EngineKind[Generation]):
         except PixelsRefused:
             connection.send(Rejected(submit.id, errors.Overloaded.code or "", _TOO_MANY_PIXELS))
             return
-        if submit.known is None and not self._may_wait(generation):  # else it had its room before
+        if submit.known is None and not self._may_wait(generation):  # else the lost engine had room
             return
         self.requests[generation.key] = generation
         self.liveness.begin_request()
