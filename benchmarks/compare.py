@@ -31,7 +31,7 @@ class Side(Protocol):
 
 @dataclass(frozen=True)
 class Spread:
-    """A median with the lowest and the highest of what it was taken from."""
+    """The median of values, with the lowest and the highest."""
 
     median: float
     lowest: float

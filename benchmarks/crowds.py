@@ -34,7 +34,7 @@ LOOPS: Final = ((1, 16), (8, 8), (32, 8), (64, 6), (128, 4), (256, 3))
 AT_ONCE: Final = ((1, 1), (10, 1), (100, 1), (1000, 1))
 _ANSWER_TIMEOUT_S: Final = 600.0
 _CHAT_TOKENS: Final = 8  # of the neighbour
-_CROWD_S: Final = 2.0  # for which the other key's requests come before the first chat
+_CROWD_S: Final = 2.0  # of the other key's requests alone, before the first chat
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,7 @@ class _Home:
             yield Server(endpoint, WebCpu(url))
 
     def _engine_socket(self) -> Path:
-        """That of the reference model, which is the first one of a home. Raises PlatformFailed."""
+        """The socket of the reference model, the first model of a home. Raises PlatformFailed."""
         digest = _run(
             self._environment(), "manage.py", "shell", "--no-imports", "-c", _PRINT_DIGEST
         )

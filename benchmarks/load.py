@@ -127,7 +127,7 @@ async def connect(endpoint: Endpoint) -> Connection:
 
 @dataclass
 class Connection(asyncio.Protocol):
-    """Asks one thing at a time and writes down what comes back."""
+    """Sends one request at a time and writes down the reads of the response."""
 
     started_s: float = 0.0
     _times_s: list[float] = field(default_factory=list)

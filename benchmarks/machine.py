@@ -46,7 +46,7 @@ def show(line: str) -> None:
 class WebCpu:
     """The CPU time of the processes that listen on a port; None without listeners.
 
-    They are found by the port and not by a name, so this works for any server on this machine.
+    The processes are found by port and not by name, so this works for any server on this machine.
     """
 
     def __init__(self, base_url: str) -> None:

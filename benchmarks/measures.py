@@ -48,9 +48,9 @@ class Stream:
 
 @dataclass(frozen=True)
 class Run:
-    """All streams of one run, and what it cost beside the engine.
+    """All streams of a run, and the costs beside the engine.
 
-    `web_cpu_s` is None where there is no web process to look at.
+    `web_cpu_s` is None without a web process.
     """
 
     streams: tuple[Stream, ...]

@@ -84,8 +84,8 @@ def earlier(folder: Path, published: Path) -> dict[str, float]:
 
 
 def blocks(report: Report) -> list[str]:
-    """The tables of what was measured. In cells with two numbers, the server stands before the
-    bare."""
+    """The tables of measurements. In cells with two numbers, the server stands before the bare
+    engine."""
     blocks = [_model_block(result) for result in report.results]
     if report.speculation:
         blocks.append(_speculation_block(report.speculation))

@@ -38,7 +38,7 @@ def main() -> None:
     """Serve until killed."""
     selector = selectors.DefaultSelector()
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    Path(sys.argv[1]).unlink(missing_ok=True)  # of one that was killed
+    Path(sys.argv[1]).unlink(missing_ok=True)  # of a killed engine
     server.bind(sys.argv[1])
     server.listen()
     selector.register(server, selectors.EVENT_READ)

@@ -1,4 +1,4 @@
-"""Keys have turns: one that asks for much does not hold up another."""
+"""Keys have turns: a key that asks for much does not hold up another."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -145,7 +145,7 @@ async def test_tokens_that_a_dead_gateway_had_no_use_for_do_not_count(gateway: G
 
 
 async def lost(stream: OutputStream) -> EngineDisconnected:
-    """How a stream ends whose engine ends."""
+    """Return the error of a stream whose engine ends."""
     with pytest.raises(EngineDisconnected) as error:
         while True:
             updates = await stream.next(TIMEOUT_S)

@@ -28,7 +28,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def generation(known: list[int] | None = None, **values: Any) -> Generation:
-    """A new generation of 40 tokens, which knows these."""
+    """A new generation of 40 tokens, of which some are known."""
     result = in_process.generation("Count to 60.", **values)
     if known is None:
         return result
@@ -68,7 +68,7 @@ def test_an_answer_that_would_not_be_the_same_ends_with_the_documented_error(bat
     [failed] = run(batch, one)
 
     assert failed.code == NotContinued.code
-    assert one.output().token_ids == ()  # nothing that does not follow what was sent
+    assert one.output().token_ids == ()  # nothing that does not follow the sent tokens
 
 
 def test_only_the_rest_is_sent_with_its_log_probabilities(batch: Batch) -> None:

@@ -193,7 +193,7 @@ def test_a_prompt_in_slices_has_the_same_answer_and_the_same_counts(pipeline, va
 
 
 def lost_generation(ids: list[int], known: list[int], **values: Any) -> Generation:
-    """A generation of which another engine has generated these tokens."""
+    """A generation with `known` tokens of another engine."""
     new = generation(ids, max_new_tokens=len(known) + 8, **values)
     submit = structs.replace(new.submit, known=Known(array("i", known).tobytes(), False))
     return Generation.of(None, submit)

@@ -199,7 +199,6 @@ def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
 
 
 def check(submit: messages.Submit, *media: messages.MediaInput) -> None:
-    """Whether the prompt shows these."""
     vision_model().check(np.frombuffer(submit.prompt_ids, "<i4").astype(np.int64), media)
 
 

@@ -33,7 +33,7 @@ class Admission:
         self._batch = batch
         self._queue: FairQueue[Generation] = FairQueue(_cost)
         self._pace = Pace()
-        self._with_media: set[Generation] = set()  # those of the queue that have pictures
+        self._with_media: set[Generation] = set()  # in the queue, with pictures
         self._encoding_waits = EncodingWaits()
         self._limit = QueueLimit()
         self._slices = Slices(batch)
@@ -85,7 +85,7 @@ class Admission:
 
     def has_room(self, lane: Lane, checking: Counter[Lane]) -> bool:
         """Whether one more of this lane may wait. Beside `max_waiting` there are the slots that
-        the next steps will admit to. `checking` counts those that do not wait here yet, by lane."""
+        the next steps will fill. `checking` counts requests in grammar checks, by lane."""
         num_free = self._num_free
         num_own = self._queue.num_of(lane) + checking[lane]
         num_all = len(self._queue) + checking.total()

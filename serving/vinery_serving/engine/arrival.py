@@ -23,8 +23,8 @@ class PixelsRefused(Exception):
 class ArrivingPixels:
     """The pixels of requests whose `Submit` has not come yet, by connection and request.
 
-    They come in parts, between messages of other requests, see `transport.client`. Those of a
-    request that got too many are dropped.
+    Pixels come in parts, between messages of other requests, see `transport.client`. A request with
+    too many pixels loses them.
     """
 
     def __init__(self) -> None:

@@ -214,7 +214,7 @@ class Batch:
         if self._blocks is not None:
             cache_key = self._blocks.key_for(identities, cache_key)
         # GenAI writes to the logits of n-grams of length 1 anywhere in the prompt, and salted ids
-        # have no logits. It never finds a longer n-gram that begins before the salted ids end.
+        # have no logits. GenAI never finds a longer n-gram that begins inside the salted ids.
         if cache_key is not None and submit.beams and submit.beams.no_repeat_ngram_size == 1:
             return FailedGeneration(generation, "engine_error", _CANNOT_SALT)
         if generation.has_media:
@@ -416,7 +416,7 @@ class Batch:
         return bool(outputs)
 
     def _settle_failure(self, generation: Generation, result: StepResult) -> None:
-        """Add a prompt that was partly cached again, with another salt; fail any other."""
+        """Add a partly cached prompt again, with another salt; fail any other generation."""
         failure, generation.failure = generation.failure, None
         if isinstance(failure, PromptWasCached):
             generation.rewind()

@@ -1,8 +1,8 @@
-"""The configuration of an engine process, and the folder of what it compiles.
+"""The configuration of an engine process, and its folder of compiled graphs.
 
 The process reads no environment and no database.
 
-OpenVINO names a compiled graph by what it compiles, but leaves out the numbers in LoRA adapters
+OpenVINO names a compiled graph by its source, but leaves out the numbers in LoRA adapters
 (2026.4.1): two adapters of one form had one name, and one answered as the other. So the folder of
 compiled graphs is named by all files and options of the engine. Earlier folders are removed, since
 each may be as large as the weights.

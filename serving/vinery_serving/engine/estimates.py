@@ -140,10 +140,10 @@ class EncodingWaits:
 
     def __init__(self) -> None:
         self.mean_s = 0.0
-        self._since: float | None = None  # when the first one that waits became the first
+        self._since: float | None = None  # when the first waiting request became the first
 
     def note(self, now: float, *, num_encoded: int, is_waiting: bool) -> None:
-        """Note that so many were added just now, and whether others still wait."""
+        """Note how many requests were encoded just now, and whether others still wait."""
         if num_encoded:
             waited_s = 0.0 if self._since is None else now - self._since
             self.mean_s += _NEWEST_WAIT * (waited_s / num_encoded - self.mean_s)

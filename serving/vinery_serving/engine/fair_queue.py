@@ -79,7 +79,7 @@ class FairQueue(Generic[ItemT]):
         self._insert(item, lane, priority, next(self._numbers))
 
     def put_back(self, item: ItemT, lane: Lane, priority: int = 0) -> None:
-        """Add one that was taken before in front of all items of its lane and priority."""
+        """Add an item that was taken before, in front of all of its lane and priority."""
         self._insert(item, lane, priority, -next(self._numbers))
 
     def pop(self) -> ItemT:
@@ -90,8 +90,7 @@ class FairQueue(Generic[ItemT]):
         return item
 
     def first_except(self, lanes: Set[Lane], waits: Callable[[ItemT], bool] = _no) -> ItemT | None:
-        """Return the next item of none of these lanes, past those for which `waits` is true; None
-        without any."""
+        """Return the next item outside these lanes for which `waits` is false; None without any."""
         able = (
             (organization.used, key.used, entry)
             for organization, key in self._keys()
@@ -181,10 +180,10 @@ class FairQueue(Generic[ItemT]):
 
 
 def cost_ahead(lane: Lane, waiting: Counter[Lane], cost: float) -> float:
-    """Return what of `waiting` is served before a new item of this lane and cost.
+    """Return the part of `waiting` that is served before a new item of this lane and cost.
 
-    Lanes take turns: another lane is ahead with no more than this one has, its item included, and
-    so is another organisation.
+    Lanes take turns: another lane is ahead with no more than this lane has, the new item included,
+    and so is another organisation.
     """
     own = waiting[lane]
     of_organizations: Counter[int] = Counter()

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from vinery_serving.core.events import TokenCounts
 
-# Speeds are those of this time.
+# Speeds are of this time.
 _WINDOW_S: Final = 10.0
 _SAMPLE_INTERVAL_S: Final = 1.0
-# Waits are those of so many requests.
+# Waits are of so many requests.
 _NUM_REQUESTS: Final = 200
 
 

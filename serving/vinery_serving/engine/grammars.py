@@ -71,7 +71,7 @@ _CHECKER_DIED: Final = "the grammar compiler could not handle it"
 _CHECKER_LOST: Final = "the grammar compiler was ended twice; send the request again"
 # These are no faults of the grammar, and are not remembered.
 UNDECIDED: Final = frozenset((_TOO_SLOW, _NO_CHECKER, _CHECKER_LOST))
-# How a process ends by what it does.
+# The exit statuses of a process that crashes by itself.
 _CRASHES: Final = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
 
 

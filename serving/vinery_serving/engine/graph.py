@@ -14,7 +14,7 @@ model has a graph of its own for the embeddings of tokens, and gets another toke
   its numbers.
 
 The copy is kept for the next start: to read and write a graph takes a sixth of the time in which a
-small model wakes. Beside the copy is a note of what it was made from. The note is removed before
+small model wakes. Beside the copy is a note of its sources. The note is removed before
 the copy is written anew, so an unfinished copy has no note.
 """
 
@@ -355,8 +355,8 @@ def _insert_embedded_salts(net: _Net, ids: _Output) -> int:
 
 
 def _scaled(net: _Net, layer: Element) -> Element:
-    """Return the layer behind all products that follow this one, such as Gemma's with a constant:
-    each would round the last bits again."""
+    """Return the layer behind all products after this layer, such as Gemma's with a constant: each
+    product would round the last bits again."""
     while len(readers := list(net.readers(layer))) == 1:
         reader, _ = readers[0]
         if reader.attrib["type"] != "Multiply":

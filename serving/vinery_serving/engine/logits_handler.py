@@ -77,7 +77,7 @@ class RowLogprobs:
         self._reported_ids = (*best, *others)
 
     def of(self, token_id: int) -> TokenLogprobs:
-        """Return what is reported if the sampler chose this token."""
+        """Return the report of this token, as the sampler's choice."""
         value = self._values[token_id]
         rank = 1 + int(np.count_nonzero(self._values > value))
         others = tuple((id_, self._logprob(id_)) for id_ in self._reported_ids)
@@ -104,7 +104,7 @@ def _candidates(row: Row, num: int) -> npt.NDArray[np.intp]:
         return np.flatnonzero(row >= np.partition(row, -num)[-num])
     blocks = row[: num_blocks * _BLOCK].reshape(_BLOCK, num_blocks)
     bests = blocks.max(axis=0)
-    # At least `num` values are as great as this one: the maxima of `num` blocks.
+    # At least `num` values reach this threshold: the maxima of `num` blocks.
     threshold = np.partition(bests, -num)[-num]
     chosen = np.flatnonzero(bests >= threshold)
     ids = (np.arange(_BLOCK)[:, None] * num_blocks + chosen).reshape(-1)
@@ -196,7 +196,7 @@ class LogitsHandler:
             self._handle_row(view, span.rows[-1], tokens)
 
     def logprobs(self, token_ids: Sequence[int]) -> list[TokenLogprobs]:
-        """Return those of the tokens of the last step; an empty list if none were asked for."""
+        """Return log-probabilities for the last step's tokens; [] if the request wants none."""
         return [row.of(id_) for row, id_ in zip(self._rows, token_ids, strict=False)]
 
     def _handle_row(self, view: StepView, number: int, tokens: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ LEAST_BLOCK: Final = 16
 
 
 class OptionGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Members with descriptions for administrators. One without a default is required."""
+    """Members with descriptions for administrators. A member without a default is required."""
 
     def require_positive(self, *names: str) -> None:
         for name in names:

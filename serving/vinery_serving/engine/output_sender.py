@@ -45,7 +45,7 @@ class OutputSender:
         self._accepted += (generation, *generation.other_beams)
 
     def add(self, new: GeneratedTokens) -> None:
-        """Take new tokens. They are sent together with all unsent tokens of the generation."""
+        """Take new tokens, to be sent together with all unsent tokens of the generation."""
         generation = new.generation
         generation.tokens += new.token_ids
         generation.logprobs += new.logprobs

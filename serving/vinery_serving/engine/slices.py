@@ -48,8 +48,8 @@ class Slices:
 
     @property
     def lanes(self) -> Set[Lane]:
-        """Return the lanes that have a slice in the batch. They must not begin another prompt: the
-        cache may be too small for the beginnings of several."""
+        """Return the lanes with a slice in the batch. Such a lane must not begin another prompt:
+        the cache may be too small for the beginnings of several."""
         return {owner.submit.lane for owner in self._owners.values()}
 
     def next_part(self, generation: Generation, now: float) -> Generation | None:

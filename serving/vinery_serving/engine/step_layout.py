@@ -54,10 +54,10 @@ def locate_spans(
     num_rows: int,
     running: _Sequences,
 ) -> list[Span | None]:
-    """Return the span of each generation of `running`; None for one that the step left out.
+    """Return the span of each generation of `running`; None if the step left a generation out.
 
-    `positions` and `token_ids` are those of all tokens of the step; without ids, positions alone
-    count. Raises UnknownStepLayout if a token or a row is left over.
+    `positions` and `token_ids` are of all tokens of the step; without ids, positions alone count.
+    Raises UnknownStepLayout if a token or a row is left over.
     """
     step = _Step(positions, token_ids, num_rows)
     decoding = [each for each in running if each.is_decoding]

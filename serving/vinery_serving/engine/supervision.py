@@ -46,7 +46,7 @@ class Lifeline:
         server.watch(fd, on_readable)
 
     def add(self, keeper: Connection) -> None:
-        """A node has adopted this engine. It sends messages about no generations."""
+        """Note that a node has adopted this engine. The node's connection gets no broadcasts."""
         keeper.gets_broadcasts = False
         self._keepers.add(keeper)
         self._note()

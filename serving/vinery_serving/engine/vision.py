@@ -4,9 +4,9 @@ The pipeline takes a prompt as text, encodes the pictures at once, and replaces 
 by the picture's tokens. A text without a picture, a picture without a text or a picture of another
 size would shift all later tokens, so every request is checked first.
 
-Positions of most families count tokens. Those of Qwen's have three rows: time, height and width.
-There the tokens of a picture share the time, and the text behind a picture goes on after the
-largest number. A token's positions are unique in a prompt, and identify the token in a step.
+Positions of most families count tokens. Qwen's have three rows: time, height and width. There the
+tokens of a picture share the time, and the text behind a picture goes on after the largest number.
+A token's positions are unique in a prompt, and identify the token in a step.
 """
 
 import json

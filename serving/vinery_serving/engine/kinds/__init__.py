@@ -105,7 +105,7 @@ class EngineKind(ABC, Generic[RequestT]):
 
     @abstractmethod
     def step(self, server: SocketServer) -> bool:
-        """Do one step of the work, and send what it gives. Returns whether there was any. Raises
+        """Do a step of the work, and send the results. Returns whether there was work. Raises
         PipelineBroken."""
 
     @abstractmethod
@@ -131,5 +131,5 @@ class EngineKind(ABC, Generic[RequestT]):
 
 
 def kind_named(name: str) -> type[EngineKind[Any]]:
-    """Return the class `KIND` of a file of this room. What it imports is large."""
+    """Return the class `KIND` of a file of this room. The file has large imports."""
     return cast("type[EngineKind[Any]]", import_module(f"{__name__}.{name}").KIND)

@@ -85,7 +85,7 @@ class TextEngine(EngineKind[Generation]):
         self._batch.on_encoding = lambda: self.liveness.promise(config.options.step_timeout_s)
         self._processors = load_factories(config.options.logits_processors)
         self._waiting = Admission(config.options, self._batch)
-        # Whose grammars are being checked, and how to stop waiting for that.
+        # The generations in grammar checks, with a function that stops the wait.
         self._checking: dict[Generation, Callable[[], None]] = {}
         self._pixels = ArrivingPixels()
         self._sender = OutputSender(config.options.flush_interval_ms)

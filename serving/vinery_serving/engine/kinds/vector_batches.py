@@ -1,4 +1,4 @@
-"""Which texts are computed together: those of about the same length, in turns of lengths and keys.
+"""Batches of texts of about the same length, in turns of lengths and keys.
 
 A batch is as wide as its longest text, so a long text among short texts would make all wait for its
 length. Texts wait by size, the powers of two of their tokens. After a batch of a larger size comes

@@ -1,7 +1,7 @@
 """The graph of an embeddings or rerank model: token ids to vectors or scores, with OpenVINO alone.
 
-GenAI's pipelines would tokenize too, cut what is too long without a word and return no counts. So
-the gateway tokenizes, and pooling is done here.
+GenAI's pipelines would also tokenize, cut long texts without a word and return no counts. So the
+gateway tokenizes, and this file pools.
 """
 
 import json
