@@ -4,8 +4,8 @@ A client of a closed loop asks again right after its answer; all requests *at on
 which each client asks once. The bare loop has as many requests at the same time. The client and the
 server share the cores.
 
-The neighbour asks short chats with a key of its own, one after the other, beside a key with one
-stream and beside one with hundreds of long prompts.
+The neighbour asks short chats with another key, one after the other, beside a key with one stream
+and beside a key with hundreds of long prompts.
 """
 
 from __future__ import annotations

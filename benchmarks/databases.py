@@ -1,5 +1,5 @@
-"""A benchmark on each database: a new SQLite file, and a PostgreSQL server of its own if this
-machine has one installed."""
+"""A benchmark on each database: a new SQLite file, and a new PostgreSQL server if this machine has
+PostgreSQL."""
 
 from __future__ import annotations
 

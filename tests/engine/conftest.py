@@ -112,7 +112,7 @@ class Gateway:
         return updates
 
     async def ids_before(self, stream: OutputStream, last: messages.Submit) -> list[int]:
-        """Return which generations have ended until `last` has, and that."""
+        """Return the generations that have ended up to `last`, which is included."""
         ended: list[int] = []
         while last.id not in ended:
             for update in await self.updates(stream):

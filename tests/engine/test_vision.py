@@ -1,4 +1,4 @@
-"""A vision model's pipeline with pictures: each answer is that to its own pictures."""
+"""A vision model's pipeline with pictures: each answer is to its own pictures."""
 
 from pathlib import Path
 

@@ -2,9 +2,9 @@
 
 An exception in a step leaves GenAI's counters wrong for every generation of the step, and does not
 name the guilty generation (GenAI 2026.4.1). So all generations are taken out and added again in a
-way that finds the cause. Generations with tokens from since they were last added are innocent and
-are added again at once. The others, the suspects, follow one at a time. A suspect that fails a step
-on its own is guilty and fails. All others lose and repeat no token.
+way that finds the cause. A generation with new tokens since it was last added is innocent and is
+added again at once. The others, the suspects, follow one at a time. A suspect that fails a step on
+its own is guilty and fails. All others lose and repeat no token.
 """
 
 import logging
@@ -39,9 +39,9 @@ _MAX_DROPS: Final = 3
 _MAX_FAILED_STEPS: Final = 200
 # How often a generation yields its slot. Its prompt may have to be computed again each time.
 _MAX_PREEMPTIONS: Final = 3
-# After how many tokens of prompts no further one joins a step while several lanes share the engine.
-# Who comes next waits for the rest of such a step: one of 256 tokens took as long as ten answers'
-# first tokens.
+# After how many tokens of prompts no further prompt joins a step while several lanes share the
+# engine. The next request waits for the rest of such a step: a step of 256 tokens took as long as
+# ten answers' first tokens.
 _SHARED_TOKENS: Final = 64
 _LOGITS_FAILED: Final = (
     "The engine could not do what this request asks of its token probabilities. Try it again "
@@ -131,8 +131,8 @@ class Batch:
         return self._blocks is not None and is_seen
 
     def num_slice_tokens(self, lane: Lane) -> int:
-        """Return how long a slice of a prompt of this lane may be, cached tokens included; 0: the
-        next step has no room for one."""
+        """Return how many tokens a slice of this lane's prompt may have, with cached tokens; 0: the
+        next step has no room."""
         num_left = self._times.num_affordable(BLOCK, self._num_step_tokens) - self.num_to_prefill
         return int(num_left / self._cached.uncached(lane)) if num_left >= BLOCK else 0
 

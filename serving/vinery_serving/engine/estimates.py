@@ -166,8 +166,8 @@ class CachedParts:
         return max(_LEAST_UNCACHED, self._uncached.get(lane, 1.0))
 
     def note(self, lane: Lane, *, num_cached: int, num_tokens: int) -> None:
-        """Note how much of a prompt the cache had, of so many tokens that were not known to be in
-        it."""
+        """Note how many tokens of a prompt the cache had, of `num_tokens` that were not known to be
+        cached."""
         uncached = 1 - min(1.0, max(0, num_cached) / max(1, num_tokens))
         before = self._uncached.pop(lane, 1.0)
         self._uncached[lane] = before + _NEWEST_PROMPT * (uncached - before)
@@ -221,9 +221,10 @@ class Pace:
     def tokens_per_s(self, num_running: int) -> float:
         """0: not known yet.
 
-        Without free slots, the running answers make room when they end (Little's law). This is the
-        pace until it was measured. While a few long answers hold all slots, nothing is admitted for
-        a while, and the pace seems to be nothing. So it is at least a part of that.
+        Without free slots, the running answers make room when they end (Little's law). The law
+        gives the pace until a measurement. While a few long answers hold all slots, nothing is
+        admitted for a while, and the measured pace falls to 0. So the pace is at least a part of
+        the law's.
         """
         per_s = self._rates[self._was_full].per_s
         if not self._was_full or not self.mean_answer_s:

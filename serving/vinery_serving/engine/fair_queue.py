@@ -37,7 +37,7 @@ class _Key(Generic[ItemT]):
 @dataclass(eq=False, slots=True)
 class _Organization(Generic[ItemT]):
     used: float = 0.0
-    level: float = 0.0  # what the key that was served last had used before
+    level: float = 0.0  # the last served key's use before that
     num_waiting: int = 0
     keys: dict[int, _Key[ItemT]] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ class FairQueue(Generic[ItemT]):
         """`cost` returns what a lane is charged when the item is taken, at least 0."""
         self._cost = cost
         self._organizations: dict[int, _Organization[ItemT]] = {}
-        self._level = 0.0  # what the organisation that was served last had used before
+        self._level = 0.0  # the last served organisation's use before that
         self._waiting: dict[ItemT, _Waiting[ItemT]] = {}
         self._numbers = count(1)
 

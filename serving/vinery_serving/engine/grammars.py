@@ -238,8 +238,8 @@ class GrammarChecks:
     ) -> Callable[[], None]:
         """Call `on_checked`, at once if the grammar is known, else from `poll` or `tick`.
 
-        Returns a function after which it is not called. A grammar that no request waits for any
-        more is not checked.
+        Returns a function that withdraws the callback. A grammar is not checked when no request
+        waits any more.
         """
         digest = _digest(grammar)
         if digest in self._refusals:

@@ -68,8 +68,8 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 def kept(folder: Path, target: Path, write: Callable[[], GraphFeatures]) -> GraphFeatures:
-    """Return what the copy `target` of a folder supports, which `write` makes if the folder or this
-    code has changed. `write` makes none of a graph that supports nothing."""
+    """Return the features of the copy `target` of a folder. `write` makes the copy anew if the
+    folder or this code has changed, and makes no copy without features."""
     note_path, source = target.with_name(f"{target.name}.json"), file_states((folder, *_CODE))
     with suppress(OSError, msgspec.MsgspecError):
         note = msgspec.json.decode(note_path.read_bytes(), type=_Note)

@@ -279,7 +279,7 @@ def load_factories(paths: Sequence[str]) -> dict[str, Factory]:
 
 
 def new_processors(factories: Mapping[str, Factory], args: Mapping[str, Any]) -> list[Processor]:
-    """Return a request's processors. Raises ValueError if none takes `args`, or one refuses."""
+    """Return a request's processors. Raises ValueError if none takes `args`, or any refuses."""
     processors: list[Processor] = []
     for path, factory in factories.items():
         try:
@@ -298,7 +298,7 @@ def new_processors(factories: Mapping[str, Factory], args: Mapping[str, Any]) ->
 def _allow_only(row: Row, ids: npt.NDArray[np.intp]) -> None:
     values = row[ids]
     row.fill(_FORBIDDEN)
-    # If all of these were forbidden, they become possible again: one token must be sampled.
+    # If all allowed tokens were forbidden, they become possible again: a token must be sampled.
     row[ids] = values if np.isfinite(values).any() else 0
 
 
@@ -361,7 +361,7 @@ class TokenSampler:
 
     def prepare(self, row: Row, tokens: Sequence[int]) -> None:
         """Change a row of logits, float32 `(vocab_size,)`, in place, so that its largest value is
-        the sample. `tokens` are those generated so far. The temperature must be above 0."""
+        the sample. `tokens` were generated so far. The temperature must be above 0."""
         self._penalize(row, tokens)
         row /= np.float32(self._sampling.temperature or 1)
         threshold = self._threshold(row)

@@ -34,7 +34,7 @@ _POSITIVE: Final = (
 Clamping = Literal["defaults", "always", "never"]
 Pooling = Literal["auto", "cls", "mean", "last_token"]
 Normalizing = Literal["auto", "always", "never"]
-# Each device takes some of them, see `catalog/devices`.
+# Each device takes some of these, see `models/devices`.
 KvPrecision = Literal["", "u8", "i8", "u4", "i4", "u3", "f16", "bf16", "f32"]
 Distribution = Literal["", "tensor_parallel", "pipeline_parallel"]
 

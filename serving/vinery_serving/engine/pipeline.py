@@ -273,9 +273,8 @@ class Pipeline:
         """Queue a generation that shares the prefix cache with prompts of the same key only.
 
         With `echo`, every token of the prompt is computed and has a row of logits. `vision` is set
-        for a vision model, whose pictures are encoded before this returns; with `is_scored` its
-        handle has log-probabilities. Raises RuntimeError if GenAI or this pipeline refuses the
-        request.
+        for a vision model: pictures are encoded before the return, and with `is_scored` the handle
+        has log-probabilities. Raises RuntimeError if GenAI or this pipeline refuses the request.
         """
         if self.leaves_sampling(submit) and not self.has_logits_hook:
             raise RuntimeError(_ONLY_GREEDY)

@@ -37,7 +37,7 @@ class Slices:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._owners: dict[Generation, Generation] = {}  # by slice
-        # When the last two lanes used the engine: of any lane, one of them is another.
+        # When the last two lanes used the engine: for any lane, one of the two is another lane.
         self._used_at: dict[Lane, float] = {}
 
     def note_use(self, lane: Lane, now: float) -> None:

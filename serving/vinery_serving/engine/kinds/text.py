@@ -119,7 +119,7 @@ class TextEngine(EngineKind[Generation]):
             self._pipeline.disable_salts()
 
     def _show_pictures(self) -> None:
-        """Raises RuntimeError if pictures do not have the tokens that they should."""
+        """Raises RuntimeError if pictures do not have the expected tokens."""
         self._picture_tests.begin(timeout_s=math.inf)
         while self._picture_tests.is_running:
             self._picture_tests.join()
