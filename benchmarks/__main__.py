@@ -30,12 +30,12 @@ from vinery_serving.engine.options import EngineOptions
 
 T = TypeVar("T")
 
-# What a conversation of `rambling` costs beside its words, of which each is one token.
+# The tokens of a conversation of `rambling` beside its words, each of one token.
 _TEMPLATE_TOKENS = 9
 # The server writes down the usage of a run within half a second of its end.
 _REST_S = 0.5
 # The measures of Qwen2-0.5B with random weights: speed does not depend on their values, so nothing
-# is downloaded. The answers are words without sense, and they never end by themselves.
+# is downloaded. The answers are words without sense, and never end by themselves.
 HALF_BILLION_SHAPE = DecoderShape(
     model_type="qwen2",
     vocab_size=151_936,

@@ -1,4 +1,4 @@
-"""The aims of the benchmark: a number for each, what was measured, and whether that is enough."""
+"""The aims of the benchmark: for each a number, the measurement, and whether that is enough."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.crowds import CrowdsResult
 
 Results = Sequence[ModelResult]
 
-# (model, streams, output tokens per second by those of the bare loop)
+# (model, streams, ratio of output tokens per second to the bare loop's)
 THROUGHPUT: Final = (
     ("tiny-chat", 1, 0.85),
     ("tiny-chat", 32, 0.80),
@@ -56,8 +56,7 @@ class Aim:
         }
 
 
-def aims_of(results: Results, crowds: CrowdsResult | None) -> tuple[Aim, ...]:
-    """All aims, with what was measured of them."""
+def measured_aims(results: Results, crowds: CrowdsResult | None) -> tuple[Aim, ...]:
     return (*_throughput(results), *_first_tokens(results), *_gaps(results), *_crowds(crowds))
 
 

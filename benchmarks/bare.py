@@ -1,8 +1,8 @@
 """The bare engine: one process, one pipeline, one loop, and nothing else.
 
-`BareEngine` starts the process and asks it for runs through a pipe; the times are taken in the
-process itself. The loop is the shortest that reads tokens as they are made, which is the
-fastest that any server on this pipeline could be.
+`BareEngine` starts the process and asks for runs through a pipe; the process itself takes the
+times. The loop is the shortest that reads tokens as they are made: no server on this pipeline
+could be faster.
 """
 
 from __future__ import annotations

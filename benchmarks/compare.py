@@ -1,8 +1,8 @@
 """The comparison: both sides in turn, on the same prompts, and the ratios of each round.
 
-A round is one run of each side, one right after the other; the side that begins changes from
-round to round, so that a machine that slows down or warms up favours neither. Ratios are taken
-within a round and their median is reported, with the lowest and the highest beside it.
+A round is a run of each side, the second right after the first. The order changes from round to
+round: a machine that slows down or warms up favours neither side. Ratios are taken within a round;
+reported are the median, the lowest and the highest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Side(Protocol):
 
 @dataclass(frozen=True)
 class Spread:
-    """A median with the lowest and the highest of what it was taken from."""
+    """The median of values, with the lowest and the highest."""
 
     median: float
     lowest: float
@@ -44,7 +44,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Point:
-    """One number of streams. `same_texts` is the part of answers equal on both sides, 0..1."""
+    """The figures at `num_streams`. `same_texts` is the part of equal answers, 0..1."""
 
     num_streams: int
     throughput_ratio: Spread  # server by bare
@@ -77,7 +77,7 @@ class ModelResult:
 
 
 class PromptMismatch(Exception):
-    """The server read a prompt of another length than the bare engine did."""
+    """The server read a prompt of another length than the bare engine."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Comparison:
         return bare, server
 
     def _round(self, number: int, num_streams: int, max_tokens: int) -> tuple[Run, Run]:
-        """One run of each side, the bare one first in even rounds. Gives (bare, server)."""
+        """Run each side, the bare engine first in even rounds. Returns (bare, server)."""
         prompts = self.prompts.take(num_streams)
         runs: dict[str, Run] = {}
         for name, side in self._order(number):
@@ -141,9 +141,9 @@ class Comparison:
         return runs["bare"], runs["server"]
 
     def _wake(self, side: Side) -> None:
-        """One token, not measured. A process that waited has gone cold (clock, caches, on a
-        virtual machine its memory), and the bare one more so: engines of the server make a
-        token now and then to see that they can."""
+        """Ask for a token, not measured. A process that waited has gone cold (clock, caches, on a
+        virtual machine its memory), the bare engine more so: the server's engines make a token now
+        and then as a probe."""
         side.run(self.prompts.take(1), 1)
 
     def _order(self, number: int) -> Iterator[tuple[str, Side]]:

@@ -1,11 +1,11 @@
 """Crowds: many clients that wait for their answers, beside the bare loop, and a crowd's neighbour.
 
-A client of a closed loop asks again as soon as it has its answer; all requests *at once* are a loop
-in which each client asks once. The bare loop has as many requests at the same time. The client and
-the server share the cores.
+A client of a closed loop asks again right after its answer; all requests *at once* are a loop in
+which each client asks once. The bare loop has as many requests at the same time. The client and the
+server share the cores.
 
-The neighbour asks short chats with a key of its own, one after the other, beside a key with one
-stream and beside one with hundreds of long prompts.
+The neighbour asks short chats with another key, one after the other, beside a key with one stream
+and beside a key with hundreds of long prompts.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LOOPS: Final = ((1, 16), (8, 8), (32, 8), (64, 6), (128, 4), (256, 3))
 AT_ONCE: Final = ((1, 1), (10, 1), (100, 1), (1000, 1))
 _ANSWER_TIMEOUT_S: Final = 600.0
 _CHAT_TOKENS: Final = 8  # of the neighbour
-_CROWD_S: Final = 2.0  # for which the other key's requests come before the first chat
+_CROWD_S: Final = 2.0  # of the other key's requests alone, before the first chat
 
 
 @dataclass(frozen=True)
 class Crowd:
-    """One loop on both sides. Times are milliseconds."""
+    """A loop on both sides. Times are milliseconds."""
 
     num_clients: int
     num_requests: int

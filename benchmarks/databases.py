@@ -1,5 +1,5 @@
-"""A benchmark on each database: a new SQLite file, and a PostgreSQL server of its own if this
-machine has one installed."""
+"""A benchmark on each database: a new SQLite file, and a new PostgreSQL server if this machine has
+PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from benchmarks.machine import REPOSITORY, show
 
 
 def on_each_database(module: str, argv: Sequence[str]) -> list[int]:
-    """Run `python -m MODULE --here ARGV` on each of them, in a process, because Django knows
-    one. Returns how they ended."""
+    """Run `python -m MODULE --here ARGV` on SQLite and PostgreSQL, each in a process, because
+    Django knows one database. Returns the exit statuses."""
     statuses = []
     with tempfile.TemporaryDirectory(prefix="vinery-bench-") as folder:
-        Path(folder).chmod(0o755)  # the postgres user must reach its own in it
+        Path(folder).chmod(0o755)  # the postgres user must reach a folder in it
         statuses.append(_run(module, argv, folder, f"sqlite:///{folder}/vinery.sqlite3"))
         with _postgresql(Path(folder)) as url:
             if url is None:

@@ -1,16 +1,16 @@
 """`python -m benchmarks.gateway`: what keys, limits and accounts cost a request.
 
-Two web processes run side by side, each with a home and a scripted engine of its own that
-answers at once: one with a key, limits of several scopes and windows that never bind, and one
-with VINERY_AUTH=off, which needs no key. Both write usage. Within a round they are
-asked in turns of a fraction of a second, and ratios are taken round by round, because the speed
-of a machine changes from one second to the next. And because two processes of the same code
-differ by some percent for as long as they live, there are several such pairs.
+Two web processes run side by side, each with its own home and a scripted engine that answers at
+once. The first has a key, and limits of several scopes and windows that never bind; the second has
+VINERY_AUTH=off, and needs no key. Both write usage. Within a round both are asked in turns of a
+fraction of a second, and ratios are taken round by round, because the speed of a machine changes
+from one second to the next. Two processes of the same code always differ by some percent, so there
+are several such pairs.
 
-Throughput is requests by the seconds of CPU that the web process used in a round, so that it is
-per core, independent of other load. What a process does while the other one is asked, such as
-looking for changed keys, counts too. Latency is that of requests one after the other, asked of
-both servers in turn. Ends with 1 when an aim is missed.
+Throughput is requests by the web process's CPU seconds in a round: a figure per core, independent
+of other load. The work of a process while the other is asked, such as looking for changed keys,
+counts too. Latency is of requests one after the other, asked of both servers in turn. Ends with 1
+when an aim is missed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 
 @dataclass(frozen=True)
 class _Pair:
-    """What was measured of two processes."""
+    """The measurements of two processes."""
 
     rates: Sequence[Sequence[float]]  # requests by second of a core, on and off, by round
     times_ms: Sequence[float]  # at p50, on and off
@@ -174,7 +174,7 @@ def _used_s(server: Server) -> float:
 
 
 async def _times_ms(servers: Sequence[Server], num_requests: int) -> list[float]:
-    """What a request takes at p50, one after the other."""
+    """Return each server's time of a request at p50, with requests one after the other."""
     connections = [await connect(server.endpoint) for server in servers]
     asked = [
         (connection, server.request, list[float]())
@@ -204,7 +204,7 @@ class _Home:
     has_accounts: bool
 
     def prepare(self) -> None:
-        """Its key and its limits. Raises PlatformFailed."""
+        """Make the key and the limits. Raises PlatformFailed."""
         environment = self._environment()
         _vinery(environment, "prepare")
         for scope, what in _LIMITS if self.has_accounts else ():
@@ -235,7 +235,7 @@ class _Home:
             yield Server(endpoint, WebCpu(url))
 
     def _engine_socket(self) -> Path:
-        """That of the reference model, which is the first one of a home. Raises PlatformFailed."""
+        """The socket of the reference model, the first model of a home. Raises PlatformFailed."""
         digest = _run(
             self._environment(), "manage.py", "shell", "--no-imports", "-c", _PRINT_DIGEST
         )
@@ -253,7 +253,7 @@ class _Home:
 
 
 def _check_limits(endpoint: Endpoint) -> None:
-    """Whether they are counted: otherwise nothing would be measured."""
+    """Check that limits are counted: otherwise nothing would be measured."""
     headers = {"authorization": f"Bearer {endpoint.api_key}"}
     url = f"{endpoint.base_url}/v1/chat/completions"
     answer = httpx.post(url, headers=headers, json=_BODY, timeout=30)

@@ -1,7 +1,7 @@
-"""A month of made-up usage in a database: rows, and the roll-ups that they add up to.
+"""A month of made-up usage in a database: rows, and their roll-ups.
 
 All is drawn and added up by numpy, so that ten million requests take minutes. The benchmark
-has `vinery_accounts/usage/verify` compare a day of it with what Vinery itself would have added up.
+has `vinery_accounts/usage/verify` compare a day with Vinery's own sums.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Requests:
 
 
 def write_usage(num_requests: int, until: datetime, days: int = 30, *, with_rows: bool) -> None:
-    """Fill an empty database, without rows of single requests unless they are wanted."""
+    """Fill an empty database, with rows of single requests only if wanted."""
     slices, weights = _slices()
     requests = _draw(num_requests, weights, until, days)
     outcomes = [Outcome(each.outcome) for each in slices]
@@ -221,7 +221,7 @@ def _rollups(
 
 def _histograms(group_at: Integers, num_groups: int, buckets: Integers) -> Iterator[bytes]:
     """Yield the encoded histograms of each group. `group_at` and `buckets` have a row for each
-    request: its group, and where its latencies are counted (-1: nowhere)."""
+    request: the group, and the buckets of the latencies (-1: not counted)."""
     num_buckets = len(Latency) * histogram.NUM_BUCKETS
     indexes = (group_at[:, None] * num_buckets + buckets)[buckets >= 0]
     filled, nums = np.unique(indexes, return_counts=True)

@@ -1,10 +1,10 @@
 """`python -m benchmarks.kills`: what 16 streams notice of a process that is killed or stopped.
 
-A platform of its own. In each trial 16 clients stream the same greedy answer, or with `--mixed`
-answers of many kinds; when half of them has been sent, a process gets SIGKILL or SIGSTOP. The
-table has what the clients saw: each answer is compared with one that nothing disturbed. At the end
-`vinery usage verify` compares the ledger with its sources, and the tokens in it are compared with
-those that clients have read. Ends with 1 when an answer that should survive did not.
+The benchmark starts its own platform. In each trial 16 clients stream the same greedy answer, or
+with `--mixed` answers of many kinds; when half of the text has been sent, a process gets SIGKILL or
+SIGSTOP. The table has what the clients saw: each answer is compared with an undisturbed answer. At
+the end `vinery usage verify` compares the ledger with its sources, and the ledger's tokens are
+compared with the tokens that clients read. Ends with 1 when an answer that should survive did not.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _SAME, _OTHER, _ERROR, _BROKEN, _REFUSED = (
 
 @dataclass
 class Answer:
-    """What one client has seen."""
+    """What a client has seen."""
 
     texts: dict[int, str] = field(default_factory=dict)  # by choice
     num_tokens: int | None = None  # None: the usage was not sent

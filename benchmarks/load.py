@@ -1,8 +1,8 @@
-"""The HTTP client: many streamed answers at once, from one thread, as lean as it can be.
+"""A lean HTTP client: many streamed answers at once, from one thread.
 
-It shares the cores with the server it measures. So while answers arrive it only writes down
-the time and the bytes of each read; they are taken apart when the last one has ended. One
-keep-alive connection for each stream, opened and used once before the clock starts.
+The client shares the cores with the measured server. So while answers arrive it only writes down
+the time and the bytes of each read; the bytes are parsed after the end of the last answer. Each
+stream has a keep-alive connection, opened and used once before the clock starts.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ async def connect(endpoint: Endpoint) -> Connection:
 
 @dataclass
 class Connection(asyncio.Protocol):
-    """Asks one thing at a time and writes down what comes back."""
+    """Sends one request at a time and writes down the reads of the response."""
 
     started_s: float = 0.0
     _times_s: list[float] = field(default_factory=list)
@@ -235,7 +235,7 @@ class Arrivals:
     times_s: tuple[float, ...]
     reads: tuple[bytes, ...]
 
-    def time_of(self, offset: int) -> float:
+    def arrived_at_s(self, offset: int) -> float:
         """When the byte before this offset was there."""
         return self.times_s[bisect_left(self._ends, offset)]
 
@@ -269,7 +269,7 @@ def read_stream(started_s: float, arrivals: Arrivals) -> Stream:
         usage = body.get("usage") or usage
         if text := _text(body):
             texts.append(text)
-            times_s.append(arrivals.time_of(event.end))
+            times_s.append(arrivals.arrived_at_s(event.end))
     if usage is None or not times_s:
         raise BadResponse("the stream has no usage or no text")
     return Stream(

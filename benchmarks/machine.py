@@ -1,4 +1,4 @@
-"""The machine: who uses it, and what it is; and progress on standard error."""
+"""The machine: its users and parts; and progress on standard error."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def show(line: str) -> None:
 class WebCpu:
     """The CPU time of the processes that listen on a port; None without listeners.
 
-    They are found by the port and not by a name, so this works for any server on this machine.
+    The processes are found by port and not by name, so this works for any server on this machine.
     """
 
     def __init__(self, base_url: str) -> None:
@@ -54,7 +54,7 @@ class WebCpu:
         self._processes = list(listeners(parts.port or 80)) if _is_here(parts.hostname) else []
 
     def used_s(self) -> float | None:
-        """User and system time since they started, or None when there are no listeners."""
+        """User and system time since the listeners started, or None without listeners."""
         if not self._processes:
             return None
         return sum(map(_used_s, self._processes))
@@ -130,7 +130,7 @@ def _busy_for(seconds: float) -> float:
 
 
 def facts() -> dict[str, Any]:
-    """What the figures depend on beside the code."""
+    """Return the conditions on which figures depend beside the code."""
     return {
         "cpu": _cpu_model(),
         "num_cores": os.cpu_count(),
@@ -144,7 +144,7 @@ def facts() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """That of the checkout; empty: there is none."""
+    """Return the commit of the checkout; "": there is no checkout."""
     with suppress(OSError):
         command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,11 +1,11 @@
-"""What one run gave, and the numbers drawn from it. Both sides are measured in these terms.
+"""The figures of a run, in the same terms for both sides.
 
-A *chunk* is output that arrived at one moment: one read of a handle in the bare
-loop, one event with text over HTTP. A chunk may hold several tokens, and HTTP does not show
-how many; it only gives the sum at the end. So a stream counts each of its chunks as the same
-number of tokens, its mean, and the gap for each token is the gap between two chunks divided by
-that mean. Where every chunk is one token this is exact; where chunks are merged it flatters
-the high percentiles, and therefore the gaps between chunks, as they were, stand beside it.
+A *chunk* is output that arrived at one moment: one read of a handle in the bare loop, one event
+with text over HTTP. A chunk may hold several tokens, and HTTP does not show how many, but only
+gives the sum at the end. So a stream counts each chunk as the stream's mean of tokens, and the gap
+for each token is the gap between two chunks divided by that mean. Where every chunk is one token
+the gap is exact; merged chunks flatter the high percentiles, and therefore the real gaps between
+chunks stand beside.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Stream:
-    """One answer. Times are seconds on the clock of the side that measured them."""
+    """An answer. Times are seconds on the clock of the measuring side."""
 
     started_s: float  # when the request was handed over
     chunks_s: tuple[float, ...]  # when each chunk arrived, in order
@@ -48,9 +48,9 @@ class Stream:
 
 @dataclass(frozen=True)
 class Run:
-    """All streams of one run, and what it cost beside the engine.
+    """All streams of a run, and the costs beside the engine.
 
-    `web_cpu_s` is None where there is no web process to look at.
+    `web_cpu_s` is None without a web process.
     """
 
     streams: tuple[Stream, ...]
@@ -70,7 +70,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Summary:
-    """One run in a line of the report. Milliseconds and microseconds, as people read them."""
+    """A run in a line of the report, in milliseconds and microseconds."""
 
     num_tokens: float
     tokens_per_s: float

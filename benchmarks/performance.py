@@ -1,4 +1,4 @@
-"""docs/performance.md: the aims, what was measured, and what was measured before."""
+"""docs/performance.md: the aims with new and earlier measurements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIGURES: Final = REPOSITORY / "docs" / "performance.json"
 
 
 def publish(report: Report, earlier: Mapping[str, float], now: datetime) -> None:
-    """Write the page and its figures. What was not run keeps its earlier figure."""
+    """Write the page and its figures. An aim that was not run keeps its earlier figure."""
     PAGE.write_text(page(report, earlier, now), encoding="utf-8")
     known = {
         aim.what: aim.measured if aim.measured is not None else earlier.get(aim.what)

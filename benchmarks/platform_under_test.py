@@ -1,6 +1,6 @@
-"""A platform of the benchmark's own: `vinery up` in a temporary home, on a port of its choice.
+"""A platform for a benchmark: `vinery up` in a temporary home, on a free port.
 
-Started and driven by its command line, as a person would, so nothing here knows its insides.
+The benchmark starts and drives the platform by command lines, as a person would.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class OwnPlatform:
 
 @contextmanager
 def own_platform(folder: Path | None = None) -> Iterator[OwnPlatform]:
-    """A platform that lives as long as the block, with its home in `folder`, or in one of its own
-    that is removed afterwards. Raises PlatformFailed.
+    """A platform that lives as long as the block, with its home in `folder`, or in a temporary
+    folder. Raises PlatformFailed.
 
-    An error in the block leaves with the last lines of the platform's log: they would be
-    gone with the folder.
+    An error in the block leaves with the last lines of the platform's log, which would be gone with
+    the folder.
     """
     with ExitStack() as stack:
         if folder is None:

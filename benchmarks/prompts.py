@@ -1,7 +1,7 @@
-"""The prompts of a run: conversations for the server, the same ones as token ids for the loop.
+"""The prompts of a run: conversations for the server, and their token ids for the loop.
 
-Each prompt has a number and differs from all others near its beginning, so that the prefix
-cache does not answer for the prefill of one run with that of an earlier one.
+Each prompt has a number and differs from all others near its beginning, so that the prefix cache
+of an earlier run does not replace the prefill.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Messages = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One conversation in both forms."""
+    """A conversation in both forms."""
 
     messages: Messages
     ids: list[int]
@@ -62,7 +62,7 @@ class ChatEncoder:
 
 
 def counting(number: int) -> Messages:
-    """What the reference model answers at length: 171 tokens, greedily."""
+    """A question with a long answer of the reference model: 171 tokens, greedily."""
     return [
         {"role": "system", "content": f"Session {number}."},
         {"role": "user", "content": "Count to 60."},

@@ -1,4 +1,4 @@
-"""What was measured, as a table for people and a document for programs. Ratios come first."""
+"""The measurements, as a table for people and a document for programs. Ratios come first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from benchmarks import crowds as crowd_tables
-from benchmarks.aims import Aim, aims_of
+from benchmarks.aims import Aim, measured_aims
 from benchmarks.compare import ModelResult, Point, Spread
 from benchmarks.crowds import CrowdsResult
 from benchmarks.machine import Calm
@@ -22,7 +22,7 @@ from benchmarks.speculation import SpeculationPoint
 
 @dataclass(frozen=True)
 class Report:
-    """One invocation of the benchmark. `machine` was looked at before anything ran."""
+    """An invocation of the benchmark. `machine` was read before anything ran."""
 
     settings: dict[str, Any]
     machine: dict[str, Any]
@@ -33,7 +33,7 @@ class Report:
 
     @property
     def aims(self) -> tuple[Aim, ...]:
-        return aims_of(self.results, self.crowds)
+        return measured_aims(self.results, self.crowds)
 
     def document(self, now: datetime) -> dict[str, Any]:
         return {
@@ -72,8 +72,8 @@ _SPECULATION_COLUMNS = (
 
 
 def earlier(folder: Path, published: Path) -> dict[str, float]:
-    """What each aim measured when it was last measured, by its words: in a run whose file is in
-    `folder`, or else in the published one."""
+    """Return the last measurement of each aim by its words, from the files of runs in `folder`, or
+    else from the published file."""
     measured: dict[str, float] = {}
     for file in (published, *sorted(folder.glob("*.json"))):  # named by their times
         with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or of another version
@@ -84,8 +84,8 @@ def earlier(folder: Path, published: Path) -> dict[str, float]:
 
 
 def blocks(report: Report) -> list[str]:
-    """The tables of what was measured. In cells with two numbers, the server stands before the
-    bare."""
+    """The tables of measurements. In cells with two numbers, the server stands before the bare
+    engine."""
     blocks = [_model_block(result) for result in report.results]
     if report.speculation:
         blocks.append(_speculation_block(report.speculation))

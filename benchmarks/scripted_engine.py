@@ -1,7 +1,7 @@
 """`python -m benchmarks.scripted_engine SOCKET`: an engine that answers at once, with one token.
 
-It speaks the engine's side of the transport and computes nothing, so that all of a request's
-time is that of the web process.
+The engine speaks its side of the transport and computes nothing, so that the web process takes all
+of a request's time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
     """Serve until killed."""
     selector = selectors.DefaultSelector()
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    Path(sys.argv[1]).unlink(missing_ok=True)  # of one that was killed
+    Path(sys.argv[1]).unlink(missing_ok=True)  # of a killed engine
     server.bind(sys.argv[1])
     server.listen()
     selector.register(server, selectors.EVENT_READ)

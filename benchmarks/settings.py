@@ -76,7 +76,7 @@ _RESULTS = REPOSITORY / "benchmarks" / "results"
 
 @dataclass(frozen=True)
 class Settings:
-    """One invocation, after the command line has been read."""
+    """An invocation, after the command line has been read."""
 
     effort: Effort
     parts: tuple[str, ...]

@@ -1,9 +1,9 @@
-"""Proposing tokens ahead: whether greedy text stays the same, and what it gains.
+"""Proposing tokens ahead: whether greedy text stays the same, and the gain.
 
-The reference model is loaded three times into one process: as it is, with its draft model, and
-with prompt lookup. All three answer the same questions, in turn, one stream at a time and
-several. The draft was trained beside the model; how often it is right is a matter of these
-two, not of the engine.
+The reference model is loaded three times into one process: alone, with its draft model, and with
+prompt lookup. All three answer the same questions, in turn, one stream at a time and several. The
+draft was trained beside the model; the share of right drafts is a matter of these two, not of the
+engine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DEADLINE_S: Final = 3600.0
 
 @dataclass(frozen=True)
 class SpeculationPoint:
-    """One way of proposing, at one number of streams."""
+    """A way of proposing, at a number of streams."""
 
     way: str
     num_streams: int
@@ -64,7 +64,7 @@ def measure_speculation(
     with tempfile.TemporaryDirectory(prefix="vinery-speculation-") as cache:
         batches = {
             way: Batch(
-                Pipeline(_config_of(folder, Path(cache) / str(at), options, **changes)),
+                Pipeline(_model_config(folder, Path(cache) / str(at), options, **changes)),
                 options.max_running,
             )
             for at, (way, changes) in enumerate(ways.items())
@@ -115,8 +115,9 @@ def _run(batch: Batch, prompts: Sequence[Sequence[int]], num_tokens: int) -> _Ru
     )
 
 
-def _config_of(folder: Path, cache: Path, options: EngineOptions, **changes: Any) -> EngineConfig:
-    """Return the config of the model in `folder`, with `changes` to the options."""
+def _model_config(
+    folder: Path, cache: Path, options: EngineOptions, **changes: Any
+) -> EngineConfig:
     # The model is loaded only once, so a cache of compiled models would be useless.
     plugin = {**options.plugin, "CACHE_DIR": ""}
     return EngineConfig(

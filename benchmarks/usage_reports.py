@@ -1,8 +1,8 @@
 """`python -m benchmarks.usage_reports`: how long reports over a month of usage take.
 
-Fills a new SQLite file, and a PostgreSQL server of its own if this machine has one installed,
+Fills a new SQLite file, and a new PostgreSQL server if this machine has PostgreSQL,
 with made-up requests (`generated_usage`) and measures the views that consoles show. Ends with 1
-when one takes longer than it may.
+when a view takes longer than it may.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _took_ms(view: Callable[[], object]) -> float:
 
 
 def _check_a_day() -> None:
-    """That the made-up roll-ups are those that Vinery would have made."""
+    """Check that the made-up roll-ups are as Vinery would have made them."""
     from vinery_accounts.usage.verify import verify
 
     begun_s = time.perf_counter()

@@ -1,5 +1,4 @@
-"""JSON text is refused before it is parsed if it has too many values; what is inside of strings
-does not count."""
+"""JSON text with too many values is refused before parsing. Text in strings does not count."""
 
 import json
 from collections.abc import Iterator

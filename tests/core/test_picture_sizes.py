@@ -1,6 +1,6 @@
 """The sizes and tokens of pictures, for the shipped models of each family.
 
-That OpenVINO GenAI counts the same tokens is tested in `tests/engine/test_vision_families.py`.
+`tests/engine/test_vision_families.py` proves that OpenVINO GenAI counts the same tokens.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Keys have turns: one that asks for much does not hold up another."""
+"""Keys have turns: a key that asks for much does not hold up another."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -58,7 +58,7 @@ def turns_of(num_slots: int, max_waiting: int = 100, wait_s: float = 60, **most:
 @table(
     "turns, begun, started, in_the_end",
     [
-        # One key never has all slots.
+        # A key never has all slots.
         (turns_of(3), "aaaa", "aa", "aaaa"),
         (turns_of(3), "aaaab", "aab", "aabaa"),
         # A single slot is for every key, and keys that wait go in turn.
@@ -129,7 +129,7 @@ async def test_a_client_that_leaves_while_its_turn_comes_gives_it_on() -> None:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(turns.turn("a"))
         await work.begin("b", "c")
-    work.tasks[0].cancel()  # its turn has come, but it has not run yet
+    work.tasks[0].cancel()  # its turn has come, but it has not run
     await settle()
 
     assert work.started == ["c"]

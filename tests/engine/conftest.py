@@ -1,7 +1,7 @@
 """Real engine processes, a client for them, and a pipeline in the process of the tests.
 
-`shared_engine` is for tests that leave an engine as they found it: the process lives as long as
-the test session. `start_engine` starts a process for one test, which may kill it.
+`shared_engine` is for tests that leave an engine unchanged: the process lives as long as the test
+session. `start_engine` starts a process for one test, which may kill the process.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Gateway:
         return updates
 
     async def ids_before(self, stream: OutputStream, last: messages.Submit) -> list[int]:
-        """Return which generations have ended until `last` has, and that."""
+        """Return the generations that have ended up to `last`, which is included."""
         ended: list[int] = []
         while last.id not in ended:
             for update in await self.updates(stream):
@@ -150,7 +150,7 @@ class OwnGateway(Gateway):
 
 @asynccontextmanager
 async def serving(config: EngineConfig, **values: Any) -> AsyncIterator[OwnGateway]:
-    """An engine process of its own, and a client that is connected to it."""
+    """A new engine process, and a client connected to it."""
     process, client = EngineProcess(config, **values), EngineClient(config.socket_path)
     try:
         await process.start()
@@ -233,7 +233,7 @@ def shared_engine(engine_sockets: Callable[..., Path]) -> SharedEngine:
 
 @pytest.fixture
 async def gateway(shared_engine: SharedEngine) -> AsyncIterator[Gateway]:
-    """The gateway of an engine without options, which tests leave as they find it."""
+    """The gateway of an engine without options, which tests leave unchanged."""
     async with shared_engine() as gateway:
         yield gateway
 

@@ -1,7 +1,7 @@
 """EAGLE-3 heads for tiny-chat, made of OpenVINO's operations as optimum-intel exports them.
 
-A head reads hidden states of three layers of its model beside the token after them. GenAI finds its
-parts by their names and by how they are connected, see `write_head`.
+A head reads hidden states of three layers of the model beside the next token. GenAI finds a head's
+parts by names and connections, see `write_head`.
 """
 
 import json
@@ -26,7 +26,7 @@ _GRAPH: Final = "openvino_model.xml"
 def write_head(folder: Path, following: Mapping[int, int], layers: tuple[int, ...] = ()) -> Path:
     """Write a head that expects `following[token]` after a token, whatever its attention finds.
 
-    `layers` are those whose states it reads; (): GenAI chooses them, for models with ten or more.
+    The head reads the states of `layers`; (): GenAI chooses, for models with ten or more layers.
     """
     folder.mkdir()
     ids, mask, positions, beam = (

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec import structs
 
-from tests.engine.in_process import LOGPROBS, handled
+from tests.engine.in_process import LOGPROBS, with_logits_handler
 from tests.engine.pictures import GREEDY, Pixels
 from vinery_serving.core.media import Detail
 from vinery_serving.engine.generation import Generation
@@ -23,12 +23,12 @@ PINPOINTS: Final = [[56, 112], [168, 56], [112, 168], [224, 112]]
 
 @dataclass(frozen=True)
 class Change:
-    """How a folder becomes that of another family with the same graphs."""
+    """How a folder becomes another family's folder with the same graphs."""
 
     archive: str
     config: dict[str, Any]
     processor: dict[str, Any]
-    template: str = ""  # that of the archive
+    template: str = ""  # the archive's
 
 
 FAMILIES: Final = {
@@ -60,7 +60,7 @@ def a_family_folder(name: str, target: Path) -> Path:
     ):
         path = target / file
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
-    # As the templates of the families show pictures; that of InternVL takes texts alone.
+    # As the families' templates show pictures; InternVL's takes texts alone.
     template = ARCHIVES / f"{change.template or change.archive}.jinja"
     (target / "chat_template.jinja").write_text(template.read_text())
     return target
@@ -92,7 +92,7 @@ def noise(seed: int, width: int, height: int) -> Pixels:
 
 
 def a_fitted_picture(model: VisionModel, seed: int, width: int = 60, height: int = 90) -> Pixels:
-    """Noise in the size to which a picture of this one is scaled."""
+    """Noise in the size to which a picture of this width and height is scaled."""
     return noise(seed, *fitted_size(model, width, height))
 
 
@@ -117,7 +117,7 @@ def a_prompt(model: VisionModel, *parts: str | list[int] | Pixels, **values: Any
         pixels += part.tobytes()
     asked = {**GREEDY, "max_new_tokens": 6, "logits": LOGPROBS, **values}
     submit = Submit(1, np.array(ids, "<i4").tobytes(), media=tuple(media), **asked)
-    return handled(Generation.of(None, submit, model, pixels))
+    return with_logits_handler(Generation.of(None, submit, model, pixels))
 
 
 def with_media(generation: Generation, **changes: Any) -> tuple[MediaInput, ...]:

@@ -1,4 +1,4 @@
-"""A pipeline in the test's process, generations for it, and the engine's loop around it."""
+"""A pipeline, generations and the engine's loop, all in the test's process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -80,11 +80,10 @@ def generation(
     asked = {"sampling": Sampling(), "max_new_tokens": 40, "deadline_s": 60}
     prompt_ids = np.array(ids, dtype="<i4").tobytes()
     submit = messages.Submit(1, prompt_ids, logits=logits, **{**asked, **values})
-    return handled(Generation.of(None, submit))
+    return with_logits_handler(Generation.of(None, submit))
 
 
-def handled(generation: Generation) -> Generation:
-    """With what it asks of its logits, as the loop prepares it."""
+def with_logits_handler(generation: Generation) -> Generation:
     if generation.submit.logits is not None:
         generation.logits = LogitsHandler(generation.submit, generation.prompt_ids)
     return generation
@@ -97,14 +96,14 @@ def random_ids(seed: int, num: int) -> list[int]:
 
 
 def generation_of(lane: Lane, ids: list[int], **values: Any) -> Generation:
-    """Return a generation of a lane, which has all the tokens that it may have."""
+    """Return a generation of a lane, which ends only at the maximum of tokens."""
     result = generation(ids, **values)
     result.submit = structs.replace(result.submit, ignore_eos=True, lane=lane)
     return result
 
 
 def step(batch: Batch) -> list[FailedGeneration]:
-    """One step; what is new is added to its generations, as the loop does."""
+    """Do a step, and add the new tokens to the generations, as the loop does."""
     result = batch.step()
     for new in result.generated:
         new.generation.tokens += new.token_ids
@@ -113,7 +112,7 @@ def step(batch: Batch) -> list[FailedGeneration]:
 
 
 def run(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
-    """Add them at once, and run all to their ends."""
+    """Add all generations at once, and run each to its end."""
     for each in generations:
         assert batch.add(each) is None
     failed: list[FailedGeneration] = []
@@ -123,13 +122,12 @@ def run(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
 
 
 def done(batch: Batch, one: Generation) -> Generation:
-    """Run it to its end."""
     assert run(batch, one) == []
     return one
 
 
 def run_in_turn(batch: Batch, *generations: Generation) -> list[FailedGeneration]:
-    """Run them as the loop does: each is added as soon as it may join."""
+    """Run generations as the loop does: each is added as soon as it may join."""
     waiting, failed = list(generations), list[FailedGeneration]()
     while waiting or batch.has_work:
         while waiting and batch.has_free_slot and batch.may_join(waiting[0]):
@@ -143,9 +141,9 @@ def tokens_of(batch: Batch, *args: object, **values: object) -> list[int]:
 
 
 class Loop:
-    """The engine's loop without its socket and its process. Tests count its turns, and no time.
+    """The engine's loop without a socket and a process. Tests count turns, and no time.
 
-    It stands for the gateway's connection and for the server, too.
+    This class stands for the gateway's connection and for the server, too.
     """
 
     def __init__(self, pipeline: Pipeline, home: Path, **options: object) -> None:
@@ -157,7 +155,7 @@ class Loop:
         self.loads: list[messages.Load] = []
         self._ids = count(1)
 
-    # What the loop calls
+    # The methods that the loop calls
 
     def poll(self, _timeout_s: float) -> list[Incoming]:
         return []
@@ -172,7 +170,7 @@ class Loop:
     def broadcast(self, load: messages.Load) -> None:
         self.loads.append(load)
 
-    # What tests call
+    # The methods that tests call
 
     def submit(self, prompt: str | list[int], **values: Any) -> int:
         """Submit a chat or ids. The engine generates as many tokens as it may. Returns the id."""
@@ -205,7 +203,7 @@ class Loop:
         return answer
 
     def num_generated(self, id_: int) -> int:
-        """How many tokens it has, whether they were sent or not."""
+        """Count the tokens of a generation, sent or not."""
         alive = self.kind.requests.get((id(self), id_))
         return len(self.answers[id_].tokens) if alive is None else len(alive.tokens)
 

@@ -1,4 +1,4 @@
-"""Whole products, of which the tests by day try pairs."""
+"""Whole products of settings: the tests by day try pairs."""
 
 import pytest
 

@@ -9,7 +9,7 @@ from msgspec import structs
 from tokenizers import Tokenizer
 
 from tests.engine.conftest import TINY_VISION, chat_text
-from tests.engine.in_process import handled
+from tests.engine.in_process import with_logits_handler
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.vision import VisionModel
@@ -82,7 +82,7 @@ def generation_of(submit: Submit) -> Generation:
     pixels = b"".join(each.pixels for each in submit.media)
     media = tuple(structs.replace(each, pixels=b"") for each in submit.media)
     bare = structs.replace(submit, media=media)
-    return handled(Generation.of(None, bare, vision_model(), pixels))
+    return with_logits_handler(Generation.of(None, bare, vision_model(), pixels))
 
 
 def asked(text: str, *pictures: Pixels, **values: Any) -> Generation:

@@ -1,4 +1,4 @@
-"""How the batch recovers from failed steps, with the real engine, whose behaviour it is."""
+"""How the batch recovers from failed steps, with the failures of the real engine."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An engine that has run before reads its compiled graph, and answers as it did."""
+"""A restarted engine reads its compiled graph, and answers as before."""
 
 from pathlib import Path
 from shutil import copytree

@@ -145,7 +145,7 @@ async def test_tokens_that_a_dead_gateway_had_no_use_for_do_not_count(gateway: G
 
 
 async def lost(stream: OutputStream) -> EngineDisconnected:
-    """How a stream ends whose engine ends."""
+    """Return the error of a stream whose engine ends."""
     with pytest.raises(EngineDisconnected) as error:
         while True:
             updates = await stream.next(TIMEOUT_S)
@@ -155,7 +155,7 @@ async def lost(stream: OutputStream) -> EngineDisconnected:
 
 
 async def begun(gateway: OwnGateway, **values: Any) -> tuple[OutputStream, Any]:
-    """A stream that has begun. It would go on for long, or for as long as it is granted tokens."""
+    """A stream that has begun, and would go on for long or for as many tokens as are granted."""
     submit = gateway.submit("Count to 60.", max_new_tokens=2000, ignore_eos=True, **values)
     stream = gateway.start(submit)
     await gateway.read_until(stream, Answer(), 1)
@@ -229,7 +229,7 @@ async def test_an_engine_that_dies_before_or_in_a_ping_is_seen_at_once(start_eng
     is_pinged = asyncio.Event()
 
     async def wait_connected(*_: object) -> None:
-        """As if its socket were closed already and its end not yet reported."""
+        """As if the socket were closed already and the engine's end not yet reported."""
         is_pinged.set()
         await asyncio.Event().wait()
 
@@ -272,7 +272,7 @@ async def test_no_end_token_is_sampled_before_min_new_tokens(gateway: Gateway) -
 async def test_it_shows_since_when_it_is_idle_but_no_options(start_engine: StartEngine) -> None:
     async with start_engine(max_running=37) as gateway:
         process = gateway.process
-        # It connects a moment before it reports that it is idle.
+        # The engine connects a moment before it reports to be idle.
         await until(lambda: process.idle_since_s is not None)
         loaded_at_s = process.idle_since_s
         (answer,) = await gateway.ask(gateway.submit("Count to 20."))

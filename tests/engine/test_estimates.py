@@ -1,4 +1,4 @@
-"""What the engine expects: how long a step may take, how much of a prompt must be computed, and how
+"""The engine's estimates: how long a step may take, how much of a prompt must be computed, and how
 fast the wait queue is served, by a clock that the test moves.
 """
 

@@ -73,7 +73,7 @@ def test_of_one_lane_the_lowest_priority_and_then_the_oldest_is_first(steps: lis
 
 
 def lanes_of(queue: FairQueue[Item], num: int) -> Counter[Lane]:
-    """Of how many items each lane is among the next ones."""
+    """Count the next items by lane."""
     return Counter(lane for lane, _ in taken(queue, num))
 
 

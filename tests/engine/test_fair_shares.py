@@ -1,4 +1,4 @@
-"""One key's requests are not felt by another beyond its fair share of the engine."""
+"""A key's requests slow other keys down only within the fair share of the engine."""
 
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def refused(loop: Loop) -> list[int]:
         ),
         # Where the queue is full, the longest lane makes room.
         ({"max_running": 1, "max_waiting": 8}, [1, 1, 1, 1, 1, 2, 2, 2, 2, 3], [4]),
-        # One key may have all slots.
+        # A key may have all slots.
         ({"max_running": 2, "max_waiting": 3}, [1] * 9, range(2 + 3, 9)),
         # By default a thousand wait.
         ({"max_running": 1}, [1] * 40, []),

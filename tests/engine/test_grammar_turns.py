@@ -34,7 +34,7 @@ class FakeServer:
 
 
 class FakeChecker:
-    """A process that a test makes ready, and that answers what the test lets it answer."""
+    """A checker that is ready, and answers, when the test says so."""
 
     def __init__(self, *_: object) -> None:
         self.connection = self
@@ -45,7 +45,7 @@ class FakeChecker:
         self.sent: list[GrammarSpec] = []
         self.grown_bytes = 0
         self.answer: str | None = None
-        self.status: int | None = None  # of its end; None: it has not ended by itself
+        self.status: int | None = None  # of its end; None: no end by itself
         all_checkers.append(self)
         self.number = len(all_checkers)
 
@@ -105,7 +105,7 @@ class Bench:
         return self.checks.check(grammar, lambda why: self.results.append((name, why)), lane)
 
     def wake(self, checker: FakeChecker, answer: str | None = None) -> None:
-        """Let a checker send that it is ready, or its answer."""
+        """Let a checker report to be ready, or send its answer."""
         checker.answer = answer
         self.server.callbacks[checker.number]()
 

@@ -1,4 +1,4 @@
-"""A generation gets no token beyond its grant: it pauses there, or finishes."""
+"""A generation gets no token beyond its grant, but pauses there or finishes."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The copy of a model's folder with the logits hook: what its graph gets, and when it is kept."""
+"""The copy of a model's folder with the logits hook: the new graph, and when the copy is kept."""
 
 import os
 from collections.abc import Callable

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from tests.engine import in_process
-from tests.engine.in_process import LOGPROBS, done, handled, logprobs, run
+from tests.engine.in_process import LOGPROBS, done, logprobs, run, with_logits_handler
 from tests.tables import table
 from vinery_serving.core.errors import NotContinued
 from vinery_serving.core.request import Sampling
@@ -28,13 +28,13 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def generation(known: list[int] | None = None, **values: Any) -> Generation:
-    """A new generation of 40 tokens, which knows these."""
+    """A new generation of 40 tokens, of which some are known."""
     result = in_process.generation("Count to 60.", **values)
     if known is None:
         return result
     is_replayed = bool(result.submit.sampling.temperature)
     given = Known(array("i", known).tobytes(), is_replayed)
-    return handled(Generation.of(None, structs.replace(result.submit, known=given)))
+    return with_logits_handler(Generation.of(None, structs.replace(result.submit, known=given)))
 
 
 def goes_on(batch: Batch, num_known: int, values: dict[str, Any]) -> Generation:
@@ -68,7 +68,7 @@ def test_an_answer_that_would_not_be_the_same_ends_with_the_documented_error(bat
     [failed] = run(batch, one)
 
     assert failed.code == NotContinued.code
-    assert one.output().token_ids == ()  # nothing that does not follow what was sent
+    assert one.output().token_ids == ()  # nothing that does not follow the sent tokens
 
 
 def test_only_the_rest_is_sent_with_its_log_probabilities(batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""How a request changes a row of logits, samples from it, and what is reported of its tokens."""
+"""How a request changes a row of logits and samples from it, and the report of its tokens."""
 
 from collections import Counter
 
@@ -87,7 +87,7 @@ MARKED = ReasoningBudget(1, is_open=False, start=(THINK, 6), end=(END,), closing
 @table(
     "budget, tokens, expected",
     [
-        # Reasoning ends when its budget is used up, and if it ends by itself, it is not changed.
+        # Reasoning ends when its budget is used up; reasoning that ends earlier is not changed.
         (BUDGET, [OTHER], None),
         (BUDGET, [OTHER, OTHER], END),
         (BUDGET, [OTHER, OTHER, END], 5),

@@ -1,4 +1,4 @@
-"""LoRA adapters, with the real engine: a name of its own that answers differently."""
+"""LoRA adapters, with the real engine: an adapter's name gives other answers."""
 
 from pathlib import Path
 from typing import Any

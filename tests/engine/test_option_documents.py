@@ -1,4 +1,4 @@
-"""What administrators read of the engine's options, and which of them an engine is started with."""
+"""The texts on engine options for administrators, and the options that an engine gets."""
 
 import ast
 import json

@@ -32,7 +32,7 @@ def test_pictures_must_differ_from_each_other_and_not_from_themselves(seen, fail
 
 
 async def answered(gateway: Gateway, *, is_tested: bool) -> Answer:
-    """The answer of a stream, beside which the model is perhaps tested twice at once."""
+    """The answer of a stream, perhaps beside two picture tests at once."""
     submit = a_question(gateway, "Hello", max_new_tokens=NUM_TOKENS, ignore_eos=True)
     stream, answer = gateway.start(submit), Answer()
     await gateway.read_until(stream, answer, 5)

@@ -32,13 +32,13 @@ BLOCK_IDS = tuple(range(BLOCK))
 @table(
     "added, prompt, beside, expected",
     [
-        # Prompts with a common prefix are prefilled together, unless they continue an earlier one.
+        # Prompts with a common prefix are prefilled together, unless an earlier prompt is a prefix.
         ((1, 2, 9), (1, 2, 3), [(1, 2, 4), (7,)], True),
         ((1, 2), (1, 2, 3), [(1, 2, 4)], False),
         ((1, 2), (1, 2, 3), [(1, 2)], False),
         ((1, 2), (1, 2, 3), [], True),
         ((1, 2), (1, 5), [(1, 2, 4)], True),
-        # Equal prompts may share a block, and those that differ from its start share none.
+        # Equal prompts may share a block; prompts that differ from its start share none.
         ((1, 2), (1, 2, 3), [(1, 2, 3)], True),
         ((0, 1), (*BLOCK_IDS, 3), [(*BLOCK_IDS, 4)], True),
         ((0, 1), (*BLOCK_IDS, 3, 3), [(*BLOCK_IDS, 3, 4)], False),

@@ -1,8 +1,8 @@
 """After a failed step, generations that must not be prefilled together are added one by one.
 
-Innocent generations are added again at once, except those whose prompts differ inside a block that
-an earlier sequence left partly filled: prefilled in one step, they would write over each other's
-tokens. These tests look into the batch to prove that this case occurred.
+Innocent generations are added again at once, unless their prompts differ inside a block that an
+earlier sequence left partly filled: prefilled in one step, such prompts would overwrite each
+other's tokens. These tests look into the batch to prove that this case occurred.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ def generation(prompt: str | list[int], **values: Any) -> Generation:
 
 
 def start(batch: Batch, generations: list[Generation], *, num_tokens: int) -> None:
-    """Run them until each has `num_tokens` tokens."""
+    """Run generations until each has `num_tokens` tokens."""
     waiting = list(generations)
     while waiting or min(len(each.tokens) for each in generations) < num_tokens:
         while waiting and batch.has_free_slot and batch.may_join(waiting[0]):
@@ -134,7 +134,7 @@ def test_suspects_wait_unless_they_share_no_block_can_be_removed_and_are_unaffec
 
 
 def test_a_half_prefilled_prompt_affects_no_similar_one(batch: Batch, uncached: Pipeline) -> None:
-    """A failed step removes it while the cache has a partly filled block of it. Two other prompts
+    """A failed step removes the prompt while the cache has a partly filled block. Two other prompts
     begin with that block and continue it differently."""
     guilty = generation(chat_text("hello"), grammar=in_process.BAD_GRAMMAR)
     cut = generation([10 + number % 500 for number in range(40 * BLOCK)], max_new_tokens=12)

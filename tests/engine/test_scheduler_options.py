@@ -1,4 +1,4 @@
-"""Options of the cache and the scheduler, with the real engine: what they change and what not."""
+"""Options of the cache and the scheduler, with the real engine: what changes and what not."""
 
 from pathlib import Path
 

@@ -105,8 +105,8 @@ def test_a_short_prompt_waits_for_a_slice_and_a_lone_or_cached_one_for_none(batc
     for now in (1.0, 6.0, 11.0, 16.0, 21.0):
         slices.note_use(NEIGHBOUR, now)
 
-    assert slices.next_of(old, 81.0) is not old
-    assert slices.next_of(old, 82.0) is old
+    assert slices.next_part(old, 81.0) is not old
+    assert slices.next_part(old, 82.0) is old
 
 
 def test_prompts_of_a_key_that_repeats_one_do_not_make_others_seem_short(batch: Batch) -> None:
@@ -192,8 +192,8 @@ def test_a_prompt_in_slices_has_the_same_answer_and_the_same_counts(pipeline, va
     assert (again.num_cached or 0) >= NUM_LONG - 32
 
 
-def of_a_lost_engine(ids: list[int], known: list[int], **values: Any) -> Generation:
-    """A generation of which another engine has generated these tokens."""
+def lost_generation(ids: list[int], known: list[int], **values: Any) -> Generation:
+    """A generation with `known` tokens of another engine."""
     new = generation(ids, max_new_tokens=len(known) + 8, **values)
     submit = structs.replace(new.submit, known=Known(array("i", known).tobytes(), False))
     return Generation.of(None, submit)
@@ -201,7 +201,7 @@ def of_a_lost_engine(ids: list[int], known: list[int], **values: Any) -> Generat
 
 def test_answers_of_a_lost_engine_are_cut_and_do_not_wait_for_a_long_prompt(batch: Batch) -> None:
     ids, known = prompt(300, 1100), prompt(301, 800)
-    cut = of_a_lost_engine(ids, known)
+    cut = lost_generation(ids, known)
     engine = Engine(batch)
     engine.run(cut)
     assert len(engine.computed) >= 8
@@ -215,8 +215,8 @@ def test_answers_of_a_lost_engine_are_cut_and_do_not_wait_for_a_long_prompt(batc
 
     # Gateways submit them in any order, and no key has asked this engine before.
     engine = Engine(batch, is_shared=False)
-    long = of_a_lost_engine(prompt(310, 1100), prompt(311, 800))
-    short = of_a_lost_engine(prompt(312, 20), prompt(313, 8), lane=NEIGHBOUR)
+    long = lost_generation(prompt(310, 1100), prompt(311, 800))
+    short = lost_generation(prompt(312, 20), prompt(313, 8), lane=NEIGHBOUR)
     engine.waiting.add(long)
     engine.step()
     engine.waiting.add(short)
@@ -266,4 +266,4 @@ def test_what_leaves_or_fails_takes_its_slice_along_and_comes_back_whole(batch: 
     batch.remove(paused)
     paused.rewind()
 
-    assert engine.waiting._slices.next_of(paused, time.monotonic()) is paused
+    assert engine.waiting._slices.next_part(paused, time.monotonic()) is paused

@@ -66,7 +66,7 @@ def test_an_unknown_layout_is_refused(positions, token_ids, num_rows):
 
 @dataclass
 class Scheduled:
-    """One step of a scheduler."""
+    """A step of a scheduler."""
 
     positions: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A vision model's pipeline with pictures: each answer is that to its own pictures."""
+"""A vision model's pipeline with pictures: each answer is to its own pictures."""
 
 from pathlib import Path
 
@@ -103,7 +103,7 @@ def test_other_pictures_are_other_prompts_and_those_go_on_after_any_tokens(batch
     backward = answered(batch, f"What moves? {VIDEO}", video[::-1])
     assert in_process.logprobs(forward) != pytest.approx(in_process.logprobs(backward), abs=1e-2)
 
-    # Its embeddings are the same, but not its positions.
+    # Both pictures have the same embeddings, but other positions.
     text = f"{IMAGE}{LONG}"
     wide = answered(batch, text, a_plain_picture(200, 2, 8))
     tall = answered(batch, text, a_plain_picture(200, 8, 2))
@@ -199,7 +199,6 @@ def test_logits_and_samples_are_decided_by_the_request(batch: Batch) -> None:
 
 
 def check(submit: messages.Submit, *media: messages.MediaInput) -> None:
-    """Whether the prompt shows these."""
     vision_model().check(np.frombuffer(submit.prompt_ids, "<i4").astype(np.int64), media)
 
 

@@ -128,7 +128,7 @@ def test_answers_are_those_of_genai_with_the_folders_tokens(family: str, tmp_pat
     for batch in emptied(pipeline):
         ours = done(batch, a_prompt(model, before, picture, behind))
 
-    num_tokens, tokens, values = asked_of_genai(folder, f"Look {model.texts.shown}What?", picture)
+    num_tokens, tokens, values = genai_answer(folder, f"Look {model.texts.shown}What?", picture)
 
     assert num_tokens == len(ours.prompt_ids)
     assert tokens == ours.tokens
@@ -140,8 +140,8 @@ def ids_of(folder: Path, text: str) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def asked_of_genai(folder: Path, text: str, picture: Pixels) -> tuple[int, list[int], list[float]]:
-    """The tokens of the prompt, and those of the answer with their log-probabilities."""
+def genai_answer(folder: Path, text: str, picture: Pixels) -> tuple[int, list[int], list[float]]:
+    """Return the number of prompt tokens, and the answer's tokens and log-probabilities."""
     scheduler = genai.SchedulerConfig()
     scheduler.cache_size = 1
     properties = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
@@ -212,7 +212,7 @@ def test_keys_do_not_share_cached_tokens_and_answer_alike(batch, model, has_pict
         assert_alike(each, first, 5e-3)
 
 
-# Gemma 3: the tokens of a picture attend to those behind them
+# Gemma 3: the tokens of a picture attend to later tokens of the picture
 
 
 def test_a_picture_is_computed_in_one_step_or_refused(gemma: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The clock of all tests: it moves when the test moves it."""
+"""The clock of all tests: only the test moves it."""
 
 from datetime import UTC, datetime
 from typing import Final

@@ -1,8 +1,8 @@
 """Fake engines with scripted answers and faults.
 
-`FakeEngine` speaks the engine's protocol over a real socket. Its scripts are coroutines, one for
-each connection, so they can also refuse, hang and die. `InMemoryEngine` has no socket: a test
-decides which updates arrive together.
+`FakeEngine` speaks the engine's protocol over a real socket. A script is a coroutine for each
+connection, and can also refuse, hang and die. `InMemoryEngine` has no socket: a test decides which
+updates arrive together.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ HELLO = Hello(messages.PROTOCOL_VERSION, 1, max_context=2048, max_running=4)
 
 
 class Gateway:
-    """One connection of a gateway, as a script sees it."""
+    """A connection of a gateway, as a script sees it."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -122,9 +122,9 @@ class CharacterDecoder:
 
 
 class InMemoryEngine:
-    """Stands for `flow.directory.Engine`, its replicas, their clients and its output stream.
+    """Stands for `gateway.engines.directory.Engine`, with replicas, clients and output stream.
 
-    It accepts any submission. Each call of `next` returns the next list of the script.
+    Any submission is accepted. Each call of `next` returns the next list of the script.
     """
 
     def __init__(self, *script: list[GenerationUpdate]) -> None:

@@ -26,7 +26,7 @@ _RANGE: Final = re.compile(r"bytes=(\d+)-(\d*)")
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with one request of a file."""
+    """A fault of one request of a file."""
 
     status: int = 0  # answered in the stead of the file
     error_code: str = ""  # the header X-Error-Code
@@ -70,7 +70,7 @@ class Stored:
 
 
 class FakeHub:
-    """The server. It listens on 127.0.0.1; `localhost` is its host of large files."""
+    """The server on 127.0.0.1; `localhost` is the host of large files."""
 
     token: Final = "hf_testtokenoftests"
 

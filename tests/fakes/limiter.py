@@ -10,7 +10,7 @@ from vinery_accounts.limits.rules import Rule
 
 
 class FakeLimiter:
-    """`Limiter` like one on Redis. It also records the baselines that it receives."""
+    """A `Limiter` like the one on Redis that also records the baselines."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock

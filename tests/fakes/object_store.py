@@ -1,9 +1,9 @@
-"""A store on this machine that speaks S3, with moto's server: it checks credentials as AWS does.
+"""A local S3 store with moto's server, which checks credentials as AWS does.
 
     with ObjectStore({"models": {"m.zip": b"..."}}) as store:
         store.cuts = [1000]  # the next download ends after 1,000 bytes
 
-Every request is kept in `requests`, so that a test sees which bytes were fetched again.
+`requests` keeps every request, so that a test sees which bytes were fetched again.
 """
 
 import json

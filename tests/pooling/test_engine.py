@@ -36,7 +36,7 @@ pytestmark = pytest.mark.live
 
 EMBED = REPOSITORY / "models" / "tiny-embed"
 TIMEOUT_S = 60.0
-# What int8 weights and other shapes of the same graph change.
+# The changes by int8 weights and other shapes of the same graph.
 TOLERANCE = 0.03
 
 

@@ -1,4 +1,4 @@
-"""What a gateway gets that reads later than the engine sends."""
+"""A gateway that reads later than the engine sends gets joined outputs."""
 
 from typing import Any, cast
 

@@ -21,7 +21,7 @@ TIMEOUT_S = 30
 
 
 class SlowEngine:
-    """An engine that reads nothing until it may, and then all."""
+    """An engine that reads nothing until the test allows all."""
 
     def __init__(self) -> None:
         self.may_read = asyncio.Event()
@@ -41,7 +41,7 @@ class SlowEngine:
                 await self._has_news.wait()
 
     async def until_submitted(self, id_: int) -> None:
-        """Let it read until it has got this one."""
+        """Let the engine read until this submission has come."""
         self.may_read.set()
         await self.until(lambda: id_ in self.ids())
 

@@ -1,11 +1,12 @@
-"""`python -m vinery_serving.engine NAME KIND`: one engine process from its start to its end.
+"""`python -m vinery_serving.engine NAME KIND`: an engine process from start to end.
 
-Its configuration is the first line of standard input: all users of the machine can see arguments.
-The name is for those who list processes. The file of `engine.kinds`, if it is named, is imported
-before the configuration comes: a spare process has it when its model wakes, see `node.starting`.
+The configuration is the first line of standard input: all users of the machine can see arguments.
+NAME is for lists of processes. KIND, if given, is a file of `engine.kinds`, and imported before the
+configuration comes: a spare process has its code when the model wakes, see `node.starting`.
 
-It writes JSON lines to standard output: one when it serves, one if it cannot load, and one if its
-pipeline breaks. It ends with its node until it serves, and then as `engine.supervision` has it.
+The process writes JSON lines to standard output: one when the engine serves, one if the model does
+not load, and one if the pipeline breaks. The process ends with its node until the engine serves,
+and then by the rules of `engine.supervision`.
 """
 
 import contextlib
@@ -57,7 +58,7 @@ def main(config: EngineConfig) -> int:
     def on_listening(server: SocketServer) -> None:
         lifeline.watch_starter(server)
         _wake_on_signals(server)
-        # Until now no other node could have found it by its socket.
+        # From now on another node can find the engine by its socket.
         parent.signal_at_its_end(0)
         loaded_s = round(time.monotonic() - began_at, 1)
         logger.info("ready", extra={"fields": {"model": config.name, "loaded_s": loaded_s}})
@@ -88,7 +89,7 @@ def _fields(config: EngineConfig) -> dict[str, object]:
 
 
 def _wake_on_signals(server: SocketServer) -> None:
-    """Let a signal end a wait for messages: Python itself goes on waiting after its handler."""
+    """Let a signal end a wait for messages: Python goes on waiting after a handler."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -103,7 +104,7 @@ if __name__ == "__main__":
     parent.signal_at_its_end(signal.SIGKILL)
     for name in sys.argv[2:]:
         kind_named(name)
-    # An empty line: the node ended before it had written one.
+    # An empty line: the node ended before it wrote the configuration.
     status = main(EngineConfig.from_json(line)) if (line := read_line(0)) else 1
     # Without destructors: they would only warn about objects that die with the process anyway.
     os._exit(status)

@@ -1,8 +1,8 @@
-"""Which generations wait for the batch, and which of them joins it next.
+"""Which generations wait for the batch, and which generation joins next.
 
-Lanes share the batch by turns (`engine/fair_queue`). A lane that is alone may use all
-running slots; when another lane comes, the lane that holds most of them yields. While several lanes
-use the engine, none gets more slots than `max_share`; with `strict_share` none ever does.
+Lanes share the batch by turns (`engine/fair_queue`). A lane that is alone may use all running
+slots; when another lane comes, the lane with the most slots yields. While several lanes use the
+engine, no lane gets more than `max_share` of the slots; with `strict_share` no lane ever does.
 """
 
 import time
@@ -33,7 +33,7 @@ class Admission:
         self._batch = batch
         self._queue: FairQueue[Generation] = FairQueue(_cost)
         self._pace = Pace()
-        self._with_media: set[Generation] = set()  # those of the queue that have pictures
+        self._with_media: set[Generation] = set()  # in the queue, with pictures
         self._encoding_waits = EncodingWaits()
         self._limit = QueueLimit()
         self._slices = Slices(batch)
@@ -45,8 +45,8 @@ class Admission:
         return len(self._queue)
 
     def add(self, generation: Generation) -> None:
-        """Add behind all of the same lane and priority. One that goes on after the tokens of a lost
-        engine has waited before, and comes in front of them."""
+        """Add behind all of the same lane and priority. A generation with tokens of a lost engine
+        has waited before, and comes in front."""
         self._slices.note_use(generation.submit.lane, time.monotonic())
         if generation.num_known:
             self.put_back(generation)
@@ -55,7 +55,7 @@ class Admission:
             self._note_media(generation)
 
     def put_back(self, generation: Generation) -> None:
-        """Add one that has run before in front of all of the same lane and priority."""
+        """Add a generation that has run before, in front of all of the same lane and priority."""
         self._queue.put_back(generation, generation.submit.lane, generation.submit.priority)
         self._note_media(generation)
 
@@ -65,15 +65,14 @@ class Admission:
         self._slices.discard(generation)
 
     def end_slice(self, beginning: Generation) -> bool:
-        """Put back the generation of which a slice has ended or failed. Returns whether it was
-        one."""
+        """Put back the owner of an ended or failed slice. Returns False if there is none."""
         owner = self._slices.end(beginning)
         if owner is not None:
             self.put_back(owner)
         return owner is not None
 
     def settle(self, generation: Generation) -> None:
-        """Charge its lane what an ended generation has cost more than was expected, or less."""
+        """Charge the lane of an ended generation the difference of real and expected cost."""
         if self.end_slice(generation):
             return
         if generation.is_charged:
@@ -86,7 +85,7 @@ class Admission:
 
     def has_room(self, lane: Lane, checking: Counter[Lane]) -> bool:
         """Whether one more of this lane may wait. Beside `max_waiting` there are the slots that
-        the next steps will admit to. `checking` counts those that do not wait here yet, by lane."""
+        the next steps will fill. `checking` counts requests in grammar checks, by lane."""
         num_free = self._num_free
         num_own = self._queue.num_of(lane) + checking[lane]
         num_all = len(self._queue) + checking.total()
@@ -96,15 +95,15 @@ class Admission:
         )
 
     def last_to_yield(self, lane: Lane, checking: Counter[Lane]) -> Generation | None:
-        """Return what must leave so that one more of this lane may wait; None: it may not."""
+        """Return the generation that must leave to make room for `lane`; None: `lane` gets none."""
         num_own = self._queue.num_of(lane) + checking[lane]
         if num_own >= self._options.max_waiting_per_key + self._num_free:
             return None
         return self._queue.last_to_yield(lane)
 
     def check_wait(self, submit: Submit) -> int | None:
-        """Return after how many seconds a request must come back that would wait too long; None:
-        it may wait."""
+        """Return after how many seconds the client must ask again, because the wait would be too
+        long; None: the request may wait."""
         lane, num_per_s = submit.lane, self._pace.tokens_per_s(len(self._batch))
         if not submit.max_queue_s or not num_per_s:
             return None
@@ -166,7 +165,7 @@ class Admission:
             if not self._batch.has_prefill_room(is_shared=is_shared):
                 return
             preempted = None
-            beginning = self._slices.next_of(first, now) if self._batch.has_free_slot else first
+            beginning = self._slices.next_part(first, now) if self._batch.has_free_slot else first
             if beginning is None or not self._batch.may_join(beginning):
                 return
             if not self._batch.has_free_slot:
@@ -185,7 +184,7 @@ class Admission:
             self._with_media.add(generation)
 
     def _waits_to_encode(self) -> Callable[[Generation], bool]:
-        """Which generations others pass, also those of the same lane, before the next is added."""
+        """Return the test for generations that others pass, also others of the same lane."""
         may_encode = cache(self._batch.may_encode)
         return lambda generation: generation.has_media and not may_encode()
 
@@ -199,15 +198,15 @@ class Admission:
         if failed is not None:
             return num_charged, self._batch.add(generation)
         self._slices.begin(beginning, generation)
-        # Its lane pays for each slice in turn.
+        # The lane pays for each slice in turn.
         num_left = generation.num_expected_tokens - len(beginning.prompt_ids)
         generation.num_to_charge = min(num_left, num_charged)
         self._queue.charge(generation.submit.lane, -generation.num_to_charge)
         return num_charged - generation.num_to_charge, None
 
     def _held_back(self, now: float) -> Set[Lane]:
-        """Return the lanes that have as many running slots as a key may have: while others use
-        the engine, or always. And those of which a slice is in the batch."""
+        """Return the lanes with a slice in the batch, and the lanes with as many running slots as a
+        key may have: with `strict_share` always, else while other lanes use the engine."""
         if not len(self._queue):
             return frozenset()
         share, is_strict = self._options.max_running_of_key, self._options.strict_share
@@ -222,8 +221,8 @@ class Admission:
         return max(0, self._options.max_running - len(self._batch))
 
     def _preempt_for(self, lane: Lane) -> Generation | None:
-        """Take a generation out of the lane that holds the most slots, if it holds more than its
-        fair share beside `lane`."""
+        """Take a generation out of the lane with the most slots, if these exceed the fair share
+        beside `lane`."""
         if not self._batch.is_full:
             return None
         share = self._options.max_running_of_key

@@ -1,5 +1,5 @@
-"""A request at its arrival: its pixels are collected, and it is refused if it would break or
-overflow the pipeline, or if the pipeline does not support it.
+"""A request at arrival: its pixels are collected. A request that would break or overflow the
+pipeline, or that the pipeline does not support, is refused.
 """
 
 from typing import Final
@@ -23,8 +23,8 @@ class PixelsRefused(Exception):
 class ArrivingPixels:
     """The pixels of requests whose `Submit` has not come yet, by connection and request.
 
-    They come in parts, between messages of other requests, see `transport.client`. Those of a
-    request that got too many are dropped.
+    Pixels come in parts, between messages of other requests, see `transport.client`. A request with
+    too many pixels loses them.
     """
 
     def __init__(self) -> None:

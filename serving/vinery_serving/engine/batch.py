@@ -1,10 +1,10 @@
 """The generations inside the pipeline, and their recovery from a failed step.
 
-An exception in a step leaves GenAI's counters of every generation in it wrong, and does not name
-the generation that caused it (GenAI 2026.4.1). So all generations are taken out and added again
-in a way that finds the cause. Those that have generated tokens since they were last added are
-innocent and are added again at once. The others, the suspects, follow one at a time. A suspect
-that fails a step on its own is guilty and fails. All others lose and repeat no token.
+An exception in a step leaves GenAI's counters wrong for every generation of the step, and does not
+name the guilty generation (GenAI 2026.4.1). So all generations are taken out and added again in a
+way that finds the cause. A generation with new tokens since it was last added is innocent and is
+added again at once. The others, the suspects, follow one at a time. A suspect that fails a step on
+its own is guilty and fails. All others lose and repeat no token.
 """
 
 import logging
@@ -39,9 +39,9 @@ _MAX_DROPS: Final = 3
 _MAX_FAILED_STEPS: Final = 200
 # How often a generation yields its slot. Its prompt may have to be computed again each time.
 _MAX_PREEMPTIONS: Final = 3
-# After how many tokens of prompts no further one joins a step while several lanes share the engine.
-# Who comes next waits for the rest of such a step: one of 256 tokens took as long as ten answers'
-# first tokens.
+# After how many tokens of prompts no further prompt joins a step while several lanes share the
+# engine. The next request waits for the rest of such a step: a step of 256 tokens took as long as
+# ten answers' first tokens.
 _SHARED_TOKENS: Final = 64
 _LOGITS_FAILED: Final = (
     "The engine could not do what this request asks of its token probabilities. Try it again "
@@ -131,8 +131,8 @@ class Batch:
         return self._blocks is not None and is_seen
 
     def num_slice_tokens(self, lane: Lane) -> int:
-        """Return how long a slice of a prompt of this lane may be, cached tokens included; 0: the
-        next step has no room for one."""
+        """Return how many tokens a slice of this lane's prompt may have, with cached tokens; 0: the
+        next step has no room."""
         num_left = self._times.num_affordable(BLOCK, self._num_step_tokens) - self.num_to_prefill
         return int(num_left / self._cached.uncached(lane)) if num_left >= BLOCK else 0
 
@@ -142,7 +142,7 @@ class Batch:
     def preempt(self, lane: Lane) -> Generation | None:
         """Take a generation of this lane out, to be added again later; None if none can be.
 
-        It continues where it was. One that has generated little loses least.
+        The generation continues where it was. A generation with few tokens loses least.
         """
         candidates = [
             each
@@ -173,10 +173,10 @@ class Batch:
         )
 
     def may_join(self, generation: Generation) -> bool:
-        """Whether it may be added before the next step. If not, it may before a later one."""
+        """Whether the generation may be added before the next step, and not only before a later."""
         if generation.has_media:
             assert generation.vision is not None
-            # What must not be divided between two steps is computed in the next one, or waits.
+            # Tokens that must not be divided between two steps fit into the next step, or wait.
             num_undivided = generation.vision.num_undivided
             is_too_much = num_undivided + self._num_due_tokens > self._num_step_tokens
             if not self.may_encode() or (num_undivided and is_too_much):
@@ -206,7 +206,7 @@ class Batch:
         return sum(each.num_beams for each in self._running) + num_prefill
 
     def add(self, generation: Generation) -> FailedGeneration | None:
-        """Add a generation to the pipeline. Returns its failure if the pipeline refuses it."""
+        """Add a generation to the pipeline. Returns a failure if the pipeline refuses."""
         submit, must_score = generation.submit, generation.must_score
         prompt_ids, max_new_tokens = generation.next_prompt()
         cache_key = submit.cache_key
@@ -214,7 +214,7 @@ class Batch:
         if self._blocks is not None:
             cache_key = self._blocks.key_for(identities, cache_key)
         # GenAI writes to the logits of n-grams of length 1 anywhere in the prompt, and salted ids
-        # have no logits. It never finds a longer n-gram that begins before the salted ids end.
+        # have no logits. GenAI never finds a longer n-gram that begins inside the salted ids.
         if cache_key is not None and submit.beams and submit.beams.no_repeat_ngram_size == 1:
             return FailedGeneration(generation, "engine_error", _CANNOT_SALT)
         if generation.has_media:
@@ -416,7 +416,7 @@ class Batch:
         return bool(outputs)
 
     def _settle_failure(self, generation: Generation, result: StepResult) -> None:
-        """Add a prompt that was partly cached again, with another salt; fail any other."""
+        """Add a partly cached prompt again, with another salt; fail any other generation."""
         failure, generation.failure = generation.failure, None
         if isinstance(failure, PromptWasCached):
             generation.rewind()
@@ -426,7 +426,7 @@ class Batch:
         result.failed.append(FailedGeneration(generation, "engine_error", _LOGITS_FAILED))
 
     def _take_back(self, dropped: list[Generation], result: StepResult) -> None:
-        """The KV cache could not hold one more token of these: run fewer at a time."""
+        """The KV cache had no room for a next token of these generations: run fewer at a time."""
         was_alone = len(self._running) == 1
         self._running = [each for each in self._running if each not in dropped]
         self._limit = max(1, (len(self._running) + len(dropped)) // 2)

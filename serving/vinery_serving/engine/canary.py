@@ -5,9 +5,10 @@ step suffers. So each new grammar is first tried on a canary: the smallest graph
 as a language model, with the real model's tokenizer.
 
 `python -m vinery_serving.engine.canary FOLDER VOCAB_SIZE FD PARENT` is the checker, which can be
-killed if a grammar is too costly. FD is its end of a `multiprocessing` pipe. It sends None when it
-is ready. Then it answers each `GrammarSpec` with the reason why it cannot be compiled, or None.
-It ends with the other end of the pipe, and inside a grammar with the process PARENT.
+killed if a grammar is too costly. FD is the checker's end of a `multiprocessing` pipe. The checker
+sends None when ready, then answers each `GrammarSpec` with None, or with the reason why the grammar
+does not compile. It ends with the other end of the pipe, and inside a grammar with the process
+PARENT.
 """
 
 import contextlib
@@ -33,11 +34,11 @@ _PROPERTIES: Final = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
 
 class Canary:
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
-        """Raises RuntimeError or ValueError if it cannot load.
+        """Raises RuntimeError or ValueError if the graph does not load.
 
-        `tokenizer` is GenAI's. It holds the compiled grammars for all pipelines that share it.
+        `tokenizer` is GenAI's, and holds the compiled grammars of all pipelines that share it.
         """
-        # The files are needed only while it loads: a process that is killed later leaves none.
+        # GenAI reads the files only while loading: a process that is killed later leaves none.
         with tempfile.TemporaryDirectory(prefix="vinery-canary-") as folder:
             ov.save_model(_graph(vocab_size), Path(folder) / "openvino_model.xml")
             self._pipeline = genai.ContinuousBatchingPipeline(

@@ -1,9 +1,9 @@
 """Lets GenAI's pipeline for vision models take token ids.
 
-That pipeline takes text alone, and tokenizes it. So the folder's copy gets another tokenizer: it
-reads ids that are written as characters, and knows the few texts that GenAI itself puts around
-pictures. A prompt's tokens are then exactly those that the gateway has counted, and an answer can
-go on after any tokens.
+That pipeline takes text alone, and tokenizes it. So the folder's copy gets another tokenizer. This
+tokenizer reads ids written as characters, and knows the few texts that GenAI puts around pictures.
+A prompt then has exactly the tokens that the gateway has counted, and an answer can go on after any
+tokens.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def write_tokenizer(folder: Path, target: Path, literals: Mapping[str, int | Non
     core.add_extension(str(openvino_tokenizers._ext_path))
     graph = _graph(literals)
     for name, value in core.read_model(str(folder / TOKENIZER)).get_rt_info().items():
-        if name != "chat_template":  # GenAI would render it for a look at it
+        if name != "chat_template":  # GenAI would render the template to inspect it
             graph.set_rt_info(value, name)
     for file in (target / TOKENIZER, (target / TOKENIZER).with_suffix(".bin")):
         file.unlink(missing_ok=True)

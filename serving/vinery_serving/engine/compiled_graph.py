@@ -1,13 +1,13 @@
-"""Lets OpenVINO load a compiled graph that it has kept, instead of compiling the model again.
+"""Lets OpenVINO load a kept compiled graph instead of compiling the model again.
 
-OpenVINO writes a compiled graph into its cache folder, but its CPU plugin (2026.4.1) cannot read
-one with paged attention: the plugin wants the numbers and sizes of heads, which are not written.
-It then compiles again, and writes the same file once more. So the numbers are added to the graph
-while it is written, and each attention is given another type, that of `KeptAttention`. This makes
-the attention with its numbers when the graph is read.
+OpenVINO writes a compiled graph into a cache folder, but the CPU plugin (2026.4.1) cannot read a
+graph with paged attention: the plugin wants the numbers and sizes of heads, which are not written.
+OpenVINO then compiles again, and writes the same file once more. So the numbers are added to the
+graph while it is written, and each attention gets the type of `KeptAttention`. This type makes the
+attention with its numbers when the graph is read.
 
-OpenVINO has callbacks for a graph that is written and read, meant for encryption. A graph without
-paged attention passes through them unchanged. If a kept graph cannot be read, OpenVINO compiles.
+OpenVINO has callbacks for writing and reading a graph, meant for encryption. A graph without paged
+attention passes through them unchanged. If a kept graph cannot be read, OpenVINO compiles.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _KEPT: Final = b'type="KeptAttention" version="extension"'
 _LAYER: Final = re.compile(rb'<layer [^>]*type="PagedAttentionExtension".*?</layer>', re.DOTALL)
 _HEADS: Final = re.compile(_KEPT + rb' heads="(\d+) (\d+) (\d+) (\d+)"')
 
-# The inputs of an attention by type and number of dimensions, in their order. Only their number and
-# form matter: the real ones follow.
+# The inputs of an attention by type and number of dimensions, in order. Only number and form
+# matter: the real inputs follow.
 _F32, _I32 = (ov.Type.f32, ov.Type.i32)
 _INPUTS: Final = (
     *(((_F32, 2),) * 3),  # queries, keys, values
@@ -49,8 +49,8 @@ class _Heads(NamedTuple):
 
 
 class KeptAttention(ov.Op):  # type: ignore[misc]
-    """The type that stands for paged attention in a kept graph. A call returns an attention with
-    the heads of the graph that is read; before one is read, an operation that only has a name."""
+    """Stands for paged attention in a kept graph. A call returns an attention with the heads of
+    the graph that is read, and before any is read an operation with only a name."""
 
     # The runtime makes the operations itself, one graph after the other.
     heads: ClassVar[_Heads | None] = None
@@ -71,13 +71,13 @@ class KeptAttention(ov.Op):  # type: ignore[misc]
 
 
 def cache_callbacks() -> list[Callable[[bytes], bytes]]:
-    """Return what OpenVINO calls with the XML of a graph that it writes, and of one that it reads:
-    the latter must return as many bytes as it gets."""
+    """Return OpenVINO's callbacks for the XML of a written and of a read graph. The callback for
+    reading must return as many bytes as it gets."""
     return [_with_heads, _note_heads]
 
 
 def _with_heads(graph: bytes) -> bytes:
-    found = {_heads_of(fromstring(layer)) for layer in _LAYER.findall(graph)}
+    found = {_read_heads(fromstring(layer)) for layer in _LAYER.findall(graph)}
     if len(found) != 1 or (heads := found.pop()) is None:
         return graph
     numbers = " ".join(map(str, heads)).encode()
@@ -90,7 +90,7 @@ def _note_heads(graph: bytes) -> bytes:
     return graph
 
 
-def _heads_of(layer: Element) -> _Heads | None:
+def _read_heads(layer: Element) -> _Heads | None:
     """Return the heads of an attention; None if a size is not fixed."""
     inputs = [[int(dim.text or -1) for dim in port] for port in layer.iterfind("input/port")]
     _, keys, values, key_cache, value_cache, *_ = inputs

@@ -1,11 +1,11 @@
-"""The configuration of an engine process, and the folder of what it compiles.
+"""The configuration of an engine process, and its folder of compiled graphs.
 
 The process reads no environment and no database.
 
-OpenVINO names a compiled graph by what it compiles, but leaves out the numbers in LoRA adapters
+OpenVINO names a compiled graph by its source, but leaves out the numbers in LoRA adapters
 (2026.4.1): two adapters of one form had one name, and one answered as the other. So the folder of
-compiled graphs is named by all files and options of the engine. Folders of earlier ones are
-removed, since each may be as large as the weights.
+compiled graphs is named by all files and options of the engine. Earlier folders are removed, since
+each may be as large as the weights.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
 from vinery_serving.engine.options import EngineOptions
 
-# What runs as an engine process.
+# The module that runs as an engine process.
 ENGINE_MODULE: Final = "vinery_serving.engine"
 # The files of `engine.kinds` whose class loads the models of a task.
 KINDS: Final = {
@@ -104,8 +104,8 @@ def file_states(paths: Iterable[Path]) -> FileStates:
 
 
 def _compiled_folder(cache_dir: Path, files: Iterable[Path], options: object) -> Path:
-    """Return the folder for what is compiled from these files and options, and remove those of
-    others. Raises RuntimeError if the files cannot be found."""
+    """Return the folder for graphs compiled from these files and options, and remove all other
+    folders. Raises RuntimeError if the files cannot be found."""
     try:
         states = file_states(files)
     except OSError as error:

@@ -1,5 +1,5 @@
-"""What the engine expects of its next steps, from those before: how long they take and may take,
-when pictures may be encoded, what the prefix cache has of prompts, and how long requests wait.
+"""The engine's estimates from past steps: how long steps take and may take, when pictures may be
+encoded, how much of prompts the prefix cache has, and how long requests wait.
 """
 
 import math
@@ -24,8 +24,8 @@ _FACTOR: Final = 20.0
 _FORGET: Final = 0.999
 # After so many steps of a size, its kernels are compiled.
 _NUM_FIRST: Final = 3
-# For each step with a prompt of pictures. One long gap in more than a hundred leaves the p99 of
-# gaps as it is.
+# For each step with a prompt of pictures. A long gap in more than a hundred does not change the p99
+# of gaps.
 _STEPS_BETWEEN: Final = 120
 _MAX_WAIT_S: Final = 5.0
 # How much the newest wait counts in the mean.
@@ -47,11 +47,11 @@ _MAX_EQUAL: Final = 16  # clients of a lane with the same prompt
 
 
 class StepTimes:
-    """What a step takes, and what each token of a prompt adds to it: a line through the latest
-    steps, by least squares.
+    """The time of a step, and what each token of a prompt adds: a line through the latest steps, by
+    least squares.
 
-    So a slice of a long prompt takes about as long as the rest of its step: on a processor that is
-    a block of the cache, and a device on which a step with a prompt is not longer gets whole steps.
+    So a slice of a long prompt takes about as long as the rest of the step. On a processor that is
+    a block of the cache; a device whose steps are not longer with a prompt gets whole steps.
     """
 
     def __init__(self) -> None:
@@ -76,8 +76,8 @@ class StepLimits:
     """Knows the longest recent step of each size. Sizes are powers of two of tokens.
 
     A step of n tokens never takes longer than n steps of one token: the weights are read once for
-    all of its tokens. So a size that was never computed is judged by smaller ones, and a size that
-    was by itself.
+    all tokens. So a size with `_NUM_FIRST` steps is judged by its own longest step, and any other
+    size by the longest steps up to this size.
     """
 
     def __init__(self, ceiling_s: float) -> None:
@@ -86,7 +86,6 @@ class StepLimits:
         self._nums: dict[int, int] = {}
 
     def note(self, num_tokens: int, took_s: float) -> None:
-        """A step of so many tokens has taken so long."""
         size = num_tokens.bit_length()
         self._longest_s[size] = max(took_s, self._longest_s.get(size, 0.0) * _FORGET)
         self._nums[size] = self._nums.get(size, 0) + 1
@@ -110,9 +109,9 @@ class EncodingPace:
     """Knows when pictures may be encoded. Times are of the monotonic clock, in seconds.
 
     GenAI encodes a request's pictures while the request is added, and no stream gets a token
-    meanwhile. Then the prompt is prefilled, in steps that are longer than those that only decode.
-    Each stream has a long gap for each of them. So that such gaps stay rare, running streams get
-    many steps before further pictures come. A picture does not wait for long, either.
+    meanwhile. Then the prompt is prefilled, in longer steps than for decoding alone. Each such step
+    is a long gap for each stream. So that such gaps stay rare, running streams get many steps
+    before further pictures come. A picture does not wait for long, either.
     """
 
     def __init__(self) -> None:
@@ -137,14 +136,14 @@ class EncodingPace:
 
 
 class EncodingWaits:
-    """How long requests with pictures wait, each after the one before it."""
+    """How long requests with pictures wait, each after the previous request."""
 
     def __init__(self) -> None:
         self.mean_s = 0.0
-        self._since: float | None = None  # when the first one that waits became the first
+        self._since: float | None = None  # when the first waiting request became the first
 
     def note(self, now: float, *, num_encoded: int, is_waiting: bool) -> None:
-        """Note that so many were added just now, and whether others still wait."""
+        """Note how many requests were encoded just now, and whether others still wait."""
         if num_encoded:
             waited_s = 0.0 if self._since is None else now - self._since
             self.mean_s += _NEWEST_WAIT * (waited_s / num_encoded - self.mean_s)
@@ -153,11 +152,11 @@ class EncodingWaits:
 
 
 class CachedParts:
-    """What part of its prompts the prefix cache had of each lane lately.
+    """How much of each lane's recent prompts the prefix cache had.
 
-    So more than one cached prompt can be added for a step. Each lane has an estimate of its own:
-    otherwise prompts of one key that are never cached pass for short ones beside those of another
-    that always are, and dozens of them are computed before those of other keys.
+    So several cached prompts can be added for a step. Each lane has an estimate: otherwise a key's
+    uncached prompts pass for short beside another key's cached prompts, and dozens of them are
+    computed before the prompts of other keys.
     """
 
     def __init__(self) -> None:
@@ -167,8 +166,8 @@ class CachedParts:
         return max(_LEAST_UNCACHED, self._uncached.get(lane, 1.0))
 
     def note(self, lane: Lane, *, num_cached: int, num_tokens: int) -> None:
-        """Note how much of a prompt the cache had, of so many tokens that were not known to be in
-        it."""
+        """Note how many tokens of a prompt the cache had, of `num_tokens` that were not known to be
+        cached."""
         uncached = 1 - min(1.0, max(0, num_cached) / max(1, num_tokens))
         before = self._uncached.pop(lane, 1.0)
         self._uncached[lane] = before + _NEWEST_PROMPT * (uncached - before)
@@ -192,11 +191,11 @@ class _Rate:
 
 
 class Pace:
-    """The pace at which waiting requests are admitted, and what they are like on average.
+    """The pace at which waiting requests are admitted, and their mean cost and time.
 
     Only the time in which something waits counts, so an idle engine does not seem slow. While slots
-    are free, prompts limit the pace; when none is, the ends of answers do. The two paces differ
-    much, so each has its own measurement.
+    are free, prompts limit the pace; while all are used, the ends of answers do. The two paces
+    differ much, so each has its own measurement.
     """
 
     def __init__(self) -> None:
@@ -222,9 +221,10 @@ class Pace:
     def tokens_per_s(self, num_running: int) -> float:
         """0: not known yet.
 
-        Without free slots, the running answers make room when they end (Little's law). This is the
-        pace until it was measured. While a few long answers hold all slots, nothing is admitted for
-        a while, and the pace seems to be nothing. So it is at least a part of that.
+        Without free slots, the running answers make room when they end (Little's law). The law
+        gives the pace until a measurement. While a few long answers hold all slots, nothing is
+        admitted for a while, and the measured pace falls to 0. So the pace is at least a part of
+        the law's.
         """
         per_s = self._rates[self._was_full].per_s
         if not self._was_full or not self.mean_answer_s:
@@ -241,9 +241,9 @@ def _moved(mean: float, value: float) -> float:
 class QueueLimit:
     """The times at which refused requests come back: the option `max_queue_s`.
 
-    A refused client gets the time at which there is room for it, each of a lane a later one. Then
-    it is admitted, also if others have come before it. A request is recognised by its lane and its
-    prompt, which clients repeat; nothing but a hash is kept.
+    A refused client gets the time at which there is room, each client of a lane a later time. A
+    client that comes back then is admitted, also if others came earlier. A request is recognised by
+    lane and prompt, which clients repeat; nothing but a hash is kept.
     """
 
     def __init__(self) -> None:
@@ -251,9 +251,9 @@ class QueueLimit:
         self._last_due_at: dict[Lane, float] = {}
 
     def check(self, submit: Submit, wait_s: float, service_s: float, now: float) -> int | None:
-        """Return after how many seconds a request must come back; None: it may wait.
+        """Return after how many seconds the client must ask again; None: the request may wait.
 
-        It would wait for `wait_s`, and its lane is served one request in `service_s`.
+        The request would wait for `wait_s`; its lane is served one request in `service_s`.
         """
         name = submit.lane, hash(submit.prompt_ids)
         if self._comes_back(name, now) or not 0 < submit.max_queue_s < wait_s:

@@ -1,11 +1,11 @@
 """Fair order between the clients of an engine: a queue of lanes, and who must yield a slot.
 
-A lane belongs to one API key. Organisations take turns by what they have used, and so do the keys
-of an organisation: the next item is of the waiting organisation that has used least, and there of
-the waiting key that has used least. This is start-time fair queueing: a lane that begins to wait
-starts level with the lane that was served last, so it neither saves up turns while it is idle nor
-pays for the time before. A lane that asks for much is served as often as one that asks for little,
-measured in cost and not in items.
+A lane belongs to one API key. Organisations take turns by their use, and so do the keys of an
+organisation: the next item is of the waiting organisation with the least use, and there of the
+waiting key with the least use. This is start-time fair queueing: a lane that begins to wait starts
+level with the lane that was served last. So an idle lane neither saves up turns nor pays for
+earlier use. A lane that asks for much is served as often as a lane that asks for little, measured
+in cost and not in items.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Key(Generic[ItemT]):
 @dataclass(eq=False, slots=True)
 class _Organization(Generic[ItemT]):
     used: float = 0.0
-    level: float = 0.0  # what the key that was served last had used before
+    level: float = 0.0  # the last served key's use before that
     num_waiting: int = 0
     keys: dict[int, _Key[ItemT]] = field(default_factory=dict)
 
@@ -57,15 +57,15 @@ def _no(_: object) -> bool:
 class FairQueue(Generic[ItemT]):
     """Items by lane, and in a lane by priority number and arrival.
 
-    Within a lane an item does not move ahead because it has waited long: while others with a lower
-    number arrive, it waits.
+    Within a lane a long wait does not move an item ahead: it waits while items with a lower number
+    arrive.
     """
 
     def __init__(self, cost: Callable[[ItemT], float]) -> None:
         """`cost` returns what a lane is charged when the item is taken, at least 0."""
         self._cost = cost
         self._organizations: dict[int, _Organization[ItemT]] = {}
-        self._level = 0.0  # what the organisation that was served last had used before
+        self._level = 0.0  # the last served organisation's use before that
         self._waiting: dict[ItemT, _Waiting[ItemT]] = {}
         self._numbers = count(1)
 
@@ -79,7 +79,7 @@ class FairQueue(Generic[ItemT]):
         self._insert(item, lane, priority, next(self._numbers))
 
     def put_back(self, item: ItemT, lane: Lane, priority: int = 0) -> None:
-        """Add one that was taken before in front of all items of its lane and priority."""
+        """Add an item that was taken before, in front of all of its lane and priority."""
         self._insert(item, lane, priority, -next(self._numbers))
 
     def pop(self) -> ItemT:
@@ -90,8 +90,7 @@ class FairQueue(Generic[ItemT]):
         return item
 
     def first_except(self, lanes: Set[Lane], waits: Callable[[ItemT], bool] = _no) -> ItemT | None:
-        """Return the next item of none of these lanes, past those for which `waits` is true; None
-        without any."""
+        """Return the next item outside these lanes for which `waits` is false; None without any."""
         able = (
             (organization.used, key.used, entry)
             for organization, key in self._keys()
@@ -181,10 +180,10 @@ class FairQueue(Generic[ItemT]):
 
 
 def cost_ahead(lane: Lane, waiting: Counter[Lane], cost: float) -> float:
-    """Return what of `waiting` is served before a new item of this lane and cost.
+    """Return the part of `waiting` that is served before a new item of this lane and cost.
 
-    Lanes take turns: another lane is ahead with no more than this one has, its item included, and
-    so is another organisation.
+    Lanes take turns: another lane is ahead with no more than this lane has, the new item included,
+    and so is another organisation.
     """
     own = waiting[lane]
     of_organizations: Counter[int] = Counter()
@@ -199,13 +198,13 @@ def cost_ahead(lane: Lane, waiting: Counter[Lane], cost: float) -> float:
 
 
 def yielding_lane(lane: Lane, holders: Counter[Lane], share: float = math.inf) -> Lane | None:
-    """Return the lane that must yield one of its slots to `lane`; None: none holds so many more.
+    """Return the lane that must yield a slot to `lane`; None: no lane holds so many more.
 
-    A lane that holds more than `share` slots yields to any that holds less, and none yields to a
-    lane that holds as many.
+    A lane with more than `share` slots yields to any lane with fewer than `share`, and no lane
+    yields to a lane with `share` slots or more.
 
-    `holders` counts the slots by lane. After the exchange, the lane that yields still holds at
-    least as many as the other, so they do not take a slot from each other by turns.
+    `holders` counts the slots by lane. After the exchange, the yielding lane still holds at least
+    as many as the other, so the two do not take a slot from each other by turns.
     """
     if not holders or holders[lane] >= share:
         return None

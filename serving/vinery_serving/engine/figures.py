@@ -1,4 +1,4 @@
-"""What an engine has done of late, for those who watch it: speeds and waits.
+"""The recent speeds and waits of an engine.
 
 Noted once for each request and once a second, not for each token. Belongs to the engine's thread.
 """
@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from vinery_serving.core.events import TokenCounts
 
-# Speeds are those of this time.
+# Speeds are of this time.
 _WINDOW_S: Final = 10.0
 _SAMPLE_INTERVAL_S: Final = 1.0
-# Waits are those of so many requests.
+# Waits are of so many requests.
 _NUM_REQUESTS: Final = 200
 
 
@@ -89,7 +89,7 @@ class Figures:
 
     @property
     def inter_token_s(self) -> tuple[float, float] | None:
-        """The same of the mean times between the tokens of a request."""
+        """Median and 95th percentile of the mean times between tokens of a request; or None."""
         return _percentiles(self._inter_tokens_s)
 
 

@@ -1,7 +1,7 @@
 """The token counts of finished generations, for gateways that die or use fewer tokens.
 
-A killed gateway loses what it counted since the last checkpoint of its usage journal, up to a
-second. The engine has the same counts. When a connection is lost, the engine writes the counts of
+A killed gateway loses the counts since the last checkpoint of its usage journal, up to a second.
+The engine has the same counts. When a connection is lost, the engine writes the counts of
 its generations to a file beside the journals, which `vinery_accounts/usage/recovery` reads. The
 disk space of this file is allocated before it is needed, for a disk that is full by then.
 """
@@ -88,7 +88,7 @@ def _line(request_id: str, tokens: TokenCounts) -> str:
 
 
 class _Draft:
-    """An empty file with disk space. Recovery removes it when the lock of its engine is gone."""
+    """An empty file with disk space. Recovery removes the file when the engine's lock is gone."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError, and then there is no file."""

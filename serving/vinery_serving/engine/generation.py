@@ -1,4 +1,4 @@
-"""One generation in the engine process, from its arrival to its end."""
+"""A generation in the engine process, from arrival to end."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Generation:
     """The state of a generation. Only the engine's thread changes it.
 
     Times are of the monotonic clock, in seconds. After a failed step a generation is added to
-    the pipeline again. It continues from its prompt and tokens so far, or it is replayed:
-    generated again from its prompt with the same seed, while `num_to_replay` known tokens are
+    the pipeline again. The generation continues from its prompt and tokens so far, or is replayed:
+    generated again from the prompt with the same seed, while `num_to_replay` known tokens are
     compared and not sent. A replay is exact where earlier tokens count (grammar, penalties).
     """
 
@@ -56,30 +56,30 @@ class Generation:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     handle: Handle | None = None
     num_to_replay: int = 0
-    num_drops: int = 0  # how often the KV cache was too small for it
-    is_proven: bool = False  # it took part in a good step since it was last added
-    # What the pipeline got when it was last added, and what it has generated from that.
+    num_drops: int = 0  # how often the KV cache was too small
+    is_proven: bool = False  # took part in a good step since it was last added
+    # The ids that the pipeline got last, and the tokens that it has generated from these.
     added_ids: TokenArray = field(default_factory=lambda: np.zeros(0, np.int64))
     generated: list[int] = field(default_factory=list)
     is_echoed: bool = False
     first_chunk_end: int | None = None  # see `Prefill`
     num_prefilled: int = 0
     num_assumed_prefilled: int = 0  # without the hook: as many as the steps have had room for
-    is_charged: bool = False  # its lane has paid for `num_expected_tokens`
-    encode_s: float | None = None  # it took the pipeline to encode its pictures, each time
-    num_preempted: int = 0  # how often it had to yield its slot to another lane
+    is_charged: bool = False  # the lane has paid for `num_expected_tokens`
+    encode_s: float | None = None  # of each encoding of the pictures
+    num_preempted: int = 0  # how often another lane got the slot
     # See `engine/slices`: how much of its prompt was computed in slices, how long the next
     # slice should be if the cache had all of the last one, and whether it is not cut any more.
-    num_to_charge: int = 0  # of the tokens that its lane has to pay for, after the last slice
+    num_to_charge: int = 0  # tokens that the lane has to pay for, after the last slice
     num_sliced: int = 0
     num_fully_cached: int = 0
     is_uncut: bool = False
     is_abandoned: bool = False  # cancelled, but its prompt must be prefilled to the end
-    other_beams: list[Generation] = field(default_factory=list)  # beside this, the likeliest
+    other_beams: list[Generation] = field(default_factory=list)  # this is the likeliest beam
     logits: LogitsHandler | None = None  # set if the generation uses the logits hook
-    num_granted: int | None = None  # tokens that it may generate for now; None: all
-    is_last_grant: bool = False  # it finishes at `num_granted`, and does not pause
-    is_paused: bool = False  # it has used its grant and left the batch
+    num_granted: int | None = None  # tokens to generate for now; None: all
+    is_last_grant: bool = False  # finishes at `num_granted`, and does not pause
+    is_paused: bool = False  # has used its grant and left the batch
     max_draft_tokens: int = 0  # in one step
     num_drafted: int = 0  # draft tokens of the present step
     first_token_at: float | None = None  # None: it has none
@@ -121,7 +121,7 @@ class Generation:
 
     @property
     def num_expected_tokens(self) -> int:
-        """What it costs its lane, until its end shows what it has cost."""
+        """The charge for the lane, until the end shows the real cost."""
         num_output = min(self.submit.max_new_tokens, _NUM_EXPECTED_OUTPUT_TOKENS)
         # Known tokens are computed again.
         return len(self.prompt_ids) + max(num_output, self.num_known) * self.num_beams
@@ -132,7 +132,7 @@ class Generation:
 
     @property
     def must_replay(self) -> bool:
-        """Whether it can only continue by being generated again from its prompt."""
+        """Whether the generation can continue only by a replay from the prompt."""
         sampling = self.submit.sampling
         has_penalty = bool(sampling.frequency_penalty or sampling.presence_penalty)
         known = self.submit.known
@@ -153,11 +153,11 @@ class Generation:
 
     @property
     def needs_hook(self) -> bool:
-        """Whether every step of it needs the hook: for its logits, or to follow its beams."""
+        """Whether every step needs the hook: for the logits, or to follow the beams."""
         return self.logits is not None or self.submit.beams is not None
 
     def token_at(self, index: int) -> int | None:
-        """Return the token that the pipeline has there; None inside a beam search."""
+        """Return the pipeline's token at this index; None inside a beam search."""
         num_added = len(self.added_ids)
         if index < num_added:
             return int(self.added_ids[index])
@@ -168,7 +168,7 @@ class Generation:
         return index if self.vision is None else self.vision.position_at(index)
 
     def index_of(self, position: int) -> int:
-        """Return the index of the token at a position; -1: none is there."""
+        """Return the index of the token at a position; -1: no token is there."""
         return position if self.vision is None else self.vision.index_of(position)
 
     @property
@@ -201,7 +201,7 @@ class Generation:
         self.num_to_replay = len(self.tokens) if self.must_replay else 0
 
     def identities(self, token_ids: TokenArray) -> TokenArray:
-        """Return the ids of a prompt with others for each picture, as the prefix cache sees it."""
+        """Return a prompt's ids for the prefix cache, with other ids for each picture."""
         return token_ids if self.vision is None else self.vision.identities(token_ids)
 
     def prefill(self) -> Prefill:
@@ -279,7 +279,7 @@ def advance(
     generation.generated += token_ids
     if generation.num_drafted:
         generation.num_proposed += generation.num_drafted
-        # The first token is not a draft token: the model itself has sampled it.
+        # The model itself has sampled the first token: it is no draft token.
         generation.num_accepted += max(0, len(token_ids) - 1)
         generation.num_drafted = 0
     logprobs = [] if generation.logits is None else generation.logits.logprobs(token_ids)
@@ -297,7 +297,7 @@ def advance(
 
 
 def within_grant(new: GeneratedTokens) -> GeneratedTokens:
-    """Cut the tokens at the grant if they use it up. The last grant is the end of the output."""
+    """Cut the tokens at the grant. The output ends with the last grant."""
     generation = new.generation
     if generation.num_granted is None:
         return new

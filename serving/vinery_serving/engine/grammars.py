@@ -54,7 +54,7 @@ _MAX_CHECKERS: Final = 4
 _MAX_IDLE_S: Final = 60.0
 # New grammars of one lane. Each is some kilobytes; known ones do not wait.
 _MAX_WAITING_OF_LANE: Final = 64
-# What a lane is charged for a grammar until it is known.
+# The charge of a grammar until its time is known.
 _EXPECTED_S: Final = 0.02
 _MAX_REMEMBERED: Final = 16_384
 _MAX_REASON_CHARS: Final = 500
@@ -71,7 +71,7 @@ _CHECKER_DIED: Final = "the grammar compiler could not handle it"
 _CHECKER_LOST: Final = "the grammar compiler was ended twice; send the request again"
 # These are no faults of the grammar, and are not remembered.
 UNDECIDED: Final = frozenset((_TOO_SLOW, _NO_CHECKER, _CHECKER_LOST))
-# How a process ends by what it does.
+# The exit statuses of a process that crashes by itself.
 _CRASHES: Final = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
 
 
@@ -80,8 +80,8 @@ class _Check:
     grammar: GrammarSpec
     digest: bytes
     callbacks: list[OnChecked] = field(default_factory=list)
-    lanes: list[Lane] = field(default_factory=list)  # that have asked for it, each with a turn
-    lane: Lane = (0, 0)  # that pays for it
+    lanes: list[Lane] = field(default_factory=list)  # that have asked, each with a turn
+    lane: Lane = (0, 0)  # that pays
     has_begun: bool = False
     was_lost: bool = False  # with its checker
 
@@ -107,11 +107,11 @@ class Checker:
         self._use = psutil.Process(self._process.pid)
         self.check: _Check | None = None
         self.idle_since = 0.0
-        self.is_ready = False  # whether it has sent its first message
+        self.is_ready = False  # has sent its first message
         self._sent_at = time.monotonic()  # the newest grammar; at first: of the start
         self._cpu_at_s = 0.0  # the process's CPU seconds at that time
-        self._base_bytes: int | None = None  # its memory after its first grammar
-        self.grown_bytes = 0  # how much it has grown since
+        self._base_bytes: int | None = None  # its memory after the first grammar
+        self.grown_bytes = 0  # growth since then
 
     def send(self, grammar: GrammarSpec) -> None:
         """Raises OSError if the process has died."""
@@ -145,7 +145,7 @@ class Checker:
         return self._cpu_s() - self._cpu_at_s
 
     def end(self) -> int:
-        """Returns the exit status, negative for a signal: its own if it had ended before."""
+        """Returns the exit status, negative for a signal, also of a process that ended before."""
         self._process.kill()
         self.connection.close()
         return self._process.reap()
@@ -199,8 +199,8 @@ class SharedCompiler:
 class GrammarChecks:
     """Checks grammars, of each lane in turn, and remembers the results. Nothing here waits.
 
-    A lane is charged the time that its grammars take. It never has all checkers, so that the small
-    grammar of another lane need not wait for the end of a costly one.
+    A lane is charged the time of its grammars, and never has all checkers: the small grammar of
+    another lane need not wait for the end of a costly grammar.
     """
 
     def __init__(
@@ -238,8 +238,8 @@ class GrammarChecks:
     ) -> Callable[[], None]:
         """Call `on_checked`, at once if the grammar is known, else from `poll` or `tick`.
 
-        Returns a function after which it is not called. A grammar that no request waits for any
-        more is not checked.
+        Returns a function that withdraws the callback. A grammar is not checked when no request
+        waits any more.
         """
         digest = _digest(grammar)
         if digest in self._refusals:
@@ -372,7 +372,7 @@ class GrammarChecks:
             on_checked(refusal)
 
     def _lose_checker(self, checker: Checker) -> None:
-        """The checker died, perhaps of its grammar, which another one tries once more."""
+        """The checker died, perhaps of its grammar, which another checker tries once more."""
         check = checker.check
         status = self._end_checker(checker)
         log.warning("a grammar checker ended", extra={"fields": {"status": status}})

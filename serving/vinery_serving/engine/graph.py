@@ -5,17 +5,17 @@ model has a graph of its own for the embeddings of tokens, and gets another toke
 (`engine/coded_tokenizer`).
 
 - The **logits hook** (`engine/logits_hook`) is an operation on the logits, the token ids
-  and the positions of a step. It is a side branch: the logits do not pass through it. A step
+  and the positions of a step. The hook is a side branch: the logits do not pass through it. A step
   without a callback only pays for an empty call.
 - For **salts**, token ids are taken modulo the vocabulary size. A prompt whose first ids are
   raised by a multiple of it means the same to the model, but shares nothing with other prompts
   in the prefix cache (`engine/prefix_cache`). In a vision model the cache sees embeddings,
-  not ids. There an id that was raised n times has an embedding that is larger by n / 2^23, which
-  is in the last bits of its numbers.
+  not ids. There the embedding of an id raised n times is larger by n / 2^23, in the last bits of
+  its numbers.
 
 The copy is kept for the next start: to read and write a graph takes a sixth of the time in which a
-small model wakes. Beside the copy is a note of what it was made from. The note is removed before
-the copy is written anew, so one that was begun and not finished has none.
+small model wakes. Beside the copy is a note of its sources. The note is removed before
+the copy is written anew, so an unfinished copy has no note.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAX_TOKEN_ID: Final = 2**31 - 1
 MAX_DRAFT: Final = 16
 # So many that no number of an embedding changes by more than 1/32768 of it.
 _MAX_EMBEDDED_SALTS: Final = 255
-# What a copy depends on beside its folder: it is tried on a device.
+# The code on which a copy depends beside its folder: copies are tried on a device.
 _CODE: Final = tuple(map(Path, (__file__, openvino.__file__)))
 
 
@@ -68,8 +68,8 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 def kept(folder: Path, target: Path, write: Callable[[], GraphFeatures]) -> GraphFeatures:
-    """Return what the copy `target` of a folder supports, which `write` makes if the folder or this
-    code has changed. `write` makes none of a graph that supports nothing."""
+    """Return the features of the copy `target` of a folder. `write` makes the copy anew if the
+    folder or this code has changed, and makes no copy without features."""
     note_path, source = target.with_name(f"{target.name}.json"), file_states((folder, *_CODE))
     with suppress(OSError, msgspec.MsgspecError):
         note = msgspec.json.decode(note_path.read_bytes(), type=_Note)
@@ -106,14 +106,14 @@ def write_hooked_folder(folder: Path, target: Path) -> GraphFeatures:
 
 
 def write_draft_folder(folder: Path, target: Path) -> GraphFeatures:
-    """Make `target` a copy of a draft model's folder with salts, and with bounded drafts if its
-    graph can have them. Returns and raises what `write_hooked_folder` does."""
+    """Make `target` a copy of a draft model's folder with salts, and with bounded drafts if the
+    graph can have any. Returns and raises what `write_hooked_folder` does."""
     net = _Net(folder / MODEL_FILE)
     parameter = net.parameter("input_ids")
     inserted = None if parameter is None else _insert_modulo(net, parameter)
     if inserted is None:
         return GraphFeatures()
-    bounds_drafts = _insert_doubt(net, _rows_of(net, inserted[0]))
+    bounds_drafts = _insert_doubt(net, _inserted_modulus(net, inserted[0]))
     _write_copy(folder, target, net)
     return GraphFeatures(salt_modulus=inserted[1], bounds_drafts=bounds_drafts)
 
@@ -121,8 +121,8 @@ def write_draft_folder(folder: Path, target: Path) -> GraphFeatures:
 def write_vision_folder(
     folder: Path, target: Path, *, has_logits_hook: bool = True
 ) -> GraphFeatures:
-    """Make `target` a copy of a vision model's folder with salts, and with the hook if its graph
-    can have it. Returns what the copy supports. Raises RuntimeError for a file that is not a graph.
+    """Make `target` a copy of a vision model's folder with salts, and with the hook if wanted and
+    possible. Returns what the copy supports. Raises RuntimeError for a file that is not a graph.
     """
     language, embeddings = _Net(folder / LANGUAGE_FILE), _Net(folder / EMBEDDINGS_FILE)
     is_hooked = has_logits_hook and _insert_hook(language, None)
@@ -157,7 +157,7 @@ class _Output(NamedTuple):
 
 
 class _Net:
-    """The XML of a graph. OpenVINO sorts the layers by their edges when it reads them."""
+    """The XML of a graph. OpenVINO sorts the layers by edges on reading."""
 
     def __init__(self, path: Path) -> None:
         """Raises RuntimeError if the file is not a graph."""
@@ -181,15 +181,15 @@ class _Net:
         return next((output for output in outputs if output.is_named(name)), None)
 
     def sources(self, layer: Element) -> list[_Output]:
-        return [self._source(edge) for edge in self._edges_to(layer)]
+        return [self._source(edge) for edge in self._incoming_edges(layer)]
 
     def readers(self, layer: Element) -> Iterator[tuple[Element, int]]:
         for edge in self._edges.findall(f"edge[@from-layer='{layer.attrib['id']}']"):
             reader = self._by_id[edge.attrib["to-layer"]]
-            yield reader, self._edges_to(reader).index(edge)
+            yield reader, self._incoming_edges(reader).index(edge)
 
     def redirect(self, reader: Element, index: int, output: _Output) -> None:
-        self._edges_to(reader)[index].attrib.update(_edge_from(output))
+        self._incoming_edges(reader)[index].attrib.update(_edge_source(output))
 
     def add(
         self,
@@ -208,7 +208,7 @@ class _Net:
         for index, source in enumerate(inputs):
             ports.append(_port_like(source.port, str(index)))
             to = {"to-layer": id_, "to-port": str(index)}
-            SubElement(self._edges, "edge", _edge_from(source) | to)
+            SubElement(self._edges, "edge", _edge_source(source) | to)
         if output is not None:
             SubElement(layer, "output").append(_port_like(output, str(len(inputs))))
         return layer
@@ -216,7 +216,7 @@ class _Net:
     def compute(
         self, kind: str, *inputs: _Output, like: Element | None = None, **data: str
     ) -> _Output:
-        """Add an operation of numbers. Its output is as `like`; None: as its first input."""
+        """Add an operation of numbers. The output is as `like`; None: as the first input."""
         data |= {"auto_broadcast": "numpy"} if len(inputs) == 2 else {}
         return _output(self.add(kind, "opset1", inputs, like or inputs[0].port, **data))
 
@@ -237,7 +237,7 @@ class _Net:
                 return _Output(layer, port)
         raise RuntimeError(f"The graph has no output {id_} on layer {layer.attrib['id']}.")
 
-    def _edges_to(self, layer: Element) -> list[Element]:
+    def _incoming_edges(self, layer: Element) -> list[Element]:
         edges = self._edges.findall(f"edge[@to-layer='{layer.attrib['id']}']")
         return sorted(edges, key=lambda edge: int(edge.attrib["to-port"]))
 
@@ -250,7 +250,7 @@ def _output(layer: Element) -> _Output:
     return _Output(layer, port)
 
 
-def _edge_from(output: _Output) -> dict[str, str]:
+def _edge_source(output: _Output) -> dict[str, str]:
     return {"from-layer": output.layer.attrib["id"], "from-port": output.port.attrib["id"]}
 
 
@@ -334,7 +334,7 @@ def _insert_embedded_salts(net: _Net, ids: _Output) -> int:
     plain_ids, modulus = inserted
     _, gather = lookup
     embedded = _scaled(net, gather)
-    embedding, rows = _output(embedded), _rows_of(net, plain_ids)
+    embedding, rows = _output(embedded), _inserted_modulus(net, plain_ids)
     zero = net.sources(gather)[2]
 
     raised = net.as_float(net.compute("Subtract", ids, plain_ids))
@@ -355,8 +355,8 @@ def _insert_embedded_salts(net: _Net, ids: _Output) -> int:
 
 
 def _scaled(net: _Net, layer: Element) -> Element:
-    """Return the layer behind all products that follow this one, such as Gemma's with a constant:
-    each would round the last bits again."""
+    """Return the layer behind all products after this layer, such as Gemma's with a constant: each
+    product would round the last bits again."""
     while len(readers := list(net.readers(layer))) == 1:
         reader, _ = readers[0]
         if reader.attrib["type"] != "Multiply":
@@ -365,8 +365,8 @@ def _scaled(net: _Net, layer: Element) -> Element:
     return layer
 
 
-def _rows_of(net: _Net, plain_ids: _Output) -> _Output:
-    """The modulus, as `_insert_modulo` has inserted it: the second input of its remainder."""
+def _inserted_modulus(net: _Net, plain_ids: _Output) -> _Output:
+    """The modulus of `_insert_modulo`: the second input of the remainder."""
     return net.sources(plain_ids.layer)[1]
 
 
@@ -401,7 +401,7 @@ def _modulo(net: _Net, ids: _Output, rows: _Output) -> _Output:
 
     The CPU plugin computes remainders and quotients of integers with 32-bit floats, which are
     inexact beyond 2^24. Products and differences are exact. So `ids - ids / rows * rows` may be
-    off by a small multiple of `rows`, but it is small, and its remainder is exact.
+    off by a small multiple of `rows`, but is small, and has an exact remainder.
     """
     product = net.compute("Multiply", net.compute("Divide", ids, rows), rows)
     return net.compute("FloorMod", net.compute("Subtract", ids, product), rows)

@@ -1,7 +1,7 @@
-"""The log of an engine process: its standard output and error are the file itself.
+"""The log of an engine process: standard output and error are the file itself.
 
-So what OpenVINO prints is in the file too, and the stacks of a crash. No other process is needed to
-write them, because an engine outlives its node.
+So the file also has OpenVINO's own lines, and the stacks of a crash. No other process writes the
+log, because an engine outlives its node.
 """
 
 import faulthandler
@@ -41,7 +41,7 @@ class EngineLogFile:
         if config.log is not None:
             bounds = LogBounds(config.log.max_bytes, config.log.num_files)
             self._file = LogFile(config.log.path, bounds, _STDERR)
-            _log_to(self._file, config)
+            _start_logging(self._file, config)
         os.dup2(_STDERR, _STDOUT)
 
     def check(self) -> None:
@@ -51,7 +51,7 @@ class EngineLogFile:
             os.dup2(_STDERR, _STDOUT)
 
 
-def _log_to(file: LogFile, config: EngineConfig) -> None:
+def _start_logging(file: LogFile, config: EngineConfig) -> None:
     assert config.log is not None
     handler = _FileHandler(file)
     kind = JsonFormatter if config.log.is_json else LineFormatter

@@ -1,4 +1,4 @@
-"""What one generation reads from its logits and changes in them, in every step.
+"""How a generation reads and changes its logits, in every step.
 
 `LogitsHandler` finds the generation's rows and collects log-probabilities. `LogitsEditor` changes
 a row, in this order: bias, bad words, allowed tokens, the administrator's processors, and the end
@@ -56,8 +56,8 @@ _UINT64: Final = 2**64
 class RowLogprobs:
     """The distribution of one row, kept until the sampler has chosen a token.
 
-    It is the model's own, before bias, penalties, grammar and temperature, unless the request asks
-    for another one (`LogprobsSpec`).
+    The distribution is the model's own, before bias, penalties, grammar and temperature, unless the
+    request asks for another (`LogprobsSpec`).
     """
 
     def __init__(self, row: Row, spec: LogprobsSpec) -> None:
@@ -77,7 +77,7 @@ class RowLogprobs:
         self._reported_ids = (*best, *others)
 
     def of(self, token_id: int) -> TokenLogprobs:
-        """Return what is reported if the sampler chose this token."""
+        """Return the report of this token, as the sampler's choice."""
         value = self._values[token_id]
         rank = 1 + int(np.count_nonzero(self._values > value))
         others = tuple((id_, self._logprob(id_)) for id_ in self._reported_ids)
@@ -104,7 +104,7 @@ def _candidates(row: Row, num: int) -> npt.NDArray[np.intp]:
         return np.flatnonzero(row >= np.partition(row, -num)[-num])
     blocks = row[: num_blocks * _BLOCK].reshape(_BLOCK, num_blocks)
     bests = blocks.max(axis=0)
-    # At least `num` values are as great as this one: the maxima of `num` blocks.
+    # At least `num` values reach this threshold: the maxima of `num` blocks.
     threshold = np.partition(bests, -num)[-num]
     chosen = np.flatnonzero(bests >= threshold)
     ids = (np.arange(_BLOCK)[:, None] * num_blocks + chosen).reshape(-1)
@@ -184,8 +184,8 @@ class LogitsHandler:
         """
         self._rows = []
         if sequence.is_decoding:
-            # One row for the next token, and one behind each draft token, as if all draft tokens
-            # before it were accepted.
+            # A row for the next token, and a row behind each draft token, as if all earlier draft
+            # tokens were accepted.
             drafts = view.token_ids[span.index + 1 : span.index + span.num_tokens].tolist()
             for number, row in enumerate(span.rows):
                 self._handle_row(view, row, [*tokens, *drafts[:number]] if number else tokens)
@@ -196,7 +196,7 @@ class LogitsHandler:
             self._handle_row(view, span.rows[-1], tokens)
 
     def logprobs(self, token_ids: Sequence[int]) -> list[TokenLogprobs]:
-        """Return those of the tokens of the last step; an empty list if none were asked for."""
+        """Return log-probabilities for the last step's tokens; [] if the request wants none."""
         return [row.of(id_) for row, id_ in zip(self._rows, token_ids, strict=False)]
 
     def _handle_row(self, view: StepView, number: int, tokens: Sequence[int]) -> None:
@@ -279,7 +279,7 @@ def load_factories(paths: Sequence[str]) -> dict[str, Factory]:
 
 
 def new_processors(factories: Mapping[str, Factory], args: Mapping[str, Any]) -> list[Processor]:
-    """Return a request's processors. Raises ValueError if none takes `args`, or one refuses."""
+    """Return a request's processors. Raises ValueError if none takes `args`, or any refuses."""
     processors: list[Processor] = []
     for path, factory in factories.items():
         try:
@@ -298,7 +298,7 @@ def new_processors(factories: Mapping[str, Factory], args: Mapping[str, Any]) ->
 def _allow_only(row: Row, ids: npt.NDArray[np.intp]) -> None:
     values = row[ids]
     row.fill(_FORBIDDEN)
-    # If all of these were forbidden, they become possible again: one token must be sampled.
+    # If all allowed tokens were forbidden, they become possible again: a token must be sampled.
     row[ids] = values if np.isfinite(values).any() else 0
 
 
@@ -348,8 +348,8 @@ def _ends_with(tokens: Sequence[int], mark: Sequence[int]) -> bool:
 class TokenSampler:
     """Samples where the pipeline must not: beside a draft model.
 
-    GenAI 2026.4.1 reads one row too far after a draft token that it rejects, unless it decodes
-    greedily: the text loses tokens, or the step fails (openvinotoolkit/openvino.genai#4190). So the
+    GenAI 2026.4.1 reads one row too far after a rejected draft token, unless decoding is
+    greedy: the text loses tokens, or the step fails (openvinotoolkit/openvino.genai#4190). So the
     pipeline decodes greedily there, and each row gets noise that makes its largest logit a sample
     of the model's distribution (the Gumbel-max trick). The noise depends on the seed and on the
     number of tokens before it: a row behind a rejected draft token wastes nothing, and an answer
@@ -361,7 +361,7 @@ class TokenSampler:
 
     def prepare(self, row: Row, tokens: Sequence[int]) -> None:
         """Change a row of logits, float32 `(vocab_size,)`, in place, so that its largest value is
-        the sample. `tokens` are those generated so far. The temperature must be above 0."""
+        the sample. `tokens` were generated so far. The temperature must be above 0."""
         self._penalize(row, tokens)
         row /= np.float32(self._sampling.temperature or 1)
         threshold = self._threshold(row)

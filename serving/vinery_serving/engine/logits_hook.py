@@ -19,7 +19,7 @@ _NO_IDS: Final = np.zeros(0, np.int32)
 
 
 class StepView(NamedTuple):
-    """What one step computes. Valid during the callback only: GenAI owns the memory."""
+    """The tensors of a step. Valid during the callback only: GenAI owns the memory."""
 
     logits: npt.NDArray[np.float32]  # (num_rows, vocab_size), writable
     # (num_tokens,), of all tokens that the step computes; of a vision model (0,)
@@ -28,7 +28,7 @@ class StepView(NamedTuple):
 
 
 class LogitsHook(ov.Op):  # type: ignore[misc]
-    """The operation. It calls `callback`; its own output is not used."""
+    """The operation that calls `callback`. Its output is not used."""
 
     # The runtime instantiates this class itself, so that instances can share state only through
     # class attributes. An engine process has one pipeline.

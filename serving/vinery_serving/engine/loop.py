@@ -24,7 +24,7 @@ from vinery_serving.transport.server import Incoming, SocketServer
 
 # An idle engine computes a token this often, to know that it still can.
 PROBE_INTERVAL_S: Final = 10.0
-# How long an engine that drains waits for requests that were on their way.
+# How long a draining engine waits for requests on their way.
 _DRAIN_WAIT_S: Final = 0.02
 # Deadlines are minutes long, so not every step checks them.
 _CHECK_INTERVAL_S: Final = 0.2

@@ -1,8 +1,7 @@
 """Options of an engine that belong together: each group is an object among a model's options.
 
-Their rules are those that GenAI 2026.4.1 was seen to have. It checks most of them in a step, when
-every request of the batch fails with it, and some not at all: a stride that does not divide the
-block ends the process.
+Their rules were seen in GenAI 2026.4.1. GenAI checks most rules in a step, when every request of
+the batch fails, and some not at all: a stride that does not divide the block ends the process.
 """
 
 from typing import Annotated, Final, Literal
@@ -14,7 +13,7 @@ LEAST_BLOCK: Final = 16
 
 
 class OptionGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Members with descriptions for administrators. One without a default is required."""
+    """Members with descriptions for administrators. A member without a default is required."""
 
     def require_positive(self, *names: str) -> None:
         for name in names:
@@ -71,7 +70,7 @@ class CacheEviction(OptionGroup, frozen=True):
 
 
 class SparseAttention(OptionGroup, frozen=True):
-    """Which tokens of a long prompt are compared with which while it is prefilled."""
+    """Which tokens of a long prompt are compared with which in prefill."""
 
     mode: Annotated[
         Literal["trishape", "xattention"],

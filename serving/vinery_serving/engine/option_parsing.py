@@ -47,7 +47,7 @@ def _check_task(name: str, task: Task) -> None:
 
 
 _DEFAULTS: Final = EngineOptions()
-# What administrators call the types of options.
+# The types of options in the words of administrators.
 _TYPE_NAMES: Final = {
     int: "a whole number",
     float: "a number",
@@ -59,8 +59,8 @@ _TYPE_NAMES: Final = {
 
 
 def _check_members(struct: type[msgspec.Struct], values: Mapping[str, Any], at: str = "") -> None:
-    """Raises ValueError for a name that the struct lacks and a value that is not of the type of its
-    member. `at` is before the names of a group's members."""
+    """Raises ValueError for an unknown or missing name, and for a value of a wrong type. `at` is
+    the prefix of a group's names."""
     known = struct.__struct_fields__
     for name in sorted(values.keys() - set(known)):
         near = difflib.get_close_matches(name, known, n=1)
@@ -71,7 +71,7 @@ def _check_members(struct: type[msgspec.Struct], values: Mapping[str, Any], at: 
         if name not in values:
             raise ValueError(f"{at}{name} is missing: {at.rstrip('.')} needs it.")
     for name, value in values.items():
-        group, is_list = group_of(kinds[name]), get_origin(kinds[name]) is list
+        group, is_list = group_type(kinds[name]), get_origin(kinds[name]) is list
         members = value if is_list and isinstance(value, list) else [value]
         if group is None or not all(isinstance(each, Mapping) for each in members):
             _check_type(f"{at}{name}", value, kinds[name])
@@ -82,8 +82,8 @@ def _check_members(struct: type[msgspec.Struct], values: Mapping[str, Any], at: 
             _check_type(f"{at}{name}", value, kinds[name])
 
 
-def group_of(kind: Any) -> type[OptionGroup] | None:
-    """None: it is a value of its own."""
+def group_type(kind: Any) -> type[OptionGroup] | None:
+    """None: the option is a single value."""
     groups = [each for each in get_args(kind) if isinstance(each, type)]
     return next((each for each in groups if issubclass(each, OptionGroup)), None)
 
@@ -102,7 +102,7 @@ def _type_name(kind: Any) -> str:
     if get_origin(kind) is Literal:
         *others, last = [each or "empty" for each in get_args(kind)]
         return f"{', '.join(others)} or {last}"
-    if get_origin(kind) is list and group_of(kind) is not None:
+    if get_origin(kind) is list and group_type(kind) is not None:
         return "a list of objects"
     if NoneType in get_args(kind):
         values = [_TYPE_NAMES[each] for each in get_args(kind) if each in _TYPE_NAMES]
@@ -121,8 +121,7 @@ class OptionDocument(NamedTuple):
 
 
 def option_documents() -> list[OptionDocument]:
-    """Return all options in the order of their declaration, each group before its members, for the
-    command line and the admin."""
+    """Return all options as declared, each group before its members, for command line and admin."""
     return list(_documents(EngineOptions))
 
 
@@ -132,7 +131,7 @@ def _documents(struct: type[msgspec.Struct], at: str = "") -> Iterator[OptionDoc
         default = "" if field.required else json.dumps(_default(field))
         meaning = hints[field.name].__metadata__[0]
         yield OptionDocument(f"{at}{field.name}", default, meaning)
-        if (group := group_of(kinds[field.name])) is not None:
+        if (group := group_type(kinds[field.name])) is not None:
             yield from _documents(group, f"{at}{field.name}.")
 
 

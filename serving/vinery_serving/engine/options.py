@@ -24,7 +24,7 @@ NGRAM_SIZE: Final = 3
 # GenAI's own, in tokens.
 NPU_RESPONSE_LEN: Final = 128
 _DRAFTING: Final = ("draft_model", "eagle3_head", "prompt_lookup")  # what proposes tokens
-_MAX_NUMBER: Final = 2**31 - 1  # what GenAI takes for each of its numbers
+_MAX_NUMBER: Final = 2**31 - 1  # the largest number that GenAI takes
 _POSITIVE: Final = (
     *("max_running", "max_num_batched_tokens", "max_batch_tokens"),
     *("step_timeout_s", "load_timeout_s"),
@@ -34,7 +34,7 @@ _POSITIVE: Final = (
 Clamping = Literal["defaults", "always", "never"]
 Pooling = Literal["auto", "cls", "mean", "last_token"]
 Normalizing = Literal["auto", "always", "never"]
-# Each device takes some of them, see `catalog/devices`.
+# Each device takes some of these, see `models/devices`.
 KvPrecision = Literal["", "u8", "i8", "u4", "i4", "u3", "f16", "bf16", "f32"]
 Distribution = Literal["", "tensor_parallel", "pipeline_parallel"]
 
@@ -241,7 +241,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             context = min(context or room, room)
         if self.dynamic_split_fuse:
             return context
-        # An answer that yields its slot comes back as a prompt with all its tokens.
+        # An answer that has yielded its slot comes back as a prompt with all tokens.
         return min(context or self.max_num_batched_tokens, self.max_num_batched_tokens)
 
     @property
@@ -272,7 +272,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 def _conflicts(options: EngineOptions) -> Iterator[str]:
     """Yield a sentence for each pair of options that GenAI 2026.4.1 cannot combine, and for each
-    option without another that it needs."""
+    option that lacks a necessary other."""
     drafting = [each for each in _DRAFTING if getattr(options, each)]
     if len(drafting) > 1:
         yield f"{' and '.join(drafting)} exclude each other: choose one"
@@ -310,7 +310,7 @@ def _conflicts_of_eviction(options: EngineOptions) -> Iterator[str]:
         yield "cache_eviction with apply_rotation needs a cache of fixed size: set cache_size_gb"
 
 
-# Only the gateway reads these: it has them with the next request, and no engine needs a restart.
+# Options of the gateway alone: they count from the next request on, and no engine restarts.
 _OF_GATEWAY: Final = frozenset(
     {
         *("max_queue_s", "share_prefix_cache", "max_tokens_limit", "clamp_max_tokens"),

@@ -45,7 +45,7 @@ class OutputSender:
         self._accepted += (generation, *generation.other_beams)
 
     def add(self, new: GeneratedTokens) -> None:
-        """Take new tokens. They are sent together with all unsent tokens of the generation."""
+        """Take new tokens, to be sent together with all unsent tokens of the generation."""
         generation = new.generation
         generation.tokens += new.token_ids
         generation.logprobs += new.logprobs
@@ -71,7 +71,7 @@ class OutputSender:
         """Send what is due. `num_streams` generations are running."""
         self.send_acceptances()
         now = self._clock()
-        # If the next step takes as long as the last one, its end would be too late.
+        # The next step ends then, if it takes as long as the last.
         next_step_at = now + (now - self._last_step_at)
         self._last_step_at = now
         if at_once or next_step_at > self._next_flush_at:

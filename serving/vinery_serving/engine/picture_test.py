@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 
 # Of log-probabilities. The order of additions differs between two runs, and pictures differ more.
 _EQUAL: Final = 1e-3
-_FIRST_TOKENS: Final = 4  # before the picture; which ones does not matter
-_FIRST_ID: Final = 3  # theirs, if the model has none that ends a picture
+_FIRST_TOKENS: Final = 4  # before the picture: any tokens will do
+_FIRST_ID: Final = 3  # of these tokens, in a model without an id for the end of a picture
 _TIMEOUT_S: Final = 60.0  # of a test beside requests
 _TIMES: Final = 2  # that each picture is shown
 
@@ -52,7 +52,7 @@ _NO_VISION: Final = "The model takes text only, so there is no picture to show."
 
 
 class PictureTests:
-    """One test at a time, for all that ask meanwhile. `join` is called before each step."""
+    """Runs one test for all that ask meanwhile. `join` is called before each step."""
 
     def __init__(self, model: VisionModel | None, batch: Batch) -> None:
         self._model = model

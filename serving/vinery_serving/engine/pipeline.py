@@ -85,8 +85,8 @@ _STOP_CRITERIA: Final = {
 # GenAI's names of sampling parameters, where they differ.
 _SAMPLER_NAMES: Final = {"seed": "rng_seed"}
 
-# New token ids of a generation, and its finish if they are the last ones. A plain tuple, because
-# one is built for every token.
+# New token ids of a generation, and the finish behind the last ids. A plain tuple, because one is
+# built for every token.
 Output = tuple[list[int], str | None]
 
 
@@ -150,7 +150,7 @@ class Handle:
 
 class Pipeline:
     def __init__(self, config: EngineConfig) -> None:
-        """Raises RuntimeError if it cannot be loaded."""
+        """Raises RuntimeError if the model cannot be loaded."""
         # Of a vision model; None: the model takes text only.
         self.vision = VisionModel.read(config.folder) if is_vision_folder(config.folder) else None
         if self.vision is not None:
@@ -273,9 +273,8 @@ class Pipeline:
         """Queue a generation that shares the prefix cache with prompts of the same key only.
 
         With `echo`, every token of the prompt is computed and has a row of logits. `vision` is set
-        for a vision model, whose pictures are encoded before this returns; with `is_scored` its
-        handle has log-probabilities. Raises RuntimeError if GenAI or this pipeline refuses the
-        request.
+        for a vision model: pictures are encoded before the return, and with `is_scored` the handle
+        has log-probabilities. Raises RuntimeError if GenAI or this pipeline refuses the request.
         """
         if self.leaves_sampling(submit) and not self.has_logits_hook:
             raise RuntimeError(_ONLY_GREEDY)
@@ -431,7 +430,7 @@ def _hooked(config: EngineConfig) -> tuple[Path, GraphFeatures]:
 def _vision_copy(config: EngineConfig, model: VisionModel) -> tuple[Path, GraphFeatures]:
     """Return a copy that takes token ids, with the logits hook where that is possible."""
     _check_vision(config.options)
-    # What a copy supports depends on the device.
+    # The features of a copy depend on the device.
     target = config.cache_dir / f"hooked-{config.device}"
 
     def write() -> GraphFeatures:
@@ -457,8 +456,8 @@ def _check_vision(options: EngineOptions) -> None:
 
 
 def _embeds_salts(path: Path, device: str, features: GraphFeatures) -> bool:
-    """Whether the device computes the embeddings of salted ids exactly: each differs from the
-    others in the values that GenAI compares, and that of a plain id is as it was."""
+    """Whether the device computes the embeddings of salted ids exactly: all differ in the values
+    that GenAI compares, and a plain id keeps its embedding."""
     modulus = features.salt_modulus
     if not modulus:
         return False
@@ -559,7 +558,7 @@ def _device_properties(config: EngineConfig, device: str) -> dict[str, Any]:
 
 
 def _draft_model(config: EngineConfig, folder: Path) -> Any:
-    """Return GenAI's description of the draft model. With a scheduler of its own it shares no
+    """Return GenAI's description of the draft model. A draft model with its own scheduler shares no
     cache with the model."""
     options, own = config.options, config.options.draft_scheduler
     device = options.draft_device or config.device

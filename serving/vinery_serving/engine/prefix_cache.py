@@ -5,22 +5,22 @@ while the cache hashes the ids as they are given. A prompt whose first ids are r
 of the vocabulary size therefore means the same to the model, and shares blocks only with prompts
 that are raised alike. A cached block counts only for prompts that agree from their first token on,
 so the first few ids are enough: as many as carry 64 bits of the key. These are fewer than a block
-has. A shorter prompt has all its ids changed.
+has. In a shorter prompt all ids are changed.
 
 **Partly filled blocks.** The cache also keeps the last block of a sequence that ended inside the
-block, and lets a new prompt that begins with this sequence continue in that block. Two such
-prompts that are added before either is prefilled get the same block. Each writes its own tokens
-over the other's, one client gets an answer to the other's prompt, and the cache keeps the mixture.
-Once the first is prefilled, the second gets a copy. (Where the prompt ends with the block, the
-second gets a copy after the first has generated its second token: until then the cache still knows
-the full block by its former tokens.) So if two prompts differ inside a block and an earlier
-sequence is a prefix of both, the second waits until the first is prefilled. That is rare.
+block. A new prompt that begins with this sequence continues in that block. Two such prompts that
+are added before either is prefilled get the same block. Each overwrites the other's tokens, one
+client gets an answer to the other's prompt, and the cache keeps the mixture. Once the first prompt
+is prefilled, the second gets a copy. (Where the prompt ends with the block, the second gets a copy
+after the second token of the first answer: until then the cache still knows the full block by its
+former tokens.) So if two prompts differ inside a block and an earlier sequence is a prefix of both,
+the second waits until the first is prefilled. That is rare.
 
-**Half-prefilled blocks.** The cache hashes a block by all tokens that it will hold as soon as the
-first of them is computed. A prompt that leaves before the last of them is computed leaves a block
-with wrong contents, and later prompts with the same tokens would read it. Such prompts get another
-key from then on, under which the cache has no such block (`PrefixBlocks.key_for`). Where a model
-does not support keys, a prompt is prefilled to its end before it leaves.
+**Half-prefilled blocks.** As soon as a block's first token is computed, the cache hashes the block
+by all future tokens. A prompt that leaves before the last token is computed leaves a block with
+wrong contents, and later prompts with the same tokens would read it. Such prompts get another key
+from then on, under which the cache has no such block (`PrefixBlocks.key_for`). Without support for
+keys, a prompt is prefilled to the end before it leaves.
 """
 
 from collections.abc import Iterable
@@ -87,10 +87,10 @@ class PrefixBlocks:
         self._events = count()
 
     def can_prefill(self, token_ids: TokenArray, beside: Iterable[Prefill]) -> bool:
-        """Whether this prompt cannot get a block to which one of `beside` writes."""
+        """Whether this prompt gets no block to which a prompt of `beside` writes."""
         shortest_end = self._shortest_end(token_ids)
         for other in beside:
-            # It may have left partly filled blocks anywhere behind its first chunk.
+            # The other may have left partly filled blocks anywhere behind its first chunk.
             first_chunk_end = _NEVER if other.first_chunk_end is None else other.first_chunk_end
             shared_from = min(shortest_end, first_chunk_end)
             if shared_from < _NEVER and _differ_inside_block(

@@ -1,18 +1,18 @@
-"""Long prompts in slices, so that another key's prompt need not wait for the whole of one.
+"""Long prompts in slices, so that another key's prompt need not wait for a whole long prompt.
 
 GenAI computes prompts in the order in which they were added, and has no way to stop in between. So
-while several keys use the engine, a long prompt is not added at once: first its beginning is, as a
-generation of one token that no client gets, then a longer beginning, and at last the prompt. Each
-finds the one before in the prefix cache. A slice makes a short step, and between two of them the
-fair queue decides who is next.
+while several keys use the engine, a long prompt is not added at once. The batch first gets its
+beginning, as a generation of one token that no client gets, then a longer beginning, and at last
+the prompt. Each part finds the part before in the prefix cache. A slice makes a short step, and
+between two slices the fair queue decides who is next.
 
-A prompt that is mostly cached already, as that of a long chat, would only be delayed. So slices are
-longer where recent prompts were cached, and each is twice as long as the one before while the cache
-has all of it. If the cache has lost a slice, the rest is added as a whole.
+Slices would only delay a mostly cached prompt, as of a long chat. So slices are longer where recent
+prompts were cached, and double in length while the cache has all of the last slice. If the cache
+has lost a slice, the rest is added as a whole.
 
 The answer of a lost engine is cut with its prompt, also if no other key has asked this engine yet:
-gateways submit all such answers again at its start, one after the other. What left the batch and
-comes back is not cut, because the cache has most of it.
+gateways submit all such answers again at the start, one after the other. A generation that left the
+batch and comes back is not cut, because the cache has most of it.
 """
 
 from collections.abc import Set
@@ -37,7 +37,7 @@ class Slices:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._owners: dict[Generation, Generation] = {}  # by slice
-        # When the last two lanes used the engine: of any lane, one of them is another.
+        # When the last two lanes used the engine: for any lane, one of the two is another lane.
         self._used_at: dict[Lane, float] = {}
 
     def note_use(self, lane: Lane, now: float) -> None:
@@ -48,14 +48,14 @@ class Slices:
 
     @property
     def lanes(self) -> Set[Lane]:
-        """Return the lanes that have a slice in the batch. They must not begin another prompt: the
-        cache may be too small for the beginnings of several."""
+        """Return the lanes with a slice in the batch. Such a lane must not begin another prompt:
+        the cache may be too small for the beginnings of several."""
         return {owner.submit.lane for owner in self._owners.values()}
 
-    def next_of(self, generation: Generation, now: float) -> Generation | None:
-        """Return what to add next of a generation: a slice of its prompt, or itself; None: the next
-        step has no room for a slice."""
-        # Each slice of a prompt with pictures would encode them again.
+    def next_part(self, generation: Generation, now: float) -> Generation | None:
+        """Return a slice of the prompt, or the generation itself; None: the next step has no room
+        for a slice."""
+        # Each slice of a prompt would encode its pictures again.
         is_cut_before = generation.is_uncut or generation.was_added
         is_whole = is_cut_before or generation.must_score or generation.has_media
         is_shared = generation.num_known or self.is_shared(generation.submit.lane, now)
@@ -99,7 +99,7 @@ class Slices:
         self._owners[beginning] = owner
 
     def end(self, beginning: Generation) -> Generation | None:
-        """Return whose slice has ended, to be put back; None: it is no slice, or its owner left."""
+        """Return the owner of the ended slice, to be put back; None: no slice, or no owner."""
         owner = self._owners.pop(beginning, None)
         if owner is None:
             return None

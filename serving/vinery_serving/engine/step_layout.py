@@ -1,11 +1,11 @@
 """Finds which token ids and logits rows of a step belong to which generation.
 
 GenAI computes a step in a fixed order (measured, 2026.4.1): one token for every decoding
-generation, in the order in which they were added, then a chunk of each prompt that is not
-completely prefilled, in the same order. Generations that were preempted because the cache was
-full are prefilled again. The sampler gets one row of logits for every decoding generation, one
-for every prompt whose end was reached, and one for every token of an echoed prompt. Draft tokens
-follow the last token of their generation, each with a row.
+generation, in the order of addition, then a chunk of each prompt that is not completely
+prefilled, in the same order. Generations that were preempted because the cache was full are
+prefilled again. The sampler gets a row of logits for every decoding generation, for every prompt
+whose end was reached, and for every token of an echoed prompt. Draft tokens follow the last token
+of their generation, each with a row.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ class UnknownStepLayout(Exception):
 
 
 class ScheduledSequence(Protocol):
-    """A generation as the pipeline had it before the step: its prompt and generated tokens."""
+    """A generation in the pipeline before the step: its prompt and generated tokens."""
 
     @property
     def num_pipeline_tokens(self) -> int: ...  # the number of these tokens
@@ -32,17 +32,17 @@ class ScheduledSequence(Protocol):
     def num_beams(self) -> int: ...  # sequences that the pipeline extends side by side
     @property
     def max_draft_tokens(self) -> int: ...  # that may follow the last token
-    def token_at(self, index: int) -> int | None: ...  # None: it is unknown
-    def position_at(self, index: int) -> int: ...  # of its token with this index
-    def index_of(self, position: int) -> int: ...  # of its token; -1: none is there
+    def token_at(self, index: int) -> int | None: ...  # None: unknown
+    def position_at(self, index: int) -> int: ...  # of the token with this index
+    def index_of(self, position: int) -> int: ...  # of the token; -1: none is there
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """The part of a step that belongs to one generation."""
 
-    index: int  # of its first token among the tokens of the step
-    # Index of its first token in its sequence; of all its tokens if there are several beams.
+    index: int  # of the first token among the tokens of the step
+    # Index of the first token in its sequence; with several beams, of all tokens.
     start: int
     num_tokens: int
     rows: range  # of the logits; empty until the prompt's last token is computed
@@ -54,10 +54,10 @@ def locate_spans(
     num_rows: int,
     running: _Sequences,
 ) -> list[Span | None]:
-    """Return the span of each generation of `running`; None for one that the step left out.
+    """Return the span of each generation of `running`; None if the step left a generation out.
 
-    `positions` and `token_ids` are those of all tokens of the step; without ids, positions alone
-    count. Raises UnknownStepLayout if a token or a row is left over.
+    `positions` and `token_ids` are of all tokens of the step; without ids, positions alone count.
+    Raises UnknownStepLayout if a token or a row is left over.
     """
     step = _Step(positions, token_ids, num_rows)
     decoding = [each for each in running if each.is_decoding]
@@ -123,7 +123,7 @@ class _Step:
         return explain(0, [])
 
     def spans(self, running: _Sequences, lengths: Mapping[int, int]) -> list[Span | None] | None:
-        """Return all spans, given the decoding ones' lengths by `id()`; None if they do not fit."""
+        """Return all spans; None if they do not fit. `lengths` of decoding ones are by `id()`."""
         spans: list[Span | None] = [None] * len(running)
         index = first_row = 0
         for slot, each in enumerate(running):

@@ -1,8 +1,8 @@
-"""What ties an engine process to its node: signs of life, and the nodes that keep it.
+"""The ties of an engine process to its node: signs of life, and the nodes that keep the engine.
 
-An engine that serves outlives its node, so that its streams go on, and the next node adopts it. An
-engine that no node keeps for `ORPHAN_S` ends by itself. The node that starts an engine holds its
-standard input open until it ends; others hold a connection open on which they have sent `Keep`.
+A serving engine outlives its node, so that streams go on, and the next node adopts the engine. An
+engine that no node keeps for `ORPHAN_S` ends by itself. The node that starts an engine holds the
+standard input open until the node ends; other nodes hold a connection open with `Keep` on it.
 """
 
 import os
@@ -27,8 +27,7 @@ class PipelineBroken(Exception):
 
 
 class Lifeline:
-    """Keeps account of the nodes that keep this engine: the one that has started it, or those that
-    have adopted it."""
+    """Counts the nodes that keep this engine: the starter, or the adopting nodes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns seconds."""
@@ -47,7 +46,7 @@ class Lifeline:
         server.watch(fd, on_readable)
 
     def add(self, keeper: Connection) -> None:
-        """A node has adopted this engine. It sends messages about no generations."""
+        """Note that a node has adopted this engine. The node's connection gets no broadcasts."""
         keeper.gets_broadcasts = False
         self._keepers.add(keeper)
         self._note()
@@ -68,8 +67,8 @@ class Lifeline:
 
 
 class Liveness:
-    """What the node sees in the page that it shares with the engine: until when the next sign of
-    life comes, since when the engine is idle, and that it ends to make room."""
+    """Writes the page that engine and node share: the deadline of the next sign of life, since when
+    the engine is idle, and an end to make room."""
 
     def __init__(
         self, heartbeat: Heartbeat | None = None, step_timeout_s: float = float("inf")
@@ -81,15 +80,15 @@ class Liveness:
         self._step_began_at = 0.0
         self._used_at = time.monotonic()  # when a request of a gateway came or ended
         self.is_listening = False  # until then the load has its own limit
-        self.must_drain = False  # the node has asked for it
-        self.is_draining = False  # gateways know it
+        self.must_drain = False  # the node has asked
+        self.is_draining = False  # gateways know
 
     def promise(self, limit_s: float = LEAST_S) -> None:
         if self._heartbeat is not None and self.is_listening:
             self._heartbeat.beat(limit_s)
 
     def begin_step(self, num_tokens: int) -> None:
-        """A step of so many tokens begins: it may take some times as long as those before."""
+        """Note that a step begins: it may take some times as long as earlier steps."""
         self._num_tokens = num_tokens
         self.promise(self._limits.limit_s(num_tokens))
         self._step_began_at = time.monotonic()
@@ -109,9 +108,9 @@ class Liveness:
             self._heartbeat.report_idle(None if is_busy else self._used_at)
 
     def has_drained(self, server: SocketServer, *, is_busy: bool) -> bool:
-        """Whether the engine may end. It announces its end first, and takes what was sent before
-        gateways know of it: call this after each look at the socket, and count a message that was
-        there as work."""
+        """Whether the engine may end. The first call announces the end, and gateways may still send
+        until they know: call this after each look at the socket, and count each message as work.
+        """
         if self.is_draining:
             return not is_busy
         self.is_draining = True

@@ -1,12 +1,12 @@
 """How OpenVINO GenAI shows pictures to a vision model (measured, 2026.4.1).
 
-The pipeline takes a prompt as text, encodes its pictures at once, and puts as many tokens where
-each picture's text stands as the picture has. A text without its picture, a picture without its
-text or a picture of another size would shift all that follows, so every request is checked first.
+The pipeline takes a prompt as text, encodes the pictures at once, and replaces each picture's text
+by the picture's tokens. A text without a picture, a picture without a text or a picture of another
+size would shift all later tokens, so every request is checked first.
 
-Positions of most families count tokens. Those of Qwen's have three rows: time, height and width.
-There the tokens of a picture share the time, and the text behind a picture goes on after the
-largest number. The positions of a token are unique in its prompt, so they identify it in a step.
+Positions of most families count tokens. Qwen's have three rows: time, height and width. There the
+tokens of a picture share the time, and the text behind a picture goes on after the largest number.
+A token's positions are unique in a prompt, and identify the token in a step.
 """
 
 import json
@@ -52,10 +52,10 @@ class PictureTexts:
     start: str | None = None  # before a picture
     end: str | None = None  # behind it
     video: str | None = None  # of each part of a video; None: the model takes none
-    # GenAI writes it around pictures. The prompt's ids have it already where the model wants it.
+    # GenAI writes this text around pictures. Prompts already have it in the right places.
     added: str | None = None
     first_position: int = 0  # of a prompt
-    # Whether the parts of a picture attend to those behind them, so that a step must have all.
+    # Whether the parts of a picture attend to later parts, so that a step must have all.
     is_whole: bool = False
 
 
@@ -138,7 +138,7 @@ class SizedGrid:
 
 @dataclass(frozen=True, slots=True)
 class VisionModel:
-    """What the engine must know of a vision model's folder."""
+    """The engine's facts about a vision model's folder."""
 
     texts: PictureTexts
     start_id: int | None
@@ -158,10 +158,10 @@ class VisionModel:
             raise RuntimeError(f"Vision models must be of the types {known}, not {model_type!r}.")
         tokenizer = genai.Tokenizer(str(folder))
         start_id, end_id, video_id = (
-            None if text is None else _id_of(text, tokenizer)
+            None if text is None else _token_id(text, tokenizer)
             for text in (texts.start, texts.end, texts.video)
         )
-        image_id = _id_of(texts.image, tokenizer)
+        image_id = _token_id(texts.image, tokenizer)
         try:
             processor = _object(folder / "preprocessor_config.json")
             sizes = picture_sizes(str(model_type), config, processor)
@@ -172,7 +172,7 @@ class VisionModel:
 
     @property
     def literals(self) -> Mapping[str, int | None]:
-        """The texts that GenAI writes into prompts, with their ids; None: it is left out."""
+        """The texts that GenAI writes into prompts, with their ids; None: the text is left out."""
         texts = self.texts
         ids: dict[str | None, int | None] = {
             texts.start: self.start_id,
@@ -252,12 +252,12 @@ class VisionModel:
 
 
 class VisionPrompt:
-    """The media of one request, and what follows from them for its tokens."""
+    """The media of a request, and their effects on its tokens."""
 
     def __init__(
         self, model: VisionModel, num_tokens: int, media: Sequence[MediaInput], pixels: bytes
     ) -> None:
-        """`num_tokens` are those of the prompt, `pixels` those of all media."""
+        """`num_tokens` are the prompt's, `pixels` of all media."""
         self._model = model
         self._num_tokens = num_tokens
         self.media = media
@@ -314,8 +314,8 @@ class VisionPrompt:
     def with_grids(self, token_ids: TokenArray, modulus: int, num_salts: int) -> TokenArray:
         """Return the ids with a salt for the shape of each picture in the token before it.
 
-        The prefix cache compares embeddings. Those of a picture of one colour are the same in any
-        shape, while their positions in rows are not.
+        The prefix cache compares embeddings. A picture of one colour has the same embeddings in any
+        shape, but other positions in rows.
         """
         if not self._model.has_rows:
             return token_ids
@@ -380,7 +380,7 @@ def _num_tokens(media: Sequence[MediaInput]) -> int:
     return sum(each.num_tokens for each in media)
 
 
-def _id_of(text: str, tokenizer: Any) -> int:
+def _token_id(text: str, tokenizer: Any) -> int:
     ids = tokenizer.encode(text, add_special_tokens=False).input_ids.data.reshape(-1)
     if len(ids) != 1:
         raise RuntimeError(f"The tokenizer has no token {text}.")

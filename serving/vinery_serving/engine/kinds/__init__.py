@@ -36,14 +36,14 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 def key_of(connection: Connection, id_: int) -> tuple[int, int]:
-    """Return what names a request: its id is unique on its connection."""
+    """Return the key of a request: ids are unique on a connection."""
     return id(connection), id_
 
 
 class EngineKind(ABC, Generic[RequestT]):
     """A loaded model, and the requests that it has."""
 
-    # What a gateway reads that sends a request of another kind.
+    # The message to a gateway that sends a request of another kind.
     REFUSAL: ClassVar[str]
 
     def __init__(self, config: EngineConfig, liveness: Liveness) -> None:
@@ -93,7 +93,7 @@ class EngineKind(ABC, Generic[RequestT]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is something that the engine must finish before it ends."""
+        """Whether the engine must finish something before its end."""
         return bool(self.requests)
 
     # Work
@@ -105,7 +105,7 @@ class EngineKind(ABC, Generic[RequestT]):
 
     @abstractmethod
     def step(self, server: SocketServer) -> bool:
-        """Do one step of the work, and send what it gives. Returns whether there was any. Raises
+        """Do a step of the work, and send the results. Returns whether there was work. Raises
         PipelineBroken."""
 
     @abstractmethod
@@ -131,5 +131,5 @@ class EngineKind(ABC, Generic[RequestT]):
 
 
 def kind_named(name: str) -> type[EngineKind[Any]]:
-    """Return the class `KIND` of a file of this room. What it imports is large."""
+    """Return the class `KIND` of a file of this room. The file has large imports."""
     return cast("type[EngineKind[Any]]", import_module(f"{__name__}.{name}").KIND)

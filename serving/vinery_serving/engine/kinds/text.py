@@ -1,7 +1,7 @@
 """Models that generate text, with or without pictures: admit, step, send.
 
-Every generation that arrives gets an answer. It is accepted or rejected at once, and ends with a
-finish or a rejection, whatever happens to the batch or to its gateway, until the process ends.
+Every generation that arrives gets an answer: acceptance or rejection at once, and at the end a
+finish or a rejection, whatever happens to the batch or the gateway, until the process ends.
 """
 
 import math
@@ -85,7 +85,7 @@ class TextEngine(EngineKind[Generation]):
         self._batch.on_encoding = lambda: self.liveness.promise(config.options.step_timeout_s)
         self._processors = load_factories(config.options.logits_processors)
         self._waiting = Admission(config.options, self._batch)
-        # Whose grammars are being checked, and how to stop waiting for that.
+        # The generations in grammar checks, with a function that stops the wait.
         self._checking: dict[Generation, Callable[[], None]] = {}
         self._pixels = ArrivingPixels()
         self._sender = OutputSender(config.options.flush_interval_ms)
@@ -119,7 +119,7 @@ class TextEngine(EngineKind[Generation]):
             self._pipeline.disable_salts()
 
     def _show_pictures(self) -> None:
-        """Raises RuntimeError if pictures do not have the tokens that they should."""
+        """Raises RuntimeError if pictures do not have the expected tokens."""
         self._picture_tests.begin(timeout_s=math.inf)
         while self._picture_tests.is_running:
             self._picture_tests.join()
@@ -234,7 +234,7 @@ class TextEngine(EngineKind[Generation]):
         except PixelsRefused:
             connection.send(Rejected(submit.id, errors.Overloaded.code or "", _TOO_MANY_PIXELS))
             return
-        if submit.known is None and not self._may_wait(generation):  # else it had its room before
+        if submit.known is None and not self._may_wait(generation):  # else the lost engine had room
             return
         self.requests[generation.key] = generation
         self.liveness.begin_request()

@@ -1,13 +1,13 @@
-"""Which texts are computed together: those of about the same length, in turns of lengths and keys.
+"""Batches of texts of about the same length, in turns of lengths and keys.
 
-A batch is as wide as its longest text, so one long text among short ones would make all of them
-wait for its length. Texts wait by size, the powers of two of their tokens. After a batch of a
-larger size comes the smallest size that waits, so a short text waits for at most one batch of
-longer ones. After a batch of the smallest size comes the size of the text that has waited longest,
-so no size waits for ever.
+A batch is as wide as its longest text, so a long text among short texts would make all wait for its
+length. Texts wait by size, the powers of two of their tokens. After a batch of a larger size comes
+the smallest size that waits, so a short text waits for at most one batch of longer texts. After a
+batch of the smallest size comes the size of the text that has waited longest, so no size waits for
+ever.
 
-Within a size the keys take turns, each with one text: a request of a thousand texts does not make
-another key wait for all of them.
+Within a size the keys take turns, each with one text: another key does not wait for all of a
+request's thousand texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TokenArray = npt.NDArray[np.int32]
 
 @dataclass(eq=False, slots=True)
 class WaitingText:
-    """One text of a request. `owner` is the request; it is compared by identity."""
+    """A text of a request. `owner` is the request, compared by identity."""
 
     owner: object
     index: int  # in its request
@@ -46,7 +46,7 @@ class WaitingText:
 
 
 class _Size:
-    """The texts of one size: those of each key by arrival, and the keys in turns."""
+    """The texts of one size: the keys in turns, and each key's texts by arrival."""
 
     def __init__(self) -> None:
         self._lanes: OrderedDict[Lane, deque[WaitingText]] = OrderedDict()

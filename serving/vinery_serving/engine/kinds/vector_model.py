@@ -1,7 +1,7 @@
 """The graph of an embeddings or rerank model: token ids to vectors or scores, with OpenVINO alone.
 
-GenAI's pipelines would tokenize too, cut what is too long without a word and return no counts. So
-the gateway tokenizes, and pooling is done here.
+GenAI's pipelines would also tokenize, cut long texts without a word and return no counts. So the
+gateway tokenizes, and this file pools.
 """
 
 import json
@@ -24,7 +24,7 @@ _MASK: Final = "attention_mask"
 _TYPES: Final = "token_type_ids"
 _POSITIONS: Final = "position_ids"
 _INPUTS: Final = frozenset({_IDS, _MASK, _TYPES, _POSITIONS})
-# What a graph calls its outputs, the best one first: vectors, states of tokens, scores.
+# The names of a graph's outputs, the best first: vectors, states of tokens, scores.
 _VECTORS: Final = ("sentence_embedding", "last_hidden_state", "token_embeddings")
 _SCORES: Final = ("logits",)
 # Shapes that differ by a token would each be prepared anew by the plugin.
@@ -34,7 +34,7 @@ PROBE: Final = WaitingText(None, 0, (0, 0), np.zeros(1, np.int32))
 
 
 class PoolingModel:
-    """Compiles the graph. Raises RuntimeError for one that it cannot use."""
+    """Compiles the graph. Raises RuntimeError for an unsupported graph."""
 
     def __init__(self, config: EngineConfig) -> None:
         core = ov.Core()

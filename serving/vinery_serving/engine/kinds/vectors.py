@@ -1,6 +1,6 @@
 """Models of embeddings and rerank: one vector or score for each text, a batch of texts at once.
 
-What arrives while a batch is computed is in the next ones. Every request that arrives ends with its
+Texts that arrive during a batch are in the next batches. Every request that arrives ends with its
 last vectors or with a refusal, until the process ends. A batch that takes too long breaks the
 promise of a heartbeat, and the node kills the process.
 """
