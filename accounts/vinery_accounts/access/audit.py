@@ -1,8 +1,8 @@
 """The audit log: every change with its actor, in a hash chain.
 
 An entry's hash is the SHA-256 of canonical JSON of its other fields, including the hash of the
-previous entry. So `verify` finds every entry that was changed, removed or inserted. It cannot see
-that the newest entries were removed: store the newest hash elsewhere, and give it to `verify`.
+previous entry. So `verify` finds every entry that was changed, removed or inserted. `verify` cannot
+see that the newest entries were removed, unless it gets the newest hash from elsewhere.
 
 An entry is written in the transaction of its change. One writer at a time extends the chain: on
 SQLite because transactions are IMMEDIATE, on PostgreSQL by a lock taken before the change reads.

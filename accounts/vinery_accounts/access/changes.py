@@ -92,8 +92,9 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
 
 
 def remove(row: Model) -> None:
-    """Delete a row with its keys, roles, webhooks, limits and captures, each of them audited. Usage
-    records have no foreign keys, and stay. Raises `ValidationError` for a row that others need."""
+    """Delete a row with its keys, roles, webhooks, limits and captures, each deletion audited.
+    Usage records have no foreign keys, and stay. Raises `ValidationError` for a row that others
+    need."""
     with audit.writing():
         _check_may_go(row)
         owned = list(_owned_by(row))
@@ -138,8 +139,8 @@ def _scoped_rows_of(row: Organization | Project) -> Iterator[Model]:
 
 
 def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
-    """The limits of these rows. Limits have no foreign key, so the database does not delete them.
-    Limits of a model stay: they belong to its name, which may be served again."""
+    """The limits of these rows. Without foreign keys, the database does not delete them. Limits of
+    a model stay: they belong to the name, and the name may be served again."""
     for row in rows:
         for scope, model in OWNERS.items():
             if isinstance(row, model):
@@ -248,8 +249,8 @@ def invite(username: str, scope: Organization | Project, role: str) -> Invitatio
 
 
 def accept(invitation: Invitation) -> Membership:
-    """Give the invited user the role. Raises `ValidationError` for an invitation that was
-    withdrawn since it was read, and for an organisation that this would leave without an owner."""
+    """Give the invited user the role. Raises `ValidationError` for an invitation that was withdrawn
+    meanwhile, and for an organisation that would lose its last owner."""
     user = User.objects.get(username=invitation.username)
     with audit.writing():
         if not Invitation.objects.filter(pk=invitation.pk).exists():
@@ -354,7 +355,7 @@ def _check_endpoints(key: ApiKey) -> None:
 
 def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
     """Raises `ValidationError` for an admin key of an owner who is no administrator, and for a
-    change that makes a key an admin key, whose secret may already be known to others."""
+    change that makes a key an admin key: others may already know its secret."""
     if stored is not None:
         if key.is_for_administration != stored.is_for_administration:
             message = "The scope `admin` is given when a key is created, and stays: create a key."

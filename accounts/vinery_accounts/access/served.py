@@ -1,4 +1,4 @@
-"""What accounts know of served models, whose table is another room's: names, and what answers."""
+"""Names of served models and of their projects, as the package `serving` provides them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from django.core.exceptions import ValidationError
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model or an alias. `answers_chats`: a chat with it is answered now, perhaps after it has
-    woken."""
+    """A model or an alias. `answers_chats`: whether a chat is answered now, perhaps after the model
+    has woken."""
 
     name: str
     project_ids: Sequence[int] = ()  # empty: all

@@ -1,5 +1,5 @@
-"""The one page of the admin for all resources: it shows, checks and changes rows as all front ends
-do, with the fields, filters, actions and texts that a resource declares.
+"""The one page of the admin for all resources. The page shows, checks and changes rows as all front
+ends do, with the fields, filters, actions and texts of the resource.
 
 Django's permissions decide which pages a user sees, roles decide which rows are on them. Every
 change goes through `resources` or `access/changes`, and so into the audit log.
@@ -45,7 +45,7 @@ class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
     """A form that also checks the rules between rows."""
 
     def _get_validation_exclusions(self) -> set[str]:
-        """What is unchanged stays, even if it would be invalid as a new value."""
+        """An unchanged value stays, even if it would be invalid as a new value."""
         excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
         is_stored = self.instance.pk is not None
         return excluded | (set(self.fields) - set(self.changed_data) if is_stored else set())
@@ -70,7 +70,7 @@ class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class ResourceForm(CheckedForm):
-    """A form that refuses a row that the rules of its resource do not allow."""
+    """A form that checks the rules of its resource."""
 
     access: Access
     resource: Resource[Any]

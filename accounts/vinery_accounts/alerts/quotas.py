@@ -23,8 +23,8 @@ DAY_S: Final = 86_400.0
 BEFORE_S: Final = 7 * DAY_S
 """The length of the period before the window that counts for the pace, in seconds."""
 
-# The period before counts as this part of a window. Early in a window it outweighs the few
-# requests so far; later it hardly counts.
+# The period before the window counts as this part of a window. Early in a window, that period
+# outweighs the few requests so far; later it hardly counts.
 _WEIGHT: Final = 0.125
 # A shorter time or a smaller part of the amount may be one test, and no pace.
 _LEAST_S: Final = 900.0
@@ -183,7 +183,7 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bo
 
 def people_for(owner: models.Model | None, organization_id: int | None) -> models.QuerySet[User]:
     """Return the receivers of e-mails: the limited users and the leaders of the organisation.
-    Without a single organisation, superusers receive them instead of its leaders."""
+    Without a single organisation, superusers receive the mails."""
     leaders = (
         Q(is_superuser=True)
         if organization_id is None

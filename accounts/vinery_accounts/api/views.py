@@ -42,7 +42,7 @@ class ApiView(APIView):
         return Access.of_key(key) if isinstance(key, ApiKey) else Access.of(self.request.user)
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
-        """REST framework ignores a body without a length, such as a chunked one: set it."""
+        """Set the length of a chunked body: REST framework ignores a body without a length."""
         if not request.META.get("CONTENT_LENGTH"):
             request.META["CONTENT_LENGTH"] = str(len(request.body))
         return super().initialize_request(request, *args, **kwargs)
@@ -135,8 +135,8 @@ _METHODS: Final = {"create": create, "change": partial_update, "remove": destroy
 
 
 def viewset_of(resource: Resource[Any], **members: Any) -> type[ResourceViewSet]:
-    """Return the views of a resource: those of its verbs, one for each of its actions, and the
-    further `members` of the class."""
+    """Return the views of a resource: a view for each verb and each action, and the further
+    `members` of the class."""
     verbs = {each.__name__: each for verb, each in _METHODS.items() if verb in resource.verbs}
     actions = {each.name: _act(each) for each in resource.actions}
     name = f"{type(resource).__name__}ViewSet"

@@ -14,13 +14,13 @@ from vinery_accounts.base import change_signal
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.models import ApiKey, QuarantinedRequest
 
-# Each of them has ended two engines, so more are unlikely. Requests that are not read are accepted.
+# Each of these requests has ended two engines, so more are unlikely. Requests beyond are accepted.
 _MAX_DIGESTS: Final = 10_000
 
 
 def store_fatal(row: QuarantinedRequest, keep_s: int) -> None:
-    """Put a request, of which the ids are known, into quarantine for so long from now on. Web
-    processes may find the same one: it stays as the first has stored it, and expires later. Raises
+    """Put a request into quarantine for `keep_s` from now on, and add names to its ids. Web
+    processes may find the same request: the first row stays, and expires later. Raises
     `django.db.Error`."""
     now = timezone.now()
     row.model = row.model[:255]
