@@ -98,9 +98,9 @@ def _moment(at_s: float) -> datetime:
 def runs_out_at(use: Use, now_s: float) -> float | None:
     """Return the Unix time in seconds at which the quota runs out.
 
-    Returns now if nothing is left, and None if it lasts until its window ends or for more than
-    a century, or if there is too little usage to forecast. The forecast is linear. The pace is a
-    mean of the window so far and the period before it, which counts as an eighth of a window.
+    Returns now if nothing is left, and None if the quota lasts until its window ends or for more
+    than a century, or if there is too little usage to forecast. The forecast is linear. The pace is
+    a mean of the window so far and the period before. That period counts as an eighth of a window.
     Without usage before the window, only the window counts.
     """
     num_left = use.amount - use.num_used
@@ -183,7 +183,7 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bo
 
 def people_for(owner: models.Model | None, organization_id: int | None) -> models.QuerySet[User]:
     """Return the receivers of e-mails: the limited users and the leaders of the organisation.
-    Without a single organisation, superusers receive the mails."""
+    Without a single organisation: the limited users and superusers."""
     leaders = (
         Q(is_superuser=True)
         if organization_id is None

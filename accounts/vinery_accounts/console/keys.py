@@ -218,7 +218,7 @@ class OneKeyPage(KeysPage, RowPage):
 
 @at("keys/<int:row_id>/", "key")
 class KeyPage(OneKeyPage, ChangeRow):
-    """What the key may do and when it was used, and a form for changes."""
+    """The key's permissions and last uses, and a form for changes."""
 
     template_name = "console/key.html"
     form_class = KeyForm

@@ -150,7 +150,7 @@ class NewMember(FormPage):
 
 @at("members/<int:row_id>/", "member")
 class Member(ChangeRow):
-    """One role of a user, and what can be done."""
+    """One role of a user, and the possible actions."""
 
     template_name = "console/member.html"
     resource = MEMBERSHIPS

@@ -1,4 +1,4 @@
-"""What belongs to an organisation: its projects, its webhooks, and where a role holds."""
+"""Pages of an organisation: its projects, its webhooks, and where a role holds."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence

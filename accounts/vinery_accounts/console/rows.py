@@ -1,5 +1,5 @@
-"""What the pages about the rows of a resource share: the list, one row, its form, and a
-confirmation. The pages of a resource without any of its own are generated from it."""
+"""The pages about the rows of any resource: the list, one row, its form, and a confirmation. A
+resource without own pages gets these, generated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -137,7 +137,7 @@ class NewRow(RowForm):
     done = "{row} is created."
 
     def offered(self) -> dict[str, QuerySet[Any]]:
-        """Return rows that a field offers, where it does not offer all that the user sees."""
+        """Return the rows of a field that does not offer all rows that the user sees."""
         return {}
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:

@@ -46,10 +46,10 @@ def change_key(key: ApiKey, **values: object) -> ApiKey:
 
 @audit.writing()
 def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
-    """Create a key with the same permissions, whose days until the next rotation begin now. The old
-    key stays valid for `grace`, unless it expires earlier; without grace it is revoked. Its limits
-    move to the new key with their use, and apply to both keys together. Raises ValueError for a key
-    that is paused, revoked, or was rotated before."""
+    """Create a key with the same permissions; its days until the next rotation begin now. The old
+    key stays valid for `grace`, or until an earlier expiry; without grace, the old key is revoked.
+    Limits and their use move to the new key, and apply to both keys together. Raises ValueError for
+    a key that is paused or revoked, or was rotated before."""
     old = ApiKey.objects.select_for_update().get(pk=key.pk)
     if old.replaced_by_id is not None:
         raise ValueError("This key has been rotated already. Rotate the one that replaced it.")

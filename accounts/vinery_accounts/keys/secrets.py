@@ -46,7 +46,7 @@ def looks_like_key(text: str | bytes) -> bool:
 
 def digest_of(secret: bytes, pepper: bytes) -> bytes:
     """The digest of a key that is stored: 32 bytes."""
-    # Not `hmac.digest`: it releases the GIL, and the event loop would wait to get it back.
+    # Not `hmac.digest`: that releases the GIL, and the event loop would wait to get the GIL back.
     keyed = _keyed(pepper).copy()
     keyed.update(secret)
     return keyed.digest()

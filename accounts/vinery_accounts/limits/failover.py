@@ -1,10 +1,10 @@
-"""What happens while Redis does not answer, and how that ends.
+"""Limits while Redis does not answer, and the return to Redis.
 
 A call without an answer in time marks Redis as unavailable. From then on `UnavailablePolicy`
 decides about requests, and none waits for Redis. One task asks Redis again and again until Redis
 answers, and then sends the settlements that wait. A Redis that answers again may have lost its
-memory, and does not have what ran uncounted. So Redis stays marked as unavailable until it has
-received the usage baselines (`restore`, `resume`).
+memory, and has not counted the requests meanwhile. So Redis stays marked as unavailable until the
+usage baselines have arrived there (`restore`, `resume`).
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _MESSAGE: Final = "Redis does not answer"
 
 
 class UnavailablePolicy(StrEnum):
-    """What to do with requests while Redis is unavailable: `VINERY_LIMITS_WHEN_AWAY`."""
+    """The treatment of requests while Redis is unavailable: `VINERY_LIMITS_WHEN_AWAY`."""
 
     # All requests run. Their usage records raise the baselines that Redis receives afterwards.
     ALLOW = "allow"
@@ -167,8 +167,8 @@ class FailoverLimiter:
             logger.warning("Redis keeps the limits again after %.1f s", duration_s)
 
     async def close(self) -> None:
-        """End the recovery task. Settlements that wait are lost: what their requests have reserved
-        counts as used."""
+        """End the recovery task. Waiting settlements are lost: the reservations of these requests
+        count as used."""
         recovery, self._recovery = self._recovery, None
         while recovery is not None and not recovery.done():
             # Again and again: a store may lose a cancellation.

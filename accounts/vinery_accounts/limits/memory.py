@@ -1,14 +1,14 @@
 """The limiter of one process.
 
-Of several processes without Redis each has an equal share of each amount, so that together they
-never grant more than the amount. One process cannot use what the others leave. A process has a
-share of at least one, or an amount below the number of processes would be of no use. A process that
-starts takes over an equal part of what the usage records have, while the others keep what they have
-left: each start of a single process may grant up to a share more.
+Without Redis, each of several processes has an equal share of each amount, so that all together
+never grant more than the amount. One process cannot use what the others leave. A share is at least
+one, or an amount below the number of processes would be of no use. A starting process takes over an
+equal part of the use in the usage records, while the others keep the rest of their shares: each
+start of a single process may grant up to a share more.
 
-No method awaits anything between its first and last change. The limiter forgets a rule of which
-nothing is used when a few new rules have come. Clients name any number of end users: of too many
-rules it forgets those of end users that were not used for the longest time, also used ones.
+No method awaits anything between its first and last change. When a few new rules have come, the
+limiter forgets an unused rule. Clients name any number of end users: of too many rules, the limiter
+forgets the least recently used rules of end users, even with use.
 """
 
 import time
@@ -41,17 +41,17 @@ from vinery_accounts.limits.reservations import (
 )
 from vinery_accounts.limits.rules import SCALE, CacheByIdentity, Kind, Rule
 
-# More than one, so that idle counters go faster than new ones come.
+# More than one, so that idle counters go faster than new counters come.
 _NUM_CHECKED_PER_NEW_COUNTER: Final = 2
 
-# Half a hundred MB. Beyond that, those of end users are forgotten.
+# Fifty MB. Beyond that, counters of end users are forgotten.
 _MAX_COUNTERS: Final = 50_000
 
 _NEVER_MS: Final = 2**63
 _LEASE_TTL_MS: Final = round(LEASE_TTL_S * 1000)
 
-# How many extensions of a bucket a lease remembers. An answer seldom leaves more tokens unused
-# than the last two extensions have; what it leaves of earlier ones counts as of the first.
+# How many extensions of a bucket a lease remembers. An answer seldom leaves more tokens unused than
+# the last two extensions have; an unused part of earlier extensions counts as of the first.
 _NUM_ADDITIONS_KEPT: Final = 2
 
 
@@ -101,7 +101,7 @@ class _Counter:
 
 
 class _OpenLease(msgspec.Struct):
-    """A lease that is not settled, and what it has reserved of each of its rules."""
+    """A lease that is not settled, and its reservation of each of its rules."""
 
     rules: tuple[Rule, ...]
     expires_at_ms: int
@@ -167,9 +167,8 @@ class MemoryLimiter:
     """`Limiter` for one process and one event loop."""
 
     def __init__(self, num_processes: int = 1, *, clock: Callable[[], float] = time.time) -> None:
-        """With several processes each has a share, and its levels and denials are those of the
-        shares. `clock` returns Unix time in seconds. Raises ValueError for less than one process.
-        """
+        """With several processes, levels and denials are those of this process's shares. `clock`
+        returns Unix time in seconds. Raises ValueError for less than one process."""
         if num_processes < 1:
             raise ValueError("num_processes must be at least 1")
         self._num_processes = num_processes
@@ -353,8 +352,8 @@ def _share_of(rule: Rule, num_processes: int) -> Rule:
 
 
 def _share_of_baseline(baseline: UsageBaseline, num_processes: int) -> UsageBaseline:
-    """Return the share of what is used. A process that has received a baseline before has counted
-    its own use since: it keeps what is left of its share, unless less is left in all."""
+    """Return this process's share of the use. After its first baseline, a process has counted its
+    own use: a later baseline leaves the rest of the share, unless less is left in all."""
     rule = _share_of(baseline.rule, num_processes)
     num_used = -(-baseline.num_used // num_processes)
     if baseline.is_update:

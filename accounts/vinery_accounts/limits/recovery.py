@@ -1,14 +1,14 @@
-"""What a limiter learns from the usage records: baselines of use, and leases of dead processes.
+"""Facts from the usage records for a limiter: baselines of use, and leases of dead processes.
 
-A limiter that has lost its memory begins with baselines: how much of each quota was used since its
-window began, and about how full each bucket is.
+A limiter without memory begins with baselines: how much of each quota was used since its window
+began, and about how full each bucket is.
 
-Requests that ran when the baselines were read are in no usage record yet. Their records come when
-they end. So the baselines of each quota are read again, soon at first and then less and less often.
-That is always safe, because a baseline only raises what is used, and what is in a record was used.
+Requests that ran when the baselines were read have no usage record before they end. So the
+baselines of each quota are read again, soon at first and then less and less often. That is always
+safe: a baseline only raises the use, and recorded tokens were used.
 
-In Redis, the lease of a dead process counts as used until the usage records show what was really
-used. Then the process that has found the dead one's usage journal settles the lease.
+In Redis, the lease of a dead process counts as used until the usage records show the actual use.
+Then the process that has found the usage journal settles the lease.
 """
 
 import logging
@@ -55,8 +55,8 @@ _COLUMNS: Final = {
     "model": "model",
 }
 _MS: Final = 1000
-# For how many of its periods the records of a bucket are read. Before them it counts as used up.
-# That matters only if requests have used more than four fifths of it all the time.
+# For how many periods the records of a bucket are read. Before that, the bucket counts as used up:
+# this matters only if requests have used more than four fifths of the amount all the time.
 _NUM_PERIODS_READ: Final = 5
 _IDS_IN_A_CALL: Final = 500
 _OWNERS_IN_A_QUERY: Final = 500
@@ -307,7 +307,7 @@ class ReconciliationSchedule:
 
     def due(self, quotas: Iterable[Rule]) -> list[Rule]:
         """Return the quotas that were never restored, and those whose time has come. A shadow rule
-        is restored once: it does not count what it would have refused, and usage records do."""
+        is restored once: it does not count requests above its amount, and usage records do."""
         now_s, known = self._clock(), self._next
         return [
             rule

@@ -1,7 +1,7 @@
-"""What clients receive about limits: OpenAI's `x-ratelimit-*` headers and its refusals.
+"""Limits in responses: OpenAI's `x-ratelimit-*` headers and refusals.
 
 Clients depend on the exact text: openai-python waits for `retry-after-ms`, and many others read
-"Please try again in 1.146s". Every answer has headers, so their constant parts are computed once.
+"Please try again in 1.146s". Every answer has headers, so constant parts are computed once.
 """
 
 from collections import defaultdict
@@ -45,7 +45,7 @@ def _headers_of_rule(rule: Rule, reading: Reading) -> list[HeaderLine]:
     return _lines(_group(only.rules), only)
 
 
-# A rule's index in a reading, its capacity in fixed-point units, and its limit header.
+# A rule's index in a reading, the capacity in fixed-point units, and the limit header.
 _Candidate = tuple[int, Rule, int, HeaderLine]
 
 

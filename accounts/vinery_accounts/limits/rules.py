@@ -1,4 +1,4 @@
-"""What a limit is: at most an amount of a metric, in a window, for a scope."""
+"""A limit: at most an amount of a metric, in a window, for a scope."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -114,9 +114,9 @@ ResultT = TypeVar("ResultT")
 
 
 class CacheByIdentity(Generic[SourceT, ResultT]):
-    """A cache for a function of values that never change and come again and again, such as the
-    rules of one caller. It finds them by identity, and compares nothing. The cache keeps the values
-    alive, so that no other object can get the id of one of them."""
+    """A cache for a function of frozen values that come again and again, such as the rules of one
+    caller. The cache finds a value by identity, and compares nothing. Cached values stay alive, so
+    that no other object can get the id of one."""
 
     def __init__(self, compute: Callable[[SourceT], ResultT]) -> None:
         self._compute = compute

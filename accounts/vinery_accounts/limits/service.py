@@ -71,9 +71,9 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitsUpdate:
-    """What has changed: the rules, and the baselines that the limiter has to receive. The baselines
-    were read of `quotas`, after `num_outages` outages of Redis. `is_complete`: of all rules, for a
-    limiter that may have lost its memory."""
+    """New rules, and baselines for the limiter. The baselines were read of `quotas`, after
+    `num_outages` outages of Redis. `is_complete`: of all rules, for a limiter that may have lost
+    its memory."""
 
     snapshot: Snapshot
     quotas: Sequence[Rule]
@@ -97,7 +97,7 @@ class LimitService:
         self._settling: set[asyncio.Task[None]] = set()
         self._next_renewal_at = 0.0
         self._schedule = ReconciliationSchedule()
-        # Leases that were open when Redis received its baselines, which do not have them.
+        # Leases that were open when Redis received baselines, which do not contain them.
         self._unknown: set[str] = set()
         # The number of outages when the limiter last received all baselines; None: never.
         self._restored_after_outages: int | None = None
@@ -151,10 +151,11 @@ class LimitService:
         return bool(self._schedule.due(rule for rule in self.book.rules if rule.is_quota))
 
     def read_update(self) -> LimitsUpdate:
-        """Return what the database has, for `follow`. Runs in the thread of the database. Raises
-        `django.db.Error`. It has the baselines of new quotas, so that the limiter receives them
-        before they bind a request, and of all quotas now and then. After a start, and when Redis
-        answers again, it has those of buckets, too, and once more a little later."""
+        """Return the state of the database, for `follow`. Runs in the thread of the database.
+        Raises `django.db.Error`. The update has the baselines of new quotas, so that the limiter
+        receives a baseline before the quota binds a request, and of all quotas now and then. After
+        a start, and when Redis answers again, the update also has the baselines of buckets, and
+        once more a little later."""
         # First: an outage that begins from here on needs another update.
         num_outages, is_answering = 0, True
         if self._failover is not None:

@@ -1,4 +1,4 @@
-"""What a managed resource is, and the one way in which every front end reads and writes it.
+"""A managed resource, and the one way in which every front end reads and writes it.
 
     API, console, admin, commands -> Resource -> vinery_accounts.access -> models
 

@@ -45,8 +45,8 @@ def reencrypted(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _OneUse:
-    """Remembers used codes as long as they are valid. Allauth remembers them for one period only,
-    but with its tolerance a code is valid for three."""
+    """Remembers used codes as long as they are valid. Allauth remembers a code for one period only,
+    but with the tolerance a code is valid for three."""
 
     user: User
 

@@ -1,7 +1,8 @@
-"""Which account a user of the issuer gets, and with which rights.
+"""The account and the rights of a user of the issuer.
 
-The account that is connected; or the one with the user's verified address, or a new one, if the
-settings allow it. At each sign-in the issuer's groups give and take superuser status and a role.
+The user gets the connected account; or, if the settings allow this, the account with the user's
+verified address, or a new account. At each sign-in the issuer's groups give and take superuser
+status and a role.
 """
 
 import logging
@@ -131,8 +132,8 @@ def _ignore_unconfirmed(sociallogin: SocialLogin) -> None:
 
 
 def _hand_over(request: HttpRequest, user: User) -> None:
-    """Remove the password, second factor and connections that the account had before it was linked.
-    Its creator may have chosen them, and need not be the owner of the address."""
+    """Remove the password, second factor and connections of an account before it is linked. The
+    creator of the account may have chosen them without owning the address."""
     with audit.writing():
         found = {
             "password": user.has_usable_password(),

@@ -77,7 +77,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         log.failed(request, log.named(credentials.get("username", "")), "password")
 
     def send_password_reset_mail(self, user: User, email: str, context: dict[str, Any]) -> None:
-        """Send it only to users with a password: the issuer could not revoke a new one."""
+        """Only users with a password get the mail: the issuer could not revoke a new password."""
         if may_sign_in(user) and user.has_usable_password():
             super().send_password_reset_mail(user, email, context)
 

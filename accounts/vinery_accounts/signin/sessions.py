@@ -72,8 +72,8 @@ _TURN: Final = threading.Lock()
 
 
 class PatientHasher(PBKDF2PasswordHasher):
-    """Django's hasher in a thread of its own: a thread cannot raise its priority again. It computes
-    outside Python's global lock, so no other thread waits for it."""
+    """Django's hasher in an own thread: a thread cannot raise its priority again. The hasher
+    computes outside Python's global lock, so no other thread waits for it."""
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
         with _TURN, ThreadPoolExecutor(1, "hashing", initializer=_be_patient) as thread:

@@ -246,8 +246,8 @@ class UsageLedger:
         )
 
     def _spill(self, settlement: Settlement) -> None:
-        """Keep a settlement in memory, and count it in the journal's first line: if the process
-        is killed now, recovery reports it as lost."""
+        """Keep a settlement in memory, and count it in the journal's first line: after a kill,
+        recovery reports a lost settlement."""
         if len(self._spilled) < self._max_spilled:
             self._spilled.append(settlement)
         else:

@@ -90,7 +90,7 @@ class Figures(TokenCounts, frozen=True, kw_only=True):
     num_requests: int = 0
     num_errors: int = 0
     num_taken: int = 0  # requests that an engine accepted: these count for limits
-    # Errors by cause, as far as it is known; answers that a limit ended are no errors.
+    # Errors by known cause; answers that a limit ended are no errors.
     num_limited: int = 0
     num_client_errors: int = 0
     num_server_errors: int = 0

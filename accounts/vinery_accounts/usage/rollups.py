@@ -208,8 +208,8 @@ Tallies = Mapping[Unit, Tally]
 def causes_of(
     outcome: Outcome, http_status: int | None, finish_reason: str
 ) -> tuple[bool, bool, bool, bool]:
-    """Whether a limit refused the request, whether its client or the server is the cause of its
-    error, and whether a limit cut its answer short."""
+    """Whether a limit refused the request, whether the client or the server caused an error, and
+    whether a limit cut the answer short."""
     is_rejected, is_limited = outcome is Outcome.REJECTED, http_status == TOO_MANY_REQUESTS
     return (
         is_rejected and is_limited,

@@ -100,8 +100,8 @@ def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
 
 
 def _insert(rows: Iterable[UsageRecord]) -> None:
-    """Insert records. Django's `bulk_create` prepares each of some forty values, which takes
-    half of the time; this prepares only the values that need it."""
+    """Insert records. Django's `bulk_create` spends half of the time on preparing each of some
+    forty values; this function prepares only the values that need it."""
     columns = [column for column in UsageRecord._meta.concrete_fields if not column.primary_key]
     prepared = {
         column: isinstance(column, models.DateTimeField | models.GenericIPAddressField)
