@@ -88,8 +88,8 @@ def reads(found: Iterable[Route], first_id: int, num_ids: int = 1) -> Iterator[P
 def searches(
     found: Iterable[Route], foreign_id: int, name: str, max_choices: int = 0
 ) -> Iterator[Probe]:
-    """Yield lists and reports with each filter that takes an id or a name, for a foreign one, and
-    with the other filters if some of their choices are to be tried."""
+    """Yield lists and reports with a foreign id or name in each filter for ids or names, and with
+    up to `max_choices` choices of other filters."""
     for route in found:
         for query in _queries(route):
             for field_name, field in query().fields.items():
@@ -224,8 +224,8 @@ _MEDIA_FORMS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def forms(own_id: int, foreign_id: int, name: str) -> Iterator[Probe]:
-    """Yield the console's forms that name a row, with a foreign one, and those that name a user,
-    with a foreign name."""
+    """Yield the console's forms that name a row, with a foreign row, or a user, with a foreign
+    name."""
     key = {"name": "new", "scopes": "inference", "once": "1"}
     yield Probe("POST", "/console/keys/new/", {**key, "project": foreign_id})
     limit = {"metric": "requests", "window": "minute", "amount": 9, "time_zone": "UTC"}

@@ -1,4 +1,5 @@
-"""The sweep of what one organisation learns of another: who asks, what, and how answers differ."""
+"""The sweep of what one organisation learns of another: identities, requests, and differing
+answers."""
 
 import copy
 import re
@@ -134,8 +135,8 @@ def differences(client: Client, probes: Sequence[Probe]) -> dict[str, Any]:
 
 
 def differences_of_references(client: Client) -> tuple[dict[str, Any], set[str]]:
-    """The same for new and changed rows that refer to foreign ones, each of them alone: rows that
-    are created would be duplicates of each other. Return also where rows were created."""
+    """The differences for new and changed rows that refer to foreign rows, each row alone: created
+    rows would be duplicates of each other. Return also the paths where rows were created."""
     probes = list(references(routes((API,)), OWN_ID, FOREIGN_ID, THEIRS))
     with _beside_them():
         beside = [send_alone(client, probe) for probe in probes]
@@ -190,7 +191,8 @@ def greedy_probes(
     project = ours.keys["manage"].key.project
     key = {"name": "x", "project": project.pk, "scopes": ["admin"]}
     marks = {"is_superuser": True, "is_staff": True}
-    # The admin's forms have the id of an owner, the console's the name; without one, it is ours.
+    # The admin's forms have the id of an owner, the console's the name; without an owner, the key
+    # is ours.
     owner = User.objects.get(pk=new.key.owner_id)
     form: dict[str, Any] = {**key, **marks, "username": "x"}
     form |= {"once": "1", "grace": "3600", "action": "rotate", "_selected_action": new.key.pk}

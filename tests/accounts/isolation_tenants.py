@@ -38,7 +38,7 @@ OWN_ID, FOREIGN_ID = 5_000_001, 7_000_001
 
 @dataclass(frozen=True)
 class Tenant:
-    """An organisation, its users by their role, and its keys by their scope."""
+    """An organisation, its users by role, and its keys by scope."""
 
     organization: Organization
     users: dict[str, User]
@@ -129,7 +129,7 @@ def _store_invitations(tenant: Tenant, project: Project) -> None:
 
 
 def _store_usage(tenant: Tenant, project: Project, request_id: str) -> None:
-    """Store a request with its usage, its capture, a limit that refused it, and its quarantine."""
+    """Store a request with usage, a capture, a refusal by a limit, and quarantine."""
     key, user, now = tenant.keys["manage"].key, tenant.users["owner"], timezone.now()
     name = tenant.organization.name
     whose = {

@@ -1,4 +1,4 @@
-"""A key table with a clock of its own, and functions that query it."""
+"""A key table with an own clock, and functions that query the table."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

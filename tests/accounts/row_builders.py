@@ -1,4 +1,4 @@
-"""Complete rows of records, of which tests name the values that matter, and what was logged."""
+"""Complete rows of records, for which tests name the values that matter, and the logged entries."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Admin keys: they act as an administrator of the platform, and only administrators get one."""
+"""Admin keys act as an administrator of the platform, and only administrators get one."""
 
 from typing import Any
 

@@ -115,10 +115,10 @@ def of_day(num_used: int, *, num_before: int = 0, amount: int = 1000) -> Use:
     "use, at_h, out_after_h",
     [
         (of_day(500), 6, 12),
-        # It lasts until its reset.
+        # The quota lasts until its reset.
         (of_day(200), 6, None),
         (of_day(0), 6, None),
-        # It is used up now.
+        # The quota is used up now.
         (of_day(1000), 6, 6),
         (of_day(1200), 6, 6),
         # The week before counts as an eighth of a day: three hours. So a busy one shortens the

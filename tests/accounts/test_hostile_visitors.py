@@ -1,5 +1,5 @@
-"""Visitors of people's pages who lead others elsewhere, forge their forms, guess passwords by
-other spellings of a name, or give names that are HTML or have line ends."""
+"""Hostile visitors of pages: redirects to elsewhere, forged forms, passwords guessed by other
+spellings of a name, names that are HTML or have line ends."""
 
 import re
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Keys with a rotation interval: when they are due, and when they expire without a rotation."""
+"""Keys with a rotation interval: due times, and expiry without a rotation."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ DAY = timedelta(days=1)
 
 
 def aged(key: ApiKey, days: int) -> ApiKey:
-    """Let the key be that many days older, with all that follows from its age."""
+    """Let the key be that many days older, and expire that much earlier."""
     key.created_at -= days * DAY
     if key.expires_at is not None:
         key.expires_at -= days * DAY

@@ -1,5 +1,5 @@
-"""Sign-in through an OpenID Connect issuer that runs on loopback: rights, accounts that it opens,
-and wrong answers of the issuer."""
+"""Sign-in through an OpenID Connect issuer on loopback: rights, accounts, and wrong answers of the
+issuer."""
 
 from dataclasses import replace
 from typing import Any
@@ -216,7 +216,7 @@ def test_a_link_removes_the_access_of_the_former_user(client: Client, issuer: Te
     forgotten = ["password", "second_factor", "connections"]
     assert entry.after == {"by": "e-mail", "forgotten": forgotten}
 
-    # What is added after the link is kept.
+    # A password that is set after the link stays.
     changes.set_password(countess, PASSWORD)
     oidc_sign_in(Client())
     countess.refresh_from_db()
@@ -251,7 +251,8 @@ def test_an_address_of_two_accounts_links_to_neither(client: Client, issuer: Tes
 def test_an_address_that_an_owner_gave_to_another_account_does_not_count(
     issuer: TestIssuer, links_by_email: bool, has_account: bool
 ) -> None:
-    """An owner of another organisation could block a person's sign-in, or get them into it."""
+    """Else an owner of another organisation could block a person's sign-in, or take over the
+    account."""
     User.objects.all().delete()
     client = Client()
     issuer.allow(links_by_email=links_by_email, makes_accounts=True)

@@ -16,7 +16,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def orphaned(journal: Journal) -> Journal:
-    """The journal after its owner has died, and another process has adopted it."""
+    """The journal after its owner's death, adopted by another process."""
     journal.close()
     adopted = Journal.adopt(journal.path)
     assert adopted is not None

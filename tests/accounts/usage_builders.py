@@ -26,7 +26,7 @@ _IDENTITY = frozenset(Admission.__struct_fields__)
 
 
 def settlement(request_id: str = "r1", **changes: Any) -> Settlement:
-    """The changes may be those of its admission, too."""
+    """The changes may also be changes of the admission."""
     identity = {name: changes.pop(name) for name in _IDENTITY & changes.keys()}
     ended = {"admission": admission(request_id, **identity), "outcome": Outcome.OK}
     of_input = {"num_prompt_tokens": 11, "num_cached_tokens": 8}

@@ -25,7 +25,7 @@ FITS: Final = "document.documentElement.scrollWidth <= document.documentElement.
 
 
 class Administrator:
-    """One person at one browser, and everything that went wrong in it."""
+    """One person at one browser, and all errors there."""
 
     def __init__(self, page: sync_api.Page, platform: Running) -> None:
         self.page = page
@@ -104,7 +104,7 @@ class Administrator:
             self._note(response.url, f"status {response.status}")
 
     def _note(self, url: str, problem: str | None) -> None:
-        # A page that is left ends its requests: that is no failure.
+        # A page that is left ends its requests without a failure.
         if problem != "net::ERR_ABORTED":
             self.complaints.append(f"{urlsplit(url).path}: {problem}")
 

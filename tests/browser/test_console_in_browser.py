@@ -1,4 +1,4 @@
-"""What people do in the console of a running platform, in a real browser, at a desk and on a
+"""The work of people in the console of a running platform, in a real browser, at a desk and on a
 phone."""
 
 import re

@@ -99,7 +99,7 @@ def _test(admin: Administrator, url: str, model: str) -> sync_api.Page:
 
 
 def _steps(page: sync_api.Page) -> dict[str, str]:
-    """Return the details of each step by its name, with the result of the last one."""
+    """Return the result and details of each step by its name."""
     rows = page.locator("section[aria-labelledby=result] tbody tr").all()
     cells = [[cell.inner_text() for cell in row.locator("th, td").all()] for row in rows]
     return {name: f"{result}: {details}" for name, result, details in cells}

@@ -28,7 +28,7 @@ def password(running: Running) -> Iterator[str]:
 
 
 def _code(secret: str, period: int) -> str:
-    """What the app shows in a period (RFC 6238)."""
+    """The code that the app shows in a period (RFC 6238)."""
     digest = hmac.digest(base64.b32decode(secret), struct.pack(">Q", period), "sha1")
     offset = digest[-1] & 0xF
     return f"{(struct.unpack('>I', digest[offset : offset + 4])[0] & 0x7FFFFFFF) % 10**6:06}"

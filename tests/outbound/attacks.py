@@ -1,4 +1,4 @@
-"""URLs that lead to addresses which are not public, written in every way that a program may read.
+"""URLs that lead to non-public addresses, in every notation that a program may read.
 
 `ATTACKS` is made by rules: each forbidden IPv4 address in each notation, behind each trick with
 names, and the forbidden IPv6 addresses. `{port}` is the port of a server that listens on all
@@ -81,7 +81,7 @@ def disguised(ip: IPv4Address) -> Iterator[str]:
 
 
 def plain(ip: IPv4Address) -> Iterator[str]:
-    """The address itself, and the IPv6 addresses that have it inside."""
+    """The address itself, and the IPv6 addresses that contain it."""
     yield str(ip)
     yield f"{ip}."
     number = int(ip)

@@ -1,4 +1,4 @@
-"""A network whose name server is given by the test, and that keeps each connection it makes."""
+"""A network that keeps each connection, with the name server of the test."""
 
 import asyncio
 import socket

@@ -281,8 +281,8 @@ function operations.acquire()
 end
 
 -- Reserve as many more tokens of an answer as fit, `call.asked` at most. A counter's cost is the cost
--- of a token. Returns {granted, now, the use of each rule before, how many tokens fit into each rule},
--- the last false where the rule does not matter. `granted` is -1 for a lost lease.
+-- of a token. Returns {granted, now, the former use of each rule, how many tokens fit into each}, the
+-- last false where the rule does not matter. `granted` is -1 for a lost lease.
 function operations.extend()
     local parts = parts_of(call.lease)
     if not parts then return cmsgpack.pack({-1}) end

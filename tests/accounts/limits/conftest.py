@@ -27,7 +27,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(scope="session")
 def redis_program() -> str:
-    """The server itself, for tests that start and stop one."""
+    """The path of the server, for tests that start and stop one."""
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("there is no redis-server on the path")

@@ -1,5 +1,5 @@
-"""Redis becomes unavailable, and available again. A request that is cancelled while it talks to
-Redis ends at once, whenever that happens."""
+"""Redis becomes unavailable, and available again. A request that is cancelled during a call to
+Redis ends at once, at any moment."""
 
 import asyncio
 import contextlib
@@ -132,7 +132,7 @@ async def test_allow_reports_what_is_uncounted(store: FakeLimiter, failover: Mak
     with pytest.raises(LimitsUnavailable):
         await limiter.levels([tokens])
 
-    # What began uncounted stays so. What the store had counted is settled there.
+    # Uncounted requests stay uncounted. Requests that the store had counted are settled there.
     await limiter.settle(before, ActualUsage(0, 101))
     await become_available(limiter)
     assert await used(limiter, tokens) == [101]
@@ -143,7 +143,7 @@ async def test_allow_reports_what_is_uncounted(store: FakeLimiter, failover: Mak
 
 @table(
     "max_waiting, waiting, left",
-    # What two of them had reserved counts as used, and their slots end with their leases.
+    # The reservations of two leases count as used, and their slots end with the leases.
     [(100, (5, 0), [45, 0]), (3, (3, 2), [47, 2])],
 )
 async def test_as_many_settlements_as_may_wait_until_the_store_is_available(

@@ -1,4 +1,4 @@
-"""What is Redis's own: one round trip, the server's clock, keys that end, scripts that get lost."""
+"""Redis alone: one round trip, the server's clock, keys that end, scripts that get lost."""
 
 import asyncio
 import time

@@ -1,5 +1,5 @@
 """Quotas receive baselines of use before they bind, also after an outage of Redis. Buckets receive
-them when their limiter has lost its memory."""
+baselines when the limiter has lost its memory."""
 
 import asyncio
 from collections.abc import Iterator
@@ -191,7 +191,7 @@ class OnRedis:
         return answer
 
     def settle(self, lease: Lease) -> None:
-        """End a request that has used its reservation, and store its usage record."""
+        """End a request that has used its reservation, and store a usage record."""
         use_twelve(lease.id)
         self.run(self._settle(lease))
 
@@ -231,7 +231,7 @@ def on_redis(monkeypatch: pytest.MonkeyPatch, policy: UnavailablePolicy) -> Iter
 
 @pytest.fixture
 def redis(quota: Limit, on_redis: OnRedis) -> OnRedis:
-    """It has the quota."""
+    """Limits on Redis, with the quota."""
     on_redis.follow()
     return on_redis
 
@@ -297,7 +297,7 @@ def test_what_runs_without_redis_counts_when_it_answers(on_redis: OnRedis, has_d
     on_redis.follow()
     assert on_redis.state == (False, [24, 24])
 
-    # Its record was written a moment later.
+    # The late request's record was written a moment later.
     use_twelve(late.id)
     on_redis.follow(FIRST_PAUSE_S)
     assert on_redis.state == (False, [36, 36])

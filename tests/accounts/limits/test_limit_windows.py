@@ -46,7 +46,7 @@ def test_a_bucket_gets_back_nearly_all_that_is_there_and_nothing_of_nothing() ->
     assert refill_s(0, 0) == 0.0
     assert used_after(500, 60, 1_000, 0) == 500
 
-    # The additions are all unused, and return in the order in which they came: the worst one.
+    # All additions are unused, and return in the order of arrival: the worst order.
     lows, used = Lows(), 0
     for number in range(100):
         lows.note(number, used)
@@ -88,7 +88,7 @@ moves = st.lists(
 def test_a_bucket_never_gets_back_more_than_is_there_of_it(
     moves: list[tuple[int, int | tuple[int, float]]],
 ) -> None:
-    """What was not used is as good as never taken; no less is used than if it had not been."""
+    """The unused part is as good as never taken: no less is used than without it."""
     taken: list[tuple[int, int]] = []  # at what time, and how much in the end
     open_: list[int] = []
     lows = Lows()

@@ -127,7 +127,7 @@ class Held:
         return self.lease.request.num_prompt_tokens + self.num_output_tokens
 
     def not_used(self, num_tokens: int) -> None:
-        """What was taken last is what was not used, and so was never taken."""
+        """The last tokens taken are the unused tokens, and so were never taken."""
         for move in reversed(self.bucket_moves):
             part = min(num_tokens, move.num_tokens)
             move.num_tokens -= part
