@@ -34,7 +34,7 @@ class Administrator:
         page.on("pageerror", lambda error: self.complaints.append(f"JavaScript: {error}"))
         page.on("console", self._hear)
         page.on("requestfailed", lambda request: self._note(request.url, request.failure))
-        page.on("response", self._look_at)
+        page.on("response", self._check_status)
 
     def go(self, path: str) -> sync_api.Page:
         """Open a page of the platform, such as `console/keys/`."""
@@ -99,7 +99,7 @@ class Administrator:
         if message.type in ("error", "warning"):
             self.complaints.append(f"console: {message.text}")
 
-    def _look_at(self, response: sync_api.Response) -> None:
+    def _check_status(self, response: sync_api.Response) -> None:
         if response.status >= 400:
             self._note(response.url, f"status {response.status}")
 

@@ -200,7 +200,7 @@ def verify(expected: str | None = None) -> Verdict:
     If no entry has it, entries were removed from the end."""
     previous, number, has_expected = BEGINNING, 0, expected in (None, BEGINNING)
     for entry in AuditEntry.objects.order_by("number", "id").iterator(chunk_size=1000):
-        broken = _break_at(entry, number + 1, previous)
+        broken = _find_break(entry, number + 1, previous)
         if broken is not None:
             return Verdict(number, previous, *broken)
         number, previous = entry.number, entry.hash
@@ -217,7 +217,7 @@ def verify(expected: str | None = None) -> Verdict:
     return Verdict(number, previous)
 
 
-def _break_at(entry: AuditEntry, number: int, previous: str) -> tuple[Break, int, str] | None:
+def _find_break(entry: AuditEntry, number: int, previous: str) -> tuple[Break, int, str] | None:
     if entry.number > number:
         last = entry.number - 1
         which = f"Entry {number} is" if last == number else f"Entries {number} to {last} are"

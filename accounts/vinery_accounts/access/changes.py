@@ -96,9 +96,9 @@ def remove(row: Model) -> None:
     Usage records have no foreign keys, and stay. Raises `ValidationError` for a row that others
     need."""
     with audit.writing():
-        _check_may_go(row)
-        owned = list(_owned_by(row))
-        limits = list(_limits_of([row, *owned]))
+        _check_removable(row)
+        owned = list(_owned_rows(row))
+        limits = list(_find_limits([row, *owned]))
         for each in (*limits, *owned, row):
             audit.record("delete", each, before=audit.snapshot(each))
         for limit in limits:
@@ -117,7 +117,7 @@ def remove(row: Model) -> None:
             Capture.stored.filter(project_id=project_id).delete()
 
 
-def _owned_by(row: Model) -> Iterator[Model]:
+def _owned_rows(row: Model) -> Iterator[Model]:
     if isinstance(row, User):
         yield from row.api_keys.select_related("project")
     if isinstance(row, User | Organization | Project):
@@ -127,10 +127,10 @@ def _owned_by(row: Model) -> Iterator[Model]:
     if isinstance(row, Organization):
         yield from row.webhooks.all()
     if isinstance(row, Organization | Project):
-        yield from _scoped_rows_of(row)
+        yield from _scoped_rows(row)
 
 
-def _scoped_rows_of(row: Organization | Project) -> Iterator[Model]:
+def _scoped_rows(row: Organization | Project) -> Iterator[Model]:
     relations: Any = row._meta.get_fields(include_hidden=True)
     for relation in relations:
         table = relation.related_model
@@ -138,7 +138,7 @@ def _scoped_rows_of(row: Organization | Project) -> Iterator[Model]:
             yield from table._default_manager.filter(**{relation.field.name: row})
 
 
-def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
+def _find_limits(rows: Iterable[Model]) -> Iterator[Limit]:
     """The limits of these rows. Without foreign keys, the database does not delete them. Limits of
     a model stay: they belong to the name, and the name may be served again."""
     for row in rows:
@@ -365,7 +365,7 @@ def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
         raise ValidationError({"scopes": message})
 
 
-def _check_may_go(row: Model) -> None:
+def _check_removable(row: Model) -> None:
     match row:
         case Organization() if row.projects.exists():
             raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")

@@ -29,7 +29,7 @@ class KeyAuthentication(BaseAuthentication):
         header = get_authorization_header(request)
         if not header:
             return None
-        key = find_key(_secret_in(header))
+        key = find_key(_bearer_token(header))
         address = address_of(request._request)
         grants_of(key).check_address(address)
         kind = "admin key" if key.is_for_administration else "key"
@@ -80,7 +80,7 @@ def grants_of(key: ApiKey) -> Grants:
     return Grants(frozenset(key.scopes), networks=networks)
 
 
-def _secret_in(header: bytes) -> str:
+def _bearer_token(header: bytes) -> str:
     scheme, _, secret = header.decode("latin-1").partition(" ")
     if scheme.lower() != "bearer":
         raise KeyRefused(Refusal.MALFORMED)

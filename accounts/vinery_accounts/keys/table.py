@@ -191,7 +191,7 @@ class KeyTable:
         )
 
     def _find(self, authorization: bytes) -> _Entry:
-        if secret := _secret_in(authorization):
+        if secret := _bearer_token(authorization):
             # An ordinary look-up is safe: without the pepper a client cannot choose a digest, so
             # the time of the comparison reveals nothing.
             for pepper in self._peppers:
@@ -201,7 +201,7 @@ class KeyTable:
         raise KeyRefused(_reason(authorization))
 
 
-def _secret_in(authorization: bytes) -> bytes:
+def _bearer_token(authorization: bytes) -> bytes:
     """The bearer token without the white space around it (RFC 9110, 5.5 and 11.4). Empty for other
     schemes."""
     scheme, _, secret = authorization.strip().partition(b" ")
@@ -212,7 +212,7 @@ def _reason(authorization: bytes) -> Refusal:
     # A client without a key often sends only the scheme.
     if authorization.strip().lower() in (b"", _SCHEME):
         return Refusal.MISSING
-    is_key = looks_like_key(_secret_in(authorization))
+    is_key = looks_like_key(_bearer_token(authorization))
     return Refusal.UNKNOWN if is_key else Refusal.MALFORMED
 
 

@@ -110,7 +110,7 @@ def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[i
     for old, successors in successors_of(_key_ids(rules)).items():
         binding = (f"key:{key_id}" for key_id in (old, *successors))
         scopes[f"key:{old}"] = [rule for scope in binding for rule in rules_of[scope]]
-    for at_ms, (end_user, *owners), costs in _each_since(
+    for at_ms, (end_user, *owners), costs in _requests_since(
         since_ms, ("end_user", *_COLUMNS.values())
     ):
         named = dict(zip(_COLUMNS, owners, strict=True))
@@ -200,7 +200,7 @@ def _used_by_end_users(since_ms: int, project_id: str) -> dict[str, Costs]:
     return {end_user: _costs_of(*amounts) for end_user, *amounts in reversed(list(found))}
 
 
-def _each_since(
+def _requests_since(
     since_ms: int, columns: Sequence[str]
 ) -> Iterator[tuple[int, Sequence[object], Costs]]:
     """Yield each request since a Unix time in milliseconds, in order of arrival. An item is the
@@ -334,7 +334,7 @@ class ReconciliationSchedule:
         self._buckets_at_s = math.inf
         return True
 
-    def hurry(self, rules: Iterable[Rule]) -> None:
+    def read_soon(self, rules: Iterable[Rule]) -> None:
         """Read the baselines of these rules and of all buckets soon: a request has ended that the
         limiter does not know."""
         at_s = self._clock() + FIRST_PAUSE_S

@@ -136,7 +136,7 @@ class LimitService:
             return
         if lease.id in self._unknown:
             self._unknown.remove(lease.id)
-            self._schedule.hurry(lease.request.rules)
+            self._schedule.read_soon(lease.request.rules)
         task = asyncio.create_task(self._limiter.settle(lease, usage), name="settle")
         self._settling.add(task)
         task.add_done_callback(self._end_settling)
@@ -191,7 +191,7 @@ class LimitService:
                 self._restored_after_outages = update.num_outages
                 self._unknown = set(self._leases)
                 # Records of requests that have just ended are on their way.
-                self._schedule.hurry(())
+                self._schedule.read_soon(())
         self.book.follow(update.snapshot)
         if self._failover is not None and self._restored_after_outages == update.num_outages:
             self._failover.resume(update.num_outages)

@@ -110,10 +110,10 @@ def why_not_public(address: str, *, allows_translated: bool = False) -> str | No
     ip = ip_address(address.partition("%")[0])
     translated = _translated(ip) if isinstance(ip, IPv6Address) else None
     if translated is None:
-        return _why_special(ip)
+        return _special_kind(ip)
     kind, inner = translated
     if allows_translated:
-        return _why_special(inner)
+        return _special_kind(inner)
     return f"{kind} of {inner}"
 
 
@@ -134,7 +134,7 @@ def _last_32_bits(ip: IPv6Address) -> IPv4Address:
     return IPv4Address(int(ip) & 0xFFFFFFFF)
 
 
-def _why_special(ip: Address) -> str | None:
+def _special_kind(ip: Address) -> str | None:
     for network, kind in _SPECIAL:
         if ip.version == network.version and ip in network:
             return kind

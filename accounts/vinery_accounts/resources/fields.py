@@ -67,7 +67,7 @@ class StrictModelSerializer(StrictSerializer, serializers.ModelSerializer):  # t
     """A strict serializer of a model. `Meta.fixed` names the fields that only a new row takes."""
 
     def get_validators(self) -> Any:
-        return [each for each in super().get_validators() if not _asks_rows(each)]
+        return [each for each in super().get_validators() if not _needs_query(each)]
 
     def get_fields(self) -> Any:
         """Return the fields; fixed ones are read-only for a row that exists. Fields do not look for
@@ -75,14 +75,14 @@ class StrictModelSerializer(StrictSerializer, serializers.ModelSerializer):  # t
         without permission does not learn which names exist."""
         fields = super().get_fields()
         for field in fields.values():
-            field.validators = [each for each in field.validators if not _asks_rows(each)]
+            field.validators = [each for each in field.validators if not _needs_query(each)]
         if self.context.get("is_change") or isinstance(self.instance, Model):
             for name in getattr(self.Meta, "fixed", ()):
                 fields[name].read_only = True
         return fields
 
 
-def _asks_rows(validator: Any) -> bool:
+def _needs_query(validator: Any) -> bool:
     return isinstance(validator, UniqueValidator | UniqueTogetherValidator)
 
 

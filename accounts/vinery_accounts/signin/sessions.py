@@ -76,11 +76,11 @@ class PatientHasher(PBKDF2PasswordHasher):
     computes outside Python's global lock, so no other thread waits for it."""
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
-        with _TURN, ThreadPoolExecutor(1, "hashing", initializer=_be_patient) as thread:
+        with _TURN, ThreadPoolExecutor(1, "hashing", initializer=_lower_priority) as thread:
             return thread.submit(super().encode, password, salt, iterations).result()
 
 
-def _be_patient() -> None:
+def _lower_priority() -> None:
     if sys.platform == "linux":  # where threads have priorities of their own
         thread = threading.get_native_id()
         # A process that was started with `nice` may have more. Only root may lower it.

@@ -170,7 +170,7 @@ def groups(
     ranking = sorted(sizes, key=lambda values: (-sizes[values], repr(values)))
     best = ranking[:max_groups]
     # Histograms are most of the data, and only the largest groups need them.
-    only = _any_of(by, best)
+    only = _groups_condition(by, best)
     cells = reader.read(reader.ends, by, only)
     borders = reader.borders() if with_points else ()
     points = reader.read(borders, by, only)
@@ -188,7 +188,7 @@ def groups(
     return Groups(since, until, len(ranking), found)
 
 
-def _any_of(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
+def _groups_condition(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
     """Return a condition that holds for all groups, and perhaps for other combinations."""
     if not groups:
         return NOTHING

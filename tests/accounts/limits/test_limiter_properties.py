@@ -126,7 +126,7 @@ class Held:
             return self.spent.num_tokens
         return self.lease.request.num_prompt_tokens + self.num_output_tokens
 
-    def not_used(self, num_tokens: int) -> None:
+    def return_unused(self, num_tokens: int) -> None:
         """The last tokens taken are the unused tokens, and so were never taken."""
         for move in reversed(self.bucket_moves):
             part = min(num_tokens, move.num_tokens)
@@ -214,7 +214,7 @@ class System:
         if self.is_open(held):
             before = held.num_tokens
             held.spent = spent
-            held.not_used(before - held.num_tokens)
+            held.return_unused(before - held.num_tokens)
         await self.limiter.settle(held.lease, spent)
         levels = await self.levels()
         await self.limiter.settle(held.lease, ActualUsage())
