@@ -50,7 +50,7 @@ class Route:
 
     @property
     def actions(self) -> Mapping[str, str]:
-        """The method of the view for each HTTP method; those of a page are not known."""
+        """The method of the view for each HTTP method; unknown for a page."""
         return getattr(self.view, "actions", None) or {"get": "get", "post": "post"}
 
     def path(self, row_id: int | str = 0) -> str:
@@ -250,8 +250,8 @@ def forms(own_id: int, foreign_id: int, name: str) -> Iterator[Probe]:
 
 
 def answer(client: Client, probe: Probe, *, keeps_new: bool = False) -> tuple[int, str]:
-    """Return the status, and the text without what differs each time. A new row's is left out,
-    unless `keeps_new`."""
+    """Return the status, and the text without parts that differ each time. The text of a new row is
+    left out, unless `keeps_new`."""
     if probe.path.startswith("/api/") and probe.body is not None:
         body, media = json.dumps(probe.body), "application/json"
     else:

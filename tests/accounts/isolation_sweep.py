@@ -41,7 +41,7 @@ SHOWS_NEW_SECRETS = {"/accounts/2fa/totp/activate/", "/api/schema/"}
 
 @dataclass(frozen=True)
 class Identity:
-    """Who sends the requests, and below which paths."""
+    """The sender of requests, and the prefixes of paths."""
 
     client: Client
     prefixes: tuple[str, ...]
@@ -49,14 +49,14 @@ class Identity:
 
 @pytest.fixture(autouse=True)
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages show times."""
+    """Stop the clock: pages show times."""
     now = timezone.now()
     monkeypatch.setattr(timezone, "now", lambda: now)
 
 
 @pytest.fixture(scope="module")
 def ours(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Tenant]:
-    """Our organisation, stored once. What a test changes is undone."""
+    """Our organisation, stored once. Changes by a test are undone."""
     with django_db_blocker.unblock(), transaction.atomic():
         with override_settings(VINERY_KEY_PEPPERS=PEPPERS):
             filled = fill(OURS, OWN_ID)
@@ -111,7 +111,7 @@ def probes_of(identity: Identity, num_ids: int = 1, max_choices: int = 0) -> lis
 
 
 def lists_and_rows() -> list[Route]:
-    """Those of the API."""
+    """Lists and rows of the API."""
     return [each for each in routes((API,)) if {"list", "retrieve"} & set(each.actions.values())]
 
 
@@ -170,7 +170,7 @@ def send_alone(client: Client, probe: Probe) -> tuple[int, str]:
 def different(
     probes: Sequence[Probe], beside: Sequence[tuple[int, str]], alone: Sequence[tuple[int, str]]
 ) -> dict[str, Any]:
-    """Return the requests whose answers differ, with both. None has failed."""
+    """Return the requests with different answers, and both answers. No request has failed."""
     found = list(zip(probes, beside, alone, strict=True))
     assert [probe for probe, (status, _), _ in found if status >= 500] == []
     return {
@@ -216,8 +216,8 @@ def greedy_probes(
 
 
 def stolen_by(client: Client, probes: Sequence[Probe]) -> list[Probe]:
-    """Return the requests that return an admin key, or store one or an administrator. Each is
-    rolled back."""
+    """Return the requests that return or store an admin key, or store an administrator. Each
+    request is rolled back."""
     keys = ApiKey.objects.filter(has_scope(Scope.ADMIN))
     administrators = User.objects.filter(Q(is_superuser=True) | Q(is_staff=True))
     num_before = keys.count(), administrators.count()

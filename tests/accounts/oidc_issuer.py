@@ -60,11 +60,10 @@ class TestIssuer:
     django_settings: Any = None
 
     def allow(self, **more: Any) -> None:
-        """Let Vinery use this issuer, and allow it so much."""
+        """Let Vinery use this issuer with these permissions."""
         self.django_settings.VINERY_OIDC = self.settings(**more)
 
     def settings(self, **more: Any) -> Issuer:
-        """Return Vinery's settings for this issuer."""
         return Issuer(self.url, CLIENT_ID, CLIENT_SECRET, **more)
 
     def discovery(self) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def fill(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def stored(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Scenario]:
-    """Stored once: its rows take longer than all tests. What a test changes is undone."""
+    """The scenario, stored once: the rows take longer than all tests. Changes are undone."""
     with django_db_blocker.unblock(), transaction.atomic():
         yield new_scenario()
         transaction.set_rollback(True)
@@ -383,7 +383,7 @@ def test_users_set_limits_below_their_role(scenario: Scenario, actor: str, as_ke
 
 
 def limited_by(scenario: Scenario, actor: str, as_key: bool) -> tuple[set[str], set[str], set[str]]:
-    """Return the rows whose limits a user finds and may set, and all such rows, by their names."""
+    """Return the names of rows whose limits a user finds and may set, and all such rows."""
     elsewhere = scenario.rows["their project two"]
     key = scenario.key_of(actor, "manage")
     access = Access.of_key(ApiKey.objects.get(pk=key.pk)) if as_key else scenario.access(actor)

@@ -64,7 +64,7 @@ def test_a_refresh_needs_one_query_and_reads_only_new_keys(
 def test_a_change_is_read_once_while_late_writes_are_expected(
     settle: Settle, new_key: MakeKey, clock: FakeClock, table_of: type[Stamped]
 ) -> None:
-    """For example the owner of a hundred thousand keys signs in, or their project is renamed."""
+    """For example the owner of a hundred thousand keys signs in, or a project is renamed."""
     created = new_key("old")
     table = settle()
     table_of.objects.update(updated_at=clock.moment())
@@ -226,7 +226,7 @@ def test_users_who_are_active_again_and_new_names_are_read_whatever_the_clock(
 def test_a_late_write_with_an_older_stamp_is_read(
     settle: Settle, new_key: MakeKey, clock: FakeClock, age_s: float, pause_s: float
 ) -> None:
-    """A transaction may commit after a younger one. Count and newest stamp stay the same."""
+    """A transaction may commit after a younger transaction. Count and newest stamp stay."""
     late, quick = new_key("late"), new_key("quick")
     table = settle()
     seen = clock.moment()

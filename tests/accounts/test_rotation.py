@@ -32,7 +32,7 @@ def aged(key: ApiKey, days: int) -> ApiKey:
 
 
 def refused(act: Callable[..., Any], *arguments: Any, **values: Any) -> list[str]:
-    """The fields that are wrong."""
+    """The names of wrong fields."""
     with pytest.raises(ValidationError) as error:
         act(*arguments, **values)
     return list(error.value.message_dict)

@@ -195,7 +195,8 @@ def test_a_verified_address_is_linked_if_allowed(client: Client, issuer: TestIss
 
 
 def test_a_link_removes_the_access_of_the_former_user(client: Client, issuer: TestIssuer) -> None:
-    """Who knows the password, and may have added a second factor or an issuer's account."""
+    """The former user knows the password, and may have added a second factor or an issuer's
+    account."""
     maker, countess = Client(), person("countess", email="ada@example.com")
     sign_in(maker, "countess")
     assert signed_in_name(maker) == "countess"
@@ -269,7 +270,7 @@ def test_an_address_that_an_owner_gave_to_another_account_does_not_count(
 
 
 def test_a_former_address_of_a_user_is_not_linked(client: Client, issuer: TestIssuer) -> None:
-    """A company may give the address of a former employee to a new one."""
+    """A company may give the address of a former employee to a new employee."""
     issuer.allow(links_by_email=True, makes_accounts=True)
     oidc_sign_in(Client())
     User.objects.update(email="ada@private.example")

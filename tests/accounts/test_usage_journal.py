@@ -1,4 +1,4 @@
-"""The usage journal: an append-only file that one process owns while it lives."""
+"""The usage journal: an append-only file that one process owns for its lifetime."""
 
 import os
 import threading

@@ -1,5 +1,5 @@
-"""Each settlement is stored as one usage record, and in roll-ups. Old ones are deleted, and reports
-stay the same."""
+"""Each settlement is stored as one usage record, and in roll-ups. Old records are deleted, and
+reports stay the same."""
 
 import logging
 from datetime import UTC, datetime, timedelta

@@ -48,7 +48,7 @@ def tokens(num_input: int, num_output: int = 0) -> dict[str, int]:
 
 
 class DatabaseUnavailable(OperationalError):
-    """Of a test, and not one that a test meets by accident."""
+    """An error that only a test raises, never by accident."""
 
 
 class Shelf:
@@ -91,7 +91,7 @@ class NewLedger:
         return self.made[-1]
 
     def recover(self) -> Shelf:
-        """The shelf after the next process has recovered the journals of dead ones."""
+        """The shelf after the next process has recovered the journals of dead processes."""
         recover_orphans(self.folder, self.shelf)
         return self.shelf
 

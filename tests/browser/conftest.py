@@ -46,7 +46,7 @@ class Administrator:
         self.go(f"admin/{path}")
 
     def log_in(self, name: str | None = None, password: str | None = None) -> None:
-        """From wherever the login page has come up."""
+        """Log in on the login page, wherever it has come up."""
         self.page.get_by_label("Username").fill(name or self.platform.admin_user)
         self.page.get_by_label("Password").fill(password or self.platform.admin_password)
         self.press("Log in")
@@ -138,7 +138,7 @@ def stranger(chromium: sync_api.Browser, running: Running) -> Iterator[Administr
 def someone_at(
     browser: sync_api.Browser, platform: Running, **options: Any
 ) -> Iterator[Administrator]:
-    """Someone with a window of their own, which keeps nothing. Fails when a page had errors."""
+    """A person with an own window, which keeps nothing. Fails when a page had errors."""
     context = browser.new_context(**{"viewport": DESK, **options})
     context.set_default_timeout(_TIMEOUT_MS)
     someone = Administrator(context.new_page(), platform)
@@ -149,7 +149,7 @@ def someone_at(
 
 @pytest.fixture(scope="package")
 def session(chromium: sync_api.Browser, running: Running) -> sync_api.StorageState:
-    """That of a login. Hashing a password is slow by design: once is enough."""
+    """The session of a login. Hashing a password is slow by design: once is enough."""
     with someone_at(chromium, running) as someone:
         someone.visit("")
         someone.log_in()
@@ -168,7 +168,7 @@ def admin(
 def follow(link: sync_api.Locator) -> None:
     """Click what leads to another page, and wait until all of that page is loaded.
 
-    A click alone returns when the other page begins: what it will show is not there yet.
+    A click alone returns when the other page begins, before its content is there.
     """
     with link.page.expect_navigation():
         link.click()
@@ -176,7 +176,7 @@ def follow(link: sync_api.Locator) -> None:
 
 @contextmanager
 def removed_after(platform: Running, model: str) -> Iterator[None]:
-    """Whatever a test does, this model is no longer served after it."""
+    """Remove this model after the test, whatever the test does."""
     try:
         yield
     finally:

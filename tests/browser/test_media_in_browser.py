@@ -20,7 +20,7 @@ TINY_VISION = TINY_CHAT.with_name("tiny-vision")
 
 @pytest.fixture
 def host(running: Running) -> Iterator[str]:
-    """The address of a server with a picture. No rule is about it, before and after the test."""
+    """The address of a server with a picture, without a rule before and after the test."""
     with serving_a_picture(picture(112, 112)) as port:
         yield f"http://127.0.0.1:{port}"
     vinery(running, "media", "deny", "127.0.0.1", "--remove")

@@ -1,4 +1,4 @@
-"""Which addresses belong to ordinary public hosts."""
+"""Addresses of ordinary public hosts, and all others."""
 
 import pytest
 

@@ -163,8 +163,8 @@ class Access:
 
     def quotas_seen(self) -> QuerySet[Limit]:
         """Limits that can be used up, and whose use is visible. Limits of the platform and of
-        models are visible to all users, but only superusers see how much of them is used. Of a
-        limit of end users each has used something else."""
+        models are visible to all users, but only superusers see how much of them is used. A limit
+        of end users has a separate use for each end user."""
         is_for_ever = Q(window=Window.NONE) & ~Q(metric=Metric.CONCURRENCY)
         is_quota = Q(window__in=CALENDAR_WINDOWS) | is_for_ever
         limits = self.rows(Limit).filter(is_quota).exclude(scope=LimitScope.END_USER)
@@ -338,8 +338,8 @@ class Access:
         return False
 
     def may_act_as(self, key: ApiKey, owner: Access | None = None) -> bool:
-        """Whether the caller may learn the secret of this key, which acts as its owner. `owner` has
-        the owner's permissions; a caller that checks many keys gives it."""
+        """Whether the caller may learn the secret of this key, which acts as its owner. `owner`:
+        the owner's permissions, for a caller that checks many keys."""
         if key.is_for_administration:
             return self.is_superuser and not self.is_of_key
         if self.is_superuser or Scope.MANAGE not in key.scopes:
@@ -360,7 +360,7 @@ class Access:
 
     def _outranks(self, least: Role, person: User) -> bool:
         """Whether the caller has this rank wherever the person has a role. Otherwise an owner of
-        one organisation could lock users out of another one."""
+        one organisation could lock users out of another organisation."""
         if person.pk == self.user_id or person.is_superuser or person.is_staff:
             return False
         scopes = Membership.objects.filter(user=person).order_by()

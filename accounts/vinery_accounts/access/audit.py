@@ -69,7 +69,7 @@ EntriesT = TypeVar("EntriesT", bound=QuerySet[AuditEntry])
 @contextmanager
 def writing() -> Iterator[None]:
     """A transaction that may extend the chain. A change must read its rows inside. Then `before` is
-    correct, and two writers cannot deadlock. Its end signals the change to other processes."""
+    correct, and two writers cannot deadlock. The commit signals the change to other processes."""
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
@@ -88,7 +88,7 @@ def record(
     by: Actor | None = None,
 ) -> AuditEntry:
     """Add an entry. `action` is a verb such as `revoke`; the entry stores `key.revoke`. `target_id`
-    replaces the primary key of a row that is deleted already or was never stored."""
+    replaces the primary key of a row that is not in the database."""
     actor = by or current_actor()
     kind = kind_of(target)
     with writing():

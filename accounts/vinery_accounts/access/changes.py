@@ -222,9 +222,9 @@ MAX_INVITATIONS: Final = 500
 
 
 def invite(username: str, scope: Organization | Project, role: str) -> Invitation:
-    """Offer a role to the user of this name, whether or not there is one. It replaces an earlier
-    invitation of this name to the same scope. Raises `ValidationError` if the organisation has too
-    many."""
+    """Offer a role to the user of this name, whether or not such a user exists. The invitation
+    replaces an earlier one of this name to the same scope. Raises `ValidationError` if the
+    organisation has too many."""
     offered = membership_of(User(), scope, role)
     now = timezone.now()
     invitations = Invitation.objects.filter(organization=offered.organization_id)
@@ -269,7 +269,7 @@ def new_password() -> str:
 
 
 def set_password(user: User, password: str) -> None:
-    """Set a password. Raises `ValidationError` if it is weak, or for a service account."""
+    """Raises `ValidationError` for a weak password, and for a service account."""
     _check_password(password, user)
     with audit.writing():
         user.set_password(password)
@@ -292,8 +292,8 @@ _FIRST: Final = "default"
 
 
 def first_project() -> Project:
-    """The project for everything that names none: the oldest one. Creates `default` in the
-    organisation `default` if there is no project."""
+    """The default project: the oldest. Creates `default` in the organisation `default` if there is
+    no project."""
     oldest = Project.objects.select_related("organization").order_by("id").first()
     if oldest is not None:
         return oldest

@@ -40,8 +40,8 @@ def served_to(project_id: int | None) -> list[Served]:
 def check_models(
     column: str, names: Iterable[str], project_id: int | None = None, *, takes_aliases: bool = True
 ) -> None:
-    """Raise ValidationError for a name that no model or alias has. Before the first model is
-    served any name is right."""
+    """Raise ValidationError for a name without a model or alias. Before the first model, any name
+    is right."""
     served = {each.name: each for each in served_to(project_id)}
     for name in names if served else ():
         if name not in served:

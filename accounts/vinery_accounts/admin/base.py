@@ -116,7 +116,7 @@ class JsonField(forms.JSONField):
 
 
 class VisibleFilter(admin.RelatedFieldListFilter):
-    """A filter by a related row, of which only visible ones are choices."""
+    """A filter by a related row; only visible rows are choices."""
 
     def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> Any:
         """Return the choices; Django's own would name all rows of the table."""
@@ -170,7 +170,7 @@ def _or_error(
 
 
 class ReadOnly:
-    """Rows that do not change, on pages of their own or inline."""
+    """Rows that do not change, on own pages or inline."""
 
     def _never(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -179,8 +179,6 @@ class ReadOnly:
 
 
 class ResourceAdmin(VisibleAdmin):
-    """The pages of a resource."""
-
     form = ResourceForm
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
@@ -409,8 +407,8 @@ def _show_secret(request: HttpRequest, result: Any) -> None:
 
 @cache
 def _detail(resource: Resource[Any], name: str) -> Any:
-    """Return what shows a field of the API of a row. There is one function for each field, because
-    Django looks for it in lists."""
+    """Return the function that shows a field of the API. Each field has the same function always,
+    because Django looks for the function in lists."""
 
     @admin.display(description=name.replace("_", " "))
     def detail(row: Any) -> Any:
@@ -448,7 +446,8 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
 
 
 def _filter(resource: Resource[Any], name: str, field: Any) -> Any:
-    """Return the filter of a list for one of the API; None: it is not among few values."""
+    """Return the list's filter for a filter of the API; None: the filter has no small set of
+    values."""
     if isinstance(field, serializers.ChoiceField):
         choices: list[tuple[Any, str]] = [(each, str(each)) for each in field.choices]
     elif isinstance(field, serializers.BooleanField):

@@ -1,6 +1,6 @@
 """The usage of each quota, from usage records, and when it runs out at the current pace.
 
-All processes share these; the counters of a limiter may belong to another process.
+All processes share usage records; the counters of a limiter may belong to another process.
 """
 
 from collections.abc import Iterable, Sequence
@@ -130,9 +130,9 @@ def _pace(use: Use, now_s: float) -> float:
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
-    """Write the alerts that are due and return them. `usual` are the percentages of limits without
-    their own. A quota that has passed several thresholds at once gets an alert for each, and one
-    message for the highest."""
+    """Write the alerts that are due and return them. `usual` are the percentages for limits without
+    own percentages. A quota that has passed several thresholds at once gets an alert for each
+    threshold, and a message for the highest."""
     limits = list(Limit.objects.exclude(scope=LimitScope.END_USER))
     wanted = {
         limit.pk: usual if limit.alert_at is None else list(limit.alert_at) for limit in limits

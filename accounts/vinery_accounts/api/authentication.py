@@ -24,8 +24,8 @@ class KeyAuthentication(BaseAuthentication):
     session: a cookie must not replace a key that is refused."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiKey] | None:
-        """Return the owner and the key; None without the header. Raises `KeyRefused` for a key
-        that does not work, and `NotAllowed` for one outside of its networks."""
+        """Return the owner and the key; None without the header. Raises `KeyRefused` for a key that
+        does not work, and `NotAllowed` for a caller outside of the key's networks."""
         header = get_authorization_header(request)
         if not header:
             return None

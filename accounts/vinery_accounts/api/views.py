@@ -1,4 +1,4 @@
-"""The views of the management API, built from `resources`, and those of usage."""
+"""The views of the management API, built from `resources`, and the views of usage."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -227,7 +227,7 @@ class UsageExport(ApiView):
 
 
 async def _chunks(texts: Iterator[str]) -> AsyncIterator[str]:
-    """Yield the texts from an async iterator: Django would read all of a sync one before it sends
-    the first."""
+    """Yield the texts from an async iterator: Django would read all of a sync iterator before the
+    first byte."""
     while (text := await sync_to_async(lambda: next(texts, None))()) is not None:
         yield text

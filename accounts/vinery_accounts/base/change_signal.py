@@ -36,7 +36,8 @@ def send() -> None:
 
 
 def send_after_commit() -> None:
-    """Signal all listeners when the present transaction is committed; without one, at once."""
+    """Signal all listeners after the commit of the present transaction; without a transaction, at
+    once."""
     waiting = connection.run_on_commit
     # A transaction of many changes needs one signal only.
     if not (waiting and waiting[-1][1] is send):
@@ -46,8 +47,7 @@ def send_after_commit() -> None:
 @contextlib.contextmanager
 def listening(on_change: Callable[[], None]) -> Iterator[None]:
     """Call `on_change` in the running event loop after each signal; several that are due count as
-    one. Without a pipe a warning is logged, and changes are seen when the caller looks by itself.
-    """
+    one. Without a pipe a warning is logged, and the caller sees changes by its own queries."""
     try:
         path, fd = _new_pipe()
     except OSError as error:
@@ -113,8 +113,8 @@ _STATE_SQL: Final = {
 
 
 def commit_state() -> object:
-    """A value that is equal to an earlier one of the same thread only if no other connection has
-    committed since. It may differ without a commit. Raises `django.db.Error`."""
+    """A value that equals an earlier value of the same thread only if no other connection has
+    committed since. Values may differ without a commit. Raises `django.db.Error`."""
     with connection.cursor() as cursor:
         cursor.execute(_STATE_SQL[connection.vendor])
         row = cursor.fetchone()

@@ -1,8 +1,8 @@
 """Redacts bodies and answers: JSON, or a stream of JSON events.
 
 Texts are searched as clients read them: with escapes decoded, and with the deltas of a stream
-joined. Texts in another form, token by token, are removed, and so are documents that are not
-JSON, because they cannot be searched.
+joined. Texts in another form, token by token, and documents that are not JSON cannot be searched,
+and are removed.
 """
 
 import json

@@ -98,8 +98,8 @@ class QuarantineQueue:
 
     def sync(self) -> frozenset[str]:
         """Store what waits, and return the digests in force. Raises `OperationalError` or
-        `InterfaceError` while the database is unavailable; what is not stored then waits for the
-        next call. A request with another error is dropped."""
+        `InterfaceError` while the database is unavailable; requests that are not stored wait for
+        the next call. A request with another error is dropped."""
         if not self._keep_s:
             return frozenset()
         while self._waiting:

@@ -1,4 +1,4 @@
-"""Redacts, encrypts and stores captures by the current settings of their project."""
+"""Redacts, encrypts and stores captures by the current settings of the project."""
 
 import logging
 import threading
@@ -186,7 +186,7 @@ class CaptureQueue:
             self._num_bytes = num_bytes
 
     def store(self) -> None:
-        """Store waiting captures. They stay while the database is unavailable; a capture with
+        """Store waiting captures. Captures wait while the database is unavailable; a capture with
         another error is dropped."""
         num_in_batch = 50
         while batch := self._first(num_in_batch):

@@ -126,13 +126,11 @@ class RowForm(FormPage, ResourcePage):
         return redirect(self.row_address(row))
 
     def row_address(self, row: Any) -> str:
-        """Return the address of the row's page, which the user sees next."""
+        """Return the address of the next page, that of the row."""
         return reverse(f"console:{self.name.removesuffix('s')}", args=[row.pk])
 
 
 class NewRow(RowForm):
-    """Stores a new row."""
-
     button = "Create"
     done = "{row} is created."
 
@@ -153,8 +151,6 @@ class NewRow(RowForm):
 
 
 class ChangeRow(RowPage, RowForm):
-    """Changes a stored row."""
-
     done = "{row} is changed."
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
@@ -238,7 +234,7 @@ class ButtonPage(ActPage):
     """Acts at the press of a button of another page."""
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Return to the page: after sign-in, a button pressed without a session leads here."""
+        """Redirect to the page: after sign-in, a button pressed without a session leads here."""
         text = f"Nothing was changed yet. To {self.does} {self.row}, press the button again."
         messages.info(request, text)
         return redirect(self.back_address())
@@ -258,7 +254,7 @@ class ConfirmPage(ActPage):
         return self.question.done.format(row=self.row)
 
     def about(self) -> str:
-        """Return what `{about}` of the texts means, where the row alone is not enough."""
+        """Return the value of `{about}` in the texts, where the row alone is not enough."""
         return ""
 
     def check(self) -> None:
@@ -279,7 +275,7 @@ class ConfirmPage(ActPage):
 
 
 def _question(resource: Resource[Any], does: str) -> Question:
-    """Return what a page asks before it does this, in the words of the resource."""
+    """Return the question before an action, in the words of the resource."""
     if does == "remove":
         text, done = resource.help.get("remove", "This cannot be undone."), "removed"
     else:

@@ -73,8 +73,8 @@ def runs_out(seconds: float) -> str:
 
 
 def store_outage(state: StoreState | None, now_s: float) -> str:
-    """Return what happens during an outage of the limit store. `now_s` is Unix time. Empty while
-    the store answers, or where there is none."""
+    """Return the effect of an outage of the limit store. `now_s` is Unix time. Empty while the
+    store answers, or without a store."""
     if state is None or state.unavailable_since_s is None:
         return ""
     since = in_time(max(1.0, now_s - state.unavailable_since_s))

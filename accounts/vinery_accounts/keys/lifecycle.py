@@ -24,7 +24,7 @@ _ADMIN: Final = "admin"
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that was just created. `secret` is not stored: it is known only now."""
+    """A new key. `secret` is known only now: it is not stored."""
 
     key: ApiKey
     secret: str
@@ -147,8 +147,8 @@ def matching(text: str) -> Q:
 @transaction.atomic
 def ensure_first_admin(username: str = "admin") -> tuple[User, str | None]:
     """A superuser, and the password if this call created the superuser. If superusers exist,
-    returns the oldest active one, or else the oldest, and None. If an ordinary user has the name,
-    the new superuser's name gets a number."""
+    returns the oldest active superuser, or else the oldest, and None. If an ordinary user has the
+    name, the new superuser's name gets a number."""
     oldest = User.objects.filter(is_superuser=True).order_by("-is_active", "id").first()
     if oldest is not None:
         return oldest, None
@@ -189,9 +189,8 @@ def expiry_of_new(values: Mapping[str, Any], now: datetime) -> datetime | None:
 
 
 def with_expiry(stored: ApiKey, values: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """The new values of a key, with the `expires_at` that follows from them. Raises
-    `ValidationError` for invalid days, for both days of grace and an expiry, and for a key that
-    would expire at once."""
+    """The new values of a key, with the resulting `expires_at`. Raises `ValidationError` for
+    invalid days, for both days of grace and an expiry, and for a key that would expire at once."""
     before = {name: getattr(stored, name) for name in _DAYS}
     after = before | {name: values[name] for name in _DAYS if name in values}
     if stored.replaced_by_id is not None or (after == before and "expires_at" not in values):

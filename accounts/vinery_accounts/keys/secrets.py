@@ -1,7 +1,7 @@
 """The secret of an API key: its format, and the digest that is stored.
 
 A key is `vny_live_` or, for an admin key, `vny_admin_`, 32 random base62 characters (190 bits), and
-the CRC32 of all before as six more. The check finds copying mistakes without a look-up, and lets
+six more for the CRC32 of all before. The check finds copying mistakes without a look-up, and lets
 secret scanners report leaks with few false alarms; it is no protection.
 
 Only an HMAC-SHA-256 of the key is stored, under a numbered pepper that is not in the database.

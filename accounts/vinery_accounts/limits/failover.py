@@ -52,9 +52,9 @@ class UnavailablePolicy(StrEnum):
 @dataclass(frozen=True, slots=True)
 class StoreState:
     """The state of Redis, for health checks and pages. `unavailable_since_s` is a Unix time, None
-    while Redis is available. `num_waiting` settlements wait for it. `num_dropped` settlements were
-    dropped because too many waited: what their requests had reserved counts as used.
-    `num_uncounted` requests ran without limits."""
+    while Redis is available. `num_waiting` settlements wait for Redis. `num_dropped` settlements
+    were dropped because too many waited: these reservations count as used. `num_uncounted` requests
+    ran without limits."""
 
     policy: UnavailablePolicy
     unavailable_since_s: float | None
@@ -157,8 +157,8 @@ class FailoverLimiter:
         await self._ask(self._store.restore(baselines))
 
     def resume(self, num_outages: int) -> None:
-        """Mark Redis as available: it has received all baselines, which were read after so many
-        outages. Another outage since then keeps it unavailable."""
+        """Mark Redis as available: it has all baselines, which were read after so many outages.
+        After another outage since then, Redis stays unavailable."""
         if self._unavailable_since_s is None or not self.is_answering:
             return
         if num_outages == self.num_outages:

@@ -115,7 +115,7 @@ class _OpenLease(msgspec.Struct):
     later: dict[int, list[tuple[int, int]]] = {}
 
     def use_rules(self, rules: tuple[Rule, ...]) -> None:
-        """Count by these rules from now on. The lease may have reserved of some of them only."""
+        """Count by these rules from now on. The lease may have reserved of some only."""
         if rules is not self.rules:
             if len(rules) != len(self.rules):
                 keys = {rule.key for rule in self.rules}
@@ -141,8 +141,8 @@ class _OpenLease(msgspec.Struct):
         self.reserved_in_window[index] += cost
 
     def settle(self, index: int, counter: _Counter, cost: int, number: int) -> None:
-        """Replace what is reserved of a rule by the actual cost, unless its window is over. What
-        the request has used beyond its reservation is an addition of this number."""
+        """Replace the reservation of a rule by the actual cost, unless the window is over. The use
+        beyond the reservation is an addition of this number."""
         unused = self.reserved[index] - cost
         if unused < 0 and counter.rule.is_shadow:
             return  # the lease may have left the rule early, and the rest was never counted

@@ -72,8 +72,7 @@ _PAUSE_GROWTH: Final = 3.0
 
 
 def read_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
-    """Return the baselines of the quotas among these rules, without those of which nothing is
-    used. Raises `django.db.Error`."""
+    """Return the baselines of the used quotas among these rules. Raises `django.db.Error`."""
     since_ms = {rule: windows.quota_window(rule, now_s)[0] for rule in rules if rule.is_quota}
     return [
         UsageBaseline(rule, num_used, windows.quota_window(rule, now_s)[0])
@@ -83,8 +82,8 @@ def read_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
 
 
 def read_bucket_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
-    """Return the baselines of the buckets among these rules, without those that are full. A
-    request counts as a whole from its start. Raises `django.db.Error`."""
+    """Return the baselines of the buckets among these rules, without full buckets. A request counts
+    as a whole from its start. Raises `django.db.Error`."""
     now_ms = round(now_s * 1000)
     by_tick: defaultdict[int, list[Rule]] = defaultdict(list)
     for rule in rules:
@@ -127,8 +126,8 @@ def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[i
 
 
 def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
-    """Return what each rule counts since a time of its own: whole tokens or requests. Rules of end
-    users stand for the rule of each that has used something. A few queries for all scopes of a kind
+    """Return the use of each rule since the rule's time: whole tokens or requests. Rules of end
+    users stand for a rule of each end user with any use. A few queries for all scopes of a kind
     with the same time. Raises `django.db.Error`."""
     groups: defaultdict[tuple[str, int], list[Rule]] = defaultdict(list)
     for rule, at_ms in since_ms.items():
@@ -191,8 +190,8 @@ def _used_since(
 
 
 def _used_by_end_users(since_ms: int, project_id: str) -> dict[str, Costs]:
-    """Return the usage of a project since a Unix time in milliseconds, by end user: of those that
-    came last, the last one at the end. Roll-ups have no end users: deleted records are missing."""
+    """Return the usage of a project since a Unix time in milliseconds, by end user: of the latest
+    end users, the last at the end. Roll-ups have no end users: deleted records are missing."""
     sums = _sums(Count("id"))
     rows = _records(_Part(0, since_ms)).filter(project_id=project_id).exclude(end_user="")
     last = rows.values("end_user").annotate(last=Max("created_at"), **sums).order_by("-last")
@@ -287,14 +286,14 @@ def _moment(at_ms: int) -> datetime:
 
 
 class _NextRead(NamedTuple):
-    """When to read the baseline of a quota again, and how long that is after the last time."""
+    """When to read the baseline of a quota again, and the pause since the last time."""
 
     at_s: float
     pause_s: float
 
 
 class ReconciliationSchedule:
-    """When to read the baselines of each quota, by the keys of the rules, and those of buckets."""
+    """When to read the baselines of each quota, by the keys of the rules, and of buckets."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -359,8 +358,8 @@ class ReconciliationSchedule:
 
 def settle_dead_leases(request_ids: Sequence[str]) -> None:
     """Settle the leases of these requests in Redis by their usage records, which must be stored. A
-    settled lease stays as it is. While Redis is unavailable, what the requests had reserved counts
-    as used until its window is over. Raises `django.db.Error`."""
+    settled lease stays as it is. While Redis is unavailable, reservations count as used until their
+    window is over. Raises `django.db.Error`."""
     url = settings.VINERY_REDIS_URL
     if not url or not request_ids:
         return

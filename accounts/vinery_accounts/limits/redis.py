@@ -84,8 +84,8 @@ class RedisLimiter:
         lease_ttl_s: float = LEASE_TTL_S,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """The caller closes the client, which must answer in bytes, as clients do by default. A
-        test may replace the server's clock by `clock`, which returns Unix time in seconds."""
+        """The caller closes the client, which must answer in bytes, as clients do by default.
+        `clock` replaces the server's clock in tests, and returns Unix time in seconds."""
         self._prefix = prefix
         self._pool = client.connection_pool
         self._lease_ttl_ms = round(lease_ttl_s * 1000)

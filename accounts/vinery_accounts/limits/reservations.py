@@ -122,8 +122,8 @@ NO_USAGE: Final = ActualUsage(num_requests=0)
 
 
 class Level(msgspec.Struct, frozen=True):
-    """How much of a rule is used. `reset_s`: the seconds until nothing of it is used; None when
-    time alone does not reset it."""
+    """The use of a rule. `reset_s`: the seconds until nothing is used; None when time alone does
+    not reset the rule."""
 
     rule: Rule
     num_used: int
@@ -165,8 +165,8 @@ class Denial(msgspec.Struct, frozen=True):
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the request would not fit if nothing were used, and a shorter one, or one with
-        fewer answers, would."""
+        """Whether the request would not fit even without any use, but a shorter request, or fewer
+        answers, would."""
         rule = self.rule
         can_be_smaller = rule.metric.is_of_tokens or rule.kind is Kind.CONCURRENCY
         return can_be_smaller and self.num_needed > rule.amount > 0
@@ -195,10 +195,9 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """How many more tokens of an answer may be generated: at most as many as were asked for.
-    `denial` has the reason when it is fewer, with the level after this grant. `is_lost`: the
-    limiter does not have the lease, because it was settled or was not renewed in time, and grants
-    nothing."""
+    """How many more tokens of an answer may be generated: at most the requested number. `denial`
+    has the reason for fewer tokens, with the level after this grant. `is_lost`: the lease was
+    settled or not renewed in time, and gets nothing."""
 
     num_output_tokens: int
     denial: Denial | None = None
@@ -244,15 +243,15 @@ class Limiter(Protocol):
         lease while Redis was unavailable."""
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """Keep the leases for another `LEASE_TTL_S`: all that this process has. Settled leases may
-        be among them."""
+        """Keep all leases of this process for another `LEASE_TTL_S`. Settled leases may be among
+        them."""
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         """Return how much of each rule is used, reservations included, in the order given."""
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
-        """Raise what is used of quotas and buckets to the baselines: after a start, and after an
-        outage of Redis. Usage records have nothing of concurrency."""
+        """Raise the use of quotas and buckets to the baselines: after a start, and after an outage
+        of Redis. Concurrency is not in usage records."""
 
 
 # -- Arithmetic of answers ----------------------------------------------------------------------
@@ -315,7 +314,7 @@ def denials_of(
 
 def grant_of(asked: int, fitting: Mapping[int, int], costs: Costs, reading: Reading) -> Grant:
     """Return the grant when so many more tokens fit into the rules at these indexes. `costs` are
-    those of one token."""
+    the costs of a token."""
     enforced = {i: num for i, num in fitting.items() if not reading.rules[i].is_shadow}
     granted = max(0, min([asked, *enforced.values()]))
     wanted: Costs = tuple(cost * asked for cost in costs)  # type: ignore[assignment]

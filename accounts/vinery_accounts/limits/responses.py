@@ -33,8 +33,8 @@ _OWNERS: Final = {
 
 
 def headers_of(reading: Reading) -> list[HeaderLine]:
-    """Return the headers of an answer. Of several rules on requests or on tokens they have the one
-    with the smallest share left. A rule on a project's tokens has headers of its own, too. Shadow
+    """Return the headers of an answer. Of several rules on requests or on tokens, the headers have
+    the rule with the smallest share left. A rule on a project's tokens has own headers, too. Shadow
     rules have none."""
     return _lines(_groups(reading.rules), reading)
 
@@ -184,7 +184,7 @@ def _rough_duration(seconds: float) -> str:
 
 
 def retry_after(wait_s: float) -> dict[str, str]:
-    """Return the headers with the time of the next attempt, rounded up: an earlier one fails."""
+    """Return the headers with the time of the next attempt, rounded up: an earlier try fails."""
     us = _whole_us(wait_s)
     return {
         "retry-after": str(-(-us // 1_000_000)),

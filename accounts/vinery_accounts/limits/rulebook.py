@@ -132,7 +132,7 @@ class RuleBook:
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
 
     def read(self) -> Snapshot:
-        """Return what the database has: one small query when nothing has changed. It holds from
+        """Read the database: one small query when nothing has changed. The snapshot holds from
         `follow` on, so that the limiter can receive the baselines of new quotas first. Raises
         `django.db.Error`."""
         fingerprint = _fingerprint()
@@ -207,8 +207,7 @@ def successors_of(key_ids: Collection[int]) -> dict[int, tuple[int, ...]]:
 
 
 def _replaced(key_ids: Collection[int]) -> dict[int, int]:
-    """Return which key each of these keys has replaced, and each of the keys before them. All are
-    ids."""
+    """Return the id of the key that each of these keys and of their predecessors has replaced."""
     found: dict[int, int] = {}
     keys = list(key_ids)
     for _ in range(_MAX_ROTATIONS):

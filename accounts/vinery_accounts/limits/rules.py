@@ -30,8 +30,8 @@ class Rule:
     weeks alone. A shadow rule is counted as if it were enforced, and refuses nothing.
 
     Concurrency has no window. Another metric without a window is a budget that never resets. The
-    limiter keeps what is used when `amount`, `is_shadow` or the id in `scope` changes: a rotation
-    moves a limit to the new key. A change of another field begins a new count.
+    limiter keeps the use when `amount`, `is_shadow` or the id in `scope` changes: a rotation moves
+    a limit to the new key. A change of another field begins a new count.
 
     Raises ValueError for a combination that has no meaning, and
     `zoneinfo.ZoneInfoNotFoundError` for an unknown time zone.

@@ -1,7 +1,7 @@
 """Limits of one web process: the only module of limits that the serving of requests imports.
 
-It has the rules in force, and the limiter that counts: this process alone, a share of each limit,
-or Redis. It wires the failover of Redis and the usage baselines together.
+The service has the rules in force, and the limiter that counts: this process alone, a share of each
+limit, or Redis. The service also wires the failover of Redis and the usage baselines together.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class LimitsUpdate:
 
 
 class LimitService:
-    """The limits of one process. It belongs to the event loop, except `read_update`."""
+    """The limits of one process, for its event loop; only `read_update` runs in another thread."""
 
     def __init__(self, settings: LimitSettings) -> None:
         self.book = RuleBook()

@@ -32,15 +32,14 @@ _cached: dict[tuple[str, str, str], Boundaries] = {}
 
 
 def used_after(used: int, amount: int, from_ms: int, to_ms: int, tick_ms: int = 1) -> int:
-    """Return what is still used of a bucket at `to_ms`. A clock that was set back refills
-    nothing."""
+    """Return the use of a bucket at `to_ms`. A clock that was set back refills nothing."""
     num_ticks = to_ms // tick_ms - from_ms // tick_ms
     return max(0, used - amount * num_ticks) if num_ticks > 0 else used
 
 
 def refill_s(units: int, amount: int, tick_ms: int = 1) -> float | None:
-    """Return the seconds until a bucket has refilled so many units: (limit - remaining) /
-    (limit / period). None: it never does."""
+    """Return the seconds until a bucket has refilled so many units: (limit - remaining) / (limit /
+    period). None: never."""
     if units <= 0:
         return 0.0
     if not amount:
@@ -89,7 +88,7 @@ class Lows:
 
     def give_back(self, number: int, unused: int, used: int) -> int:
         """Return how much of an unused part of an addition is still there, when `used` of the
-        bucket is used. From then on it counts as returned."""
+        bucket is used. This part counts as returned from then on."""
         lows = self._lows
         given = unused if unused < used else used
         first = len(lows)

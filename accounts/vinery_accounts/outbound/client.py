@@ -48,7 +48,7 @@ _MAX_READ_BYTES: Final = 16 * 1024
 
 
 class ExchangeFailed(Exception):
-    """The other server did not answer as it should. The message contains nothing that it sent."""
+    """The other server did not answer correctly. The message contains nothing from that server."""
 
 
 class NotReached(ExchangeFailed):
@@ -180,7 +180,7 @@ class Client:
         return await stream.start_tls(context, route.url.host, self.connect_s)
 
     async def _connect_tcp(self, route: Route) -> httpcore2.AsyncNetworkStream:
-        """The first connection that succeeds. Raises what httpcore raises for the last one."""
+        """The first successful connection. Raises httpcore's error of the last attempt."""
         port, timeout = route.url.port, self.connect_s
         *others, last = route.addresses[:_MAX_ADDRESSES]
         for address in others:

@@ -70,7 +70,7 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
         """Link the account with the user's address, if the settings allow it. Raises
         `ImmediateHttpResponse` if the address belongs to an account that may not be linked.
-        Addresses that nothing confirms do not count: owners of organisations may give any."""
+        Unconfirmed addresses do not count: owners of organisations may give any address."""
         is_connecting = sociallogin.state.get("process") == "connect"
         if sociallogin.is_existing:
             if not is_connecting:
@@ -161,7 +161,7 @@ def groups_of(claims: Mapping[str, Any], issuer: Issuer) -> frozenset[str]:
 @transaction.atomic
 def grant(user: User, claims: Mapping[str, Any], issuer: Issuer, *, is_new: bool) -> None:
     """Apply the groups of a user's claims: superuser status, and the role in the organisation.
-    Without configured roles only a new user gets one: member."""
+    Without configured roles, only a new user gets a role: member."""
     groups = groups_of(claims, issuer)
     # Rights are given first and taken last: losing the right to keys pauses a user's keys.
     is_admin = issuer.admin_group in groups

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Owners(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose request it is. None: it is anonymous."""
+    """The owners of a request. None: the request is anonymous."""
 
     user_id: int | None
     key_id: int | None

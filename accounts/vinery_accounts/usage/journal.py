@@ -10,7 +10,7 @@ Disk space is allocated before it is needed, also for the file that replaces a j
 journal takes lines while the disk is full. The allocated rest of a file is zeros, which no line
 contains.
 
-Only one thread at a time may call the methods that write. Those of the draft may run beside
+Only one thread at a time may call the methods that write. Methods of the draft may run beside
 `append` and `allocate`.
 """
 
@@ -78,8 +78,8 @@ class Journal:
 
     @classmethod
     def adopt(cls, path: Path) -> Journal | None:
-        """Return the journal at `path`, or None if another process owns it. It may end in a torn
-        line, which `read` skips. Raises OSError."""
+        """Return the journal at `path`, or None if another process owns it. `read` skips a torn
+        line at the end. Raises OSError."""
         try:
             fd = os.open(path, os.O_RDWR)
         except FileNotFoundError:

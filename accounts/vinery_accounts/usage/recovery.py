@@ -45,7 +45,7 @@ _ENGINE_COUNTS_KEPT_S: Final = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The number of recovered journals and requests. Settled ones may have been stored before."""
+    """Numbers of recovered journals and requests. Settled requests may have been stored before."""
 
     num_journals: int = 0
     num_settled: int = 0
@@ -91,8 +91,8 @@ def recover_orphans(directory: Path, store: Store = store_settlements) -> Recove
 
 @contextmanager
 def _turn(directory: Path) -> Iterator[None]:
-    """Wait until no other process recovers, at most `_MAX_TURN_S`. After that both go on, which is
-    safe, because each journal has a lock."""
+    """Wait until no other process recovers, at most `_MAX_TURN_S`. After that both go on safely,
+    because each journal has a lock."""
     directory.mkdir(parents=True, exist_ok=True)
     fd = os.open(directory, os.O_RDONLY)
     try:

@@ -84,8 +84,8 @@ class Question:
 
 
 class Figures(TokenCounts, frozen=True, kw_only=True):
-    """Aggregated usage. Latencies are None if nothing was measured. `total_ms` is that of whole
-    answers."""
+    """Aggregated usage. Latencies are None if nothing was measured. `total_ms` is the latency of
+    whole answers."""
 
     num_requests: int = 0
     num_errors: int = 0
@@ -131,7 +131,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The largest groups first. `num_groups` includes those that are not listed."""
+    """The largest groups first. `num_groups` includes groups that are not listed."""
 
     since: datetime
     until: datetime
@@ -209,7 +209,7 @@ def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
 
 
 class _Joined(Aggregate):
-    """Concatenated histograms, which are one histogram with all counts."""
+    """Concatenated histograms: one histogram with all counts."""
 
     function = "STRING_AGG"
     template = "%(function)s(%(expressions)s, ''::bytea)"

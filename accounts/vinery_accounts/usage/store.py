@@ -55,7 +55,7 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
 
 
 def _records(settlements: Iterable[Settlement]) -> list[UsageRecord]:
-    """Return unsaved records. Those of killed processes are weighted here."""
+    """Return unsaved records. Requests of killed processes are weighted here."""
     rows = [
         (_row(UsageRecord, settlement.admission, settlement), settlement.admission.media)
         for settlement in settlements
@@ -80,9 +80,9 @@ def _weighted(row: UsageRecord, media: Media | None, weights: Weights) -> float:
 
 
 def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
-    """Return the first record of each request that has none in the database. A record from before
-    the retention cutoff may have been stored, aggregated and deleted already, so it is not counted
-    again."""
+    """Return the first record of each request without a record in the database. A record from
+    before the retention cutoff is not counted: it may have been stored, aggregated and deleted
+    already."""
     by_id: dict[str, UsageRecord] = {}
     for row in rows:
         by_id.setdefault(row.request_id, row)

@@ -53,7 +53,6 @@ class Process:
         return asyncio.run(live())
 
     def reserve(self, asked: ReservationRequest) -> str:
-        """Return the id of the lease."""
 
         async def reserve(limiter: RedisLimiter) -> str:
             return (await granted(limiter, asked)).id

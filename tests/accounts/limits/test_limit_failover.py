@@ -55,7 +55,6 @@ async def answer_again(limiter: FailoverLimiter) -> None:
 
 
 async def notice(limiter: FailoverLimiter) -> None:
-    """Let the limiter notice the outage."""
     with contextlib.suppress(LimitsUnavailable):
         await limiter.levels([rule()])
     assert limiter.state.is_degraded
@@ -215,7 +214,7 @@ async def test_a_reservation_without_answer_is_undone(
 
 
 class LosesACancellation(FakeLimiter):
-    """Like the client of Redis, which may report a cancelled attempt to connect as a failure."""
+    """Reports a cancelled attempt to connect as a failure, as the client of Redis may."""
 
     has_lost_one = False
 
@@ -304,7 +303,7 @@ NUM_PASSES = 40
 
 
 async def loses_cancellation(call: Callable[[], Awaitable[object]], num_passes: int) -> bool:
-    """Whether a task goes on that is cancelled after so many passes of the event loop."""
+    """Whether a task goes on after its cancellation at this pass of the event loop."""
     task = asyncio.ensure_future(call())
     for _ in range(num_passes):
         await asyncio.sleep(0)

@@ -168,7 +168,7 @@ class OnRedis:
 
     @property
     def state(self) -> tuple[bool, list[int]]:
-        """Whether Redis is marked as unavailable, and what is used of each limit there."""
+        """Whether Redis is marked as unavailable, and the use of each limit there."""
         levels = self.run(self.store.inner.levels(list(self.limits.book.rules)))
         return self.failover.state.is_degraded, [level.num_used for level in levels]
 
@@ -177,7 +177,7 @@ class OnRedis:
         self.run(self.limits.follow(self.limits.read_update()))
 
     def restart_redis(self) -> None:
-        """Without its data."""
+        """Restart Redis without data."""
         self.stop_redis()
         self.start_redis()
 

@@ -1,4 +1,4 @@
-"""How buckets refill, and when days, weeks and months begin."""
+"""Refills of buckets, and the beginning of days, weeks and months."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, available_timezones
@@ -115,7 +115,7 @@ def test_a_bucket_never_gets_back_more_than_is_there_of_it(
 
 
 def used_at(now_ms: int, taken: list[tuple[int, int]]) -> int:
-    """Of a bucket that refills one in a millisecond, from the beginning."""
+    """The use of a bucket that refills one in a millisecond, from the beginning."""
     used, then_ms = 0, 0
     for at_ms, cost in taken:
         used = used_after(used, 1, then_ms, at_ms) + cost

@@ -121,7 +121,7 @@ class Held:
 
     @property
     def num_tokens(self) -> int:
-        """Reserved, or spent after all."""
+        """The number of reserved tokens, or of finally spent tokens."""
         if self.spent is not None:
             return self.spent.num_tokens
         return self.lease.request.num_prompt_tokens + self.num_output_tokens
@@ -155,7 +155,6 @@ class System:
         return self.limiters[self.num_steps % len(self.limiters)]
 
     async def take(self, step: Step) -> object:
-        """Return the answer of the limiter."""
         match step:
             case Acquire():
                 return await self.acquire(step)
@@ -221,7 +220,7 @@ class System:
         assert await self.levels() == levels
 
     async def restart(self) -> None:
-        """End all requests: slots are free and buckets full, and quotas keep what is used."""
+        """End all requests: slots are free and buckets full, and quotas keep their use."""
         self.limiters = self.make()
         self.bucket_moves.clear()
         for held in self.held:
@@ -262,7 +261,7 @@ class System:
 
 
 def assert_never_faster_than(amount: int, moves: list[Move]) -> None:
-    """In no span of time is more taken than a full bucket and what it has refilled."""
+    """In no span of time is more taken than a full bucket and its refill."""
     for first in range(len(moves)):
         num_taken = 0
         for move in moves[first:]:

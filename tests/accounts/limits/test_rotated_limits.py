@@ -38,7 +38,7 @@ def rules_of(key: ApiKey, book: RuleBook | None = None) -> tuple[Rule, ...]:
 
 
 def use(key: ApiKey, num_tokens: int) -> datetime:
-    """When it was used."""
+    """Store a use of the key. Returns its time."""
     now = datetime.now(UTC)
     store(f"{key.pk}-{num_tokens}", key_id=key.pk, started_at=now, **tokens(num_tokens))
     return now
