@@ -262,7 +262,7 @@ def test_only_receivers_see_the_alert(search: Project, people: dict[str, User]) 
     limits = [quota("key", key), quota("user", mia), quota("project", search)]
     store("r", user_id=mia.pk, key_id=key.pk, project_id=search.pk)
     check()
-    # The user belongs to no single organisation, so only superusers are informed of it.
+    # The user belongs to no single organisation, so only superusers are informed.
     assert names(readers_of(limits[1])) == ["mia", "root"]
     for limit in limits:
         assert readers_of(limit)

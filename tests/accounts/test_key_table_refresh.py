@@ -219,7 +219,7 @@ def test_users_who_are_active_again_and_new_names_are_read_whatever_the_clock(
 
 
 @pytest.mark.parametrize(
-    # The last one: there was no refresh for long, as when the database is unavailable.
+    # The last case: there was no refresh for long, as when the database is unavailable.
     ("age_s", "pause_s"),
     [(0.0, 1), (0.001, 1), (5.0, 1), (OVERLAP_S - 1, 1), (0.0, 10 * OVERLAP_S)],
 )
@@ -334,7 +334,7 @@ def test_no_save_of_nothing_and_no_use_moves_a_stamp(key: ApiKey, new_key: MakeK
     other, used_at = new_key().key, timezone.now()
     uses = [KeyUse(other.pk, used_at, "::1", "a"), KeyUse(key.pk, used_at, None, "b")]
     ApiKey.objects.mark_used(uses)
-    # An earlier one does not hide it.
+    # An earlier use does not replace a later use.
     ApiKey.objects.mark_used([KeyUse(key.pk, LONG_AGO, "10.0.0.7", "c")])
     assert stamp_of(key) == LONG_AGO
     other.refresh_from_db()

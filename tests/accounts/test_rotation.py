@@ -60,7 +60,7 @@ def test_a_key_is_due_some_days_after_its_creation_or_rotation(new_key: Keys) ->
     assert new.rotate_every_days == 90
     assert new.rotation_due_at == new.created_at + 90 * DAY
     assert not new.is_rotation_overdue(timezone.now())
-    # The old key has been replaced, so it is no longer overdue.
+    # The replaced key is no longer overdue.
     assert not old.is_rotation_overdue(timezone.now())
 
 

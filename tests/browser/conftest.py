@@ -19,7 +19,7 @@ from tests.system.clients import chat, vinery
 TINY_CHAT: Final = REPOSITORY / "models" / "tiny-chat"
 DESK: Final = sync_api.ViewportSize(width=1280, height=800)
 PHONE: Final = sync_api.ViewportSize(width=360, height=740)
-# A job starts a process, and then an engine; pages take a hundredth of it on a busy machine.
+# A job starts a process, and then an engine; pages take a hundredth of that time on a busy machine.
 _TIMEOUT_MS: Final = 90_000
 FITS: Final = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 

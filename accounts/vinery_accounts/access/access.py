@@ -9,7 +9,7 @@
 
 A limit is set from above: a superuser sets the limits of an organisation, an admin of the
 organisation sets the limits of the projects. The same admins decide which texts of requests a
-project keeps, and read them. A key with the manage scope has its owner's permissions, in its
+project keeps, and read them. A key with the manage scope has the owner's permissions, in its
 project only.
 
 A key with the admin scope and a superuser as owner has the permissions of superusers but two: such

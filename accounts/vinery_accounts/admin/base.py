@@ -1,8 +1,8 @@
 """The one page of the admin for all resources. The page shows, checks and changes rows as all front
 ends do, with the fields, filters, actions and texts of the resource.
 
-Django's permissions decide which pages a user sees, roles decide which rows are on them. Every
-change goes through `resources` or `access/changes`, and so into the audit log.
+Django's permissions decide about pages, roles about the rows on a page. Every change goes through
+`resources` or `access/changes`, and so into the audit log.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Stores alerts with their messages, sends messages that are due and retries them.
+"""Stores alerts with messages, and sends and retries messages that are due.
 
 A delivery is a row. A process takes a lease by moving `due_at` forward: this succeeds for one
 process only. So two processes never send one message at the same time, and a delivery of a dead

@@ -74,7 +74,7 @@ def _new_pipe() -> tuple[Path, int]:
     folder = _folder()
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{os.getpid()}-{secrets.token_hex(4)}"
-    # A pipe gets its name after its reader: a sender removes a pipe without a reader.
+    # A pipe gets the name after the reader: a sender removes a pipe without a reader.
     draft = folder / f".{path.name}"
     os.mkfifo(draft, 0o600)
     # Open for writing too: the end of the last sender would else be an event for ever.

@@ -54,7 +54,7 @@ def release(row: QuarantinedRequest) -> QuarantinedRequest:
     row_id, before = row.pk, audit.snapshot(row)
     with audit.writing():
         num_deleted, _ = row.delete()
-        row.pk = row_id  # the deletion has removed it
+        row.pk = row_id  # the deletion has removed the id
         if num_deleted:
             audit.record("release", row, before=before)
     return row

@@ -1,4 +1,4 @@
-"""Keys: the list with their states, and the pages that create, pause, rotate and revoke them."""
+"""Keys: the list with states, and the pages that create, pause, rotate and revoke keys."""
 
 import secrets
 from datetime import datetime

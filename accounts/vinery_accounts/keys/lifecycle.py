@@ -64,7 +64,7 @@ def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
     }
     columns["name"] = repaired(old.name)
     if old.rotation_grace_days is not None:
-        columns["expires_at"] = None  # it follows from the days
+        columns["expires_at"] = None  # follows from the days
     new = _with_secret(ApiKey(**columns))
     before = audit.snapshot(old)
     now = timezone.now()

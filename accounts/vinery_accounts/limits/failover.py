@@ -219,7 +219,7 @@ class FailoverLimiter:
 
     async def _recover(self) -> None:
         while self._unavailable_since_s is not None or self._waiting:
-            # Wait first: what a lost call has begun must be over before its settlement.
+            # Wait first: a lost call must be over before its settlement.
             await asyncio.sleep(self._probe_interval_s)
             try:
                 await self._ask(self._store.levels(()))

@@ -60,7 +60,7 @@ class _Counter:
     """How much of a rule is used, in fixed-point units, and at or since which Unix time in ms."""
 
     rule: Rule
-    at_ms: int  # of a bucket: the time of `used`; of a quota: its window's start
+    at_ms: int  # of a bucket: the time of `used`; of a quota: the window's start
     used: int = 0
     lows: windows.Lows = field(default_factory=windows.Lows)
     is_bucket: bool = field(init=False)
@@ -106,11 +106,11 @@ class _OpenLease(msgspec.Struct):
     rules: tuple[Rule, ...]
     expires_at_ms: int
     reserved: list[int]  # in all windows
-    windows_ms: list[int]  # the start of the last window in which it has reserved something
+    windows_ms: list[int]  # the start of the last window with a reservation
     reserved_in_window: list[int]
     # The indexes of shadow rules that would have refused the request: it does not count there.
     left: set[int]
-    number: int  # of the addition by which it has reserved first
+    number: int  # of the lease's first addition
     # By the index of a bucket: the number and the cost of the last later additions.
     later: dict[int, list[tuple[int, int]]] = {}
 
@@ -352,8 +352,8 @@ def _share_of(rule: Rule, num_processes: int) -> Rule:
 
 
 def _share_of_baseline(baseline: UsageBaseline, num_processes: int) -> UsageBaseline:
-    """Return this process's share of the use. After its first baseline, a process has counted its
-    own use: a later baseline leaves the rest of the share, unless less is left in all."""
+    """Return this process's share of the use. After the first baseline, a process counts its own
+    use: a later baseline leaves the rest of the share, unless less is left in all."""
     rule = _share_of(baseline.rule, num_processes)
     num_used = -(-baseline.num_used // num_processes)
     if baseline.is_update:

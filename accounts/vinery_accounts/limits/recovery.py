@@ -305,8 +305,8 @@ class ReconciliationSchedule:
         return self._clock() >= self._buckets_at_s
 
     def due(self, quotas: Iterable[Rule]) -> list[Rule]:
-        """Return the quotas that were never restored, and those whose time has come. A shadow rule
-        is restored once: it does not count requests above its amount, and usage records do."""
+        """Return the quotas that were never restored or are due again. A shadow rule is restored
+        once: it does not count requests above its amount, and usage records do."""
         now_s, known = self._clock(), self._next
         return [
             rule

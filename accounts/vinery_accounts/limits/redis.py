@@ -1,11 +1,11 @@
 """The limiter that several web processes share, on one Redis server.
 
-Each call is one Lua script and one round trip, however many rules it has. The scripts read the
-time from the server, so the clocks of web processes may differ; the call has the boundaries of
-days, weeks and months in the rules' time zones.
+Each call is one Lua script and one round trip for any number of rules. The scripts read the time
+from the server, so the clocks of web processes may differ; the call has the boundaries of days,
+weeks and months in the rules' time zones.
 
-The scripts compute their keys from the call, which Redis Cluster does not allow. One server with
-replicas is enough: it runs tens of thousands of such calls in a second.
+The scripts compute their keys from the call, which Redis Cluster does not allow. A server with
+replicas is enough, with tens of thousands of such calls in a second.
 """
 
 import contextlib

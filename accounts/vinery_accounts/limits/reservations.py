@@ -1,9 +1,9 @@
 """The interface of a limiter, with its requests and results: reserve, extend, settle.
 
 A request reserves of all its rules at once and receives a lease, or a denial without any change.
-While it runs, its process extends the lease a few tokens ahead of need and renews it with a
-heartbeat. At the end, the process settles the lease with the actual usage. In any order of calls,
-reservations and use of a rule together never exceed its amount.
+Meanwhile the process extends the lease a few tokens ahead of need and renews it with a heartbeat.
+At the end, the process settles the lease with the actual usage. In any order of calls, reservations
+and use of a rule together never exceed its amount.
 
 Two implementations behave alike: `memory.MemoryLimiter` and `redis.RedisLimiter`.
 """
@@ -323,7 +323,7 @@ def grant_of(asked: int, fitting: Mapping[int, int], costs: Costs, reading: Read
         return Grant(granted, None, shadows)
     at = min(enforced, key=enforced.__getitem__)
     rule = reading.rules[at]
-    # An answer that the rule ends has used what is granted here.
+    # An answer that the rule ends has used this grant.
     used = reading.used[at] + granted * costs[rule.column]
     missing = (asked - granted) * costs[rule.column]
     return Grant(granted, denial_of(rule, used, missing, reading), shadows)

@@ -174,7 +174,7 @@ class LimitService:
         ]
         is_complete = is_lost and is_answering
         if self._schedule.take_buckets() or is_complete:
-            # A shadow rule does not count what it would have refused, and usage records do.
+            # A shadow rule does not count requests above its amount, and usage records do.
             rules = [rule for rule in snapshot.all_rules if is_complete or not rule.is_shadow]
             baselines += read_bucket_baselines(rules, time.time())
         return LimitsUpdate(snapshot, due, baselines, num_outages, is_complete)

@@ -1,4 +1,4 @@
-"""Users, organisations, their projects, and the roles of users in them."""
+"""Users, organisations, projects, and the roles of users there."""
 
 from __future__ import annotations
 

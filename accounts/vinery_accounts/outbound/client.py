@@ -275,7 +275,7 @@ class DaemonThreads:
         if not self._free.acquire(blocking=False):
             raise ThreadsBusy
         outcome: Future[Result] = Future()
-        outcome.set_running_or_notify_cancel()  # a caller that leaves cannot cancel it
+        outcome.set_running_or_notify_cancel()  # a caller that leaves cannot cancel the call
 
         def run() -> None:
             try:

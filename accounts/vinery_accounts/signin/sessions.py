@@ -81,7 +81,7 @@ class PatientHasher(PBKDF2PasswordHasher):
 
 
 def _lower_priority() -> None:
-    if sys.platform == "linux":  # where threads have priorities of their own
+    if sys.platform == "linux":  # where each thread has a priority
         thread = threading.get_native_id()
         # A process that was started with `nice` may have more. Only root may lower it.
         niceness = max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread))

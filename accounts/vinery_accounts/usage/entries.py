@@ -1,7 +1,7 @@
 """The entries of a usage journal, one JSON object to a line.
 
-A journal may outlive an upgrade of the program that wrote it, so each field that is added
-later needs a default. Standard library and msgspec only.
+A journal may outlive an upgrade of the program, so each later field needs a default. Standard
+library and msgspec only.
 """
 
 import json
@@ -183,7 +183,7 @@ class Settlement(TokenCounts, frozen=True, kw_only=True, omit_defaults=True, tag
     inter_token_ms: float | None = None
     prefill_ms: float | None = None
     num_response_bytes: int = 0
-    num_continuations: int = 0  # by another engine, because one had ended
+    num_continuations: int = 0  # by another engine, after the end of an engine
     num_media: int = 0  # pictures, videos and files
     num_media_bytes: int = 0
     num_media_pixels: int = 0  # that the model saw

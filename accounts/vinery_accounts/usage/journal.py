@@ -218,7 +218,7 @@ def read_lines(path: Path) -> bytes:
             with path.open("rb", buffering=0) as file:
                 fd = file.fileno()
                 # A replaced file is cleared, perhaps in the middle of a read. So the file must
-                # still have its name afterwards, and begin with what was read.
+                # still have its name afterwards, and begin with the bytes read.
                 lines, again = (os.pread(fd, _find_end(fd), 0) for _ in range(2))
                 has_name = os.path.samestat(path.stat(), os.fstat(fd))
                 # The file may have been cleared, read, and named as the journal again before the
@@ -226,7 +226,7 @@ def read_lines(path: Path) -> bytes:
                 is_whole = bool(lines) or not _find_end(fd)
         except FileNotFoundError:
             return b""
-        # The first line counts what could not be written, and may change.
+        # The first line counts unwritten settlements, and may change.
         _, first_end, entries = lines.partition(b"\n")
         if has_name and is_whole and again.partition(b"\n")[2].startswith(entries):
             return lines[: lines.rfind(b"\n") + 1] if first_end else b""

@@ -1,8 +1,8 @@
 """Periods of time, and the roll-ups that cover them. Arithmetic on Unix seconds.
 
 Roll-ups of days begin at midnight UTC. A day that begins at 22:00 UTC is the UTC day from the next
-midnight, minus its last two hours, plus the two hours before that midnight. So a report in Berlin
-reads the days and the hours between the two midnights: a tenth of the rows.
+midnight, without the last two hours, and with the two hours before that midnight. So a report in
+Berlin reads the days and the hours between the two midnights: a tenth of the rows.
 """
 
 import math

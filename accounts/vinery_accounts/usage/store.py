@@ -29,7 +29,7 @@ _MAX_COUNT = 2**31 - 1  # of an integer column
 
 
 def store_settlements(settlements: Sequence[Settlement]) -> None:
-    """Insert new usage records, add them to roll-ups, and mark their keys as used. Raises
+    """Insert new usage records, add them to roll-ups, and mark the keys as used. Raises
     `django.db.Error`, and then nothing was stored."""
     if not settlements:
         return

@@ -15,7 +15,7 @@ from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.redis import RedisLimiter, connect
 from vinery_accounts.limits.reservations import Limiter
 
-# Makes so many limiters on one store, as web processes have them.
+# Makes so many limiters on one store, as several web processes do.
 Fresh = Callable[[int], list[Limiter]]
 MakeFailover = Callable[..., FailoverLimiter]
 

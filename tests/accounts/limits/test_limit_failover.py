@@ -68,7 +68,7 @@ async def test_baselines_from_before_an_outage_do_not_end_it(refusing: FailoverL
             await refusing.restore([])
         await notice(refusing)
         refusing.resume(refusing.num_outages)
-        assert refusing.state.is_degraded  # it does not answer yet
+        assert refusing.state.is_degraded  # Redis does not answer yet
         await answer_again(refusing)
         refusing.resume(num_outages_when_read)
         assert refusing.state.is_degraded

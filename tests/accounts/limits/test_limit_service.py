@@ -265,7 +265,7 @@ def test_a_request_counts_that_ran_when_data_was_lost_or_read(redis: OnRedis) ->
     lease = redis.reserve()
     redis.restart_redis()
     redis.follow()
-    for _ in range(5):  # it runs until checks have become rare
+    for _ in range(5):  # the request runs until checks have become rare
         redis.follow(LONGEST_PAUSE_S)
     assert redis.state == (False, [12])
     redis.settle(lease)

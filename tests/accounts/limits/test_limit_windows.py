@@ -23,12 +23,12 @@ MONTH_TICK_MS = 30 * 24 * HOUR_MS // SCALE
 @table(
     "limit, missing, tick_ms, words",
     [
-        # Of a reset: the limit without what remains.
+        # Of a reset: the limit without the rest.
         (5_000, 5_000 - 4_999, 1, "12ms"),
         (160_000, 160_000 - 159_976, 1, "9ms"),
         (3_000, 3_000 - 2_999, 1, "20ms"),
         (250_000, 250_000 - 249_989, 1, "2ms"),
-        # Of a wait: what is used and requested, without the limit.
+        # Of a wait: the used and requested tokens, without the limit.
         (50_000, 47_949 + 3_006 - 50_000, 1, "1.146s"),
         (30_000, 22_999 + 12_528 - 30_000, 1, "11.054s"),
         (200_000, 195_869 + 4_412 - 200_000, 1, "84ms"),
@@ -209,7 +209,7 @@ def test_a_week_is_made_of_seven_days(zone: str, week_start: Weekday, at_ms: int
     number = WEEKDAYS.index(week_start)
     in_order = WEEKDAYS[number:] + WEEKDAYS[:number]
     names = [WEEKDAYS[each.weekday()] for each in days]
-    # Islands that changed sides of the date line went without one of them, once.
+    # Islands that changed sides of the date line went without a day, once.
     assert names == [each for each in in_order if each in names]
     assert len(names) >= 6
 

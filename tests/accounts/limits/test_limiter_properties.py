@@ -88,7 +88,7 @@ steps = st.lists(
 )
 
 
-# Few sorts, so that what matters follows upon another.
+# Few sorts, so that relevant steps follow upon one another.
 steps_of_a_bucket: st.SearchStrategy[list[Step]] = st.lists(
     st.one_of(
         st.sampled_from([Acquire((BUCKET,), num, 50, 0, Weights()) for num in (0, 40)]),
@@ -162,7 +162,7 @@ class System:
                 return await self.extend(self.held[step.which % len(self.held)], step)
             case Settle() if self.held:
                 held = self.held[step.which % len(self.held)]
-                # Those that have expired a store remembers, and a process does not.
+                # A store remembers expired leases, and a process does not.
                 if held.spent is not None or self.is_open(held):
                     return await self.settle(held, step)
             case Renew():
@@ -173,7 +173,7 @@ class System:
                         held.renewed_at_s = self.clock()
             case Pass():
                 self.clock.pass_s(step.seconds)
-                # A process only finds out then who of its own is dead.
+                # A process finds its dead leases only then.
                 await self.limiter.renew([])
             case Restart():
                 await self.restart()
@@ -339,7 +339,7 @@ async def test_no_more_is_used_of_a_bucket_than_flows_into_it(
     for step in steps:
         await system.take(step)
         await system.check()
-        # The next to be settled is one that runs.
+        # The next lease to settle belongs to a running request.
         system.held = [held for held in system.held if held.spent is None]
 
 

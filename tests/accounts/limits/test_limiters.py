@@ -400,7 +400,7 @@ async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: Fake
     clock.pass_s(2.0)
     await limiter.extend(lease, 40)
     assert await used(limiter, tokens) == [40]
-    # Of the 40 granted, 10 were generated: the last grants are the unused ones.
+    # Of the 40 granted, 10 were generated: the last grants are unused.
     await limiter.settle(lease, ActualUsage(num_prompt_tokens=60, num_output_tokens=11))
     assert await used(limiter, tokens) == [10]
 
@@ -482,7 +482,7 @@ async def test_a_bucket_gets_back_only_what_is_there(limiter: Limiter, clock: Fa
 
 @table(
     "num_used_at_end, num_used",
-    # The last extension is there yet, and what was granted a minute before is not.
+    # The last extension is there yet, and the grant of a minute before is not.
     [(160, 460), (100, 400), (60, 400), (0, 400)],
 )
 async def test_what_was_granted_last_is_what_a_bucket_gets_back(
@@ -540,7 +540,7 @@ async def test_a_dead_process_loses_its_slot_for_ever(limiter: Limiter, clock: F
     await denied(limiter, request_for(slot))
     clock.pass_s(0.001)
     await limiter.renew([])
-    await limiter.renew([dead])  # it does not come back
+    await limiter.renew([dead])  # a dead lease does not come back
     await granted(limiter, request_for(slot))
     assert await used(limiter, slot, tokens) == [1, 50]
     assert (await limiter.extend(dead, 1)).is_lost
