@@ -1,4 +1,5 @@
-"""Names of served models and of their projects, as the package `serving` provides them."""
+"""The served models, as `serving` provides them: names, projects, and whether chats are answered.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

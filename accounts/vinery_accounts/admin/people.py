@@ -37,8 +37,8 @@ class RoleInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
 
 @admin.register(User)
 class UserAdmin(VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
-    """Django's page; deactivating a user stops their keys. Only superusers change users here: any
-    other user could become a superuser."""
+    """Django's page; deactivating a user stops their keys. Only superusers change users here:
+    another user with this right could become a superuser."""
 
     form = UserForm
     list_display = [

@@ -1,7 +1,7 @@
 """Facts from the usage records for a limiter: baselines of use, and leases of dead processes.
 
-A limiter without memory begins with baselines: how much of each quota was used since its window
-began, and about how full each bucket is.
+A limiter that has lost its memory begins with baselines: how much of each quota was used since the
+window began, and about how full each bucket is.
 
 Requests that ran when the baselines were read have no usage record before they end. So the
 baselines of each quota are read again, soon at first and then less and less often. That is always

@@ -4,8 +4,8 @@ Each call is one Lua script and one round trip for any number of rules. The scri
 from the server, so the clocks of web processes may differ; the call has the boundaries of days,
 weeks and months in the rules' time zones.
 
-The scripts compute their keys from the call, which Redis Cluster does not allow. A server with
-replicas is enough, with tens of thousands of such calls in a second.
+The scripts compute their keys from the call, which Redis Cluster does not allow. One server with
+replicas is enough: a server runs tens of thousands of such calls in a second.
 """
 
 import contextlib

@@ -211,8 +211,8 @@ def is_of_a_journal(path: Path) -> bool:
 
 
 def read_lines(path: Path) -> bytes:
-    """Return the whole lines of a journal while the owner may append to, replace or remove it. b""
-    for a removed journal: its entries were stored before. Raises OSError."""
+    """Return the whole lines of a journal that the owner may extend, replace or remove meanwhile.
+    b"" for a removed journal: its entries were stored before. Raises OSError."""
     for _ in range(_MAX_COPIES):
         try:
             with path.open("rb", buffering=0) as file:
