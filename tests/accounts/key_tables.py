@@ -1,4 +1,4 @@
-"""A key table with an own clock, and functions that query the table."""
+"""A key table with a fake clock, and functions that query the table."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,5 +1,5 @@
 """Every resource in Django's admin: a list with its columns and filters, a form, and a page. The
-content security policy of the pages allows only own scripts and styles."""
+content security policy allows only the pages' own scripts and styles."""
 
 import re
 from html import unescape

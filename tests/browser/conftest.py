@@ -138,7 +138,7 @@ def stranger(chromium: sync_api.Browser, running: Running) -> Iterator[Administr
 def someone_at(
     browser: sync_api.Browser, platform: Running, **options: Any
 ) -> Iterator[Administrator]:
-    """A person with an own window, which keeps nothing. Fails when a page had errors."""
+    """A person with a separate window, which keeps nothing. Fails when a page had errors."""
     context = browser.new_context(**{"viewport": DESK, **options})
     context.set_default_timeout(_TIMEOUT_MS)
     someone = Administrator(context.new_page(), platform)

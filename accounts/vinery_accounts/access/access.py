@@ -379,7 +379,7 @@ class Access:
             return False
         if self.is_of_key and not self.rank_at(*scope):
             return False
-        # An owner without a role may still stop own keys.
+        # A key's owner may still stop the key without a role.
         if action is Action.STOP:
             return True
         if not self._leads(Role.MEMBER, *scope):

@@ -1,5 +1,4 @@
-"""The served models, as `serving` provides them: names, projects, and whether chats are answered.
-"""
+"""Served models, as `serving` provides them: names, projects, and whether chats are answered."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -170,7 +170,7 @@ def _or_error(
 
 
 class ReadOnly:
-    """Rows that do not change, on own pages or inline."""
+    """Rows that do not change, on separate pages or inline."""
 
     def _never(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

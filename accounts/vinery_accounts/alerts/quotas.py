@@ -130,9 +130,9 @@ def _pace(use: Use, now_s: float) -> float:
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
-    """Write the alerts that are due and return them. `usual` are the percentages for limits without
-    own percentages. A quota that has passed several thresholds at once gets an alert for each
-    threshold, and a message for the highest."""
+    """Write the alerts that are due and return them. `usual` are the percentages for limits that
+    name none. A quota that has passed several thresholds at once gets an alert for each threshold,
+    and a message for the highest."""
     limits = list(Limit.objects.exclude(scope=LimitScope.END_USER))
     wanted = {
         limit.pk: usual if limit.alert_at is None else list(limit.alert_at) for limit in limits

@@ -1,5 +1,5 @@
 """The pages about the rows of any resource: the list, one row, its form, and a confirmation. A
-resource without own pages gets these, generated."""
+resource without special pages gets these, generated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

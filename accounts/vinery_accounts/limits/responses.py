@@ -34,8 +34,8 @@ _OWNERS: Final = {
 
 def headers_of(reading: Reading) -> list[HeaderLine]:
     """Return the headers of an answer. Of several rules on requests or on tokens, the headers have
-    the rule with the smallest share left. A rule on a project's tokens has own headers, too. Shadow
-    rules have none."""
+    the rule with the smallest share left. A rule on a project's tokens has separate headers, too.
+    Shadow rules have none."""
     return _lines(_groups(reading.rules), reading)
 
 

@@ -72,7 +72,7 @@ _TURN: Final = threading.Lock()
 
 
 class PatientHasher(PBKDF2PasswordHasher):
-    """Django's hasher in an own thread: a thread cannot raise its priority again. The hasher
+    """Django's hasher in a separate thread: a thread cannot raise its priority again. The hasher
     computes outside Python's global lock, so no other thread waits for it."""
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:

@@ -38,7 +38,7 @@ def redis_program() -> str:
 def redis_url(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The URL of the named Redis server, or of an own server."""
+    """The URL of the named Redis server, or of a new server."""
     if url := os.environ.get("VINERY_TEST_REDIS_URL"):
         yield url
         return
@@ -57,7 +57,7 @@ async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 def redis_fresh(redis_client: Redis, clock: FakeClock) -> Fresh:
-    """Makes limiters on Redis that share an own store."""
+    """Makes limiters on Redis that share a new store."""
 
     def make(num: int) -> list[Limiter]:
         prefix = f"test:{uuid.uuid4().hex}:"
@@ -78,7 +78,7 @@ def memory_fresh(clock: FakeClock) -> Fresh:
 
 @pytest.fixture(params=["memory", "redis"])
 def fresh(request: pytest.FixtureRequest) -> Fresh:
-    """Makes limiters that share an own store."""
+    """Makes limiters that share a new store."""
     made: Fresh = request.getfixturevalue(f"{request.param}_fresh")
     return made
 
