@@ -55,7 +55,7 @@ def check_quotas() -> None:
 
 @shared_task(name="vinery_accounts.tasks.sweep_deliveries")
 def sweep_deliveries() -> None:
-    """Schedule each message that is due, including those whose worker died."""
+    """Schedule each message that is due, also after the death of its worker."""
     for delivery_id in deliveries.due_ids(datetime.now(UTC)):
         deliver.delay(delivery_id)
 

@@ -1,4 +1,4 @@
-"""Quotas that are nearly used up, and the check that writes their alerts."""
+"""Nearly exhausted quotas, and the check that writes alerts about them."""
 
 import itertools
 from datetime import datetime

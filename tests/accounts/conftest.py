@@ -34,7 +34,7 @@ def peppers(settings: Any) -> dict[int, bytes]:
 
 @pytest.fixture
 def alice(db: None) -> User:
-    """She has a password."""
+    """A user with a password."""
     return person("alice")
 
 

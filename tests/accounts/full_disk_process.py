@@ -1,6 +1,6 @@
-"""A process that may write no more disk space, answers requests until it is refused, and is killed.
+"""A process with limited disk space, which answers requests until a refusal, and is killed.
 
-It prints how many it has answered, and how many still ran.
+The process prints the numbers of answered and of running requests.
 """
 
 import contextlib

@@ -50,7 +50,7 @@ class Route:
 
     @property
     def actions(self) -> Mapping[str, str]:
-        """The method of the view for each HTTP method; those of a page are not known."""
+        """The method of the view for each HTTP method; unknown for a page."""
         return getattr(self.view, "actions", None) or {"get": "get", "post": "post"}
 
     def path(self, row_id: int | str = 0) -> str:
@@ -88,8 +88,8 @@ def reads(found: Iterable[Route], first_id: int, num_ids: int = 1) -> Iterator[P
 def searches(
     found: Iterable[Route], foreign_id: int, name: str, max_choices: int = 0
 ) -> Iterator[Probe]:
-    """Yield lists and reports with each filter that takes an id or a name, for a foreign one, and
-    with the other filters if some of their choices are to be tried."""
+    """Yield lists and reports with a foreign id or name in each filter for ids or names, and with
+    up to `max_choices` choices of other filters."""
     for route in found:
         for query in _queries(route):
             for field_name, field in query().fields.items():
@@ -224,8 +224,8 @@ _MEDIA_FORMS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def forms(own_id: int, foreign_id: int, name: str) -> Iterator[Probe]:
-    """Yield the console's forms that name a row, with a foreign one, and those that name a user,
-    with a foreign name."""
+    """Yield the console's forms that name a row, with a foreign row, or a user, with a foreign
+    name."""
     key = {"name": "new", "scopes": "inference", "once": "1"}
     yield Probe("POST", "/console/keys/new/", {**key, "project": foreign_id})
     limit = {"metric": "requests", "window": "minute", "amount": 9, "time_zone": "UTC"}
@@ -250,8 +250,8 @@ def forms(own_id: int, foreign_id: int, name: str) -> Iterator[Probe]:
 
 
 def answer(client: Client, probe: Probe, *, keeps_new: bool = False) -> tuple[int, str]:
-    """Return the status, and the text without what differs each time. A new row's is left out,
-    unless `keeps_new`."""
+    """Return the status, and the text without parts that differ each time. The text of a new row is
+    left out, unless `keeps_new`."""
     if probe.path.startswith("/api/") and probe.body is not None:
         body, media = json.dumps(probe.body), "application/json"
     else:

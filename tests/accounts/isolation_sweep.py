@@ -1,4 +1,5 @@
-"""The sweep of what one organisation learns of another: who asks, what, and how answers differ."""
+"""The sweep of what one organisation learns of another: identities, requests, and differing
+answers."""
 
 import copy
 import re
@@ -40,7 +41,7 @@ SHOWS_NEW_SECRETS = {"/accounts/2fa/totp/activate/", "/api/schema/"}
 
 @dataclass(frozen=True)
 class Identity:
-    """Who sends the requests, and below which paths."""
+    """The sender of requests, and the prefixes of paths."""
 
     client: Client
     prefixes: tuple[str, ...]
@@ -48,14 +49,14 @@ class Identity:
 
 @pytest.fixture(autouse=True)
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages show times."""
+    """Stop the clock: pages show times."""
     now = timezone.now()
     monkeypatch.setattr(timezone, "now", lambda: now)
 
 
 @pytest.fixture(scope="module")
 def ours(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Tenant]:
-    """Our organisation, stored once. What a test changes is undone."""
+    """Our organisation, stored once. Changes by a test are undone."""
     with django_db_blocker.unblock(), transaction.atomic():
         with override_settings(VINERY_KEY_PEPPERS=PEPPERS):
             filled = fill(OURS, OWN_ID)
@@ -110,7 +111,7 @@ def probes_of(identity: Identity, num_ids: int = 1, max_choices: int = 0) -> lis
 
 
 def lists_and_rows() -> list[Route]:
-    """Those of the API."""
+    """Lists and rows of the API."""
     return [each for each in routes((API,)) if {"list", "retrieve"} & set(each.actions.values())]
 
 
@@ -134,8 +135,8 @@ def differences(client: Client, probes: Sequence[Probe]) -> dict[str, Any]:
 
 
 def differences_of_references(client: Client) -> tuple[dict[str, Any], set[str]]:
-    """The same for new and changed rows that refer to foreign ones, each of them alone: rows that
-    are created would be duplicates of each other. Return also where rows were created."""
+    """The differences for new and changed rows that refer to foreign rows, each row alone: created
+    rows would be duplicates of each other. Return also the paths where rows were created."""
     probes = list(references(routes((API,)), OWN_ID, FOREIGN_ID, THEIRS))
     with _beside_them():
         beside = [send_alone(client, probe) for probe in probes]
@@ -169,7 +170,7 @@ def send_alone(client: Client, probe: Probe) -> tuple[int, str]:
 def different(
     probes: Sequence[Probe], beside: Sequence[tuple[int, str]], alone: Sequence[tuple[int, str]]
 ) -> dict[str, Any]:
-    """Return the requests whose answers differ, with both. None has failed."""
+    """Return the requests with different answers, and both answers. No request has failed."""
     found = list(zip(probes, beside, alone, strict=True))
     assert [probe for probe, (status, _), _ in found if status >= 500] == []
     return {
@@ -190,7 +191,8 @@ def greedy_probes(
     project = ours.keys["manage"].key.project
     key = {"name": "x", "project": project.pk, "scopes": ["admin"]}
     marks = {"is_superuser": True, "is_staff": True}
-    # The admin's forms have the id of an owner, the console's the name; without one, it is ours.
+    # The admin's forms have the id of an owner, the console's the name; without an owner, the key
+    # is ours.
     owner = User.objects.get(pk=new.key.owner_id)
     form: dict[str, Any] = {**key, **marks, "username": "x"}
     form |= {"once": "1", "grace": "3600", "action": "rotate", "_selected_action": new.key.pk}
@@ -214,8 +216,8 @@ def greedy_probes(
 
 
 def stolen_by(client: Client, probes: Sequence[Probe]) -> list[Probe]:
-    """Return the requests that return an admin key, or store one or an administrator. Each is
-    rolled back."""
+    """Return the requests that return or store an admin key, or store an administrator. Each
+    request is rolled back."""
     keys = ApiKey.objects.filter(has_scope(Scope.ADMIN))
     administrators = User.objects.filter(Q(is_superuser=True) | Q(is_staff=True))
     num_before = keys.count(), administrators.count()

@@ -1,8 +1,6 @@
-"""Organisations with a row in every table, for the sweep of what one learns of another.
-
-All rows of an organisation begin at the same id in every table, so that one id is a foreign one
-for each endpoint, also for one that this file does not know.
-"""
+"""Organisations with a row in every table, for the sweep of what one learns of another. All rows of
+an organisation begin at the same id in every table, so that one id is foreign for each endpoint,
+also for endpoints that this file does not know."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +36,7 @@ OWN_ID, FOREIGN_ID = 5_000_001, 7_000_001
 
 @dataclass(frozen=True)
 class Tenant:
-    """An organisation, its users by their role, and its keys by their scope."""
+    """An organisation, its users by role, and its keys by scope."""
 
     organization: Organization
     users: dict[str, User]
@@ -129,7 +127,7 @@ def _store_invitations(tenant: Tenant, project: Project) -> None:
 
 
 def _store_usage(tenant: Tenant, project: Project, request_id: str) -> None:
-    """Store a request with its usage, its capture, a limit that refused it, and its quarantine."""
+    """Store a request with usage, a capture, a refusal by a limit, and quarantine."""
     key, user, now = tenant.keys["manage"].key, tenant.users["owner"], timezone.now()
     name = tenant.organization.name
     whose = {
@@ -166,7 +164,7 @@ def _store_messages(tenant: Tenant, project: Project, host: str) -> None:
 
 
 def _store_media(tenant: Tenant, project: Project, host: str) -> None:
-    """Store rules of the organisation and of a project, and what they refused."""
+    """Store rules of the organisation and of a project, and denials."""
     organization, note = tenant.organization, tenant.organization.name
     for scope, one in ((None, f"{host}.example"), (project, f"one.{host}.example")):
         whose: dict[str, Any] = {"organization": organization, "project": scope}
@@ -177,7 +175,7 @@ def _store_media(tenant: Tenant, project: Project, host: str) -> None:
 
 
 def _store_signin(text: str, user: User) -> None:
-    """Store what allauth and Django's admin keep of a user."""
+    """Store the rows that allauth and Django's admin keep of a user."""
     EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
     Authenticator.objects.create(
         user=user, type=Authenticator.Type.RECOVERY_CODES, data={"seed": text}

@@ -1,4 +1,4 @@
-"""A key table with a clock of its own, and functions that query it."""
+"""A key table with a fake clock, and functions that query the table."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def past_clock() -> FakeClock:
-    """Return a clock that is one hour behind. All that a test writes is newer."""
+    """Return a clock that is one hour behind: all rows of a test are newer."""
     return FakeClock(timezone.now().timestamp() - 3600)
 
 

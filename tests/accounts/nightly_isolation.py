@@ -9,8 +9,8 @@ from isolation_tenants import FOREIGN_ID, NUM_IDS, THEIRS, Tenant
 pytestmark = pytest.mark.django_db
 __all__ = ("ours", "stopped_clock")
 
-# How many values of a filter each identity tries. Other identities only try those with ids and
-# names: each sees a part of what one of these sees.
+# How many values of a filter each identity tries. Other identities only try filters with ids and
+# names: each sees a part of what these see.
 NUM_CHOICES = {"owner": 8, "project admin": 1, "usage": 1}
 
 

@@ -1,7 +1,7 @@
 """A small, real OpenID Connect issuer on loopback.
 
-It speaks the authorization code flow with PKCE over HTTP: discovery, key set, authorization,
-tokens and userinfo. It checks what a real issuer checks, and it can send false values. Its
+The issuer speaks the authorization code flow with PKCE over HTTP: discovery, key set,
+authorization, tokens and userinfo, with the checks of a real issuer. It can send false values. The
 authorization page signs in every browser as the user of `claims`.
 """
 
@@ -35,7 +35,7 @@ def new_key() -> rsa.RSAPrivateKey:
 
 @cache
 def _own_key() -> rsa.RSAPrivateKey:
-    """One for all issuers: it takes a tenth of a second to find one."""
+    """One key for all issuers: a new key takes a tenth of a second."""
     return new_key()
 
 
@@ -60,11 +60,10 @@ class TestIssuer:
     django_settings: Any = None
 
     def allow(self, **more: Any) -> None:
-        """Let Vinery use this issuer, and allow it so much."""
+        """Let Vinery use this issuer with these permissions."""
         self.django_settings.VINERY_OIDC = self.settings(**more)
 
     def settings(self, **more: Any) -> Issuer:
-        """Return Vinery's settings for this issuer."""
         return Issuer(self.url, CLIENT_ID, CLIENT_SECRET, **more)
 
     def discovery(self) -> dict[str, Any]:

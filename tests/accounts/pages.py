@@ -36,7 +36,6 @@ def page(client: Client, address: str) -> str:
 
 
 def num_queries(client: Client, address: str) -> int:
-    """How many queries a page makes."""
     with CaptureQueriesContext(connection) as queries:
         page(client, address)
     return len(queries)

@@ -1,4 +1,4 @@
-"""Complete rows of records, of which tests name the values that matter, and what was logged."""
+"""Complete rows of records, for which tests name the values that matter, and the logged entries."""
 
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ def logged(**which: Any) -> list[str]:
 
 
 def stored_limit(scope: str = "platform", scope_id: int = 0, **values: Any) -> models.Limit:
-    """With its entry in the audit log."""
+    """Store a limit with an entry in the audit log."""
     filled = {**TOKENS_A_DAY, "scope": scope, "scope_id": scope_id, "amount": 9}
     return changes.add(models.Limit(**{**filled, **values}))
 

@@ -61,7 +61,7 @@ def enter_code(client: Client, code: str) -> Any:
 
 
 def offered_secret(client: Client) -> str:
-    """Of the second factor that the setup page offers."""
+    """The secret of the second factor on the setup page."""
     return client.get(reverse("mfa_activate_totp")).context["form"].secret
 
 

@@ -48,7 +48,7 @@ class Scenario:
         return create_key(owner=owner, name="own", project=project, **more).key
 
     def allowed(self, access: Access, action: Action) -> set[str]:
-        """The names of the rows; of those that are not stored yet, too, if they may be managed."""
+        """The names of allowed rows; for `MANAGE`, also of rows that are not stored."""
         rows = {name: row for name, row in self.rows.items() if row.pk or action is Action.MANAGE}
         return {name for name, row in rows.items() if access.may(action, row)}
 
@@ -80,7 +80,7 @@ def fill(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def stored(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Scenario]:
-    """Stored once: its rows take longer than all tests. What a test changes is undone."""
+    """The scenario, stored once: the rows take longer than all tests. Changes are undone."""
     with django_db_blocker.unblock(), transaction.atomic():
         yield new_scenario()
         transaction.set_rollback(True)
@@ -355,8 +355,8 @@ def test_rights_take_one_query_and_tables_without_a_rule_are_hidden(scenario: Sc
     assert not scenario.access("owner").may(Action.MANAGE, Group(name="x"))
 
 
-# Whose limits the admins of project one set, and those of our organisation. Only superusers set
-# limits of organisations, and admins of an organisation those of its projects.
+# Owners of the limits that the admins of project one, and of our organisation, set. Only superusers
+# set limits of organisations, only admins of an organisation set limits of projects.
 LIMITED_IN_ONE = {
     *("key in one", "own key", "service"),
     *("project member", "project admin", "project owner"),
@@ -383,7 +383,7 @@ def test_users_set_limits_below_their_role(scenario: Scenario, actor: str, as_ke
 
 
 def limited_by(scenario: Scenario, actor: str, as_key: bool) -> tuple[set[str], set[str], set[str]]:
-    """Return the rows whose limits a user finds and may set, and all such rows, by their names."""
+    """Return the names of rows whose limits a user finds and may set, and all such rows."""
     elsewhere = scenario.rows["their project two"]
     key = scenario.key_of(actor, "manage")
     access = Access.of_key(ApiKey.objects.get(pk=key.pk)) if as_key else scenario.access(actor)

@@ -1,4 +1,4 @@
-"""Admin keys: they act as an administrator of the platform, and only administrators get one."""
+"""Admin keys act as an administrator of the platform, and only administrators get one."""
 
 from typing import Any
 
@@ -151,7 +151,7 @@ def test_no_other_caller_rotates_changes_or_resumes_an_admin_key(
     assert api.error("POST", f"{path}rotate/")[0] == 403
     assert api.error("PATCH", path, {"networks": []})[0] == 403
     assert api.error("PATCH", path, {"scopes": ["inference"]})[0] == 403
-    # To stop it is always safe.
+    # To stop a key is always safe.
     assert api.post(f"{path}pause/", status=200)["state"] == "paused"
     assert api.error("POST", f"{path}resume/")[0] == 403
     assert api.post(f"{path}revoke/", status=200)["state"] == "revoked"
@@ -176,7 +176,7 @@ def test_a_demoted_administrator_s_key_is_refused(as_admin_key: Api, admin_key: 
     assert as_admin_key.error("GET", "organizations/")[:2] == (401, "invalid_api_key")
     admin_key.key.refresh_from_db()
     assert admin_key.key.paused_at is not None
-    # Who is promoted again resumes it explicitly.
+    # An owner who is promoted again resumes the key explicitly.
     changes.change(admin_key.key.owner, is_superuser=True)
     assert as_admin_key.error("GET", "organizations/")[0] == 401
 

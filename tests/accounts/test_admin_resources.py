@@ -1,5 +1,5 @@
 """Every resource in Django's admin: a list with its columns and filters, a form, and a page. The
-content security policy of the pages lets only their own files run and style them."""
+content security policy allows only the pages' own scripts and styles."""
 
 import re
 from html import unescape

@@ -115,10 +115,10 @@ def of_day(num_used: int, *, num_before: int = 0, amount: int = 1000) -> Use:
     "use, at_h, out_after_h",
     [
         (of_day(500), 6, 12),
-        # It lasts until its reset.
+        # The quota lasts until its reset.
         (of_day(200), 6, None),
         (of_day(0), 6, None),
-        # It is used up now.
+        # The quota is used up now.
         (of_day(1000), 6, 6),
         (of_day(1200), 6, 6),
         # The week before counts as an eighth of a day: three hours. So a busy one shortens the
@@ -262,7 +262,7 @@ def test_only_receivers_see_the_alert(search: Project, people: dict[str, User]) 
     limits = [quota("key", key), quota("user", mia), quota("project", search)]
     store("r", user_id=mia.pk, key_id=key.pk, project_id=search.pk)
     check()
-    # The user belongs to no single organisation, so only superusers are informed of it.
+    # The user belongs to no single organisation, so only superusers are informed.
     assert names(readers_of(limits[1])) == ["mia", "root"]
     for limit in limits:
         assert readers_of(limit)

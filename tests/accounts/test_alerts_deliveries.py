@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 @pytest.fixture
 def delivery(search: Project, acme: Organization, receiver: Receiver) -> Delivery:
-    """Of an alert for the receiver's webhook."""
+    """The delivery of an alert to the receiver's webhook."""
     changes.add(webhooks.make("ours", receiver.url, acme)[0])
     tokens_a_day(search)
     use(500, search)

@@ -179,7 +179,7 @@ def test_an_invalid_url_is_refused_when_a_webhook_is_created(db: None, url: str)
 
 
 class RefusingNetwork(RecordedNetwork):
-    """Its hosts refuse each connection."""
+    """A network of hosts that refuse each connection."""
 
     async def connect_tcp(self, host: str, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
         self.connected.append(host)

@@ -204,7 +204,7 @@ def test_the_log_is_searched_by_actor_action_address_and_target(chain: list[Audi
         return audit.search(AuditEntry.objects.all(), text).count()
 
     assert found("root") == found("ORGANIZATION.") == found("192.0.2.1") == 5
-    # By its new name and by its old name.
+    # By the new name and by the old name.
     assert found("acme 2") == 2
     assert found("create") == 1
     assert found("192.0.2.2") == found("mallory") == 0

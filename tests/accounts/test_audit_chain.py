@@ -109,7 +109,7 @@ def test_a_replaced_entry_with_a_valid_hash_is_found(chain: list[AuditEntry]) ->
 
 def test_a_chain_without_its_end_is_found_only_with_a_saved_hash(chain: list[AuditEntry]) -> None:
     kept = verify().newest_hash
-    assert verify(chain[2].hash).broken is None  # with new entries after it
+    assert verify(chain[2].hash).broken is None  # with later entries
     take_out(4, 5)
 
     assert verify().broken is None

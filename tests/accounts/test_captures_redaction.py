@@ -20,7 +20,7 @@ from vinery_accounts.captures.documents import redacted, without_files
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "protocols"
 
 # Few letters, so that literals match often, overlap, and nearly match. No field name of the
-# protocols contains one of them, because it would be redacted too.
+# protocols contains one of these letters: it would be redacted too.
 LITERALS = st.text(alphabet='qzQZ"\\\né ', min_size=1, max_size=6).filter(lambda text: text.strip())
 TEXTS = st.text(alphabet='qzQZ"\\\néßİ ', max_size=60)
 

@@ -1,4 +1,4 @@
-"""The console shows what is left of limits, and explains what they refused."""
+"""The console shows the rest of each limit, and explains refusals."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Error pages of the console have its layout, its security headers and advice."""
+"""Error pages of the console have the console's layout and security headers, and advice."""
 
 from html import unescape
 from typing import Any

@@ -1,4 +1,4 @@
-"""The console's pages of a resource that has none of its own: list, new row, form, removal."""
+"""The console's generated pages of a resource: list, new row, form, removal."""
 
 from types import ModuleType
 from typing import Any

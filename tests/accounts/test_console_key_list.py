@@ -1,4 +1,4 @@
-"""The list of keys in the console: its search, its pages, and the way back to it."""
+"""The list of keys in the console: search, pages, and the way back to the list."""
 
 import re
 from html import unescape

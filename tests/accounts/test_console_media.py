@@ -218,7 +218,7 @@ def test_the_tester_links_to_what_allows_it(client: Client, chief: Client, ours:
     text = result_of(client, "https://a.example.org/", f"project:{ours.one.pk}")
     assert "An administrator can allow https://a.example.org." in text
     assert "rules/new" not in text
-    # What no rule can allow has no link.
+    # A URL that no rule can allow has no link.
     text = result_of(chief, "ftp://a.example.org/cat.png")
     assert "is refused" in text
     assert "Allow: ftp" not in text and "can allow" not in text

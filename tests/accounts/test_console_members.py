@@ -131,7 +131,7 @@ def test_a_new_user_sets_a_password_by_link(client: Client, ours: Tenant, theirs
     assert Membership.objects.get(user__username="bob").role == Role.MEMBER
     assert "no longer works" in text_of(Client().get(link, follow=True))
 
-    # A form with errors keeps what was typed.
+    # A form with errors keeps the typed values.
     text = text_of(new_user(client, "alice", ours.organization))
     assert 'value="alice"' in text
     assert "errorlist" in text

@@ -34,7 +34,7 @@ def client(owner: User) -> Client:
 
 @pytest.fixture
 def address(ours: Tenant) -> str:
-    """That of the first project."""
+    """The address of the first project."""
     return f"{PROJECTS}{ours.one.pk}/"
 
 

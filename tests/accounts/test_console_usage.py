@@ -139,7 +139,7 @@ def test_months_are_those_of_the_time_zone(alice: User, monkeypatch: pytest.Monk
 
     assert period("month", "UTC") == ("2026-03-01T00:00:00+00:00", now.isoformat())
     assert period("last-month", "UTC") == ("2026-02-01T00:00:00+00:00", "2026-03-01T00:00:00+00:00")
-    # In Berlin it is April already, and its clocks have changed in March.
+    # In Berlin, April has begun, and the clocks have changed in March.
     march = ("2026-03-01T00:00:00+01:00", "2026-04-01T00:00:00+02:00")
     assert period("last-month", "Europe/Berlin") == march
 

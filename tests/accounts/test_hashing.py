@@ -22,7 +22,7 @@ def test_passwords_are_hashed_as_django_does_but_in_turn(monkeypatch: pytest.Mon
     def priority(*_: object, **__: object) -> bytes:
         return str(os.getpriority(os.PRIO_PROCESS, threading.get_native_id())).encode()
 
-    def encode() -> str:  # in a thread of its own: a thread cannot raise its priority again
+    def encode() -> str:  # in a new thread: a thread cannot raise its priority again
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 12)
         return PatientHasher().encode("secret", "salt", 2)
 

@@ -1,5 +1,5 @@
-"""Visitors of people's pages who lead others elsewhere, forge their forms, guess passwords by
-other spellings of a name, or give names that are HTML or have line ends."""
+"""Hostile visitors of pages: redirects to elsewhere, forged forms, passwords guessed by other
+spellings of a name, names that are HTML or have line ends."""
 
 import re
 from itertools import islice
@@ -116,7 +116,7 @@ def acme() -> Tenant:
 @pytest.mark.stores
 @table("value", ["9" * 30, "word", "\0"])
 def test_no_page_fails_for_an_odd_query(administrator: Client, acme: Tenant, value: str) -> None:
-    """Of lists with their filters, and of forms with initial values."""
+    """Queries of lists with filters, and of forms with initial values."""
     names = ("model", "endpoint", "organization", "project", "user", "key", "before", "scope")
     query = urlencode(dict.fromkeys(names, value))
     forms = [page for page in routes(("console/", "admin/")) if not page.has_id]
@@ -143,7 +143,7 @@ def test_no_spelling_of_a_name_gives_more_attempts(alice: User) -> None:
 
 
 def test_names_are_text_on_every_page(administrator: Client) -> None:
-    """Of rows and searches, on all pages of the URL configuration."""
+    """Names of rows and in searches, on all pages of the URL configuration."""
     fill("acme", FIRST_ID, HTML)
     found = [
         route

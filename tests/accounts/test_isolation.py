@@ -1,10 +1,10 @@
 """One organisation learns nothing of another, and changes nothing there.
 
-Each identity of an organisation sends every request twice: beside another organisation that has a
-row in every table, and without it. All answers are the same, so no list, count, search, export,
-page or error depends on a row of another organisation, and a foreign id is answered as an absent
-one. The requests come from the URL configuration. `nightly_isolation.py` has more identities, rows
-and filters.
+Each identity of an organisation sends every request twice: beside another organisation with a row
+in every table, and without. All answers are the same, so no list, count, search, export, page or
+error depends on a row of another organisation, and a foreign id is answered as an absent one. The
+requests come from the URL configuration. `nightly_isolation.py` has more identities, rows and
+filters.
 """
 
 from dataclasses import replace

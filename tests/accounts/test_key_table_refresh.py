@@ -64,7 +64,7 @@ def test_a_refresh_needs_one_query_and_reads_only_new_keys(
 def test_a_change_is_read_once_while_late_writes_are_expected(
     settle: Settle, new_key: MakeKey, clock: FakeClock, table_of: type[Stamped]
 ) -> None:
-    """For example the owner of a hundred thousand keys signs in, or their project is renamed."""
+    """For example the owner of a hundred thousand keys signs in, or a project is renamed."""
     created = new_key("old")
     table = settle()
     table_of.objects.update(updated_at=clock.moment())
@@ -219,14 +219,14 @@ def test_users_who_are_active_again_and_new_names_are_read_whatever_the_clock(
 
 
 @pytest.mark.parametrize(
-    # The last one: there was no refresh for long, as when the database is unavailable.
+    # The last case: there was no refresh for long, as when the database is unavailable.
     ("age_s", "pause_s"),
     [(0.0, 1), (0.001, 1), (5.0, 1), (OVERLAP_S - 1, 1), (0.0, 10 * OVERLAP_S)],
 )
 def test_a_late_write_with_an_older_stamp_is_read(
     settle: Settle, new_key: MakeKey, clock: FakeClock, age_s: float, pause_s: float
 ) -> None:
-    """A transaction may commit after a younger one. Count and newest stamp stay the same."""
+    """A transaction may commit after a younger transaction. Count and newest stamp stay."""
     late, quick = new_key("late"), new_key("quick")
     table = settle()
     seen = clock.moment()
@@ -334,7 +334,7 @@ def test_no_save_of_nothing_and_no_use_moves_a_stamp(key: ApiKey, new_key: MakeK
     other, used_at = new_key().key, timezone.now()
     uses = [KeyUse(other.pk, used_at, "::1", "a"), KeyUse(key.pk, used_at, None, "b")]
     ApiKey.objects.mark_used(uses)
-    # An earlier one does not hide it.
+    # An earlier use does not replace a later use.
     ApiKey.objects.mark_used([KeyUse(key.pk, LONG_AGO, "10.0.0.7", "c")])
     assert stamp_of(key) == LONG_AGO
     other.refresh_from_db()

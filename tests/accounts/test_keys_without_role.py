@@ -32,7 +32,7 @@ def key_of(owner: User, project: Project) -> ApiKey:
 
 
 def another_project() -> Project:
-    """Of another organisation."""
+    """A project of another organisation."""
     return changes.add(Project(organization=changes.add(Organization(name="b")), name="b"))
 
 

@@ -1,4 +1,4 @@
-"""Unreadable names are refused at every entry point. Stored ones are escaped."""
+"""Unreadable names are refused at every entry point. Stored names are escaped."""
 
 import json
 from collections.abc import Callable

@@ -89,7 +89,7 @@ def test_a_release_is_audited_once_and_expired_requests_go(acme: Organization, d
 
 
 class Database:
-    """Stores requests in memory. `error` is raised once for each time that it is named."""
+    """Stores requests in memory. Raises each of `errors` once."""
 
     def __init__(self) -> None:
         self.stored: list[str] = []

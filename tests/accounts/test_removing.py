@@ -1,4 +1,4 @@
-"""Deleting a user, a key, a project or an organisation deletes what belongs to it."""
+"""Deleting a user, a key, a project or an organisation deletes all dependent rows."""
 
 import pytest
 from api.api_client import Keys, Tenant, make_tenant

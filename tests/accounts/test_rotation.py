@@ -1,4 +1,4 @@
-"""Keys with a rotation interval: when they are due, and when they expire without a rotation."""
+"""Keys with a rotation interval: due times, and expiry without a rotation."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ DAY = timedelta(days=1)
 
 
 def aged(key: ApiKey, days: int) -> ApiKey:
-    """Let the key be that many days older, with all that follows from its age."""
+    """Let the key be that many days older, and expire that much earlier."""
     key.created_at -= days * DAY
     if key.expires_at is not None:
         key.expires_at -= days * DAY
@@ -32,7 +32,7 @@ def aged(key: ApiKey, days: int) -> ApiKey:
 
 
 def refused(act: Callable[..., Any], *arguments: Any, **values: Any) -> list[str]:
-    """The fields that are wrong."""
+    """The names of wrong fields."""
     with pytest.raises(ValidationError) as error:
         act(*arguments, **values)
     return list(error.value.message_dict)
@@ -60,7 +60,7 @@ def test_a_key_is_due_some_days_after_its_creation_or_rotation(new_key: Keys) ->
     assert new.rotate_every_days == 90
     assert new.rotation_due_at == new.created_at + 90 * DAY
     assert not new.is_rotation_overdue(timezone.now())
-    # The old key has been replaced, so it is no longer overdue.
+    # The replaced key is no longer overdue.
     assert not old.is_rotation_overdue(timezone.now())
 
 

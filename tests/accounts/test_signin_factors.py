@@ -141,7 +141,7 @@ def test_the_code_and_not_the_password_alone_leads_to_the_page(client: Client) -
 def test_a_code_of_a_phone_that_is_half_a_minute_off_can_be_used_only_once(
     client: Client, monkeypatch: pytest.MonkeyPatch, periods: int
 ) -> None:
-    now_s = time.time()  # so that no code expires between its making and its use
+    now_s = time.time()  # so that no code expires before its use
     for module in ("signin_helpers", "allauth.mfa.totp.internal.auth"):
         monkeypatch.setattr(f"{module}.time", SimpleNamespace(time=lambda: now_s))
     secret = give_factor(person("alice"))

@@ -1,5 +1,5 @@
-"""Sign-in through an OpenID Connect issuer that runs on loopback: rights, accounts that it opens,
-and wrong answers of the issuer."""
+"""Sign-in through an OpenID Connect issuer on loopback: rights, accounts, and wrong answers of the
+issuer."""
 
 from dataclasses import replace
 from typing import Any
@@ -195,7 +195,8 @@ def test_a_verified_address_is_linked_if_allowed(client: Client, issuer: TestIss
 
 
 def test_a_link_removes_the_access_of_the_former_user(client: Client, issuer: TestIssuer) -> None:
-    """Who knows the password, and may have added a second factor or an issuer's account."""
+    """The former user knows the password, and may have added a second factor or an issuer's
+    account."""
     maker, countess = Client(), person("countess", email="ada@example.com")
     sign_in(maker, "countess")
     assert signed_in_name(maker) == "countess"
@@ -216,7 +217,7 @@ def test_a_link_removes_the_access_of_the_former_user(client: Client, issuer: Te
     forgotten = ["password", "second_factor", "connections"]
     assert entry.after == {"by": "e-mail", "forgotten": forgotten}
 
-    # What is added after the link is kept.
+    # A password that is set after the link stays.
     changes.set_password(countess, PASSWORD)
     oidc_sign_in(Client())
     countess.refresh_from_db()
@@ -251,7 +252,8 @@ def test_an_address_of_two_accounts_links_to_neither(client: Client, issuer: Tes
 def test_an_address_that_an_owner_gave_to_another_account_does_not_count(
     issuer: TestIssuer, links_by_email: bool, has_account: bool
 ) -> None:
-    """An owner of another organisation could block a person's sign-in, or get them into it."""
+    """Else an owner of another organisation could block a person's sign-in, or take over the
+    account."""
     User.objects.all().delete()
     client = Client()
     issuer.allow(links_by_email=links_by_email, makes_accounts=True)
@@ -268,7 +270,7 @@ def test_an_address_that_an_owner_gave_to_another_account_does_not_count(
 
 
 def test_a_former_address_of_a_user_is_not_linked(client: Client, issuer: TestIssuer) -> None:
-    """A company may give the address of a former employee to a new one."""
+    """A company may give the address of a former employee to a new employee."""
     issuer.allow(links_by_email=True, makes_accounts=True)
     oidc_sign_in(Client())
     User.objects.update(email="ada@private.example")

@@ -26,7 +26,7 @@ COOKIE = django_settings.SESSION_COOKIE_NAME
 
 @pytest.fixture
 def alice(client: Client) -> User:
-    """She is signed in with the client."""
+    """A user who is signed in with the client."""
     made = signin.person("alice")
     signin.sign_in(client, "alice")
     return made

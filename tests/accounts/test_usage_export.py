@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 
 def store_requests(num: int, **changes: Any) -> None:
-    """Some at the same moment, so that a page ends between equal times."""
+    """Store some requests at the same moment, so that a page ends between equal times."""
     for n in range(num):
         store(f"r{n}", started_at=NOON + timedelta(seconds=n // 3), **changes)
 

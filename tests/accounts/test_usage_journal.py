@@ -1,4 +1,4 @@
-"""The usage journal: an append-only file that one process owns while it lives."""
+"""The usage journal: an append-only file that one process owns for its lifetime."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def orphaned(journal: Journal) -> Journal:
-    """The journal after its owner has died, and another process has adopted it."""
+    """The journal after its owner's death, adopted by another process."""
     journal.close()
     adopted = Journal.adopt(journal.path)
     assert adopted is not None

@@ -1,5 +1,5 @@
-"""The usage ledger of one web process. On a full or broken disk it loses no request that it has
-admitted."""
+"""The usage ledger of one web process. On a full or broken disk, the ledger loses no admitted
+request."""
 
 import logging
 import os
@@ -326,7 +326,7 @@ def test_requests_are_admitted_again_after_there_is_disk_space(
 
 
 def test_a_full_disk_and_a_kill_lose_no_admitted_request(tmp_path: Path, shelf: Shelf) -> None:
-    """The limit is a real one, of the size of files: the process cannot raise it."""
+    """The limit is a real limit on the size of files: the process cannot raise it."""
     env = {"PYTHONPATH": os.pathsep.join(sys.path), "VINERY_HOME": str(tmp_path / "home")}
     process = subprocess.run(
         [sys.executable, "-m", "full_disk_process", str(tmp_path / "usage")],

@@ -1,5 +1,5 @@
-"""Each settlement is stored as one usage record, and in roll-ups. Old ones are deleted, and reports
-stay the same."""
+"""Each settlement is stored as one usage record, and in roll-ups. Old records are deleted, and
+reports stay the same."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -266,7 +266,7 @@ def test_an_upgrade_counts_causes_and_only_the_latency_of_whole_answers(
 
 def test_slices_have_a_fixed_digest() -> None:
     store("r1")
-    # Databases contain the digest. Another one would separate old and new usage of a slice.
+    # Databases contain the digest. Another digest would separate old and new usage of a slice.
     stored = UsageSlice.objects.get(dimensions=RollupDimensions.ALL)
     assert stored.digest == "40e0c715d4052fce4d1d88820b46f5a2"
 

@@ -26,7 +26,7 @@ _IDENTITY = frozenset(Admission.__struct_fields__)
 
 
 def settlement(request_id: str = "r1", **changes: Any) -> Settlement:
-    """The changes may be those of its admission, too."""
+    """The changes may also be changes of the admission."""
     identity = {name: changes.pop(name) for name in _IDENTITY & changes.keys()}
     ended = {"admission": admission(request_id, **identity), "outcome": Outcome.OK}
     of_input = {"num_prompt_tokens": 11, "num_cached_tokens": 8}
@@ -48,7 +48,7 @@ def tokens(num_input: int, num_output: int = 0) -> dict[str, int]:
 
 
 class DatabaseUnavailable(OperationalError):
-    """Of a test, and not one that a test meets by accident."""
+    """An error that only a test raises, never by accident."""
 
 
 class Shelf:
@@ -91,7 +91,7 @@ class NewLedger:
         return self.made[-1]
 
     def recover(self) -> Shelf:
-        """The shelf after the next process has recovered the journals of dead ones."""
+        """The shelf after the next process has recovered the journals of dead processes."""
         recover_orphans(self.folder, self.shelf)
         return self.shelf
 

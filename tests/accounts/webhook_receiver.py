@@ -1,4 +1,4 @@
-"""A real HTTP server on this machine that keeps the requests that it receives."""
+"""A real HTTP server on this machine that keeps each received request."""
 
 import contextlib
 import threading

@@ -19,13 +19,13 @@ from tests.system.clients import chat, vinery
 TINY_CHAT: Final = REPOSITORY / "models" / "tiny-chat"
 DESK: Final = sync_api.ViewportSize(width=1280, height=800)
 PHONE: Final = sync_api.ViewportSize(width=360, height=740)
-# A job starts a process, and then an engine; pages take a hundredth of it on a busy machine.
+# A job starts a process, and then an engine; pages take a hundredth of that time on a busy machine.
 _TIMEOUT_MS: Final = 90_000
 FITS: Final = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
 
 
 class Administrator:
-    """One person at one browser, and everything that went wrong in it."""
+    """One person at one browser, and all errors there."""
 
     def __init__(self, page: sync_api.Page, platform: Running) -> None:
         self.page = page
@@ -34,7 +34,7 @@ class Administrator:
         page.on("pageerror", lambda error: self.complaints.append(f"JavaScript: {error}"))
         page.on("console", self._hear)
         page.on("requestfailed", lambda request: self._note(request.url, request.failure))
-        page.on("response", self._look_at)
+        page.on("response", self._check_status)
 
     def go(self, path: str) -> sync_api.Page:
         """Open a page of the platform, such as `console/keys/`."""
@@ -46,7 +46,7 @@ class Administrator:
         self.go(f"admin/{path}")
 
     def log_in(self, name: str | None = None, password: str | None = None) -> None:
-        """From wherever the login page has come up."""
+        """Log in on the login page, wherever it has come up."""
         self.page.get_by_label("Username").fill(name or self.platform.admin_user)
         self.page.get_by_label("Password").fill(password or self.platform.admin_password)
         self.press("Log in")
@@ -99,12 +99,12 @@ class Administrator:
         if message.type in ("error", "warning"):
             self.complaints.append(f"console: {message.text}")
 
-    def _look_at(self, response: sync_api.Response) -> None:
+    def _check_status(self, response: sync_api.Response) -> None:
         if response.status >= 400:
             self._note(response.url, f"status {response.status}")
 
     def _note(self, url: str, problem: str | None) -> None:
-        # A page that is left ends its requests: that is no failure.
+        # A page that is left ends its requests without a failure.
         if problem != "net::ERR_ABORTED":
             self.complaints.append(f"{urlsplit(url).path}: {problem}")
 
@@ -138,7 +138,7 @@ def stranger(chromium: sync_api.Browser, running: Running) -> Iterator[Administr
 def someone_at(
     browser: sync_api.Browser, platform: Running, **options: Any
 ) -> Iterator[Administrator]:
-    """Someone with a window of their own, which keeps nothing. Fails when a page had errors."""
+    """A person with a separate window, which keeps nothing. Fails when a page had errors."""
     context = browser.new_context(**{"viewport": DESK, **options})
     context.set_default_timeout(_TIMEOUT_MS)
     someone = Administrator(context.new_page(), platform)
@@ -149,7 +149,7 @@ def someone_at(
 
 @pytest.fixture(scope="package")
 def session(chromium: sync_api.Browser, running: Running) -> sync_api.StorageState:
-    """That of a login. Hashing a password is slow by design: once is enough."""
+    """The session of a login. Hashing a password is slow by design: once is enough."""
     with someone_at(chromium, running) as someone:
         someone.visit("")
         someone.log_in()
@@ -168,7 +168,7 @@ def admin(
 def follow(link: sync_api.Locator) -> None:
     """Click what leads to another page, and wait until all of that page is loaded.
 
-    A click alone returns when the other page begins: what it will show is not there yet.
+    A click alone returns when the other page begins, before its content is there.
     """
     with link.page.expect_navigation():
         link.click()
@@ -176,7 +176,7 @@ def follow(link: sync_api.Locator) -> None:
 
 @contextmanager
 def removed_after(platform: Running, model: str) -> Iterator[None]:
-    """Whatever a test does, this model is no longer served after it."""
+    """Remove this model after the test, whatever the test does."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What an administrator does in the admin of a running platform, in a real browser."""
+"""The work of an administrator in the admin of a running platform, in a real browser."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What people do in the console of a running platform, in a real browser, at a desk and on a
+"""The work of people in the console of a running platform, in a real browser, at a desk and on a
 phone."""
 
 import re
@@ -33,7 +33,7 @@ def test_a_sign_in_leads_to_the_overview_with_its_figures(stranger: Administrato
     assert page.locator("#output .number").inner_text() != "0"
     chart = page.get_by_role("img", name=re.compile("^Requests: "))
     bars = chart.locator(".shapes .colour-1")
-    # The last hour may have just begun: beside one with many requests it is a line.
+    # The last hour may have just begun: beside a busy hour, it is a line.
     heights = [box["height"] for bar in bars.all() if (box := bar.bounding_box()) is not None]
     assert max(heights) > 2
     # The colour comes from the style sheet: the policy has let it in.

@@ -20,7 +20,7 @@ TINY_VISION = TINY_CHAT.with_name("tiny-vision")
 
 @pytest.fixture
 def host(running: Running) -> Iterator[str]:
-    """The address of a server with a picture. No rule is about it, before and after the test."""
+    """The address of a server with a picture, without a rule before and after the test."""
     with serving_a_picture(picture(112, 112)) as port:
         yield f"http://127.0.0.1:{port}"
     vinery(running, "media", "deny", "127.0.0.1", "--remove")
@@ -99,7 +99,7 @@ def _test(admin: Administrator, url: str, model: str) -> sync_api.Page:
 
 
 def _steps(page: sync_api.Page) -> dict[str, str]:
-    """Return the details of each step by its name, with the result of the last one."""
+    """Return the result and details of each step by its name."""
     rows = page.locator("section[aria-labelledby=result] tbody tr").all()
     cells = [[cell.inner_text() for cell in row.locator("th, td").all()] for row in rows]
     return {name: f"{result}: {details}" for name, result, details in cells}

@@ -1,4 +1,4 @@
-"""An administrator adds models in the console, watches them load, acts on them and removes them."""
+"""An administrator adds models in the console, watches the load, acts on them and removes them."""
 
 import re
 import shutil
@@ -99,7 +99,7 @@ def _log(path: Path, text: str) -> None:
 
 @pytest.fixture
 def archive(running: Running, tmp_path: Path) -> Iterator[Path]:
-    """An archive of a model, whose name it has when it is served."""
+    """An archive of a model, with the name of the served model."""
     with removed_after(running, "from-an-archive"):
         base = str(tmp_path / "from-an-archive")
         yield Path(shutil.make_archive(base, "zip", TINY_CHAT.parent, TINY_CHAT.name))

@@ -1,5 +1,5 @@
-"""How a person signs in to a running platform, in a real browser: with a password, with a second
-factor that they set up there, and with a recovery code."""
+"""A person signs in to a running platform, in a real browser: with a password, with a new second
+factor, and with a recovery code."""
 
 import base64
 import hmac
@@ -22,13 +22,13 @@ _PERIOD_S = 30
 
 @pytest.fixture
 def password(running: Running) -> Iterator[str]:
-    """That of an administrator of these tests alone: the others have no second factor."""
+    """The password of an administrator of these tests alone: the others have no second factor."""
     yield vinery(running, "user", "create", _NAME, "--administrator").split()[-1]
     vinery(running, "user", "remove", _NAME)
 
 
 def _code(secret: str, period: int) -> str:
-    """What the app shows in a period (RFC 6238)."""
+    """The code that the app shows in a period (RFC 6238)."""
     digest = hmac.digest(base64.b32decode(secret), struct.pack(">Q", period), "sha1")
     offset = digest[-1] & 0xF
     return f"{(struct.unpack('>I', digest[offset : offset + 4])[0] & 0x7FFFFFFF) % 10**6:06}"
@@ -45,8 +45,8 @@ def _log_out(someone: Administrator) -> None:
 
 
 def _set_up(someone: Administrator) -> tuple[str, int, list[str]]:
-    """From the admin's first page; returns the secret, the period that was used up, and the
-    recovery codes."""
+    """Set up a second factor from the admin's first page. Returns the secret, the used period, and
+    the recovery codes."""
     page = someone.page
     for link in ("Your account", "Two-factor authentication", "Set it up"):
         someone.follow(link)

@@ -1,4 +1,4 @@
-"""URLs that lead to addresses which are not public, written in every way that a program may read.
+"""URLs that lead to non-public addresses, in every notation that a program may read.
 
 `ATTACKS` is made by rules: each forbidden IPv4 address in each notation, behind each trick with
 names, and the forbidden IPv6 addresses. `{port}` is the port of a server that listens on all
@@ -24,7 +24,7 @@ FORBIDDEN_IPV6: Final = (
     *("fec0::1", "ff02::1", "2001:db8::1", "3fff::1", "100::1", "5f00::1", "2001::1", "4000::1"),
     *("2001:20::1", "2620:4f:8000::1", "::ffff:0:127.0.0.1", "0:0:0:0:0:0:0:1"),
 )
-# Full-width, Arabic, Devanagari and mathematical digits, circled and superscript ones.
+# Full-width, Arabic, Devanagari, mathematical, circled and superscript digits.
 _DIGITS: Final = (
     *("".join(chr(zero + each) for each in range(10)) for zero in (0xFF10, 0x660, 0x966, 0x1D7CE)),
     "\u24ea" + "".join(chr(0x2460 + each) for each in range(9)),
@@ -81,7 +81,7 @@ def disguised(ip: IPv4Address) -> Iterator[str]:
 
 
 def plain(ip: IPv4Address) -> Iterator[str]:
-    """The address itself, and the IPv6 addresses that have it inside."""
+    """The address itself, and the IPv6 addresses that contain it."""
     yield str(ip)
     yield f"{ip}."
     number = int(ip)

@@ -1,4 +1,4 @@
-"""A network whose name server is given by the test, and that keeps each connection it makes."""
+"""A network that keeps each connection, with the name server of the test."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ from vinery_accounts.outbound.client import Client
 
 @dataclass
 class RecordedNetwork(httpcore2.AnyIOBackend):
-    """Real connections. Each name has answers in order, of which the last one is repeated.
+    """Real connections. Each name has answers in order; the last answer is repeated.
 
     Other names are resolved as the most lenient name servers do: numbers in each notation of
     `inet_aton`, and every name is this machine.

@@ -1,4 +1,4 @@
-"""Which addresses belong to ordinary public hosts."""
+"""Addresses of ordinary public hosts, and all others."""
 
 import pytest
 
@@ -10,7 +10,7 @@ PUBLIC = (
     *("8.8.8.8", "192.0.1.1", "192.89.0.1", "223.255.255.255", "2606:4700::1111", "2a00::1"),
     *("2001:200::1", "2620:4f:8001::1", "3ffe::1"),
 )
-# Some releases of Python call some of them global.
+# Some releases of Python call some of these addresses global.
 MORE_FORBIDDEN = (
     *("192.88.99.1", "192.0.0.9", "192.31.196.1", "192.52.193.1", "192.175.48.1", "feff::1"),
     *("64:ff9b:1::1", "100:0:0:1::1", "::8.8.8.8", "2001:0:4136:e378:8000:63bf:f7f7:f7f7"),

@@ -1,4 +1,4 @@
-"""One request to an address that was checked, with real servers on this machine."""
+"""One request to a checked address, with real servers on this machine."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""A URL is read in one way only, and what other programs may read differently is refused."""
+"""A URL is read in one way only, and a URL that other programs may read differently is refused."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Permissions: which rows a user or a key may see, and which actions it may do.
+"""Permissions: which rows a user or a key may see, and which actions are allowed.
 
     viewer     sees everything in the organisation or the project of the role
     member     also creates keys of their own there, and manages them
@@ -8,11 +8,12 @@
     superuser  does everything; only superusers remove users, and change organisations
 
 A limit is set from above: a superuser sets the limits of an organisation, an admin of the
-organisation those of its projects. The same admins decide which texts of requests a project
-keeps, and read them. A key with the manage scope has its owner's permissions, in its project only.
+organisation sets the limits of the projects. The same admins decide which texts of requests a
+project keeps, and read them. A key with the manage scope has the owner's permissions, in its
+project only.
 
-A key with the admin scope, whose owner is a superuser, has the permissions of superusers but two:
-it creates, changes, rotates and resumes no admin key, and it changes no superusers and no staff.
+A key with the admin scope and a superuser as owner has the permissions of superusers but two: such
+a key creates, changes, rotates and resumes no admin key, and changes no superusers and no staff.
 Otherwise a stolen admin key could outlive its revocation.
 """
 
@@ -63,7 +64,7 @@ _ABOVE_ALL: Final = 5
 _BIND_ALL: Final = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
 
 
-# The organisation's id, the id of a project in it or None for all of it, and the role.
+# The id of the organisation, the id of one project or None for all projects, and the role.
 _Role = tuple[int, int | None, str]
 
 
@@ -87,7 +88,7 @@ class Access:
     # Roles that hold in a whole organisation, and in a single project.
     organizations: Mapping[int, str] = field(default_factory=dict)
     projects: Mapping[int, str] = field(default_factory=dict)
-    # Organisations with a role in them or in one of their projects.
+    # Organisations where the user has a role, or has a role in a project.
     known_organizations: frozenset[int] = frozenset()
     is_of_key: bool = False
     # The project of a key whose owner is an admin of the organisation.
@@ -124,8 +125,7 @@ class Access:
 
     @classmethod
     def of_key(cls, key: ApiKey) -> Self:
-        """The permissions of a key: those of its owner, in the key's project only, unless it is
-        an admin key."""
+        """The owner's permissions: in the key's project only, unless the key is an admin key."""
         owner = cls.of(key.owner)
         if key.is_for_administration and owner.is_superuser:
             return cls(owner.user_id, is_superuser=True, is_of_key=True)
@@ -163,8 +163,8 @@ class Access:
 
     def quotas_seen(self) -> QuerySet[Limit]:
         """Limits that can be used up, and whose use is visible. Limits of the platform and of
-        models are visible to all users, but only superusers see how much of them is used. Of a
-        limit of end users each has used something else."""
+        models are visible to all users, but only superusers see how much of them is used. A limit
+        of end users has a separate use for each end user."""
         is_for_ever = Q(window=Window.NONE) & ~Q(metric=Metric.CONCURRENCY)
         is_quota = Q(window__in=CALENDAR_WINDOWS) | is_for_ever
         limits = self.rows(Limit).filter(is_quota).exclude(scope=LimitScope.END_USER)
@@ -338,8 +338,8 @@ class Access:
         return False
 
     def may_act_as(self, key: ApiKey, owner: Access | None = None) -> bool:
-        """Whether the caller may learn the secret of this key, which acts as its owner. `owner` has
-        the owner's permissions; a caller that checks many keys gives it."""
+        """Whether the caller may learn the secret of this key, which acts as its owner. `owner`:
+        the owner's permissions, for a caller that checks many keys."""
         if key.is_for_administration:
             return self.is_superuser and not self.is_of_key
         if self.is_superuser or Scope.MANAGE not in key.scopes:
@@ -360,7 +360,7 @@ class Access:
 
     def _outranks(self, least: Role, person: User) -> bool:
         """Whether the caller has this rank wherever the person has a role. Otherwise an owner of
-        one organisation could lock users out of another one."""
+        one organisation could lock users out of another organisation."""
         if person.pk == self.user_id or person.is_superuser or person.is_staff:
             return False
         scopes = Membership.objects.filter(user=person).order_by()
@@ -379,7 +379,7 @@ class Access:
             return False
         if self.is_of_key and not self.rank_at(*scope):
             return False
-        # An owner who has lost their role may still stop their keys.
+        # A key's owner may still stop the key without a role.
         if action is Action.STOP:
             return True
         if not self._leads(Role.MEMBER, *scope):
@@ -390,7 +390,7 @@ class Access:
         return User.objects.filter(pk__in=self._oneself, username=username).exists()
 
     def _has_paused(self, key: ApiKey) -> bool:
-        """Whether the caller paused the key: only who paused it may resume it."""
+        """Whether the caller paused the key: nobody else may resume it."""
         entries = AuditEntry.objects.filter(target_kind="key", target_id=str(key.pk))
         last = entries.filter(action="key.pause").order_by("-number").first()
         return last is not None and last.actor_id == self.user_id

@@ -1,8 +1,8 @@
 """The audit log: every change with its actor, in a hash chain.
 
 An entry's hash is the SHA-256 of canonical JSON of its other fields, including the hash of the
-previous entry. So `verify` finds every entry that was changed, removed or inserted. It cannot see
-that the newest entries were removed: store the newest hash elsewhere, and give it to `verify`.
+previous entry. So `verify` finds every entry that was changed, removed or inserted. `verify` cannot
+see that the newest entries were removed, unless it gets the newest hash from elsewhere.
 
 An entry is written in the transaction of its change. One writer at a time extends the chain: on
 SQLite because transactions are IMMEDIATE, on PostgreSQL by a lock taken before the change reads.
@@ -69,7 +69,7 @@ EntriesT = TypeVar("EntriesT", bound=QuerySet[AuditEntry])
 @contextmanager
 def writing() -> Iterator[None]:
     """A transaction that may extend the chain. A change must read its rows inside. Then `before` is
-    correct, and two writers cannot deadlock. Its end signals the change to other processes."""
+    correct, and two writers cannot deadlock. The commit signals the change to other processes."""
     with transaction.atomic():
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
@@ -88,7 +88,7 @@ def record(
     by: Actor | None = None,
 ) -> AuditEntry:
     """Add an entry. `action` is a verb such as `revoke`; the entry stores `key.revoke`. `target_id`
-    replaces the primary key of a row that is deleted already or was never stored."""
+    replaces the primary key of a row that is not in the database."""
     actor = by or current_actor()
     kind = kind_of(target)
     with writing():
@@ -200,7 +200,7 @@ def verify(expected: str | None = None) -> Verdict:
     If no entry has it, entries were removed from the end."""
     previous, number, has_expected = BEGINNING, 0, expected in (None, BEGINNING)
     for entry in AuditEntry.objects.order_by("number", "id").iterator(chunk_size=1000):
-        broken = _break_at(entry, number + 1, previous)
+        broken = _find_break(entry, number + 1, previous)
         if broken is not None:
             return Verdict(number, previous, *broken)
         number, previous = entry.number, entry.hash
@@ -217,7 +217,7 @@ def verify(expected: str | None = None) -> Verdict:
     return Verdict(number, previous)
 
 
-def _break_at(entry: AuditEntry, number: int, previous: str) -> tuple[Break, int, str] | None:
+def _find_break(entry: AuditEntry, number: int, previous: str) -> tuple[Break, int, str] | None:
     if entry.number > number:
         last = entry.number - 1
         which = f"Entry {number} is" if last == number else f"Entries {number} to {last} are"

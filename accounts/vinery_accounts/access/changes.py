@@ -92,12 +92,13 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
 
 
 def remove(row: Model) -> None:
-    """Delete a row with its keys, roles, webhooks, limits and captures, each of them audited. Usage
-    records have no foreign keys, and stay. Raises `ValidationError` for a row that others need."""
+    """Delete a row with its keys, roles, webhooks, limits and captures, each deletion audited.
+    Usage records have no foreign keys, and stay. Raises `ValidationError` for a row that others
+    need."""
     with audit.writing():
-        _check_may_go(row)
-        owned = list(_owned_by(row))
-        limits = list(_limits_of([row, *owned]))
+        _check_removable(row)
+        owned = list(_owned_rows(row))
+        limits = list(_find_limits([row, *owned]))
         for each in (*limits, *owned, row):
             audit.record("delete", each, before=audit.snapshot(each))
         for limit in limits:
@@ -116,7 +117,7 @@ def remove(row: Model) -> None:
             Capture.stored.filter(project_id=project_id).delete()
 
 
-def _owned_by(row: Model) -> Iterator[Model]:
+def _owned_rows(row: Model) -> Iterator[Model]:
     if isinstance(row, User):
         yield from row.api_keys.select_related("project")
     if isinstance(row, User | Organization | Project):
@@ -126,10 +127,10 @@ def _owned_by(row: Model) -> Iterator[Model]:
     if isinstance(row, Organization):
         yield from row.webhooks.all()
     if isinstance(row, Organization | Project):
-        yield from _scoped_rows_of(row)
+        yield from _scoped_rows(row)
 
 
-def _scoped_rows_of(row: Organization | Project) -> Iterator[Model]:
+def _scoped_rows(row: Organization | Project) -> Iterator[Model]:
     relations: Any = row._meta.get_fields(include_hidden=True)
     for relation in relations:
         table = relation.related_model
@@ -137,9 +138,9 @@ def _scoped_rows_of(row: Organization | Project) -> Iterator[Model]:
             yield from table._default_manager.filter(**{relation.field.name: row})
 
 
-def _limits_of(rows: Iterable[Model]) -> Iterator[Limit]:
-    """The limits of these rows. Limits have no foreign key, so the database does not delete them.
-    Limits of a model stay: they belong to its name, which may be served again."""
+def _find_limits(rows: Iterable[Model]) -> Iterator[Limit]:
+    """The limits of these rows. Without foreign keys, the database does not delete them. Limits of
+    a model stay: they belong to the name, and the name may be served again."""
     for row in rows:
         for scope, model in OWNERS.items():
             if isinstance(row, model):
@@ -221,9 +222,9 @@ MAX_INVITATIONS: Final = 500
 
 
 def invite(username: str, scope: Organization | Project, role: str) -> Invitation:
-    """Offer a role to the user of this name, whether or not there is one. It replaces an earlier
-    invitation of this name to the same scope. Raises `ValidationError` if the organisation has too
-    many."""
+    """Offer a role to the user of this name, whether or not such a user exists. The invitation
+    replaces an earlier one of this name to the same scope. Raises `ValidationError` if the
+    organisation has too many."""
     offered = membership_of(User(), scope, role)
     now = timezone.now()
     invitations = Invitation.objects.filter(organization=offered.organization_id)
@@ -248,8 +249,8 @@ def invite(username: str, scope: Organization | Project, role: str) -> Invitatio
 
 
 def accept(invitation: Invitation) -> Membership:
-    """Give the invited user the role. Raises `ValidationError` for an invitation that was
-    withdrawn since it was read, and for an organisation that this would leave without an owner."""
+    """Give the invited user the role. Raises `ValidationError` for an invitation that was withdrawn
+    meanwhile, and for an organisation that would lose its last owner."""
     user = User.objects.get(username=invitation.username)
     with audit.writing():
         if not Invitation.objects.filter(pk=invitation.pk).exists():
@@ -268,7 +269,7 @@ def new_password() -> str:
 
 
 def set_password(user: User, password: str) -> None:
-    """Set a password. Raises `ValidationError` if it is weak, or for a service account."""
+    """Raises `ValidationError` for a weak password, and for a service account."""
     _check_password(password, user)
     with audit.writing():
         user.set_password(password)
@@ -291,8 +292,8 @@ _FIRST: Final = "default"
 
 
 def first_project() -> Project:
-    """The project for everything that names none: the oldest one. Creates `default` in the
-    organisation `default` if there is no project."""
+    """The default project: the oldest. Creates `default` in the organisation `default` if there is
+    no project."""
     oldest = Project.objects.select_related("organization").order_by("id").first()
     if oldest is not None:
         return oldest
@@ -354,7 +355,7 @@ def _check_endpoints(key: ApiKey) -> None:
 
 def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
     """Raises `ValidationError` for an admin key of an owner who is no administrator, and for a
-    change that makes a key an admin key, whose secret may already be known to others."""
+    change that makes a key an admin key: others may already know its secret."""
     if stored is not None:
         if key.is_for_administration != stored.is_for_administration:
             message = "The scope `admin` is given when a key is created, and stays: create a key."
@@ -364,7 +365,7 @@ def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
         raise ValidationError({"scopes": message})
 
 
-def _check_may_go(row: Model) -> None:
+def _check_removable(row: Model) -> None:
     match row:
         case Organization() if row.projects.exists():
             raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")

@@ -1,4 +1,4 @@
-"""What accounts know of served models, whose table is another room's: names, and what answers."""
+"""Served models, as `serving` provides them: names, projects, and whether chats are answered."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from django.core.exceptions import ValidationError
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model or an alias. `answers_chats`: a chat with it is answered now, perhaps after it has
-    woken."""
+    """A model or an alias. `answers_chats`: whether a chat is answered now, perhaps after the model
+    has woken."""
 
     name: str
     project_ids: Sequence[int] = ()  # empty: all
@@ -40,8 +40,8 @@ def served_to(project_id: int | None) -> list[Served]:
 def check_models(
     column: str, names: Iterable[str], project_id: int | None = None, *, takes_aliases: bool = True
 ) -> None:
-    """Raise ValidationError for a name that no model or alias has. Before the first model is
-    served any name is right."""
+    """Raise ValidationError for a name without a model or alias. Before the first model, any name
+    is right."""
     served = {each.name: each for each in served_to(project_id)}
     for name in names if served else ():
         if name not in served:

@@ -1,8 +1,8 @@
-"""The one page of the admin for all resources: it shows, checks and changes rows as all front ends
-do, with the fields, filters, actions and texts that a resource declares.
+"""The one page of the admin for all resources. The page shows, checks and changes rows as all front
+ends do, with the fields, filters, actions and texts of the resource.
 
-Django's permissions decide which pages a user sees, roles decide which rows are on them. Every
-change goes through `resources` or `access/changes`, and so into the audit log.
+Django's permissions decide about pages, roles about the rows on a page. Every change goes through
+`resources` or `access/changes`, and so into the audit log.
 """
 
 import json
@@ -45,7 +45,7 @@ class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
     """A form that also checks the rules between rows."""
 
     def _get_validation_exclusions(self) -> set[str]:
-        """What is unchanged stays, even if it would be invalid as a new value."""
+        """An unchanged value stays, even if it would be invalid as a new value."""
         excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
         is_stored = self.instance.pk is not None
         return excluded | (set(self.fields) - set(self.changed_data) if is_stored else set())
@@ -70,7 +70,7 @@ class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 class ResourceForm(CheckedForm):
-    """A form that refuses a row that the rules of its resource do not allow."""
+    """A form that checks the rules of its resource."""
 
     access: Access
     resource: Resource[Any]
@@ -116,7 +116,7 @@ class JsonField(forms.JSONField):
 
 
 class VisibleFilter(admin.RelatedFieldListFilter):
-    """A filter by a related row, of which only visible ones are choices."""
+    """A filter by a related row; only visible rows are choices."""
 
     def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> Any:
         """Return the choices; Django's own would name all rows of the table."""
@@ -170,7 +170,7 @@ def _or_error(
 
 
 class ReadOnly:
-    """Rows that do not change, on pages of their own or inline."""
+    """Rows that do not change, on separate pages or inline."""
 
     def _never(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
@@ -179,8 +179,6 @@ class ReadOnly:
 
 
 class ResourceAdmin(VisibleAdmin):
-    """The pages of a resource."""
-
     form = ResourceForm
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
@@ -409,8 +407,8 @@ def _show_secret(request: HttpRequest, result: Any) -> None:
 
 @cache
 def _detail(resource: Resource[Any], name: str) -> Any:
-    """Return what shows a field of the API of a row. There is one function for each field, because
-    Django looks for it in lists."""
+    """Return the function that shows a field of the API. Each field has the same function always,
+    because Django looks for the function in lists."""
 
     @admin.display(description=name.replace("_", " "))
     def detail(row: Any) -> Any:
@@ -448,7 +446,8 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
 
 
 def _filter(resource: Resource[Any], name: str, field: Any) -> Any:
-    """Return the filter of a list for one of the API; None: it is not among few values."""
+    """Return the list's filter for a filter of the API; None: the filter has no small set of
+    values."""
     if isinstance(field, serializers.ChoiceField):
         choices: list[tuple[Any, str]] = [(each, str(each)) for each in field.choices]
     elif isinstance(field, serializers.BooleanField):

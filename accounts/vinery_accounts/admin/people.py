@@ -24,7 +24,7 @@ class UserForm(CheckedForm, UserChangeForm):  # type: ignore[type-arg]
 
 
 class RoleInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
-    """The roles of the user, which their own page adds and changes."""
+    """The roles of the user; the page of roles adds and changes them."""
 
     model = Membership
     extra = 0
@@ -37,8 +37,8 @@ class RoleInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
 
 @admin.register(User)
 class UserAdmin(VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
-    """Django's page; deactivating a user stops their keys. Only superusers change users here: a
-    user who can could make themselves a superuser."""
+    """Django's page; deactivating a user stops their keys. Only superusers change users here:
+    another user with this right could become a superuser."""
 
     form = UserForm
     list_display = [

@@ -1,4 +1,4 @@
-"""Usage records in Django's admin, with the sums of the filtered ones."""
+"""Usage records in Django's admin, with the sums of the filtered records."""
 
 from datetime import timedelta
 from functools import cached_property

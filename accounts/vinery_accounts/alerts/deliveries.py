@@ -1,8 +1,8 @@
-"""Stores alerts with their messages, sends messages that are due and retries them.
+"""Stores alerts with messages, and sends and retries messages that are due.
 
-A delivery is a row. A process takes a lease by moving `due_at` forward, which succeeds for one
-process only. So two processes never send one message at the same time, and a delivery of a
-dead process becomes due again. A receiver may get a message twice, with the same id.
+A delivery is a row. A process takes a lease by moving `due_at` forward: this succeeds for one
+process only. So two processes never send one message at the same time, and a delivery of a dead
+process becomes due again. A receiver may get a message twice, with the same id.
 """
 
 import logging
@@ -44,7 +44,7 @@ _AT_ONCE: Final = 200
 def write(alert: Alert, people: Iterable[User] | None, now: datetime) -> bool:
     """Store an alert with a message to each webhook of its organisation (None: the platform) and to
     these people; `people` None: without messages. Several processes may check at the same time. A
-    unique constraint lets one of them write the alert with its messages; the others get False."""
+    unique constraint lets only the first process write; the others get False."""
     try:
         with transaction.atomic():
             alert.save(force_insert=True)
@@ -80,8 +80,8 @@ def due_ids(now: datetime) -> list[int]:
 
 
 def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
-    """Send a delivery if it is due. Returns its new state, or None if it is not due or another
-    process sends it."""
+    """Send a delivery that is due. Returns the new state, or None if the delivery is not due or
+    another process sends it."""
     taken = Delivery.objects.filter(
         pk=delivery_id, state=DeliveryState.PENDING, due_at__lte=now
     ).update(due_at=now + LEASE, num_tries=F("num_tries") + 1)
@@ -137,7 +137,7 @@ def retry_failed(webhook: Webhook) -> int:
 
 def delete_before(moment: datetime) -> int:
     """Delete alerts from before `moment`, and return their number. An alert stays while its window
-    lasts, because it prevents a second message."""
+    lasts: the row prevents a second message."""
     limit = Limit.objects.filter(pk=OuterRef("limit_id"))
     over = Q(resets_at__lt=moment) | (Q(resets_at=None) & ~Exists(limit))
     alerts = Alert.objects.filter(over, created_at__lt=moment)

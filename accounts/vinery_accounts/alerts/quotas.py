@@ -1,6 +1,6 @@
 """The usage of each quota, from usage records, and when it runs out at the current pace.
 
-All processes share these; the counters of a limiter may belong to another process.
+All processes share usage records; the counters of a limiter may belong to another process.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,8 +23,8 @@ DAY_S: Final = 86_400.0
 BEFORE_S: Final = 7 * DAY_S
 """The length of the period before the window that counts for the pace, in seconds."""
 
-# The period before counts as this part of a window. Early in a window it outweighs the few
-# requests so far; later it hardly counts.
+# The period before the window counts as this part of a window. Early in a window, that period
+# outweighs the few requests so far; later it hardly counts.
 _WEIGHT: Final = 0.125
 # A shorter time or a smaller part of the amount may be one test, and no pace.
 _LEAST_S: Final = 900.0
@@ -98,9 +98,9 @@ def _moment(at_s: float) -> datetime:
 def runs_out_at(use: Use, now_s: float) -> float | None:
     """Return the Unix time in seconds at which the quota runs out.
 
-    Returns now if nothing is left, and None if it lasts until its window ends or for more than
-    a century, or if there is too little usage to forecast. The forecast is linear. The pace is a
-    mean of the window so far and the period before it, which counts as an eighth of a window.
+    Returns now if nothing is left, and None if the quota lasts until its window ends or for more
+    than a century, or if there is too little usage to forecast. The forecast is linear. The pace is
+    a mean of the window so far and the period before. That period counts as an eighth of a window.
     Without usage before the window, only the window counts.
     """
     num_left = use.amount - use.num_used
@@ -130,9 +130,9 @@ def _pace(use: Use, now_s: float) -> float:
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:
-    """Write the alerts that are due and return them. `usual` are the percentages of limits without
-    their own. A quota that has passed several thresholds at once gets an alert for each, and one
-    message for the highest."""
+    """Write the alerts that are due and return them. `usual` are the percentages for limits that
+    name none. A quota that has passed several thresholds at once gets an alert for each threshold,
+    and a message for the highest."""
     limits = list(Limit.objects.exclude(scope=LimitScope.END_USER))
     wanted = {
         limit.pk: usual if limit.alert_at is None else list(limit.alert_at) for limit in limits
@@ -183,7 +183,7 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bo
 
 def people_for(owner: models.Model | None, organization_id: int | None) -> models.QuerySet[User]:
     """Return the receivers of e-mails: the limited users and the leaders of the organisation.
-    Without a single organisation, superusers receive them instead of its leaders."""
+    Without a single organisation: the limited users and superusers."""
     leaders = (
         Q(is_superuser=True)
         if organization_id is None

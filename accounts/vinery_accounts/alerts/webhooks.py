@@ -42,7 +42,7 @@ PURPOSE: Final = b"vinery webhooks"
 
 
 class NotDelivered(Exception):
-    """The message was not delivered. The error's text contains nothing that the receiver sent."""
+    """The message was not delivered. The error's text contains nothing from the receiver."""
 
 
 def new_secret() -> str:
@@ -62,9 +62,9 @@ def _encrypted(secret: str) -> str:
 
 
 def rotate(webhook: Webhook, grace: timedelta) -> str:
-    """Give a stored webhook a new secret and return it. It is shown only once. During `grace` the
-    old secret signs as well, so that receivers can be changed meanwhile. An even older secret stops
-    signing."""
+    """Give a stored webhook a new secret and return it. The secret is shown only once. During
+    `grace` the old secret signs as well, so that receivers can be changed meanwhile. An even older
+    secret stops signing."""
     secret, now = new_secret(), timezone.now()
     with audit.writing():
         stored = Webhook.objects.select_for_update().get(pk=webhook.pk)

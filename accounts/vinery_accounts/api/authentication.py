@@ -24,12 +24,12 @@ class KeyAuthentication(BaseAuthentication):
     session: a cookie must not replace a key that is refused."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiKey] | None:
-        """Return the owner and the key; None without the header. Raises `KeyRefused` for a key
-        that does not work, and `NotAllowed` for one outside of its networks."""
+        """Return the owner and the key; None without the header. Raises `KeyRefused` for a key that
+        does not work, and `NotAllowed` for a caller outside of the key's networks."""
         header = get_authorization_header(request)
         if not header:
             return None
-        key = find_key(_secret_in(header))
+        key = find_key(_bearer_token(header))
         address = address_of(request._request)
         grants_of(key).check_address(address)
         kind = "admin key" if key.is_for_administration else "key"
@@ -80,7 +80,7 @@ def grants_of(key: ApiKey) -> Grants:
     return Grants(frozenset(key.scopes), networks=networks)
 
 
-def _secret_in(header: bytes) -> str:
+def _bearer_token(header: bytes) -> str:
     scheme, _, secret = header.decode("latin-1").partition(" ")
     if scheme.lower() != "bearer":
         raise KeyRefused(Refusal.MALFORMED)

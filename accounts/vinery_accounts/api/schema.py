@@ -76,7 +76,7 @@ class Schema(AutoSchema):
 
 def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Add the schema of errors to every operation, and a description to every id in a path. Bodies
-    have no other members than those of their schemas."""
+    have no other members than their schemas."""
     schemas = result["components"].setdefault("schemas", {})
     for name, schema in schemas.items():
         if name.endswith("Request"):

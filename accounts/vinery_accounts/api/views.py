@@ -1,4 +1,4 @@
-"""The views of the management API, built from `resources`, and those of usage."""
+"""The views of the management API, built from `resources`, and the views of usage."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -42,7 +42,7 @@ class ApiView(APIView):
         return Access.of_key(key) if isinstance(key, ApiKey) else Access.of(self.request.user)
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
-        """REST framework ignores a body without a length, such as a chunked one: set it."""
+        """Set the length of a chunked body: REST framework ignores a body without a length."""
         if not request.META.get("CONTENT_LENGTH"):
             request.META["CONTENT_LENGTH"] = str(len(request.body))
         return super().initialize_request(request, *args, **kwargs)
@@ -135,8 +135,8 @@ _METHODS: Final = {"create": create, "change": partial_update, "remove": destroy
 
 
 def viewset_of(resource: Resource[Any], **members: Any) -> type[ResourceViewSet]:
-    """Return the views of a resource: those of its verbs, one for each of its actions, and the
-    further `members` of the class."""
+    """Return the views of a resource: a view for each verb and each action, and the further
+    `members` of the class."""
     verbs = {each.__name__: each for verb, each in _METHODS.items() if verb in resource.verbs}
     actions = {each.name: _act(each) for each in resource.actions}
     name = f"{type(resource).__name__}ViewSet"
@@ -227,7 +227,7 @@ class UsageExport(ApiView):
 
 
 async def _chunks(texts: Iterator[str]) -> AsyncIterator[str]:
-    """Yield the texts from an async iterator: Django would read all of a sync one before it sends
-    the first."""
+    """Yield the texts from an async iterator: Django would read all of a sync iterator before the
+    first byte."""
     while (text := await sync_to_async(lambda: next(texts, None))()) is not None:
         yield text

@@ -27,8 +27,6 @@ from vinery_accounts.resources.fields import DEFAULT_PAGE, MAX_PAGE, not_found
 
 
 class Json(JSONParser):
-    """The parser of JSON bodies."""
-
     def parse(self, stream: Any, *args: Any, **kwargs: Any) -> Any:
         """Return the body. Raises ParseError, also for a body that is nested too deeply, and for
         a text that neither the database nor a response can hold."""
@@ -46,7 +44,7 @@ class Json(JSONParser):
 
 class Pages(CursorPagination):
     """Pages by cursor. Responses have the bare cursor of the next page, not a URL. Rows are not
-    counted, and none is skipped when rows are added meanwhile."""
+    counted, and no row is skipped when others are added meanwhile."""
 
     page_size = DEFAULT_PAGE
     page_size_query_param = "limit"

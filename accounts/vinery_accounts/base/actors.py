@@ -1,4 +1,4 @@
-"""The actor of a change, for the audit log: an entry point sets it, the log reads it.
+"""The actor of a change, for the audit log: an entry point sets the actor, the log reads it.
 
 Entry points are commands, jobs and, by the middleware, requests to pages and the management API.
 """

@@ -1,10 +1,10 @@
-"""How a process learns that rows which it keeps in memory have changed: by a signal from another
-process of the host, and by a very small query.
+"""A process that keeps rows in memory learns of changes by a signal from another process of the
+host, and by a very small query.
 
-Each listener reads a named pipe in a folder of the run folder, and a process that has committed a
-change writes a byte to all of them. So what keeps rows in memory need not ask for changes all the
-time. A signal may come without a change, and a change on another host comes without a signal:
-listeners look now and then by themselves, too, with `commit_state`.
+Each listener reads a named pipe in a folder of the run folder. A process that has committed a
+change writes a byte to all pipes. So no listener need query for changes all the time. A signal may
+come without a change, and a change on another host comes without a signal: listeners also query now
+and then, with `commit_state`.
 """
 
 import asyncio
@@ -36,7 +36,8 @@ def send() -> None:
 
 
 def send_after_commit() -> None:
-    """Signal all listeners when the present transaction is committed; without one, at once."""
+    """Signal all listeners after the commit of the present transaction; without a transaction, at
+    once."""
     waiting = connection.run_on_commit
     # A transaction of many changes needs one signal only.
     if not (waiting and waiting[-1][1] is send):
@@ -46,8 +47,7 @@ def send_after_commit() -> None:
 @contextlib.contextmanager
 def listening(on_change: Callable[[], None]) -> Iterator[None]:
     """Call `on_change` in the running event loop after each signal; several that are due count as
-    one. Without a pipe a warning is logged, and changes are seen when the caller looks by itself.
-    """
+    one. Without a pipe a warning is logged, and the caller sees changes by its own queries."""
     try:
         path, fd = _new_pipe()
     except OSError as error:
@@ -74,7 +74,7 @@ def _new_pipe() -> tuple[Path, int]:
     folder = _folder()
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{os.getpid()}-{secrets.token_hex(4)}"
-    # Under its name a pipe has a reader from the beginning: without one, a sender removes it.
+    # A pipe gets the name after the reader: a sender removes a pipe without a reader.
     draft = folder / f".{path.name}"
     os.mkfifo(draft, 0o600)
     # Open for writing too: the end of the last sender would else be an event for ever.
@@ -104,8 +104,8 @@ def _signal(path: Path) -> None:
 
 # -- Commits ------------------------------------------------------------------------------------
 
-# Equal snapshots see the same rows: each transaction that writes has a number, and they name those
-# that are not visible. SQLite counts the commits of other connections.
+# Equal snapshots see the same rows: each transaction that writes has a number, and a snapshot names
+# the numbers that are not visible. SQLite counts the commits of other connections.
 _STATE_SQL: Final = {
     "postgresql": "SELECT pg_current_snapshot()::text",
     "sqlite": "PRAGMA data_version",
@@ -113,8 +113,8 @@ _STATE_SQL: Final = {
 
 
 def commit_state() -> object:
-    """A value that is equal to an earlier one of the same thread only if no other connection has
-    committed since. It may differ without a commit. Raises `django.db.Error`."""
+    """A value that equals an earlier value of the same thread only if no other connection has
+    committed since. Values may differ without a commit. Raises `django.db.Error`."""
     with connection.cursor() as cursor:
         cursor.execute(_STATE_SQL[connection.vendor])
         row = cursor.fetchone()

@@ -1,6 +1,6 @@
 """Encryption of stored secrets that must be read again and so cannot be hashed.
 
-They are encrypted under Django's SECRET_KEY, so a dump of the database alone reveals none.
+Django's SECRET_KEY encrypts, so a dump of the database alone reveals no secret.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def cipher(purpose: bytes) -> MultiFernet:
     """A cipher for this purpose, with keys derived from SECRET_KEY and SECRET_KEY_FALLBACKS.
-    SECRET_KEY encrypts; all of them decrypt."""
+    SECRET_KEY encrypts; all keys decrypt."""
     # Imported here: few processes need it.
     from cryptography.fernet import Fernet, MultiFernet
 

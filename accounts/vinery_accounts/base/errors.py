@@ -101,5 +101,5 @@ class Outcome(StrEnum):
 
     @property
     def is_error(self) -> bool:
-        """Whether the client received less than it asked for, and did not disconnect itself."""
+        """Whether the client received less than requested, without having disconnected."""
         return self in (Outcome.REJECTED, Outcome.FAILED, Outcome.INTERRUPTED)

@@ -1,4 +1,4 @@
-"""What limits count, and over which windows: the one table of metrics and windows.
+"""The one table of the metrics and windows of limits.
 
 Models, forms, the API, commands, headers and messages read it. To add a window, add a member to
 `Window` and run `makemigrations`.
@@ -65,8 +65,8 @@ class Metric(StrEnum):
 
     @property
     def is_reserved_ahead(self) -> bool:
-        """Whether requests reserve more of it than they may use. They know the length of their
-        prompt before they run, and not that of their answer."""
+        """Whether requests reserve more than they may use. The length of a prompt is known before
+        the request runs, the length of an answer is not."""
         return self in (Metric.TOKENS, Metric.OUTPUT_TOKENS, Metric.WEIGHTED_TOKENS)
 
 
@@ -129,8 +129,8 @@ CALENDAR_WINDOWS: Final = tuple(each for each in Window if each.kind is Kind.CAL
 
 
 def in_words(metric: str, window: str) -> str:
-    """What a limit counts, such as "requests per minute", "concurrent answers" and
-    "tokens in total". A metric that is unknown stays as it is."""
+    """A limit in words, such as "requests per minute", "concurrent answers" and "tokens in total".
+    An unknown metric stays as it is."""
     unit = Metric(metric).label if metric in set(Metric) else metric
     if metric == Metric.CONCURRENCY:
         return unit

@@ -1,8 +1,8 @@
 """Query sets that keep `updated_at` true, and deletion of many rows in short transactions.
 
 The key table re-reads only rows with a new `updated_at`. Django sets an `auto_now` field in
-`save()`, but neither in `save(update_fields=...)` nor in `QuerySet.update()`. Here both set it,
-and so does `bulk_update()`, which calls `update()`.
+`save()`, but neither in `save(update_fields=...)` nor in `QuerySet.update()`. Here both set the
+field, and so does `bulk_update()`, which calls `update()`.
 """
 
 from typing import Any, Final, TypeVar

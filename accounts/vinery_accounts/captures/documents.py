@@ -1,8 +1,8 @@
 """Redacts bodies and answers: JSON, or a stream of JSON events.
 
 Texts are searched as clients read them: with escapes decoded, and with the deltas of a stream
-joined. Texts in another form, token by token, are removed, and so are documents that are not
-JSON, because they cannot be searched.
+joined. Texts in another form, token by token, and documents that are not JSON cannot be searched,
+and are removed.
 """
 
 import json
@@ -141,8 +141,8 @@ _LEAST_CHARS: Final = 512
 
 
 def without_files(body: bytes, max_bytes: int) -> tuple[bytes, int]:
-    """Return the start of a JSON body in which the base64 of each file is replaced by its number of
-    characters, at most `max_bytes` of it, and the number of bytes of the whole."""
+    """Replace the base64 of each file in a JSON body by its number of characters. Return at most
+    `max_bytes` of the result, and the number of bytes of the whole."""
     parts: list[bytes] = []
     at = num_bytes = 0
     for start in merge(_after(body, _DATA_URL), _starts_of_fields(body)):

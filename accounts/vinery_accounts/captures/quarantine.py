@@ -14,13 +14,13 @@ from vinery_accounts.base import change_signal
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.models import ApiKey, QuarantinedRequest
 
-# Each of them has ended two engines, so more are unlikely. Requests that are not read are accepted.
+# Each of these requests has ended two engines, so more are unlikely. Requests beyond are accepted.
 _MAX_DIGESTS: Final = 10_000
 
 
 def store_fatal(row: QuarantinedRequest, keep_s: int) -> None:
-    """Put a request, of which the ids are known, into quarantine for so long from now on. Web
-    processes may find the same one: it stays as the first has stored it, and expires later. Raises
+    """Put a request into quarantine for `keep_s` from now on, and add names to its ids. Web
+    processes may find the same request: the first row stays, and expires later. Raises
     `django.db.Error`."""
     now = timezone.now()
     row.model = row.model[:255]
@@ -54,7 +54,7 @@ def release(row: QuarantinedRequest) -> QuarantinedRequest:
     row_id, before = row.pk, audit.snapshot(row)
     with audit.writing():
         num_deleted, _ = row.delete()
-        row.pk = row_id  # the deletion has removed it
+        row.pk = row_id  # the deletion has removed the id
         if num_deleted:
             audit.record("release", row, before=before)
     return row
@@ -98,8 +98,8 @@ class QuarantineQueue:
 
     def sync(self) -> frozenset[str]:
         """Store what waits, and return the digests in force. Raises `OperationalError` or
-        `InterfaceError` while the database is unavailable; what is not stored then waits for the
-        next call. A request with another error is dropped."""
+        `InterfaceError` while the database is unavailable; requests that are not stored wait for
+        the next call. A request with another error is dropped."""
         if not self._keep_s:
             return frozenset()
         while self._waiting:

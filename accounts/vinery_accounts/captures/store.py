@@ -1,4 +1,4 @@
-"""Redacts, encrypts and stores captures by the current settings of their project."""
+"""Redacts, encrypts and stores captures by the current settings of the project."""
 
 import logging
 import threading
@@ -163,7 +163,7 @@ class CaptureQueue:
         max_captures: int = 1000,
         max_bytes: int = 64 * 1024 * 1024,
     ) -> None:
-        """`store` returns whether it has stored the batch; if not, it gets the batch again."""
+        """`store` returns whether the batch is stored; if not, `store` gets the batch again."""
         self._store = store
         self._max_captures = max_captures
         self._max_bytes = max_bytes
@@ -186,7 +186,7 @@ class CaptureQueue:
             self._num_bytes = num_bytes
 
     def store(self) -> None:
-        """Store waiting captures. They stay while the database is unavailable; a capture with
+        """Store waiting captures. Captures wait while the database is unavailable; a capture with
         another error is dropped."""
         num_in_batch = 50
         while batch := self._first(num_in_batch):
@@ -198,8 +198,8 @@ class CaptureQueue:
                 logger.warning("%d captures wait for the database: %s", len(self), reason)
                 return
             except Exception as error:
-                # One bad capture must not block the others. The error's message may contain its
-                # texts and is not logged.
+                # One bad capture must not block the others. The error's message may contain texts
+                # of the capture and is not logged.
                 if len(batch) > 1:
                     num_in_batch = 1
                     continue

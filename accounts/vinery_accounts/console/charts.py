@@ -161,8 +161,8 @@ class Chart:
 
     @cached_property
     def _width(self) -> float:
-        """The width of a column. All are equal: the first and the last one may be parts of an hour,
-        and their bars would look small."""
+        """The width of a column. All columns are equal: the first and the last may be parts of an
+        hour, and such bars would look small."""
         return (self.right - _LEFT) / len(self.points)
 
     def _x(self, number: int) -> float:

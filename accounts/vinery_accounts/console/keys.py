@@ -1,4 +1,4 @@
-"""Keys: the list with their states, and the pages that create, pause, rotate and revoke them."""
+"""Keys: the list with states, and the pages that create, pause, rotate and revoke keys."""
 
 import secrets
 from datetime import datetime
@@ -45,7 +45,7 @@ _INPUTS: Final = {
 
 
 class KeyForm(ResourceForm):
-    """The fields of a key. Those that few users need are folded."""
+    """The fields of a key. Rarely used fields are folded."""
 
     rare = ("note", *_ROTATION, "models", "endpoints", "networks")
     endpoints = forms.MultipleChoiceField(
@@ -157,9 +157,9 @@ class Keys(KeysPage):
 
 
 def _part(rows: QuerySet[ApiKey], query: QueryDict) -> tuple[list[ApiKey], bool, bool]:
-    """Return a page of keys, the newest first, and whether there are newer and older ones. The page
-    has the keys before or after the key in the address: new keys shift no page, and no page is
-    empty while there are keys."""
+    """Return a page of keys, the newest first, and whether newer and older keys exist. The page has
+    the keys before or after the key in the address: new keys shift no page, and no page is empty
+    while keys exist."""
     after, before = id_of(query.get("after", "")), id_of(query.get("before", ""))
     if after:
         found = list(rows.filter(pk__gt=after).order_by("pk")[: _ROWS + 1])
@@ -218,7 +218,7 @@ class OneKeyPage(KeysPage, RowPage):
 
 @at("keys/<int:row_id>/", "key")
 class KeyPage(OneKeyPage, ChangeRow):
-    """What the key may do and when it was used, and a form for changes."""
+    """The key's permissions and last uses, and a form for changes."""
 
     template_name = "console/key.html"
     form_class = KeyForm

@@ -96,9 +96,9 @@ def _quotas(access: Access) -> dict[int, Quota]:
 
 
 def _use(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, float | None]:
-    """Return how much is used and left; None if it is unknown, or differs by end user. A limit that
-    was set a moment ago is counted from usage records, which the limiter has not read yet.
-    Monitored limits and shares of a process are the limiter's alone."""
+    """Return how much is used and left; None if unknown, or different by end user. A new limit is
+    counted from usage records, which the limiter has not read yet. Monitored limits and shares of a
+    process are the limiter's alone."""
     if level is None or rule.scope_kind == LimitScope.END_USER:
         return {"used": None, "left": None}
     is_whole = quota is not None and not rule.is_shadow and level.rule.amount == rule.amount

@@ -90,7 +90,7 @@ class RoleForm(ResourceForm):
 @at("members/invite/", "member-invite")
 class Invite(FormPage):
     """A role for a user who exists. A user that the caller sees gets the role at once. Any other
-    name gets an invitation, so that the page does not reveal which names exist."""
+    name gets an invitation: the page does not reveal which names exist."""
 
     heading, button = "Add an existing user", "Add"
     intro = (
@@ -150,7 +150,7 @@ class NewMember(FormPage):
 
 @at("members/<int:row_id>/", "member")
 class Member(ChangeRow):
-    """One role of a user, and what can be done."""
+    """One role of a user, and the possible actions."""
 
     template_name = "console/member.html"
     resource = MEMBERSHIPS
@@ -258,7 +258,7 @@ class Withdraw(ConfirmPage):
 
 @at("invitations/<int:row_id>/", "invitation", "accept", "decline")
 class Answer(ButtonPage):
-    """Of the user who is invited."""
+    """The answer of the invited user."""
 
     name = "overview"
     resource = INVITATIONS

@@ -1,4 +1,4 @@
-"""What surrounds the pages of the console: the menu, error pages and the headers of all pages."""
+"""The frame of the console: the menu, error pages and the headers of all pages."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What belongs to an organisation: its projects, its webhooks, and where a role holds."""
+"""Pages of an organisation: its projects, its webhooks, and where a role holds."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ class ScopeField(forms.Field):
 def scope_choices(
     access: Access, may_choose: Callable[[int, int | None], bool] | None = None
 ) -> list[tuple[str, Any]]:
-    """Return the choices, one group for each organisation: by default what the user leads."""
+    """Return the choices, a group for each organisation: by default all that the user leads."""
     may = may_choose or access.leads
     projects: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
     for project in access.rows(Project).order_by("name")[:_MAX_CHOICES]:

@@ -112,7 +112,7 @@ def _change(now: int, earlier: int) -> str:
 
 def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str]]:
     """Return the totals of a period: an id for tests and the style sheet, a name, a number, and
-    more about it. `earlier` are the totals of the period before."""
+    details. `earlier` are the totals of the period before."""
     num_requests, num_errors = figures.num_requests, figures.num_errors
     share = f"{100 * num_errors / num_requests:.3g} % of requests" if num_requests else ""
     errors = ": ".join(filter(None, (share, words.causes(figures))))

@@ -1,4 +1,4 @@
-"""What pages of the console share: the user, forms, the period and the filters."""
+"""The parts that pages of the console share: the user, forms, the period and the filters."""
 
 from __future__ import annotations
 
@@ -100,10 +100,10 @@ class Page(LoginRequiredMixin, TemplateView):
 
 
 class LivePage(Page):
-    """A page that stays up to date: a script fetches it again, and replaces what has changed. Parts
-    of such a page are elements with an id and the attribute `data-live`. The script asks with the
-    header `X-Live`, and gets the content without its frame, so that no message about an action is
-    lost. Without scripts, a reload shows the same. Its template extends `layout`."""
+    """A page that stays up to date: a script fetches the page again, and replaces changed parts.
+    Parts of such a page are elements with an id and the attribute `data-live`. The script sends the
+    header `X-Live`, and gets the content without the frame, so that no message about an action is
+    lost. Without scripts, a reload shows the same. The template extends `layout`."""
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         is_refresh = "x-live" in self.request.headers

@@ -1,4 +1,4 @@
-"""What Vinery has recorded: alerts, the audit log, requests in quarantine and rate limit events."""
+"""Pages of records: alerts, the audit log, requests in quarantine and rate limit events."""
 
 from datetime import UTC, datetime, time, timedelta
 from typing import Any, Final
@@ -41,8 +41,9 @@ class Alerts(ListPage):
 
 
 def receivers(access: Access) -> dict[str, Any]:
-    """Return the active webhooks that the user may see, and the users who get e-mails about the
-    limits that the user leads: as `people_for` in `alerts/quotas.py` finds them."""
+    """Return the active webhooks that the user may see, and the users who get e-mails about limits
+    in organisations and projects that the user leads, as `people_for` in `alerts/quotas.py` does.
+    """
     webhooks = access.rows(Webhook).filter(is_active=True).order_by("name")
     people = reachable().filter(_readers(access)).order_by("email")
     found = list(people[: _MAX_PEOPLE + 1]) if settings.VINERY_HAS_EMAIL else []

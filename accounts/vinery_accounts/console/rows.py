@@ -1,5 +1,5 @@
-"""What the pages about the rows of a resource share: the list, one row, its form, and a
-confirmation. The pages of a resource without any of its own are generated from it."""
+"""The pages about the rows of any resource: the list, one row, its form, and a confirmation. A
+resource without special pages gets these, generated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -126,18 +126,16 @@ class RowForm(FormPage, ResourcePage):
         return redirect(self.row_address(row))
 
     def row_address(self, row: Any) -> str:
-        """Return the address of the row's page, which the user sees next."""
+        """Return the address of the next page, that of the row."""
         return reverse(f"console:{self.name.removesuffix('s')}", args=[row.pk])
 
 
 class NewRow(RowForm):
-    """Stores a new row."""
-
     button = "Create"
     done = "{row} is created."
 
     def offered(self) -> dict[str, QuerySet[Any]]:
-        """Return rows that a field offers, where it does not offer all that the user sees."""
+        """Return the rows of a field that does not offer all rows that the user sees."""
         return {}
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
@@ -153,8 +151,6 @@ class NewRow(RowForm):
 
 
 class ChangeRow(RowPage, RowForm):
-    """Changes a stored row."""
-
     done = "{row} is changed."
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
@@ -238,7 +234,7 @@ class ButtonPage(ActPage):
     """Acts at the press of a button of another page."""
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Return to the page: after sign-in, a button pressed without a session leads here."""
+        """Redirect to the page: after sign-in, a button pressed without a session leads here."""
         text = f"Nothing was changed yet. To {self.does} {self.row}, press the button again."
         messages.info(request, text)
         return redirect(self.back_address())
@@ -258,7 +254,7 @@ class ConfirmPage(ActPage):
         return self.question.done.format(row=self.row)
 
     def about(self) -> str:
-        """Return what `{about}` of the texts means, where the row alone is not enough."""
+        """Return the value of `{about}` in the texts, where the row alone is not enough."""
         return ""
 
     def check(self) -> None:
@@ -279,7 +275,7 @@ class ConfirmPage(ActPage):
 
 
 def _question(resource: Resource[Any], does: str) -> Question:
-    """Return what a page asks before it does this, in the words of the resource."""
+    """Return the question before an action, in the words of the resource."""
     if does == "remove":
         text, done = resource.help.get("remove", "This cannot be undone."), "removed"
     else:

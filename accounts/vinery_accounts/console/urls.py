@@ -1,4 +1,4 @@
-"""The pages of accounts under `/console/`. Their classes name their addresses."""
+"""The pages of accounts under `/console/`. The classes of pages name the addresses."""
 
 from vinery_accounts.console import keys, limits, members, organization, overview, records, usage
 from vinery_accounts.console.rows import add_generated_pages

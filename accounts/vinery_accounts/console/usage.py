@@ -39,7 +39,7 @@ _UNANSWERED: Final = "(no answer)"
 
 @at("usage/", "usage")
 class Usage(UsagePage):
-    """`by` is the dimension of the groups, `most` what they are sorted by."""
+    """`by` is the dimension of the groups, `most` their order."""
 
     template_name = "console/usage.html"
 

@@ -73,8 +73,8 @@ def runs_out(seconds: float) -> str:
 
 
 def store_outage(state: StoreState | None, now_s: float) -> str:
-    """Return what happens during an outage of the limit store. `now_s` is Unix time. Empty while
-    the store answers, or where there is none."""
+    """Return the effect of an outage of the limit store. `now_s` is Unix time. Empty while the
+    store answers, or without a store."""
     if state is None or state.unavailable_since_s is None:
         return ""
     since = in_time(max(1.0, now_s - state.unavailable_since_s))
@@ -82,8 +82,8 @@ def store_outage(state: StoreState | None, now_s: float) -> str:
 
 
 def reason(row: Any, owner: str) -> str:
-    """Return why a limit refused a request, cut it short or would have refused it. `row` is a
-    `RefusedRequest` with its effect, `owner` a phrase for the owner of the limit."""
+    """Return why a limit refused a request, would have refused it, or cut the answer short. `row`
+    is a `RefusedRequest` with its effect, `owner` a phrase for the owner of the limit."""
     limited = in_words(row.metric, row.window)
     used = f"{_number(row.level)} of {row.amount:,} {limited} of {owner} were used"
     needed = f"{_number(row.needed)} more {'was' if row.needed == 1 else 'were'} needed"

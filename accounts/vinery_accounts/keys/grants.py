@@ -63,7 +63,7 @@ ALL = Grants(frozenset(map(str, Scope)))
 
 @lru_cache(maxsize=4096)
 def read_grants(scopes: str, models: str, endpoints: str, networks: str) -> Grants:
-    """The grants of four JSON lists. Most keys have the same lists, and share one object."""
+    """The grants of four JSON lists. Keys with the same lists share one object."""
     return Grants(
         frozenset(_decode(scopes)),
         _some(models, frozenset),

@@ -24,7 +24,7 @@ _ADMIN: Final = "admin"
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key that was just created. `secret` is not stored: it is known only now."""
+    """A new key. `secret` is known only now: it is not stored."""
 
     key: ApiKey
     secret: str
@@ -46,10 +46,10 @@ def change_key(key: ApiKey, **values: object) -> ApiKey:
 
 @audit.writing()
 def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
-    """Create a key with the same permissions, whose days until the next rotation begin now. The old
-    key stays valid for `grace`, unless it expires earlier; without grace it is revoked. Its limits
-    move to the new key with their use, and apply to both keys together. Raises ValueError for a key
-    that is paused, revoked, or was rotated before."""
+    """Create a key with the same permissions; its days until the next rotation begin now. The old
+    key stays valid for `grace`, or until an earlier expiry; without grace, the old key is revoked.
+    Limits and their use move to the new key, and apply to both keys together. Raises ValueError for
+    a key that is paused or revoked, or was rotated before."""
     old = ApiKey.objects.select_for_update().get(pk=key.pk)
     if old.replaced_by_id is not None:
         raise ValueError("This key has been rotated already. Rotate the one that replaced it.")
@@ -64,7 +64,7 @@ def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
     }
     columns["name"] = repaired(old.name)
     if old.rotation_grace_days is not None:
-        columns["expires_at"] = None  # it follows from the days
+        columns["expires_at"] = None  # follows from the days
     new = _with_secret(ApiKey(**columns))
     before = audit.snapshot(old)
     now = timezone.now()
@@ -147,8 +147,8 @@ def matching(text: str) -> Q:
 @transaction.atomic
 def ensure_first_admin(username: str = "admin") -> tuple[User, str | None]:
     """A superuser, and the password if this call created the superuser. If superusers exist,
-    returns the oldest active one, or else the oldest, and None. If an ordinary user has the name,
-    the new superuser's name gets a number."""
+    returns the oldest active superuser, or else the oldest, and None. If an ordinary user has the
+    name, the new superuser's name gets a number."""
     oldest = User.objects.filter(is_superuser=True).order_by("-is_active", "id").first()
     if oldest is not None:
         return oldest, None
@@ -189,9 +189,8 @@ def expiry_of_new(values: Mapping[str, Any], now: datetime) -> datetime | None:
 
 
 def with_expiry(stored: ApiKey, values: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """The new values of a key, with the `expires_at` that follows from them. Raises
-    `ValidationError` for invalid days, for both days of grace and an expiry, and for a key that
-    would expire at once."""
+    """The new values of a key, with the resulting `expires_at`. Raises `ValidationError` for
+    invalid days, for both days of grace and an expiry, and for a key that would expire at once."""
     before = {name: getattr(stored, name) for name in _DAYS}
     after = before | {name: values[name] for name in _DAYS if name in values}
     if stored.replaced_by_id is not None or (after == before and "expires_at" not in values):

@@ -41,7 +41,7 @@ class KeyRow(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Numbers of keys: all, and refused ones, each counted for its first reason in this order."""
+    """Numbers of all keys and of refused keys, each counted for its first reason in this order."""
 
     num_keys: int
     num_revoked: int

@@ -1,7 +1,7 @@
 """The secret of an API key: its format, and the digest that is stored.
 
 A key is `vny_live_` or, for an admin key, `vny_admin_`, 32 random base62 characters (190 bits), and
-the CRC32 of all before as six more. The check finds copying mistakes without a look-up, and lets
+six more for the CRC32 of all before. The check finds copying mistakes without a look-up, and lets
 secret scanners report leaks with few false alarms; it is no protection.
 
 Only an HMAC-SHA-256 of the key is stored, under a numbered pepper that is not in the database.
@@ -46,7 +46,7 @@ def looks_like_key(text: str | bytes) -> bool:
 
 def digest_of(secret: bytes, pepper: bytes) -> bytes:
     """The digest of a key that is stored: 32 bytes."""
-    # Not `hmac.digest`: it releases the GIL, and the event loop would wait to get it back.
+    # Not `hmac.digest`: that releases the GIL, and the event loop would wait to get the GIL back.
     keyed = _keyed(pepper).copy()
     keyed.update(secret)
     return keyed.digest()

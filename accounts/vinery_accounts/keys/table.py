@@ -1,9 +1,9 @@
 """Authentication of API keys from memory, without SQL.
 
-Another thread than the event loop's calls `refresh()` about once a second. A key that is revoked or
-paused, or whose owner or project is deactivated, is refused from the next refresh on; a key that
-expires is refused at once. New keys can be held back until their limits are read too: then
-`follow()` and `admit()` are the two halves of a refresh.
+A thread beside the event loop calls `refresh()` about once a second. A revoked or paused key, and a
+key of a deactivated owner or project, is refused from the next refresh on; an expired key is
+refused at once. New keys can be held back until their limits are read too: then `follow()` and
+`admit()` are the two halves of a refresh.
 """
 
 import time
@@ -191,7 +191,7 @@ class KeyTable:
         )
 
     def _find(self, authorization: bytes) -> _Entry:
-        if secret := _secret_in(authorization):
+        if secret := _bearer_token(authorization):
             # An ordinary look-up is safe: without the pepper a client cannot choose a digest, so
             # the time of the comparison reveals nothing.
             for pepper in self._peppers:
@@ -201,9 +201,9 @@ class KeyTable:
         raise KeyRefused(_reason(authorization))
 
 
-def _secret_in(authorization: bytes) -> bytes:
-    """The bearer token without the white space around it, which is no part of it (RFC 9110, 5.5
-    and 11.4). Empty for other schemes."""
+def _bearer_token(authorization: bytes) -> bytes:
+    """The bearer token without the white space around it (RFC 9110, 5.5 and 11.4). Empty for other
+    schemes."""
     scheme, _, secret = authorization.strip().partition(b" ")
     return secret.strip() if scheme.lower() == _SCHEME else b""
 
@@ -212,7 +212,7 @@ def _reason(authorization: bytes) -> Refusal:
     # A client without a key often sends only the scheme.
     if authorization.strip().lower() in (b"", _SCHEME):
         return Refusal.MISSING
-    is_key = looks_like_key(_secret_in(authorization))
+    is_key = looks_like_key(_bearer_token(authorization))
     return Refusal.UNKNOWN if is_key else Refusal.MALFORMED
 
 
@@ -258,9 +258,9 @@ def _refusal(row: KeyRow, grants: Grants) -> Refusal | None:
 
 
 def stored_end_user(end_user: str, caller: Caller) -> str:
-    """Return what usage records have of the user that a client names: the beginning, or a hash
-    where the caller's project asks for it. The hash is keyed, since ids and addresses can be
-    guessed, and differs by project."""
+    """Return the name of an end user for usage records: the beginning, or a hash if the caller's
+    project has this setting. The hash is keyed, since ids and addresses can be guessed, and differs
+    by project."""
     if not (end_user and caller.hashes_end_users):
         return end_user.replace("\0", "")[:MAX_END_USER]  # PostgreSQL refuses it
     peppers = key_peppers()

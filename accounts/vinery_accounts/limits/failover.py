@@ -1,10 +1,10 @@
-"""What happens while Redis does not answer, and how that ends.
+"""Limits while Redis does not answer, and the return to Redis.
 
 A call without an answer in time marks Redis as unavailable. From then on `UnavailablePolicy`
 decides about requests, and none waits for Redis. One task asks Redis again and again until Redis
 answers, and then sends the settlements that wait. A Redis that answers again may have lost its
-memory, and does not have what ran uncounted. So Redis stays marked as unavailable until it has
-received the usage baselines (`restore`, `resume`).
+memory, and has not counted the requests meanwhile. So Redis stays marked as unavailable until the
+usage baselines have arrived there (`restore`, `resume`).
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _MESSAGE: Final = "Redis does not answer"
 
 
 class UnavailablePolicy(StrEnum):
-    """What to do with requests while Redis is unavailable: `VINERY_LIMITS_WHEN_AWAY`."""
+    """The treatment of requests while Redis is unavailable: `VINERY_LIMITS_WHEN_AWAY`."""
 
     # All requests run. Their usage records raise the baselines that Redis receives afterwards.
     ALLOW = "allow"
@@ -52,9 +52,9 @@ class UnavailablePolicy(StrEnum):
 @dataclass(frozen=True, slots=True)
 class StoreState:
     """The state of Redis, for health checks and pages. `unavailable_since_s` is a Unix time, None
-    while Redis is available. `num_waiting` settlements wait for it. `num_dropped` settlements were
-    dropped because too many waited: what their requests had reserved counts as used.
-    `num_uncounted` requests ran without limits."""
+    while Redis is available. `num_waiting` settlements wait for Redis. `num_dropped` settlements
+    were dropped because too many waited: these reservations count as used. `num_uncounted` requests
+    ran without limits."""
 
     policy: UnavailablePolicy
     unavailable_since_s: float | None
@@ -157,8 +157,8 @@ class FailoverLimiter:
         await self._ask(self._store.restore(baselines))
 
     def resume(self, num_outages: int) -> None:
-        """Mark Redis as available: it has received all baselines, which were read after so many
-        outages. Another outage since then keeps it unavailable."""
+        """Mark Redis as available: it has all baselines, which were read after so many outages.
+        After another outage since then, Redis stays unavailable."""
         if self._unavailable_since_s is None or not self.is_answering:
             return
         if num_outages == self.num_outages:
@@ -167,8 +167,8 @@ class FailoverLimiter:
             logger.warning("Redis keeps the limits again after %.1f s", duration_s)
 
     async def close(self) -> None:
-        """End the recovery task. Settlements that wait are lost: what their requests have reserved
-        counts as used."""
+        """End the recovery task. Waiting settlements are lost: the reservations of these requests
+        count as used."""
         recovery, self._recovery = self._recovery, None
         while recovery is not None and not recovery.done():
             # Again and again: a store may lose a cancellation.
@@ -219,7 +219,7 @@ class FailoverLimiter:
 
     async def _recover(self) -> None:
         while self._unavailable_since_s is not None or self._waiting:
-            # Wait first: what a lost call has begun must be over before its settlement.
+            # Wait first: a lost call must be over before its settlement.
             await asyncio.sleep(self._probe_interval_s)
             try:
                 await self._ask(self._store.levels(()))

@@ -1,21 +1,19 @@
--- Limits in Redis: the call, the time, how a rule's record is kept, and the operations.
+-- Limits in Redis: the call, the time, the record of a rule, and the operations.
 --
--- Amounts of use are whole numbers of fixed-point units below 2^53, which doubles hold exactly.
--- Never convert them to text by `..` or `tostring`, which round to 14 digits; numbers in a
--- redis.call keep 17.
+-- Amounts of use are whole numbers of fixed-point units below 2^53, exact in doubles. Never convert
+-- an amount to text by `..` or `tostring`: both round to 14 digits; numbers in a redis.call keep 17.
 --
 -- The call has `counters`, one for each rule: {key, kind, amount, is_shadow, cost, b1,
 -- b2, b3, b4, column, holders, tick}. b1 to b4 are the boundaries of a calendar: the starts of the
 -- last, this and the next window by the caller's clock, and the end of the next. The server's clock
--- decides which of them it is. `column` is the index of the rule's cost among a request's costs.
+-- decides which window holds. `column` is the index of the rule's cost among a request's costs.
 -- `holders` is the key of the set of leases that may return some of a quota, or ''. `tick` is in ms.
 
 local SCALE = 60000
 local BUCKET, CALENDAR, TOTAL, CONCURRENCY = 0, 1, 2, 3
 -- How long a record outlives its use: a caller may have another clock (in tests).
 local MARGIN_MS = 60000
--- How long the record of a lease is kept that its process does not renew. Until then it can still
--- be settled.
+-- How long the record of a lease without renewal is kept. Until then, the lease can be settled.
 local REMEMBERED_MS = 86400 * 1000
 local LONGEST_WINDOW_MS = 32 * 86400 * 1000
 
@@ -44,7 +42,7 @@ local function current_window(counter)
     return start
 end
 
--- What is still used of a bucket now, of what was used at `since`; see `windows.used_after`.
+-- Return the present use of a bucket, after the use at `since`; see `windows.used_after`.
 local function used_after(counter, used, since)
     local tick = tick_of(counter)
     local ticks = math.floor(now / tick) - math.floor(since / tick)
@@ -52,13 +50,13 @@ local function used_after(counter, used, since)
     return used
 end
 
--- Put a lease into a set, for as long as it is renewed: of those that have a slot, or of holders.
+-- Put a lease into the set of leases with a slot, or of holders, until its renewals end.
 local function enter(key, id, expires)
     redis.call('ZADD', key, expires, id)
     redis.call('PEXPIRE', key, call.ttl_ms + MARGIN_MS)
 end
 
--- A lease with several slots has a member for each: its id, its id and 2, its id and 3, ...
+-- A lease with several slots has a member for each: id, id and 2, id and 3, ...
 local function each_slot(id, num, call_with)
     call_with(id)
     for slot = 2, num do call_with(id .. ' ' .. slot) end
@@ -74,7 +72,7 @@ local function num_in(key)
     return redis.call('ZCARD', key)
 end
 
--- Return what is used of a rule now, and the window of that (0 when the rule has none).
+-- Return the present use of a rule, and the window of this use (0 for a rule without windows).
 local function read(counter)
     local key, kind = counter[1], counter[2]
     if kind == CONCURRENCY then return num_in(key) * SCALE, 0 end
@@ -92,8 +90,8 @@ local function read(counter)
     return used, 0
 end
 
--- A bucket's record ends when the bucket is full, a quota's with the window after its own. A total
--- has no end: without its record it would be available once more.
+-- A bucket's record ends when the bucket is full, a quota's record with the next window. A total
+-- has no end: without a record, it would be available once more.
 local function write(counter, used, window)
     local key, kind, amount, tick = counter[1], counter[2], counter[3], tick_of(counter)
     if used <= 0 then
@@ -113,9 +111,9 @@ local function write(counter, used, window)
     end
 end
 
--- Return how far a bucket has drained, as `windows.Lows` has it: a list of number and level by
--- turns, the number of the last addition, and whether the bucket has drained since then. Numbers
--- rise also after the record has ended: then the bucket was full, and the next record begins so.
+-- Return how far a bucket has drained, as in `windows.Lows`: a list of number and level by turns,
+-- the number of the last addition, and whether the bucket has drained since then. Numbers rise also
+-- after the record has ended: then the bucket was full, and the next record begins so.
 local function lows_of(key, used)
     local stored = redis.call('HMGET', key, 'lows', 'number', 'used', 'drained')
     if not stored[1] then return {}, 0, true end
@@ -148,14 +146,14 @@ local function add_to_bucket(counter, used, cost)
     return number
 end
 
--- Use so much more of a rule. Returns the number of this addition to a bucket, else 0.
+-- Add `cost` to the use of a rule. Returns the number of this addition to a bucket, else 0.
 local function add(counter, used, cost, window)
     if kind_of(counter) == BUCKET then return add_to_bucket(counter, used, cost) end
     write(counter, used + cost, window)
     return 0
 end
 
--- Return how much of an unused part of an addition is still there, and the lows without it.
+-- Return how much of an unused part of an addition is still there, and the lows without this part.
 local function taken_from_bucket(lows, number, unused, used)
     local first = #lows + 1
     while first > 1 and lows[first - 2] > number do first = first - 2 end
@@ -172,7 +170,7 @@ local function taken_from_bucket(lows, number, unused, used)
     return given, kept
 end
 
--- The last reservation is the one that was not used.
+-- The unused part belongs to the last reservations.
 local function return_to_bucket(counter, part, unused)
     local used = read(counter)
     if unused < 0 then
@@ -191,10 +189,10 @@ local function return_to_bucket(counter, part, unused)
     if used > given then keep_lows(counter[1], lows, number, has_drained) end
 end
 
--- A lease has one part for each of its rules: {window, reserved in it, reserved in all, has left,
--- number, later}. It has left a shadow rule that would have refused it, which then does not count
--- it. Of a bucket it has the number of the addition by which it has reserved first, and a list of
--- number and cost by turns of the last two later additions. An expired lease has no parts.
+-- A lease has one part for each of its rules: {window, reserved in the window, reserved in all, has
+-- left, number, later}. A lease has left a shadow rule that would have refused; the rule does not
+-- count the lease. Of a bucket, `number` is that of the first addition, and `later` a list of number
+-- and cost by turns of the last two later additions. An expired lease has no parts.
 local function parts_of(lease_key)
     local stored = redis.call('HMGET', lease_key, 'expires', 'parts')
     if not stored[1] or tonumber(stored[1]) <= now then return nil end
@@ -205,7 +203,7 @@ local function keep(lease_key, parts)
     redis.call('HSET', lease_key, 'parts', cmsgpack.pack(parts))
 end
 
--- Replace what a lease has reserved of a rule by its actual cost.
+-- Replace a lease's reservation of a rule by the actual cost.
 local function settle(counter, id, part, cost)
     if kind_of(counter) == CONCURRENCY then
         local num_slots = math.floor(part[3] / SCALE)
@@ -234,10 +232,9 @@ end
 
 local operations = {}
 
--- Reserve what a request costs, of all its rules or of none.
--- Returns {status, now, what is used of each rule, the indexes of rules that refuse, and the indexes
--- of those among them of which a lease holds some}. What is used includes the reservation if there
--- is one.
+-- Reserve the costs of a request, of all its rules or of none.
+-- Returns {status, now, the use of each rule, the indexes of rules that refuse, and among these the
+-- indexes of rules of which a lease holds some}. The use includes a granted reservation.
 function operations.acquire()
     local EXISTS, DENIED, GRANTED = -1, 0, 1
     if parts_of(call.lease) then return cmsgpack.pack({EXISTS}) end
@@ -283,8 +280,8 @@ function operations.acquire()
     return cmsgpack.pack({GRANTED, now, used, indexes, held})
 end
 
--- Reserve as many more tokens of an answer as fit, `call.asked` at most. A counter's cost is that of
--- one token. Returns {granted, now, what was used of each rule, how many tokens fit into each}, the
+-- Reserve as many more tokens of an answer as fit, `call.asked` at most. A counter's cost is the cost
+-- of a token. Returns {granted, now, the former use of each rule, how many tokens fit into each}, the
 -- last false where the rule does not matter. `granted` is -1 for a lost lease.
 function operations.extend()
     local parts = parts_of(call.lease)
@@ -328,9 +325,9 @@ function operations.extend()
     return cmsgpack.pack({granted, now, used, fitting})
 end
 
--- Replace what a lease has reserved by the actual costs, and delete the lease. A counter's cost is
--- the actual one. A window that is over stays as it is. An expired lease is settled, too: its
--- process may live, and could not renew it.
+-- Replace a lease's reservations by the actual costs, and delete the lease. A counter's cost is the
+-- actual cost. A window that is over stays unchanged. An expired lease is settled, too: its process
+-- may live without having been able to renew the lease.
 function operations.settle()
     local stored = redis.call('HGET', call.lease, 'parts')
     if not stored then return 0 end
@@ -360,7 +357,7 @@ function operations.reclaim()
     return 1
 end
 
--- Keep leases alive: {id, lease key, keys of the sets that may contain it, its number of slots} each.
+-- Keep leases alive: {id, lease key, keys of sets that may contain the lease, number of slots} each.
 function operations.renew()
     local expires = now + call.ttl_ms
     for _, lease in ipairs(call.leases) do
@@ -380,15 +377,15 @@ function operations.renew()
     return 1
 end
 
--- Return what is used of each rule: {now, used}.
+-- Return the use of each rule: {now, used}.
 function operations.levels()
     local used = {}
     for i, counter in ipairs(call.counters) do used[i] = read(counter) end
     return cmsgpack.pack({now, used})
 end
 
--- Raise what is used to at least a counter's cost: of a quota, if it is in the same window; of a
--- bucket, to what has not refilled since.
+-- Raise the use to at least a counter's cost: of a quota, in the same window only; of a bucket, less
+-- the refill since.
 function operations.restore()
     for i, counter in ipairs(call.counters) do
         local used, window = read(counter)

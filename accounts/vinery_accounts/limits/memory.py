@@ -1,14 +1,14 @@
 """The limiter of one process.
 
-Of several processes without Redis each has an equal share of each amount, so that together they
-never grant more than the amount. One process cannot use what the others leave. A process has a
-share of at least one, or an amount below the number of processes would be of no use. A process that
-starts takes over an equal part of what the usage records have, while the others keep what they have
-left: each start of a single process may grant up to a share more.
+Without Redis, each of several processes has an equal share of each amount, so that all together
+never grant more than the amount. One process cannot use what the others leave. A share is at least
+one, or an amount below the number of processes would be of no use. A starting process takes over an
+equal part of the use in the usage records, while the others keep the rest of their shares: each
+start of a single process may grant up to a share more.
 
-No method awaits anything between its first and last change. The limiter forgets a rule of which
-nothing is used when a few new rules have come. Clients name any number of end users: of too many
-rules it forgets those of end users that were not used for the longest time, also used ones.
+No method awaits anything between its first and last change. When a few new rules have come, the
+limiter forgets an unused rule. Clients name any number of end users: of too many rules, the limiter
+forgets the least recently used rules of end users, even with use.
 """
 
 import time
@@ -41,17 +41,17 @@ from vinery_accounts.limits.reservations import (
 )
 from vinery_accounts.limits.rules import SCALE, CacheByIdentity, Kind, Rule
 
-# More than one, so that idle counters go faster than new ones come.
+# More than one, so that idle counters go faster than new counters come.
 _NUM_CHECKED_PER_NEW_COUNTER: Final = 2
 
-# Half a hundred MB. Beyond that, those of end users are forgotten.
+# Fifty MB. Beyond that, counters of end users are forgotten.
 _MAX_COUNTERS: Final = 50_000
 
 _NEVER_MS: Final = 2**63
 _LEASE_TTL_MS: Final = round(LEASE_TTL_S * 1000)
 
-# How many extensions of a bucket a lease remembers. An answer seldom leaves more tokens unused
-# than the last two extensions have; what it leaves of earlier ones counts as of the first.
+# How many extensions of a bucket a lease remembers. An answer seldom leaves more tokens unused than
+# the last two extensions have; an unused part of earlier extensions counts as of the first.
 _NUM_ADDITIONS_KEPT: Final = 2
 
 
@@ -60,7 +60,7 @@ class _Counter:
     """How much of a rule is used, in fixed-point units, and at or since which Unix time in ms."""
 
     rule: Rule
-    at_ms: int  # of a bucket: the time of `used`; of a quota: its window's start
+    at_ms: int  # of a bucket: the time of `used`; of a quota: the window's start
     used: int = 0
     lows: windows.Lows = field(default_factory=windows.Lows)
     is_bucket: bool = field(init=False)
@@ -101,21 +101,21 @@ class _Counter:
 
 
 class _OpenLease(msgspec.Struct):
-    """A lease that is not settled, and what it has reserved of each of its rules."""
+    """A lease that is not settled, and its reservation of each of its rules."""
 
     rules: tuple[Rule, ...]
     expires_at_ms: int
     reserved: list[int]  # in all windows
-    windows_ms: list[int]  # the start of the last window in which it has reserved something
+    windows_ms: list[int]  # the start of the last window with a reservation
     reserved_in_window: list[int]
     # The indexes of shadow rules that would have refused the request: it does not count there.
     left: set[int]
-    number: int  # of the addition by which it has reserved first
+    number: int  # of the lease's first addition
     # By the index of a bucket: the number and the cost of the last later additions.
     later: dict[int, list[tuple[int, int]]] = {}
 
     def use_rules(self, rules: tuple[Rule, ...]) -> None:
-        """Count by these rules from now on. The lease may have reserved of some of them only."""
+        """Count by these rules from now on. The lease may have reserved of some only."""
         if rules is not self.rules:
             if len(rules) != len(self.rules):
                 keys = {rule.key for rule in self.rules}
@@ -141,8 +141,8 @@ class _OpenLease(msgspec.Struct):
         self.reserved_in_window[index] += cost
 
     def settle(self, index: int, counter: _Counter, cost: int, number: int) -> None:
-        """Replace what is reserved of a rule by the actual cost, unless its window is over. What
-        the request has used beyond its reservation is an addition of this number."""
+        """Replace the reservation of a rule by the actual cost, unless the window is over. The use
+        beyond the reservation is an addition of this number."""
         unused = self.reserved[index] - cost
         if unused < 0 and counter.rule.is_shadow:
             return  # the lease may have left the rule early, and the rest was never counted
@@ -167,9 +167,8 @@ class MemoryLimiter:
     """`Limiter` for one process and one event loop."""
 
     def __init__(self, num_processes: int = 1, *, clock: Callable[[], float] = time.time) -> None:
-        """With several processes each has a share, and its levels and denials are those of the
-        shares. `clock` returns Unix time in seconds. Raises ValueError for less than one process.
-        """
+        """With several processes, levels and denials are those of this process's shares. `clock`
+        returns Unix time in seconds. Raises ValueError for less than one process."""
         if num_processes < 1:
             raise ValueError("num_processes must be at least 1")
         self._num_processes = num_processes
@@ -353,8 +352,8 @@ def _share_of(rule: Rule, num_processes: int) -> Rule:
 
 
 def _share_of_baseline(baseline: UsageBaseline, num_processes: int) -> UsageBaseline:
-    """Return the share of what is used. A process that has received a baseline before has counted
-    its own use since: it keeps what is left of its share, unless less is left in all."""
+    """Return this process's share of the use. After the first baseline, a process counts its own
+    use: a later baseline leaves the rest of the share, unless less is left in all."""
     rule = _share_of(baseline.rule, num_processes)
     num_used = -(-baseline.num_used // num_processes)
     if baseline.is_update:

@@ -1,14 +1,14 @@
-"""What a limiter learns from the usage records: baselines of use, and leases of dead processes.
+"""Facts from the usage records for a limiter: baselines of use, and leases of dead processes.
 
-A limiter that has lost its memory begins with baselines: how much of each quota was used since its
+A limiter that has lost its memory begins with baselines: how much of each quota was used since the
 window began, and about how full each bucket is.
 
-Requests that ran when the baselines were read are in no usage record yet. Their records come when
-they end. So the baselines of each quota are read again, soon at first and then less and less often.
-That is always safe, because a baseline only raises what is used, and what is in a record was used.
+Requests that ran when the baselines were read have no usage record before they end. So the
+baselines of each quota are read again, soon at first and then less and less often. That is always
+safe: a baseline only raises the use, and recorded tokens were used.
 
-In Redis, the lease of a dead process counts as used until the usage records show what was really
-used. Then the process that has found the dead one's usage journal settles the lease.
+In Redis, the lease of a dead process counts as used until the usage records show the actual use.
+Then the process that has found the usage journal settles the lease.
 """
 
 import logging
@@ -55,8 +55,8 @@ _COLUMNS: Final = {
     "model": "model",
 }
 _MS: Final = 1000
-# For how many of its periods the records of a bucket are read. Before them it counts as used up.
-# That matters only if requests have used more than four fifths of it all the time.
+# For how many periods the records of a bucket are read. Before that, the bucket counts as used up:
+# this matters only if requests have used more than four fifths of the amount all the time.
 _NUM_PERIODS_READ: Final = 5
 _IDS_IN_A_CALL: Final = 500
 _OWNERS_IN_A_QUERY: Final = 500
@@ -72,8 +72,7 @@ _PAUSE_GROWTH: Final = 3.0
 
 
 def read_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
-    """Return the baselines of the quotas among these rules, without those of which nothing is
-    used. Raises `django.db.Error`."""
+    """Return the baselines of the used quotas among these rules. Raises `django.db.Error`."""
     since_ms = {rule: windows.quota_window(rule, now_s)[0] for rule in rules if rule.is_quota}
     return [
         UsageBaseline(rule, num_used, windows.quota_window(rule, now_s)[0])
@@ -83,8 +82,8 @@ def read_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
 
 
 def read_bucket_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBaseline]:
-    """Return the baselines of the buckets among these rules, without those that are full. A
-    request counts as a whole from its start. Raises `django.db.Error`."""
+    """Return the baselines of the buckets among these rules, without full buckets. A request counts
+    as a whole from its start. Raises `django.db.Error`."""
     now_ms = round(now_s * 1000)
     by_tick: defaultdict[int, list[Rule]] = defaultdict(list)
     for rule in rules:
@@ -110,7 +109,7 @@ def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[i
     for old, successors in successors_of(_key_ids(rules)).items():
         binding = (f"key:{key_id}" for key_id in (old, *successors))
         scopes[f"key:{old}"] = [rule for scope in binding for rule in rules_of[scope]]
-    for at_ms, (end_user, *owners), costs in _each_since(
+    for at_ms, (end_user, *owners), costs in _requests_since(
         since_ms, ("end_user", *_COLUMNS.values())
     ):
         named = dict(zip(_COLUMNS, owners, strict=True))
@@ -127,8 +126,8 @@ def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[i
 
 
 def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
-    """Return what each rule counts since a time of its own: whole tokens or requests. Rules of end
-    users stand for the rule of each that has used something. A few queries for all scopes of a kind
+    """Return the use of each rule since the rule's time: whole tokens or requests. Rules of end
+    users stand for a rule of each end user with any use. A few queries for all scopes of a kind
     with the same time. Raises `django.db.Error`."""
     groups: defaultdict[tuple[str, int], list[Rule]] = defaultdict(list)
     for rule, at_ms in since_ms.items():
@@ -191,8 +190,8 @@ def _used_since(
 
 
 def _used_by_end_users(since_ms: int, project_id: str) -> dict[str, Costs]:
-    """Return the usage of a project since a Unix time in milliseconds, by end user: of those that
-    came last, the last one at the end. Roll-ups have no end users: deleted records are missing."""
+    """Return the usage of a project since a Unix time in milliseconds, by end user: of the latest
+    end users, the last at the end. Roll-ups have no end users: deleted records are missing."""
     sums = _sums(Count("id"))
     rows = _records(_Part(0, since_ms)).filter(project_id=project_id).exclude(end_user="")
     last = rows.values("end_user").annotate(last=Max("created_at"), **sums).order_by("-last")
@@ -200,7 +199,7 @@ def _used_by_end_users(since_ms: int, project_id: str) -> dict[str, Costs]:
     return {end_user: _costs_of(*amounts) for end_user, *amounts in reversed(list(found))}
 
 
-def _each_since(
+def _requests_since(
     since_ms: int, columns: Sequence[str]
 ) -> Iterator[tuple[int, Sequence[object], Costs]]:
     """Yield each request since a Unix time in milliseconds, in order of arrival. An item is the
@@ -287,14 +286,14 @@ def _moment(at_ms: int) -> datetime:
 
 
 class _NextRead(NamedTuple):
-    """When to read the baseline of a quota again, and how long that is after the last time."""
+    """When to read the baseline of a quota again, and the pause since the last time."""
 
     at_s: float
     pause_s: float
 
 
 class ReconciliationSchedule:
-    """When to read the baselines of each quota, by the keys of the rules, and those of buckets."""
+    """When to read the baselines of each quota, by the keys of the rules, and of buckets."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -306,8 +305,8 @@ class ReconciliationSchedule:
         return self._clock() >= self._buckets_at_s
 
     def due(self, quotas: Iterable[Rule]) -> list[Rule]:
-        """Return the quotas that were never restored, and those whose time has come. A shadow rule
-        is restored once: it does not count what it would have refused, and usage records do."""
+        """Return the quotas that were never restored or are due again. A shadow rule is restored
+        once: it does not count requests above its amount, and usage records do."""
         now_s, known = self._clock(), self._next
         return [
             rule
@@ -334,7 +333,7 @@ class ReconciliationSchedule:
         self._buckets_at_s = math.inf
         return True
 
-    def hurry(self, rules: Iterable[Rule]) -> None:
+    def read_soon(self, rules: Iterable[Rule]) -> None:
         """Read the baselines of these rules and of all buckets soon: a request has ended that the
         limiter does not know."""
         at_s = self._clock() + FIRST_PAUSE_S
@@ -359,8 +358,8 @@ class ReconciliationSchedule:
 
 def settle_dead_leases(request_ids: Sequence[str]) -> None:
     """Settle the leases of these requests in Redis by their usage records, which must be stored. A
-    settled lease stays as it is. While Redis is unavailable, what the requests had reserved counts
-    as used until its window is over. Raises `django.db.Error`."""
+    settled lease stays as it is. While Redis is unavailable, reservations count as used until their
+    window is over. Raises `django.db.Error`."""
     url = settings.VINERY_REDIS_URL
     if not url or not request_ids:
         return

@@ -1,11 +1,11 @@
 """The limiter that several web processes share, on one Redis server.
 
-Each call is one Lua script and one round trip, however many rules it has. The scripts read the
-time from the server, so the clocks of web processes may differ; the call has the boundaries of
-days, weeks and months in the rules' time zones.
+Each call is one Lua script and one round trip for any number of rules. The scripts read the time
+from the server, so the clocks of web processes may differ; the call has the boundaries of days,
+weeks and months in the rules' time zones.
 
 The scripts compute their keys from the call, which Redis Cluster does not allow. One server with
-replicas is enough: it runs tens of thousands of such calls in a second.
+replicas is enough: a server runs tens of thousands of such calls in a second.
 """
 
 import contextlib
@@ -46,26 +46,26 @@ from vinery_accounts.limits.rules import SCALE, Kind, Rule
 
 DEFAULT_PREFIX: Final = "vinery:limits:"
 
-# What `acquire` of limits.lua returns.
+# Results of `acquire` in limits.lua.
 _EXISTS, _DENIED = -1, 0
 
 _NO_BOUNDARIES: Final = (0, 0, 0, 0)
 
-# A rule in a call: key, kind, amount, is_shadow, cost, the boundaries of its windows, its column in
-# costs, the key of the set of leases that may return some of it ("": none), ms in a tick.
+# A rule in a call: key, kind, amount, is_shadow, cost, boundaries of windows, column in costs, the
+# key of the set of leases that may return some of the quota ("": none), ms in a tick.
 _Counter = tuple[str, int, int, bool, int, int, int, int, int, int, str, int]
 
 
 def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S) -> Redis:
-    """Return a client for limits: it has few connections, waits shortly to get one, and never sends
-    a command twice. Its users limit how long they wait for an answer."""
+    """Return a client for limits, with few connections, a short wait for a connection, and no
+    command sent twice. Callers set the deadline of an answer."""
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=16,
         timeout=deadline_s,
         socket_connect_timeout=deadline_s,
-        # With a timeout it would use `asyncio.wait_for`, which loses cancellations (Python 3.11):
-        # a request would run to its end after its client has left.
+        # With a timeout, the client would use `asyncio.wait_for`, which loses cancellations (Python
+        # 3.11): a request would run to its end after its client has left.
         socket_timeout=None,
         # The server may have run a command that has no answer. A second reservation counts twice.
         retry=Retry(NoBackoff(), 0),
@@ -84,8 +84,8 @@ class RedisLimiter:
         lease_ttl_s: float = LEASE_TTL_S,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """The caller closes the client, which must answer in bytes, as clients do by default. A
-        test may replace the server's clock by `clock`, which returns Unix time in seconds."""
+        """The caller closes the client, which must answer in bytes, as clients do by default.
+        `clock` replaces the server's clock in tests, and returns Unix time in seconds."""
         self._prefix = prefix
         self._pool = client.connection_pool
         self._lease_ttl_ms = round(lease_ttl_s * 1000)
@@ -106,7 +106,7 @@ class RedisLimiter:
         reading = Reading(request.rules, used, now_ms)
         if status == _DENIED:
             return binding_denial(denials_of(refusing, costs, reading, held))
-        # A shadow rule that would have refused is not charged: its use is as it was before.
+        # A shadow rule that would have refused is not charged: its use has not changed.
         return Lease(request, reading, denials_of(refusing, costs, reading))
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:

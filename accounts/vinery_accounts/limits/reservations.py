@@ -1,9 +1,9 @@
-"""What a limiter is asked, what it answers, and its interface: reserve, extend, settle.
+"""The interface of a limiter, with its requests and results: reserve, extend, settle.
 
-A request reserves of all its rules at once and receives a lease, or a denial that has changed
-nothing. While it runs, its process extends the lease a few tokens ahead of need and renews it with
-a heartbeat. At the end it settles the lease with the actual usage. Whatever the order of the
-calls, what is reserved and used of a rule never exceeds its amount.
+A request reserves of all its rules at once and receives a lease, or a denial without any change.
+Meanwhile the process extends the lease a few tokens ahead of need and renews it with a heartbeat.
+At the end, the process settles the lease with the actual usage. In any order of calls, reservations
+and use of a rule together never exceed its amount.
 
 Two implementations behave alike: `memory.MemoryLimiter` and `redis.RedisLimiter`.
 """
@@ -22,7 +22,7 @@ from vinery_accounts.limits.rules import SCALE, Kind, Rule
 from vinery_accounts.usage.entries import EQUAL_WEIGHTS, TokenCounts, Weights
 
 # A lease that was not renewed for so long belongs to a dead process. Its slots of concurrency
-# become free. The rest of it counts as used until the process settles it after all, or until
+# become free. The rest counts as used until the process settles the lease after all, or until
 # `recovery.settle_dead_leases` does.
 LEASE_TTL_S: Final = 35.0
 # Two heartbeats may be lost, also when each is a second late.
@@ -50,11 +50,11 @@ class LimitsUnavailable(AccountsError):
 
 
 class ReservationRequest(TokenCounts, frozen=True, kw_only=True):
-    """What a request needs before it runs: its prompt, and the first tokens of its answer.
+    """The needs of a request before it runs: the prompt, and the first tokens of the answer.
 
     `lease_id` is the request's id, unique for ever. `rules` has each rule once. Cached and image
-    tokens are part of the prompt, and no token is both. Count as cached only what certainly is:
-    actual usage that costs more than reserved is charged all the same. Raises ValueError for counts
+    tokens are part of the prompt, and no token is both. Count only certainly cached tokens as
+    cached: actual usage above the reservation is charged all the same. Raises ValueError for counts
     that cannot be.
     """
 
@@ -76,7 +76,7 @@ class ReservationRequest(TokenCounts, frozen=True, kw_only=True):
 
 
 class ActualUsage(TokenCounts, frozen=True, kw_only=True):
-    """What a request has used. `num_requests` is 0 for a request that no engine has run. Raises
+    """The use of a request. `num_requests` is 0 for a request that no engine has run. Raises
     ValueError for counts that cannot be."""
 
     num_requests: int = 1
@@ -122,8 +122,8 @@ NO_USAGE: Final = ActualUsage(num_requests=0)
 
 
 class Level(msgspec.Struct, frozen=True):
-    """How much of a rule is used. `reset_s`: the seconds until nothing of it is used; None when
-    time alone does not reset it."""
+    """The use of a rule. `reset_s`: the seconds until nothing is used; None when time alone does
+    not reset the rule."""
 
     rule: Rule
     num_used: int
@@ -131,12 +131,12 @@ class Level(msgspec.Struct, frozen=True):
 
     @property
     def num_remaining(self) -> int:
-        """What is left now. Negative when requests have used more than they had reserved."""
+        """The rest of the amount. Negative when requests have used more than reserved."""
         return self.rule.amount - self.num_used
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What is used of the rules of a request at one moment, in fixed-point units."""
+    """The use of the rules of a request at one moment, in fixed-point units."""
 
     rules: tuple[Rule, ...]
     used: Sequence[int]
@@ -152,10 +152,9 @@ NOT_READ: Final = Reading((), (), 0)
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """A refusal, by the rule that would refuse longest. `num_needed` is what the request needed of
-    that rule. `wait_s` None: waiting does not help. `is_returnable`: running requests have reserved
-    some of this quota, and may return it. Most answers end before they have used their
-    reservation."""
+    """A refusal, by the rule that would refuse longest. `num_needed`: the request's need of that
+    rule. `wait_s` None: waiting does not help. `is_returnable`: running requests have reserved some
+    of this quota, and may return it. Most answers end before the reservation is used."""
 
     rule: Rule
     level: Level
@@ -166,8 +165,8 @@ class Denial(msgspec.Struct, frozen=True):
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the request would not fit if nothing were used, and a shorter one, or one with
-        fewer answers, would."""
+        """Whether the request would not fit even without any use, but a shorter request, or fewer
+        answers, would."""
         rule = self.rule
         can_be_smaller = rule.metric.is_of_tokens or rule.kind is Kind.CONCURRENCY
         return can_be_smaller and self.num_needed > rule.amount > 0
@@ -181,9 +180,9 @@ class Denial(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A request may run: its reservation holds until it is settled. `shadow_denials`: what shadow
-    rules would have refused. `is_uncounted`: Redis was unavailable, and no limiter has counted the
-    reservation."""
+    """A request may run: its reservation holds until the settlement. `shadow_denials`: denials by
+    shadow rules, without effect. `is_uncounted`: Redis was unavailable, and no limiter has counted
+    the reservation."""
 
     request: ReservationRequest
     reading: Reading
@@ -196,10 +195,9 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """How many more tokens of an answer may be generated: at most as many as were asked for.
-    `denial` has the reason when it is fewer, with the level after this grant. `is_lost`: the
-    limiter does not have the lease, because it was settled or was not renewed in time, and grants
-    nothing."""
+    """How many more tokens of an answer may be generated: at most the requested number. `denial`
+    has the reason for fewer tokens, with the level after this grant. `is_lost`: the lease was
+    settled or not renewed in time, and gets nothing."""
 
     num_output_tokens: int
     denial: Denial | None = None
@@ -212,9 +210,9 @@ LOST: Final = Grant(0, is_lost=True)
 
 class UsageBaseline(msgspec.Struct, frozen=True):
     """At least this much of a rule is used, according to the usage records. `since_ms` is the start
-    of the window of a quota, as Unix time; a baseline of another window has no effect. Of a bucket
-    it is the time at which so much was used; it has refilled since. Totals ignore it. `is_update`:
-    the limiter has received a baseline of this rule before, and has counted since."""
+    of the window of a quota, as Unix time; a baseline of another window has no effect. Of a bucket,
+    `since_ms` is the time of this use; the bucket has refilled since. Totals ignore `since_ms`.
+    `is_update`: the limiter has received a baseline of this rule before, and has counted since."""
 
     rule: Rule
     num_used: int
@@ -223,11 +221,11 @@ class UsageBaseline(msgspec.Struct, frozen=True):
 
 
 class Limiter(Protocol):
-    """Counts reservations. It belongs to one event loop, and its methods do not block that.
+    """Counts reservations for one event loop, and never blocks it.
 
     An owner may change a limit while a request runs. The lease to extend or to settle may then have
     the same rules (`Rule.key`) in the same order with other amounts or in shadow, and the limiter
-    counts by those.
+    counts by the new rules.
 
     An implementation on Redis raises `LimitsUnavailable` when Redis does not answer.
     """
@@ -239,21 +237,21 @@ class Limiter(Protocol):
         """Reserve more tokens of the answer: all of them or what is left."""
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
-        """Replace the reservation by the actual usage, and free the slots of concurrency. What was
-        reserved in a window that is over stays there. Only the first settlement counts. Redis
-        accepts the settlement of an expired lease, too, for a day: its process could not renew it
-        while Redis was unavailable."""
+        """Replace the reservation by the actual usage, and free the slots of concurrency. A
+        reservation in a window that is over stays there. Only the first settlement counts. For a
+        day, Redis also accepts the settlement of an expired lease: its process could not renew the
+        lease while Redis was unavailable."""
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        """Keep the leases for another `LEASE_TTL_S`: all that this process has. Settled leases may
-        be among them."""
+        """Keep all leases of this process for another `LEASE_TTL_S`. Settled leases may be among
+        them."""
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         """Return how much of each rule is used, reservations included, in the order given."""
 
     async def restore(self, baselines: Sequence[UsageBaseline]) -> None:
-        """Raise what is used of quotas and buckets to the baselines: after a start, and after an
-        outage of Redis. Usage records have nothing of concurrency."""
+        """Raise the use of quotas and buckets to the baselines: after a start, and after an outage
+        of Redis. Concurrency is not in usage records."""
 
 
 # -- Arithmetic of answers ----------------------------------------------------------------------
@@ -316,7 +314,7 @@ def denials_of(
 
 def grant_of(asked: int, fitting: Mapping[int, int], costs: Costs, reading: Reading) -> Grant:
     """Return the grant when so many more tokens fit into the rules at these indexes. `costs` are
-    those of one token."""
+    the costs of a token."""
     enforced = {i: num for i, num in fitting.items() if not reading.rules[i].is_shadow}
     granted = max(0, min([asked, *enforced.values()]))
     wanted: Costs = tuple(cost * asked for cost in costs)  # type: ignore[assignment]
@@ -325,7 +323,7 @@ def grant_of(asked: int, fitting: Mapping[int, int], costs: Costs, reading: Read
         return Grant(granted, None, shadows)
     at = min(enforced, key=enforced.__getitem__)
     rule = reading.rules[at]
-    # An answer that the rule ends has used what is granted here.
+    # An answer that the rule ends has used this grant.
     used = reading.used[at] + granted * costs[rule.column]
     missing = (asked - granted) * costs[rule.column]
     return Grant(granted, denial_of(rule, used, missing, reading), shadows)

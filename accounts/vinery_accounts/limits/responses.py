@@ -1,7 +1,7 @@
-"""What clients receive about limits: OpenAI's `x-ratelimit-*` headers and its refusals.
+"""Limits in responses: OpenAI's `x-ratelimit-*` headers and refusals.
 
 Clients depend on the exact text: openai-python waits for `retry-after-ms`, and many others read
-"Please try again in 1.146s". Every answer has headers, so their constant parts are computed once.
+"Please try again in 1.146s". Every answer has headers, so constant parts are computed once.
 """
 
 from collections import defaultdict
@@ -33,9 +33,9 @@ _OWNERS: Final = {
 
 
 def headers_of(reading: Reading) -> list[HeaderLine]:
-    """Return the headers of an answer. Of several rules on requests or on tokens they have the one
-    with the smallest share left. A rule on a project's tokens has headers of its own, too. Shadow
-    rules have none."""
+    """Return the headers of an answer. Of several rules on requests or on tokens, the headers have
+    the rule with the smallest share left. A rule on a project's tokens has separate headers, too.
+    Shadow rules have none."""
     return _lines(_groups(reading.rules), reading)
 
 
@@ -45,7 +45,7 @@ def _headers_of_rule(rule: Rule, reading: Reading) -> list[HeaderLine]:
     return _lines(_group(only.rules), only)
 
 
-# A rule's index in a reading, its capacity in fixed-point units, and its limit header.
+# A rule's index in a reading, the capacity in fixed-point units, and the limit header.
 _Candidate = tuple[int, Rule, int, HeaderLine]
 
 
@@ -184,7 +184,7 @@ def _rough_duration(seconds: float) -> str:
 
 
 def retry_after(wait_s: float) -> dict[str, str]:
-    """Return the headers with the time of the next attempt, rounded up: an earlier one fails."""
+    """Return the headers with the time of the next attempt, rounded up: an earlier try fails."""
     us = _whole_us(wait_s)
     return {
         "retry-after": str(-(-us // 1_000_000)),

@@ -1,11 +1,11 @@
-"""Which limits bind a request, answered from memory.
+"""The limits of a request, from memory.
 
 The event loop asks the rule book for every request. Another thread calls `read` about once a
 second, so that a change holds within two seconds.
 
-Rotated keys: a rotation moves the limits of the old key to the new one. The old key works until its
-grace period ends, and counts with the new one. A limit that is set on the old key after that binds
-the old key besides.
+Rotated keys: a rotation moves the limits of the old key to the new one. Until its grace period
+ends, the old key works and counts with the new key. A later limit on the old key binds the old key
+besides.
 """
 
 import logging
@@ -71,7 +71,7 @@ class Snapshot:
 
 
 class RuleBook:
-    """The rules in force. One thread may read new ones while another asks."""
+    """The rules in force. One thread may read new rules while another asks."""
 
     def __init__(self) -> None:
         self._snapshot = Snapshot()
@@ -90,7 +90,7 @@ class RuleBook:
             return _NO_RULES
         of_each = self._snapshot.rules.get(f"{END_USER}:{caller.project_id}", _NO_RULES)
         named = end_user if of_each else ""
-        # What `scopes_of` reads of the caller.
+        # The fields of the caller that `scopes_of` reads.
         owners = (caller.organization_id, caller.project_id, caller.user_id, caller.key_id)
         source = (*owners, model, named)
         found = self._cached.get(source)
@@ -110,7 +110,7 @@ class RuleBook:
         return self._request_rates(self.rules_for(caller, model))
 
     def rules_in(self, scope: str) -> tuple[Rule, ...]:
-        """Return the rules of a scope. A rotated key also has those of all keys after it."""
+        """Return the rules of a scope. A rotated key also has the rules of all its successors."""
         snapshot = self._snapshot
         scopes = (scope, *snapshot.successors.get(scope, ()))
         return tuple(rule for each in scopes for rule in snapshot.rules.get(each, _NO_RULES))
@@ -121,8 +121,8 @@ class RuleBook:
         return self._current(rules)
 
     def remaining(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        """Return the rules of a request that has reserved nothing yet with their present amounts,
-        without rules that are gone."""
+        """Return the rules of a request without reservations, with present amounts and without
+        rules that are gone."""
         current = self._current(rules)
         if current is rules:
             return rules
@@ -132,7 +132,7 @@ class RuleBook:
         return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
 
     def read(self) -> Snapshot:
-        """Return what the database has: one small query when nothing has changed. It holds from
+        """Read the database: one small query when nothing has changed. The snapshot holds from
         `follow` on, so that the limiter can receive the baselines of new quotas first. Raises
         `django.db.Error`."""
         fingerprint = _fingerprint()
@@ -192,8 +192,8 @@ def valid_rules(limits: Iterable[Limit]) -> dict[Limit, Rule]:
 
 
 def successors_of(key_ids: Collection[int]) -> dict[int, tuple[int, ...]]:
-    """Return for each replaced key those of these keys that replaced it, directly or later, the
-    next one first. One query for each rotation in a chain. Raises `django.db.Error`."""
+    """Return for each replaced key its direct and later successors among these keys, the next key
+    first. One query for each rotation in a chain. Raises `django.db.Error`."""
     replaced = _replaced(key_ids)
     successors: dict[int, tuple[int, ...]] = {}
     for newest in replaced.keys() - replaced.values():
@@ -207,8 +207,7 @@ def successors_of(key_ids: Collection[int]) -> dict[int, tuple[int, ...]]:
 
 
 def _replaced(key_ids: Collection[int]) -> dict[int, int]:
-    """Return which key each of these keys has replaced, and each of the keys before them. All are
-    ids."""
+    """Return the id of the key that each of these keys and of their predecessors has replaced."""
     found: dict[int, int] = {}
     keys = list(key_ids)
     for _ in range(_MAX_ROTATIONS):

@@ -1,4 +1,4 @@
-"""What a limit is: at most an amount of a metric, in a window, for a scope."""
+"""A limit: at most an amount of a metric, in a window, for a scope."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -30,8 +30,8 @@ class Rule:
     weeks alone. A shadow rule is counted as if it were enforced, and refuses nothing.
 
     Concurrency has no window. Another metric without a window is a budget that never resets. The
-    limiter keeps what is used when `amount`, `is_shadow` or the id in `scope` changes: a rotation
-    moves a limit to the new key. A change of another field begins a new count.
+    limiter keeps the use when `amount`, `is_shadow` or the id in `scope` changes: a rotation moves
+    a limit to the new key. A change of another field begins a new count.
 
     Raises ValueError for a combination that has no meaning, and
     `zoneinfo.ZoneInfoNotFoundError` for an unknown time zone.
@@ -114,9 +114,9 @@ ResultT = TypeVar("ResultT")
 
 
 class CacheByIdentity(Generic[SourceT, ResultT]):
-    """A cache for a function of values that never change and come again and again, such as the
-    rules of one caller. It finds them by identity, and compares nothing. The cache keeps the values
-    alive, so that no other object can get the id of one of them."""
+    """A cache for a function of frozen values that come again and again, such as the rules of one
+    caller. The cache finds a value by identity, and compares nothing. Cached values stay alive, so
+    that no other object can get the id of one."""
 
     def __init__(self, compute: Callable[[SourceT], ResultT]) -> None:
         self._compute = compute

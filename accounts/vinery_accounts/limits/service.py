@@ -1,7 +1,7 @@
 """Limits of one web process: the only module of limits that the serving of requests imports.
 
-It has the rules in force, and the limiter that counts: this process alone, a share of each limit,
-or Redis. It wires the failover of Redis and the usage baselines together.
+The service has the rules in force, and the limiter that counts: this process alone, a share of each
+limit, or Redis. The service also wires the failover of Redis and the usage baselines together.
 """
 
 import asyncio
@@ -71,9 +71,9 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitsUpdate:
-    """What has changed: the rules, and the baselines that the limiter has to receive. The baselines
-    were read of `quotas`, after `num_outages` outages of Redis. `is_complete`: of all rules, for a
-    limiter that may have lost its memory."""
+    """New rules, and baselines for the limiter. The baselines were read of `quotas`, after
+    `num_outages` outages of Redis. `is_complete`: of all rules, for a limiter that may have lost
+    its memory."""
 
     snapshot: Snapshot
     quotas: Sequence[Rule]
@@ -83,7 +83,7 @@ class LimitsUpdate:
 
 
 class LimitService:
-    """The limits of one process. It belongs to the event loop, except `read_update`."""
+    """The limits of one process, for its event loop; only `read_update` runs in another thread."""
 
     def __init__(self, settings: LimitSettings) -> None:
         self.book = RuleBook()
@@ -97,7 +97,7 @@ class LimitService:
         self._settling: set[asyncio.Task[None]] = set()
         self._next_renewal_at = 0.0
         self._schedule = ReconciliationSchedule()
-        # Leases that were open when Redis received its baselines, which do not have them.
+        # Leases that were open when Redis received baselines, which do not contain them.
         self._unknown: set[str] = set()
         # The number of outages when the limiter last received all baselines; None: never.
         self._restored_after_outages: int | None = None
@@ -136,7 +136,7 @@ class LimitService:
             return
         if lease.id in self._unknown:
             self._unknown.remove(lease.id)
-            self._schedule.hurry(lease.request.rules)
+            self._schedule.read_soon(lease.request.rules)
         task = asyncio.create_task(self._limiter.settle(lease, usage), name="settle")
         self._settling.add(task)
         task.add_done_callback(self._end_settling)
@@ -151,10 +151,11 @@ class LimitService:
         return bool(self._schedule.due(rule for rule in self.book.rules if rule.is_quota))
 
     def read_update(self) -> LimitsUpdate:
-        """Return what the database has, for `follow`. Runs in the thread of the database. Raises
-        `django.db.Error`. It has the baselines of new quotas, so that the limiter receives them
-        before they bind a request, and of all quotas now and then. After a start, and when Redis
-        answers again, it has those of buckets, too, and once more a little later."""
+        """Return the state of the database, for `follow`. Runs in the thread of the database.
+        Raises `django.db.Error`. The update has the baselines of new quotas, so that the limiter
+        receives a baseline before the quota binds a request, and of all quotas now and then. After
+        a start, and when Redis answers again, the update also has the baselines of buckets, and
+        once more a little later."""
         # First: an outage that begins from here on needs another update.
         num_outages, is_answering = 0, True
         if self._failover is not None:
@@ -173,7 +174,7 @@ class LimitService:
         ]
         is_complete = is_lost and is_answering
         if self._schedule.take_buckets() or is_complete:
-            # A shadow rule does not count what it would have refused, and usage records do.
+            # A shadow rule does not count requests above its amount, and usage records do.
             rules = [rule for rule in snapshot.all_rules if is_complete or not rule.is_shadow]
             baselines += read_bucket_baselines(rules, time.time())
         return LimitsUpdate(snapshot, due, baselines, num_outages, is_complete)
@@ -190,7 +191,7 @@ class LimitService:
                 self._restored_after_outages = update.num_outages
                 self._unknown = set(self._leases)
                 # Records of requests that have just ended are on their way.
-                self._schedule.hurry(())
+                self._schedule.read_soon(())
         self.book.follow(update.snapshot)
         if self._failover is not None and self._restored_after_outages == update.num_outages:
             self._failover.resume(update.num_outages)

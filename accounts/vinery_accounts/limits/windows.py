@@ -1,12 +1,11 @@
-"""How time changes what is used: buckets refill, and days, weeks and months begin.
+"""Changes of use by time: buckets refill, and days, weeks and months begin.
 
 Times are Unix times in milliseconds, amounts of use are in fixed-point units.
 
-A bucket refills linearly, as OpenAI's headers and refusals imply. A limiter stores how much of
-it is used, and at which time. A bucket has a capacity of `amount` and refills `amount` in its
-period: `amount` fixed-point units in each tick. Ticks are at the same times for all buckets of a
-window, so that a bucket that is read often refills as much as one that is read seldom. A bucket
-without a record is full.
+A bucket refills linearly, as OpenAI's headers and refusals imply. A limiter stores the use and its
+time. A bucket has a capacity of `amount` and refills `amount` in its period: `amount` fixed-point
+units in each tick. Ticks are at the same times for all buckets of a window: a bucket refills alike,
+however often it is read. A bucket without a record is full.
 
 A day is the time from one midnight to the next in a time zone. So it has 23 or 25 hours when
 clocks change. Where clocks skip midnight, the day begins with the change; where midnight comes
@@ -33,43 +32,42 @@ _cached: dict[tuple[str, str, str], Boundaries] = {}
 
 
 def used_after(used: int, amount: int, from_ms: int, to_ms: int, tick_ms: int = 1) -> int:
-    """Return what is still used of a bucket at `to_ms`. A clock that was set back refills
-    nothing."""
+    """Return the use of a bucket at `to_ms`. A clock that was set back refills nothing."""
     num_ticks = to_ms // tick_ms - from_ms // tick_ms
     return max(0, used - amount * num_ticks) if num_ticks > 0 else used
 
 
 def refill_s(units: int, amount: int, tick_ms: int = 1) -> float | None:
-    """Return the seconds until a bucket has refilled so many units: (limit - remaining) /
-    (limit / period). None: it never does."""
+    """Return the seconds until a bucket has refilled so many units: (limit - remaining) / (limit /
+    period). None: never."""
     if units <= 0:
         return 0.0
     if not amount:
         return None
-    # The fraction of a millisecond counts, because messages round it. That of a longer tick does
-    # not: a client that comes before its end finds nothing.
+    # The fraction of a millisecond counts, because messages round it. The fraction of a longer tick
+    # does not: a client that comes before the tick ends finds nothing.
     num_ticks = units / amount if tick_ms == 1 else -(-units // amount)
     return num_ticks * tick_ms / 1000
 
 
 def latest_ms(now_ms: int, tick_ms: int) -> int:
-    """Return the latest time for which a bucket's use may be stored. That time is in the future
-    when the clock was set back: time that passes twice counts once. It is at most one period from
-    now, or a clock that was wrong by a day would stop it for a day."""
+    """Return the latest time for which a bucket's use may be stored. The time is in the future when
+    the clock was set back: time that passes twice counts once. The limit is one period from now, or
+    a clock that was wrong by a day would stop the bucket for a day."""
     return now_ms + tick_ms * SCALE
 
 
 class Lows:
-    """How far a bucket has drained since each of the reservations of it.
+    """How far a bucket has drained since each of its reservations.
 
-    An unused reservation drains like all other use: a bucket drains alike with it and without it,
-    until it would have been empty without it. So at most the lowest level since the reservation
-    can be returned, and what is returned was missing from all levels since.
+    An unused reservation drains like all other use: a bucket drains alike with or without a
+    reservation, until it would have been empty without. So at most the lowest level since the
+    reservation can be returned, and the returned part was missing from all levels since.
 
-    Additions have rising numbers. The list has the levels just before additions, as far as no
-    later level was as low: (number, level), both rising. Where nothing has drained since the
-    addition before, the level is that addition at least, and needs no note. Where a level is taken
-    for a lower one, less is returned, and never more.
+    Additions have rising numbers. The list has the levels just before additions, as far as no later
+    level was as low: (number, level), both rising. Where nothing has drained since the former
+    addition, the level is at least that addition, and needs no note. Where a level is taken for a
+    lower one, less is returned, and never more.
     """
 
     __slots__ = ("_lows",)
@@ -90,7 +88,7 @@ class Lows:
 
     def give_back(self, number: int, unused: int, used: int) -> int:
         """Return how much of an unused part of an addition is still there, when `used` of the
-        bucket is used. From then on it counts as returned."""
+        bucket is used. This part counts as returned from then on."""
         lows = self._lows
         given = unused if unused < used else used
         first = len(lows)

@@ -1,4 +1,4 @@
-"""Webhooks, where they may be sent, alerts of quotas, and their deliveries.
+"""Webhooks and their permitted addresses, alerts of quotas, and deliveries.
 
 Webhooks are sent to the public internet over TLS. Other addresses, such as databases and a cloud's
 metadata service, need the administrator's permission (`VINERY_WEBHOOK_NETWORKS`).

@@ -1,4 +1,4 @@
-"""API keys, their states and their use."""
+"""API keys with states and use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Users, organisations, their projects, and the roles of users in them."""
+"""Users, organisations, projects, and the roles of users there."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class User(Stamped, auth.AbstractUser):
         if not self.username.isprintable():
             return  # another validator refuses it, and PostgreSQL cannot query for NUL
         other = User.objects.filter(username__iexact=self.username).exclude(pk=self.pk).first()
-        if other is not None and other.username != self.username and self._is_named_anew():
+        if other is not None and other.username != self.username and self._has_new_name():
             raise ValidationError({"username": f"There is a user {other} already."})
 
-    def _is_named_anew(self) -> bool:
+    def _has_new_name(self) -> bool:
         """Whether the name differs from the stored one: older names stay valid."""
         return not User.objects.filter(pk=self.pk, username=self.username).exists()
 

@@ -1,5 +1,4 @@
-"""What is kept of requests for a time, and the audit log, whose entries form a hash chain: see
-`access/audit`."""
+"""Records of requests, kept for a time, and the audit log, a hash chain: see `access/audit`."""
 
 from __future__ import annotations
 
@@ -79,7 +78,7 @@ class Capture(models.Model):
         return self.request_id
 
 
-# -- Requests that ended two engines: they are refused until they expire or are released
+# -- Requests that ended two engines: refused until the row expires or is released
 
 
 class QuarantinedRequest(models.Model):

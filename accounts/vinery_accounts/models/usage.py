@@ -1,4 +1,4 @@
-"""Usage records and refused requests. They outlive the users, keys and models they name."""
+"""Usage records and refused requests. A record outlives its user, key and model."""
 
 from django.db import models
 
@@ -219,11 +219,11 @@ class Rollup(models.Model):
     num_taken = models.BigIntegerField(
         default=0, help_text="Requests whose prompt an engine accepted: limits count these."
     )
-    # The errors by cause; unknown for records that were deleted before these columns came.
+    # Errors by cause; unknown for records that were deleted before these columns came.
     num_limited = models.BigIntegerField(default=0)  # refused with 429
     num_client_errors = models.BigIntegerField(default=0)  # refused with another 4xx
     num_server_errors = models.BigIntegerField(default=0)  # failed or interrupted
-    # Answers that a limit ended, which are no errors.
+    # Answers that a limit ended: no errors.
     num_cut_short = models.BigIntegerField(default=0)
     num_prompt_tokens = models.BigIntegerField(default=0)
     num_cached_tokens = models.BigIntegerField(default=0)

@@ -1,8 +1,8 @@
 """IP addresses and networks, and which addresses belong to ordinary public hosts.
 
-The special networks are those of IANA's registries of special-purpose addresses, and multicast.
-Some are called global there, but none is an ordinary host: 192.0.0.192 is the metadata service of
-a cloud. A network-specific prefix of NAT64 (RFC 6052) cannot be recognised.
+The special networks are multicast and IANA's registries of special-purpose addresses. Some
+addresses are called global there without being ordinary hosts: 192.0.0.192 is the metadata service
+of a cloud. A network-specific prefix of NAT64 (RFC 6052) cannot be recognised.
 """
 
 from collections.abc import Iterable
@@ -72,7 +72,7 @@ class AddressRefused(Exception):
 
 
 def read_address(text: str) -> Address | None:
-    """The address; None for text that is none. An IPv4-mapped address, as IPv6 sockets report it,
+    """The address; None for any other text. An IPv4-mapped address, as IPv6 sockets report it,
     becomes IPv4."""
     try:
         ip = ip_address(text)
@@ -83,8 +83,8 @@ def read_address(text: str) -> Address | None:
 
 
 def read_networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """The networks. IPv4-mapped ones, such as ::ffff:10.0.0.0/104, become IPv4. Raises ValueError
-    that names the text which is not a network."""
+    """The networks. IPv4-mapped networks, such as ::ffff:10.0.0.0/104, become IPv4. Raises
+    ValueError with the text that is not a network."""
     return tuple(_unmapped(ip_network(text.strip())) for text in texts)
 
 
@@ -104,21 +104,21 @@ def is_within(address: str, networks: Iterable[Network]) -> bool:
 
 
 def why_not_public(address: str, *, allows_translated: bool = False) -> str | None:
-    """Why the address is not that of an ordinary public host; None if it is. `allows_translated`:
-    an IPv4-mapped, NAT64 or 6to4 address is as public as the IPv4 address inside it. A network
-    without IPv4 reaches all IPv4 hosts by NAT64."""
+    """The reason why the address belongs to no ordinary public host; None for a public host.
+    `allows_translated`: an IPv4-mapped, NAT64 or 6to4 address is as public as the IPv4 address
+    inside it. A network without IPv4 reaches all IPv4 hosts by NAT64."""
     ip = ip_address(address.partition("%")[0])
     translated = _translated(ip) if isinstance(ip, IPv6Address) else None
     if translated is None:
-        return _why_special(ip)
+        return _special_kind(ip)
     kind, inner = translated
     if allows_translated:
-        return _why_special(inner)
+        return _special_kind(inner)
     return f"{kind} of {inner}"
 
 
 def _translated(ip: IPv6Address) -> tuple[str, IPv4Address] | None:
-    """How an IPv4 address is written as this one, and that address."""
+    """The notation of an IPv4 address inside this address, and the IPv4 address."""
     if ip.ipv4_mapped is not None:
         return "the IPv4-mapped address", ip.ipv4_mapped
     if ip in _NAT64:
@@ -134,7 +134,7 @@ def _last_32_bits(ip: IPv6Address) -> IPv4Address:
     return IPv4Address(int(ip) & 0xFFFFFFFF)
 
 
-def _why_special(ip: Address) -> str | None:
+def _special_kind(ip: Address) -> str | None:
     for network, kind in _SPECIAL:
         if ip.version == network.version and ip in network:
             return kind

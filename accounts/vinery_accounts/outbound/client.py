@@ -5,9 +5,9 @@
         body = await response.read(max_bytes)
 
 The name is not resolved a second time; TLS and the header `Host` have the name. No proxy of the
-environment, no cookie, no credential and no `Referer` is used, nothing is followed, and no
-connection is kept for a later request, which may have another policy. The caller sets the total
-deadline with `asyncio.timeout`.
+environment, no cookie, no credential and no `Referer` is used, no redirect is followed, and no
+connection is kept: a later request may have another policy. The caller sets the total deadline with
+`asyncio.timeout`.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ _MAX_READ_BYTES: Final = 16 * 1024
 
 
 class ExchangeFailed(Exception):
-    """The other server did not answer as it should. The message contains nothing that it sent."""
+    """The other server did not answer correctly. The message contains nothing from that server."""
 
 
 class NotReached(ExchangeFailed):
@@ -180,7 +180,7 @@ class Client:
         return await stream.start_tls(context, route.url.host, self.connect_s)
 
     async def _connect_tcp(self, route: Route) -> httpcore2.AsyncNetworkStream:
-        """The first connection that succeeds. Raises what httpcore raises for the last one."""
+        """The first successful connection. Raises httpcore's error of the last attempt."""
         port, timeout = route.url.port, self.connect_s
         *others, last = route.addresses[:_MAX_ADDRESSES]
         for address in others:
@@ -213,8 +213,8 @@ def _read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 class _BoundedStream(httpcore2.AsyncNetworkStream):
-    """Reads a little at a time, so that others have their turns between, and bounds what comes
-    before the body: the headers, and those of interim responses (status 100)."""
+    """Reads a little at a time, so that other tasks run between, and bounds all bytes before the
+    body: the headers, also of interim responses (status 100)."""
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
         self._stream = stream
@@ -264,8 +264,8 @@ class ThreadsBusy(Exception):
 class DaemonThreads:
     """Calls that block for as long as another machine likes, such as DNS queries, from an event
     loop. A thread cannot be ended. So the caller stops waiting at its deadline and the thread goes
-    on; the number of threads is bounded. They are daemons: no process waits for them when it ends,
-    as it does for the threads of an executor."""
+    on; the number of threads is bounded. A process that ends does not wait for daemon threads, but
+    for the threads of an executor."""
 
     def __init__(self, max_threads: int) -> None:
         self._free = threading.BoundedSemaphore(max_threads)
@@ -275,7 +275,7 @@ class DaemonThreads:
         if not self._free.acquire(blocking=False):
             raise ThreadsBusy
         outcome: Future[Result] = Future()
-        outcome.set_running_or_notify_cancel()  # a caller that leaves cannot cancel it
+        outcome.set_running_or_notify_cancel()  # a caller that leaves cannot cancel the call
 
         def run() -> None:
             try:

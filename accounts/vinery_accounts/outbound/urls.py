@@ -37,8 +37,8 @@ _SAFE: Final = "".join(set(map(chr, range(0x21, 0x7F))) - set('"<>^`{|}'))
 
 
 class UrlRefused(Exception):
-    """The text is not a URL, or one that different programs read differently. The message names
-    what to change."""
+    """The text is not a URL, or different programs read the URL differently. The message names what
+    to change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a managed resource is, and the one way in which every front end reads and writes it.
+"""A managed resource, and the one way in which every front end reads and writes it.
 
     API, console, admin, commands -> Resource -> vinery_accounts.access -> models
 
@@ -142,7 +142,7 @@ class Resource(Generic[RowT]):
 
     def check(self, access: Access, row: RowT, stored: RowT | None = None) -> None:
         """Raise `PermissionDenied` or `ValidationError` unless the caller may store the row.
-        `stored` is the row as it was; None for a new one."""
+        `stored` is the row before the change; None for a new row."""
         require(access, Action.MANAGE, row)
 
     def check_values(self, values: Mapping[str, Any], stored: RowT | None = None) -> None:

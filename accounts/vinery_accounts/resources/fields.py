@@ -26,8 +26,8 @@ MAX_ID_DIGITS: Final = 18
 
 
 def not_found(kind: str, row_id: object, access: Access | None) -> str:
-    """Return the message about a row that does not exist, or that the caller may not see: a message
-    does not distinguish them."""
+    """Return the message about a row that does not exist or that the caller may not see: the
+    message is the same."""
     what = f"{kind[:1].upper()}{kind[1:]} {row_id} not found"
     if access is not None and access.is_superuser:
         return f"{what}."
@@ -67,22 +67,22 @@ class StrictModelSerializer(StrictSerializer, serializers.ModelSerializer):  # t
     """A strict serializer of a model. `Meta.fixed` names the fields that only a new row takes."""
 
     def get_validators(self) -> Any:
-        return [each for each in super().get_validators() if not _asks_rows(each)]
+        return [each for each in super().get_validators() if not _needs_query(each)]
 
     def get_fields(self) -> Any:
-        """Return the fields; fixed ones are read-only for a row that exists. They do not look for
-        equal rows: `access/changes` does after the permission is checked, so that a caller without
-        it does not learn which names exist."""
+        """Return the fields; fixed ones are read-only for a row that exists. Fields do not look for
+        equal rows: `access/changes` does after the check of the permission, so that a caller
+        without permission does not learn which names exist."""
         fields = super().get_fields()
         for field in fields.values():
-            field.validators = [each for each in field.validators if not _asks_rows(each)]
+            field.validators = [each for each in field.validators if not _needs_query(each)]
         if self.context.get("is_change") or isinstance(self.instance, Model):
             for name in getattr(self.Meta, "fixed", ()):
                 fields[name].read_only = True
         return fields
 
 
-def _asks_rows(validator: Any) -> bool:
+def _needs_query(validator: Any) -> bool:
     return isinstance(validator, UniqueValidator | UniqueTogetherValidator)
 
 
@@ -103,7 +103,7 @@ _FIELDS: Final = {
 
 def serializer_of(parameters: Any) -> type[StrictSerializer]:
     """Return the serializer of a dataclass of parameters. A parameter is annotated with its type,
-    its text and, if it has some, the options of its field, such as `{"max_length": 200}`."""
+    its text and any options of the field, such as `{"max_length": 200}`."""
     hints = get_type_hints(parameters, include_extras=True)
     members: dict[str, Any] = {
         each.name: _parameter(hints[each.name], each) for each in dataclasses.fields(parameters)

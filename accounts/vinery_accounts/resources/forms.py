@@ -165,8 +165,8 @@ class SerializerForm(forms.Form):
 
 class ResourceForm(SerializerForm):
     """A form with fields of a resource, by default all that the caller may set: of a new row, or of
-    `row`, whose values it begins with. `rows` has the rows that a field offers instead of all that
-    the caller sees."""
+    `row`, with its values. `rows` has the rows of fields that do not offer all rows that the caller
+    sees."""
 
     def __init__(
         self,

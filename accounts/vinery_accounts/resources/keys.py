@@ -280,7 +280,7 @@ class Keys(Resource[ApiKey]):
 
 
 def _check_models(key: ApiKey, names: Iterable[str], known: Iterable[str]) -> None:
-    """Names that the key has already may be those of models that are gone."""
+    """The key's present names may be names of models that are gone."""
     new = [each for each in names if each not in known]
     check_models("allowed_models", new, key.project_id)
 

@@ -228,7 +228,7 @@ MODEL_WEIGHTS: Final = ModelWeights()
 
 
 def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:
-    """Return a phrase for each scope, such as `key:12`. An owner that was removed, or that the
+    """Return a phrase for each scope, such as `key:12`. A removed owner, or an owner that the
     caller may not see, is named by its id. One query for each table."""
     wanted = set(scopes)
     ids: defaultdict[str, set[int]] = defaultdict(set)

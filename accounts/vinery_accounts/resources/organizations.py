@@ -82,7 +82,7 @@ class ProjectSerializer(StrictModelSerializer):
         fixed = ("organization",)
 
     def to_representation(self, instance: Any) -> Any:
-        """Return the body. Redactions hint at the texts, so only users who may set them see
+        """Return the body. Redactions hint at the texts, so only users who may set redactions see
         them."""
         body = super().to_representation(instance)
         if not self.context["access"].may(Action.CAPTURE, instance):

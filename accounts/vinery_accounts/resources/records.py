@@ -1,4 +1,4 @@
-"""What Vinery has recorded: refusals by limits, the quarantine, captured texts, the audit log."""
+"""Records: refusals by limits, the quarantine, captured texts, the audit log."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

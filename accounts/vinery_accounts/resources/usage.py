@@ -1,4 +1,4 @@
-"""Usage reports: their query strings and their bodies."""
+"""The query strings and bodies of usage reports."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict

@@ -261,7 +261,8 @@ class Users(Resource[User]):
             require(access, Action.MANAGE, candidate)
             _require_session(access)
             return
-        # The creator of a service account holds its keys: it may not do more than they may.
+        # The creator of a service account holds its keys: the account may not do more than the
+        # creator.
         project = Project(id=candidate.project_id, organization_id=candidate.organization_id)
         require(access, Action.MANAGE, project)
         if candidate.role == Role.OWNER:

@@ -1,7 +1,7 @@
 """Rate limits of sign-in, by name and by address.
 
-Allauth counts the attempts. This chooses the counter, and adds how long to wait and a reset after a
-new password. Wrong passwords of strangers must not lock a user out for ever:
+Allauth counts the attempts. This module chooses the counter, and adds how long to wait and a reset
+after a new password. Wrong passwords of strangers must not lock a user out for ever:
 
     a known device         has a counter of its own, and its network does not count
     a second factor        protects the account also from a guessed password, so wrong passwords

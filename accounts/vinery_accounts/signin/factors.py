@@ -45,8 +45,8 @@ def reencrypted(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _OneUse:
-    """Remembers used codes as long as they are valid. Allauth remembers them for one period only,
-    but with its tolerance a code is valid for three."""
+    """Remembers used codes as long as they are valid. Allauth remembers a code for one period only,
+    but with the tolerance a code is valid for three."""
 
     user: User
 
@@ -75,7 +75,7 @@ class _OneUse:
 
 
 class ActivateForm(_OneUse, ActivateTOTPForm):  # type: ignore[misc]
-    """The code that proves that the phone has the secret. It cannot be used again to sign in."""
+    """The code that proves that the phone has the secret. The same code cannot sign in."""
 
 
 class AuthenticateForm(_OneUse, AllauthAuthenticateForm):  # type: ignore[misc]
@@ -96,8 +96,8 @@ def forget_factors(user: User) -> int:
 
 
 def set_password(user: User, password: str) -> None:
-    """Set a new password, and reset the count of wrong ones. Raises `ValidationError` if it is
-    weak, or for a service account."""
+    """Set a new password, and reset the count of wrong passwords. Raises `ValidationError` for a
+    weak password, and for a service account."""
     changes.set_password(user, password)
     attempts.forget(user)
 

@@ -1,4 +1,5 @@
-"""The settings of the OpenID Connect issuer. They import this file, so it imports no Django."""
+"""The settings of the OpenID Connect issuer. Django's settings import this file, so it imports no
+Django."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

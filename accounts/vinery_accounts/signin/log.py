@@ -8,7 +8,7 @@
     user.link                 to a user of the issuer by the address, with what was removed
 
 A client that guesses passwords causes many failures. So each account has at most one entry a minute
-for each network, with the number of failures since the last one. An unknown name is not logged:
+for each network, with the number of failures since the last entry. An unknown name is not logged:
 it may be a password in the wrong field.
 """
 

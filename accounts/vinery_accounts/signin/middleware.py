@@ -17,7 +17,7 @@ from vinery_accounts.signin.attempts import has_second_factor
 
 ROOT: Final = "/accounts/"
 
-# Pages that stay open to users without their second factor, and the API, which accepts keys only.
+# Pages for users without a second factor, and the API, which accepts keys only.
 _OPEN: Final = (ROOT, "/v1/", "/v3/")
 
 _POLICY: Final = (

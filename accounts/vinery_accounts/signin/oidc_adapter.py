@@ -1,7 +1,8 @@
-"""Which account a user of the issuer gets, and with which rights.
+"""The account and the rights of a user of the issuer.
 
-The account that is connected; or the one with the user's verified address, or a new one, if the
-settings allow it. At each sign-in the issuer's groups give and take superuser status and a role.
+The user gets the connected account; or, if the settings allow this, the account with the user's
+verified address, or a new account. At each sign-in the issuer's groups give and take superuser
+status and a role.
 """
 
 import logging
@@ -69,7 +70,7 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def pre_social_login(self, request: HttpRequest, sociallogin: SocialLogin) -> None:
         """Link the account with the user's address, if the settings allow it. Raises
         `ImmediateHttpResponse` if the address belongs to an account that may not be linked.
-        Addresses that nothing confirms do not count: owners of organisations may give any."""
+        Unconfirmed addresses do not count: owners of organisations may give any address."""
         is_connecting = sociallogin.state.get("process") == "connect"
         if sociallogin.is_existing:
             if not is_connecting:
@@ -131,8 +132,8 @@ def _ignore_unconfirmed(sociallogin: SocialLogin) -> None:
 
 
 def _hand_over(request: HttpRequest, user: User) -> None:
-    """Remove the password, second factor and connections that the account had before it was linked.
-    Its creator may have chosen them, and need not be the owner of the address."""
+    """Remove the password, second factor and connections of an account before it is linked. The
+    creator of the account may have chosen them without owning the address."""
     with audit.writing():
         found = {
             "password": user.has_usable_password(),
@@ -160,7 +161,7 @@ def groups_of(claims: Mapping[str, Any], issuer: Issuer) -> frozenset[str]:
 @transaction.atomic
 def grant(user: User, claims: Mapping[str, Any], issuer: Issuer, *, is_new: bool) -> None:
     """Apply the groups of a user's claims: superuser status, and the role in the organisation.
-    Without configured roles only a new user gets one: member."""
+    Without configured roles, only a new user gets a role: member."""
     groups = groups_of(claims, issuer)
     # Rights are given first and taken last: losing the right to keys pauses a user's keys.
     is_admin = issuer.admin_group in groups

@@ -1,8 +1,8 @@
 """Allauth's provider for OpenID Connect, and its two URLs.
 
-It adds what allauth lacks: a nonce, an ID token that is required and always verified, and a check
+Beyond allauth's provider: a nonce, an ID token that is required and always verified, and a check
 that the discovery document names the issuer. ID tokens are verified by OpenID Connect Core 1.0,
-section 3.1.3.7, and their signatures also where it would trust TLS instead.
+section 3.1.3.7, and their signatures also where that section would trust TLS instead.
 """
 
 import base64

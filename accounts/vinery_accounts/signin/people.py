@@ -22,7 +22,7 @@ def may_sign_in(user: User) -> bool:
 
 
 class PeopleBackend(ModelBackend):
-    """Django asks it at each request, so a user who is deactivated is signed out at once."""
+    """Django asks this backend at each request, so a deactivated user is signed out at once."""
 
     def user_can_authenticate(self, user: Any) -> bool:
         return isinstance(user, User) and may_sign_in(user)
@@ -66,7 +66,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
             raise attempts.too_many(request, counter)
 
     def is_reauthentication_required(self, *, app: str, **more: Any) -> bool:
-        """Whether the user must prove again who they are. Not within five minutes of a sign-in:
+        """Whether the user needs another proof of identity. Not within five minutes of a sign-in:
         allauth would count only a later proof."""
         records = get_authentication_records(self.request, self.request.user)
         last_s = max((float(each["at"]) for each in records), default=0.0)
@@ -77,7 +77,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         log.failed(request, log.named(credentials.get("username", "")), "password")
 
     def send_password_reset_mail(self, user: User, email: str, context: dict[str, Any]) -> None:
-        """Send it only to users with a password: the issuer could not revoke a new one."""
+        """Only users with a password get the mail: the issuer could not revoke a new password."""
         if may_sign_in(user) and user.has_usable_password():
             super().send_password_reset_mail(user, email, context)
 

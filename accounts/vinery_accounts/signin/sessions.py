@@ -72,16 +72,16 @@ _TURN: Final = threading.Lock()
 
 
 class PatientHasher(PBKDF2PasswordHasher):
-    """Django's hasher in a thread of its own: a thread cannot raise its priority again. It computes
-    outside Python's global lock, so no other thread waits for it."""
+    """Django's hasher in a separate thread: a thread cannot raise its priority again. The hasher
+    computes outside Python's global lock, so no other thread waits for it."""
 
     def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
-        with _TURN, ThreadPoolExecutor(1, "hashing", initializer=_be_patient) as thread:
+        with _TURN, ThreadPoolExecutor(1, "hashing", initializer=_lower_priority) as thread:
             return thread.submit(super().encode, password, salt, iterations).result()
 
 
-def _be_patient() -> None:
-    if sys.platform == "linux":  # where threads have priorities of their own
+def _lower_priority() -> None:
+    if sys.platform == "linux":  # where each thread has a priority
         thread = threading.get_native_id()
         # A process that was started with `nice` may have more. Only root may lower it.
         niceness = max(_NICENESS, os.getpriority(os.PRIO_PROCESS, thread))

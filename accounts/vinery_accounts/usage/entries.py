@@ -1,7 +1,7 @@
 """The entries of a usage journal, one JSON object to a line.
 
-A journal may outlive an upgrade of the program that wrote it, so each field that is added
-later needs a default. Standard library and msgspec only.
+A journal may outlive an upgrade of the program, so each later field needs a default. Standard
+library and msgspec only.
 """
 
 import json
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Owners(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose request it is. None: it is anonymous."""
+    """The owners of a request. None: the request is anonymous."""
 
     user_id: int | None
     key_id: int | None
@@ -100,8 +100,8 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     num_files: int
     num_bytes: int
-    num_pixels: int  # that the model sees
-    # Of their tokens in the prompt: index of the first, and of that after the last.
+    num_pixels: int  # as the model sees them
+    # Of each file's tokens in the prompt: the index of the first, and the index after the last.
     spans: tuple[tuple[int, int], ...]
     num_video_tokens: int = 0  # of these tokens
     fetch_ms: float | None = None
@@ -112,7 +112,7 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(end - start for start, end in self.spans)
 
     def num_new_tokens(self, num_cached: int) -> int:
-        """Return those that were not cached: what is cached is the start of the prompt."""
+        """Return the number of tokens outside the cached start of the prompt."""
         return sum(max(0, end - max(start, num_cached)) for start, end in self.spans)
 
 
@@ -139,7 +139,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     num_request_bytes: int = 0
     end_user: str = ""  # of the client, cut or hashed
     mm_hashes: str = ""  # as the client sent them, between blanks
-    # Known before an engine gets the request, and not part of its settlement.
+    # Known before an engine gets the request, and not part of the settlement.
     media: Media | None = None
 
     def __post_init__(self) -> None:
@@ -183,7 +183,7 @@ class Settlement(TokenCounts, frozen=True, kw_only=True, omit_defaults=True, tag
     inter_token_ms: float | None = None
     prefill_ms: float | None = None
     num_response_bytes: int = 0
-    num_continuations: int = 0  # by another engine, because one had ended
+    num_continuations: int = 0  # by another engine, after the end of an engine
     num_media: int = 0  # pictures, videos and files
     num_media_bytes: int = 0
     num_media_pixels: int = 0  # that the model saw
@@ -197,8 +197,8 @@ class Settlement(TokenCounts, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class Unwritten(msgspec.Struct, frozen=True, tag="unwritten"):
-    """The first line of a journal: how many settlements are not in it, because it could not be
-    written. A kill loses these."""
+    """The first line of a journal: how many settlements could not be written to the file. A kill
+    loses these."""
 
     num_settlements: int = 0
 
@@ -221,8 +221,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def encode_unwritten(num_settlements: int) -> bytes:
-    """Return the first line of a journal. It always has the same length, so that it can be
-    overwritten."""
+    """Return the first line of a journal, always of the same length: a later line overwrites it."""
     return _ENCODER.encode(Unwritten(num_settlements)).ljust(63) + b"\n"
 
 
@@ -306,7 +305,7 @@ class OpenRequests:
 
 
 def _with_media(settlement: Settlement, media: Media | None) -> Settlement:
-    """Their tokens count from the time at which an engine has accepted the request."""
+    """Tokens of media count only after an engine has accepted the request."""
     if media is None:
         return settlement
     num_tokens = media.num_tokens - media.num_video_tokens

@@ -1,6 +1,6 @@
 """Usage records and refusals as CSV or JSON Lines, one page at a time, in constant memory.
 
-Columns keep their names and order; new ones are added at the end.
+Columns keep their names and order; new columns are added at the end.
 """
 
 import csv

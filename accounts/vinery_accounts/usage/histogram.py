@@ -84,7 +84,7 @@ def compact(encoded: bytes) -> bytes:
 
 
 def counts_of(encoded: Iterable[bytes]) -> Counts:
-    # Only reports need it: 25 MB of a process, and 50 ms of its start.
+    # Only reports need numpy: 25 MB of a process, and 50 ms of its start.
     import numpy as np
 
     words = np.frombuffer(b"".join(encoded), dtype="<u4")

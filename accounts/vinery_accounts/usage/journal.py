@@ -10,7 +10,7 @@ Disk space is allocated before it is needed, also for the file that replaces a j
 journal takes lines while the disk is full. The allocated rest of a file is zeros, which no line
 contains.
 
-Only one thread at a time may call the methods that write. Those of the draft may run beside
+Only one thread at a time may call the methods that write. Methods of the draft may run beside
 `append` and `allocate`.
 """
 
@@ -78,8 +78,8 @@ class Journal:
 
     @classmethod
     def adopt(cls, path: Path) -> Journal | None:
-        """Return the journal at `path`, or None if another process owns it. It may end in a torn
-        line, which `read` skips. Raises OSError."""
+        """Return the journal at `path`, or None if another process owns it. `read` skips a torn
+        line at the end. Raises OSError."""
         try:
             fd = os.open(path, os.O_RDWR)
         except FileNotFoundError:
@@ -88,7 +88,7 @@ class Journal:
 
     def append(self, line: bytes) -> None:
         """Append one line. Raises OSError, and then nothing was appended. A failed write may leave
-        bytes without a newline. Readers skip them, and the next append overwrites them."""
+        bytes without a newline: readers skip these bytes, and the next append overwrites them."""
         _write(self._fd, line, self.size_bytes)
         self.size_bytes += len(line)
 
@@ -153,7 +153,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Close the file, once. It stays on disk, and another process may adopt it."""
+        """Close the file, once. The file stays on disk, and another process may adopt it."""
         if self._draft is not None:
             self._draft.path.unlink(missing_ok=True)
             os.close(self._draft.fd)
@@ -211,22 +211,22 @@ def is_of_a_journal(path: Path) -> bool:
 
 
 def read_lines(path: Path) -> bytes:
-    """Return the whole lines of a journal while its owner may append to it, replace or remove it.
-    b"" for a journal that was removed: its entries were stored before. Raises OSError."""
+    """Return the whole lines of a journal that the owner may extend, replace or remove meanwhile.
+    b"" for a removed journal: its entries were stored before. Raises OSError."""
     for _ in range(_MAX_COPIES):
         try:
             with path.open("rb", buffering=0) as file:
                 fd = file.fileno()
                 # A replaced file is cleared, perhaps in the middle of a read. So the file must
-                # still have its name afterwards, and begin with what was read.
+                # still have its name afterwards, and begin with the bytes read.
                 lines, again = (os.pread(fd, _find_end(fd), 0) for _ in range(2))
                 has_name = os.path.samestat(path.stat(), os.fstat(fd))
-                # It may have been cleared, read, and become the journal again before it was asked
-                # for its name: then it is not empty.
+                # The file may have been cleared, read, and named as the journal again before the
+                # name was checked: then it is not empty.
                 is_whole = bool(lines) or not _find_end(fd)
         except FileNotFoundError:
             return b""
-        # The first line counts what could not be written, and may change.
+        # The first line counts unwritten settlements, and may change.
         _, first_end, entries = lines.partition(b"\n")
         if has_name and is_whole and again.partition(b"\n")[2].startswith(entries):
             return lines[: lines.rfind(b"\n") + 1] if first_end else b""

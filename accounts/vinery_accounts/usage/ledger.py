@@ -1,13 +1,13 @@
 """The usage ledger of one web process.
 
-The event loop calls `admit`, `checkpoint` and `settle`; each appends one line to the
-process's journal and returns. A thread reads the journal and stores settlements in the
-database, so memory does not grow while the database is unavailable. When the process dies,
-`recovery` settles its open requests from the journal.
+The event loop calls `admit`, `checkpoint` and `settle`: each call appends a line to the process's
+journal and returns. A thread reads the journal and stores settlements in the database, so memory
+does not grow while the database is unavailable. When the process dies, `recovery` settles its open
+requests from the journal.
 
-The journal has disk space in reserve. While the disk is full it takes lines from the reserve, and
-when the reserve has only space for the settlements of open requests, no further request is
-admitted. Each admitted request can be settled, so that neither the full disk nor a kill loses it.
+The journal has disk space in reserve. While the disk is full, lines go into the reserve, and when
+the reserve has only space for the settlements of open requests, no further request is admitted. So
+each admitted request can be settled, and neither a full disk nor a kill loses it.
 """
 
 import contextlib
@@ -107,7 +107,7 @@ class UsageLedger:
             return self._make_room(2 * _SETTLEMENT_BYTES)
 
     def admit(self, admission: Admission) -> None:
-        """Record that a request begins: it gets a usage record, also after a kill. A second
+        """Record the beginning of a request, which gets a usage record, also after a kill. A second
         admission of a running request replaces the first. Raises `NoRoomForUsage` while the disk is
         full and the reserve is used up."""
         line = encode(admission)
@@ -186,7 +186,7 @@ class UsageLedger:
         connections.close_all()
 
     def _work(self, delay_s: float) -> float:
-        """Store what there is. Returns the next delay, which doubles after each failure."""
+        """Store all entries. Returns the next delay, which doubles after each failure."""
         try:
             self.flush()
             if not self._has_recovered:
@@ -246,8 +246,8 @@ class UsageLedger:
         )
 
     def _spill(self, settlement: Settlement) -> None:
-        """Keep a settlement in memory, and count it in the journal's first line: if the process
-        is killed now, recovery reports it as lost."""
+        """Keep a settlement in memory, and count it in the journal's first line: after a kill,
+        recovery reports a lost settlement."""
         if len(self._spilled) < self._max_spilled:
             self._spilled.append(settlement)
         else:
@@ -303,7 +303,7 @@ class UsageLedger:
                 self._count_unwritten()
 
     def _prepare_rewrite(self) -> None:
-        """Allocate the file of the next rewrite, or clear it. Only flushes use it, so other
+        """Allocate or clear the file of the next rewrite. Only flushes use this file, so other
         threads may append meanwhile."""
         try:
             self._journal.allocate_draft(self._reserve_bytes)

@@ -1,8 +1,8 @@
 """Periods of time, and the roll-ups that cover them. Arithmetic on Unix seconds.
 
 Roll-ups of days begin at midnight UTC. A day that begins at 22:00 UTC is the UTC day from the next
-midnight, minus its last two hours, plus the two hours before it. So a report in Berlin reads the
-days and the hours between the two midnights: a tenth of the rows.
+midnight, without the last two hours, and with the two hours before that midnight. So a report in
+Berlin reads the days and the hours between the two midnights: a tenth of the rows.
 """
 
 import math
@@ -103,9 +103,9 @@ def borders(
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Roll-ups of one unit to read, and the points of a series to which they are added. Each part
-    is the range of their start times. Roll-ups are grouped in bins: bin b begins at `start_s + b *
-    bin_s`. For each pair of a point and a sign in `first`, it is added to (1) or subtracted from
-    (-1) the b-th point after that one, if `points` contains it."""
+    is a range of start times. Roll-ups are grouped in bins: bin b begins at `start_s + b * bin_s`.
+    For each pair of a point and a sign in `first`, bin b is added to (1) or subtracted from (-1)
+    the b-th later point, if `points` contains it."""
 
     parts: tuple[range, ...]
     start_s: int
@@ -118,7 +118,7 @@ class Reading:
         return self.parts[0].step
 
     def targets(self, bin_: int) -> Iterator[tuple[int, int]]:
-        """Yield the points of a bin with their sign: 1 to add it, -1 to subtract it."""
+        """Yield the points of a bin with signs: 1 to add the bin, -1 to subtract it."""
         for point, sign in self.first:
             if point + bin_ in self.points:
                 yield point + bin_, sign
@@ -149,7 +149,7 @@ def _of_equal_points(number: int, borders: Sequence[int]) -> Iterator[Reading]:
         for day in range(len(borders))
         for part in _cover(first, last, (HOUR_S, MINUTE_S))
     ]
-    # The point includes the hours before midnight UTC, and excludes those after it.
+    # The point includes the hours before midnight UTC, and excludes the hours after.
     sign = 1 if start_s < midnight_s else -1
     yield from _by_unit(between, first, DAY_S, points, ((number, sign), (number - 1, -sign)))
     days = range(midnight_s, midnight_s + len(points) * DAY_S, DAY_S)

@@ -45,7 +45,7 @@ _ENGINE_COUNTS_KEPT_S: Final = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The number of recovered journals and requests. Settled ones may have been stored before."""
+    """Numbers of recovered journals and requests. Settled requests may have been stored before."""
 
     num_journals: int = 0
     num_settled: int = 0
@@ -57,7 +57,7 @@ class Recovered:
 
 def store_then(settle_leases: Callable[[Sequence[str]], None]) -> Store:
     """Return a function that stores the settlements of dead processes, and then settles the leases
-    that their requests had on limits, by their ids. It raises `django.db.Error`."""
+    of these requests on limits, by id. The function raises `django.db.Error`."""
 
     def store_and_settle(settlements: Sequence[Settlement]) -> None:
         store_settlements(settlements)
@@ -67,10 +67,10 @@ def store_then(settle_leases: Callable[[Sequence[str]], None]) -> Store:
 
 
 def recover_orphans(directory: Path, store: Store = store_settlements) -> Recovered:
-    """Settle the requests of all dead processes of this host. A web process calls it at its start,
-    and a job calls it periodically. When it returns, no other process recovers journals, unless one
-    takes longer than `_MAX_TURN_S`. Raises `django.db.Error` if the database is unavailable; the
-    remaining journals stay."""
+    """Settle the requests of all dead processes of this host, at the start of a web process and
+    periodically in a job. Afterwards no other process recovers journals, unless one takes longer
+    than `_MAX_TURN_S`. Raises `django.db.Error` if the database is unavailable; the remaining
+    journals stay."""
     total = Recovered()
     with _turn(directory):
         lost = read_engine_counts(directory)
@@ -91,8 +91,8 @@ def recover_orphans(directory: Path, store: Store = store_settlements) -> Recove
 
 @contextmanager
 def _turn(directory: Path) -> Iterator[None]:
-    """Wait until no other process recovers, at most `_MAX_TURN_S`. After that both go on, which is
-    safe, because each journal has a lock."""
+    """Wait until no other process recovers, at most `_MAX_TURN_S`. After that both go on safely,
+    because each journal has a lock."""
     directory.mkdir(parents=True, exist_ok=True)
     fd = os.open(directory, os.O_RDONLY)
     try:
@@ -177,9 +177,9 @@ _LOSSES_FILE: Final = "lost_requests.txt"
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """A process died at about this time, with so many requests that were admitted and have no exact
-    record: it was killed before their settlements were written. This needs a disk that fails in the
-    middle of a request, because the journal has disk space in reserve."""
+    """A process died at about this time, before the settlements of so many admitted requests were
+    written: these have no exact record. This needs a disk that fails in the middle of a request,
+    because the journal has disk space in reserve."""
 
     found_at: datetime
     num_requests: int

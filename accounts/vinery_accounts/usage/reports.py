@@ -84,13 +84,13 @@ class Question:
 
 
 class Figures(TokenCounts, frozen=True, kw_only=True):
-    """Aggregated usage. Latencies are None if nothing was measured. `total_ms` is that of whole
-    answers."""
+    """Aggregated usage. Latencies are None if nothing was measured. `total_ms` is the latency of
+    whole answers."""
 
     num_requests: int = 0
     num_errors: int = 0
     num_taken: int = 0  # requests that an engine accepted: these count for limits
-    # Errors by cause, as far as it is known; answers that a limit ended are no errors.
+    # Errors by known cause; answers that a limit ended are no errors.
     num_limited: int = 0
     num_client_errors: int = 0
     num_server_errors: int = 0
@@ -131,7 +131,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The largest groups first. `num_groups` includes those that are not listed."""
+    """The largest groups first. `num_groups` includes groups that are not listed."""
 
     since: datetime
     until: datetime
@@ -170,7 +170,7 @@ def groups(
     ranking = sorted(sizes, key=lambda values: (-sizes[values], repr(values)))
     best = ranking[:max_groups]
     # Histograms are most of the data, and only the largest groups need them.
-    only = _any_of(by, best)
+    only = _groups_condition(by, best)
     cells = reader.read(reader.ends, by, only)
     borders = reader.borders() if with_points else ()
     points = reader.read(borders, by, only)
@@ -188,7 +188,7 @@ def groups(
     return Groups(since, until, len(ranking), found)
 
 
-def _any_of(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
+def _groups_condition(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
     """Return a condition that holds for all groups, and perhaps for other combinations."""
     if not groups:
         return NOTHING
@@ -209,7 +209,7 @@ def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
 
 
 class _Joined(Aggregate):
-    """Concatenated histograms, which are one histogram with all counts."""
+    """Concatenated histograms: one histogram with all counts."""
 
     function = "STRING_AGG"
     template = "%(function)s(%(expressions)s, ''::bytea)"

@@ -117,8 +117,8 @@ ABOUT_RECORDS = (*Slice._fields[1:-1], "http_status")
 
 
 def coarsest(choices: Iterable[RollupDimensions], columns: Collection[str]) -> RollupDimensions:
-    """Return the choice with the fewest rows that has all of these columns. Raises StopIteration if
-    none has them; `RollupDimensions.ALL` always does."""
+    """Return the choice with the fewest rows among those with all of these columns. Raises
+    StopIteration without such a choice; `RollupDimensions.ALL` has all columns."""
     return next(dimensions for dimensions in choices if _COLUMNS[dimensions].issuperset(columns))
 
 
@@ -208,8 +208,8 @@ Tallies = Mapping[Unit, Tally]
 def causes_of(
     outcome: Outcome, http_status: int | None, finish_reason: str
 ) -> tuple[bool, bool, bool, bool]:
-    """Whether a limit refused the request, whether its client or the server is the cause of its
-    error, and whether a limit cut its answer short."""
+    """Whether a limit refused the request, whether the client or the server caused an error, and
+    whether a limit cut the answer short."""
     is_rejected, is_limited = outcome is Outcome.REJECTED, http_status == TOO_MANY_REQUESTS
     return (
         is_rejected and is_limited,
@@ -292,7 +292,7 @@ def _known(digests: Collection[str]) -> dict[str, int]:
 
 
 def _upsert(model: type[Rollup], num_rows: int) -> str:
-    """Return SQL that inserts rows or adds to existing ones. Django's upsert only replaces."""
+    """Return SQL that inserts rows or adds to existing rows. Django's upsert only replaces."""
     table = model._meta.db_table
     joined = f"{table}.histograms || excluded.histograms"
     if connection.vendor == "sqlite":

@@ -29,7 +29,7 @@ _MAX_COUNT = 2**31 - 1  # of an integer column
 
 
 def store_settlements(settlements: Sequence[Settlement]) -> None:
-    """Insert new usage records, add them to roll-ups, and mark their keys as used. Raises
+    """Insert new usage records, add them to roll-ups, and mark the keys as used. Raises
     `django.db.Error`, and then nothing was stored."""
     if not settlements:
         return
@@ -55,7 +55,7 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
 
 
 def _records(settlements: Iterable[Settlement]) -> list[UsageRecord]:
-    """Return unsaved records. Those of killed processes are weighted here."""
+    """Return unsaved records. Requests of killed processes are weighted here."""
     rows = [
         (_row(UsageRecord, settlement.admission, settlement), settlement.admission.media)
         for settlement in settlements
@@ -80,9 +80,9 @@ def _weighted(row: UsageRecord, media: Media | None, weights: Weights) -> float:
 
 
 def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
-    """Return the first record of each request that has none in the database. A record from before
-    the retention cutoff may have been stored, aggregated and deleted already, so it is not counted
-    again."""
+    """Return the first record of each request without a record in the database. A record from
+    before the retention cutoff is not counted: it may have been stored, aggregated and deleted
+    already."""
     by_id: dict[str, UsageRecord] = {}
     for row in rows:
         by_id.setdefault(row.request_id, row)
@@ -100,8 +100,8 @@ def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
 
 
 def _insert(rows: Iterable[UsageRecord]) -> None:
-    """Insert records. Django's `bulk_create` prepares each of some forty values, which takes
-    half of the time; this prepares only the values that need it."""
+    """Insert records. Django's `bulk_create` spends half of the time on preparing each of some
+    forty values; this function prepares only the values that need it."""
     columns = [column for column in UsageRecord._meta.concrete_fields if not column.primary_key]
     prepared = {
         column: isinstance(column, models.DateTimeField | models.GenericIPAddressField)

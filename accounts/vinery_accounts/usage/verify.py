@@ -61,7 +61,7 @@ class Checked:
 
 def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterator[Checked]:
     """Check each day that has records. With `repair`, rewrite the roll-ups that differ. While a day
-    is checked, new usage waits in the journals. It does not wait for the caller."""
+    is checked, new usage waits in the journals, but never for the caller."""
     whole_since = retention.kept_since(UsageRecord)
     first = round_up(seconds_of(max(since.astimezone(UTC), whole_since)), DAY_S)
     if since > whole_since:

@@ -77,13 +77,13 @@ class Tenant:
         return user
 
     def as_role(self, role: str, scope: Any = None) -> Api:
-        """Create a user with the role. Returns a client with their session."""
+        """Create a user with the role. Returns a client with the user's session."""
         return as_user(self.user(str(role), role, scope))
 
     def key(
         self, project: Project, name: str = "key", owner: User | None = None, **values: Any
     ) -> NewKey:
-        """Create a key. Its owner is a member of the project by default, one for each project."""
+        """Create a key. By default the owner is a member of the project, one for each project."""
         holder = f"holder of {project.pk}"
         owner = owner or User.objects.filter(username=holder).first()
         owner = owner or self.user(holder, Role.MEMBER, project)
@@ -95,7 +95,7 @@ class Tenant:
 
 
 def make_tenant(name: str) -> Tenant:
-    """Store an organisation of the name and its projects "NAME one" and "NAME two"."""
+    """Store an organisation and its projects "NAME one" and "NAME two"."""
     organization = changes.add(Organization(name=name))
     one, two = (
         changes.add(Project(organization=organization, name=f"{name} {number}"))
@@ -105,7 +105,6 @@ def make_tenant(name: str) -> Tenant:
 
 
 def with_key(new: NewKey) -> Api:
-    """Return a client that sends the key."""
     return Api(headers={"Authorization": f"Bearer {new.secret}"})
 
 

@@ -1,4 +1,4 @@
-"""What the management API reads: bodies, their size and their media type."""
+"""Bodies of requests to the management API, with size and media type."""
 
 import io
 import json

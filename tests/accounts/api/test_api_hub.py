@@ -14,7 +14,6 @@ from tests.tables import table
 
 
 def refused(root: Api, path: str, body: dict[str, object]) -> str:
-    """Return the sentence of the refusal."""
     response = root.request("POST", path, body)
     assert response.status_code == 400
     return str(response.json()["error"]["message"])

@@ -45,13 +45,12 @@ def path(chat: dict[str, Any]) -> str:
 
 
 def report(state: EngineState, **values: object) -> None:
-    """What the node reports."""
     model_id = ServedModel.objects.get().pk
     EngineStatus.objects.update_or_create(model_id=model_id, defaults={"state": state, **values})
 
 
 def audited() -> list[str]:
-    """What was done to the model after it was created."""
+    """The actions on the model after its creation."""
     first, *others = logged(target_kind="model")
     assert first == "model.create"
     return others
@@ -208,7 +207,7 @@ def test_the_work_of_an_engine_is_shown_if_this_process_knows_it(
         "draft_acceptance": None,
     }
     assert engine["max_context"] == 2048
-    # This process is no engine: its id was given to it after the engine's end.
+    # The process with this id is no engine: the engine has ended, and the test process has its id.
     assert engine["memory_bytes"] is None
 
 

@@ -171,7 +171,7 @@ def test_filters_show_no_hidden_roles(owner: Api, root: Api, ours: Tenant, their
         (owner, {"project": theirs.one.pk}, []),
         (owner, of(ours) | {"limit": 2}, ["admin", "bob"]),
         (owner, {"is_service": "true"}, []),
-        # It shows the roles in the project, and not those in the whole organisation.
+        # The list shows roles in the project, and no roles in the whole organisation.
         (project_admin, {}, ["admin", "bob"]),
         (project_admin, of(ours) | {"project": ours.one.pk}, ["admin", "bob"]),
         (project_admin, {"project": ours.two.pk}, []),

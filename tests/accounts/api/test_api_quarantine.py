@@ -1,4 +1,4 @@
-"""Requests in quarantine in the management API: their organisation sees them, superusers release
+"""Requests in quarantine in the management API: the organisation sees them, superusers release
 them."""
 
 import pytest

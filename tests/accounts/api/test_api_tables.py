@@ -140,7 +140,7 @@ def test_pages_return_each_row_once(root: Api, db: None) -> None:
         assert page["object"] == "list"
         assert page["has_more"] is (page["next_cursor"] is not None)
         if pages == 2:
-            changes.add(models.Organization(name="org 0 again"))  # It sorts before the next page.
+            changes.add(models.Organization(name="org 0 again"))  # sorts before the next page
             back = root.get("organizations/", limit=3, cursor=page["previous_cursor"])
             assert [row["name"] for row in back["data"]] == ["org 0 again", "org 1", "org 2"]
         cursor = page["next_cursor"]
@@ -152,7 +152,7 @@ def test_pages_return_each_row_once(root: Api, db: None) -> None:
 
 @pytest.mark.django_db
 def test_each_row_of_a_list_is_returned_by_its_id() -> None:
-    """`test_isolation.py` sweeps what others see of it."""
+    """`test_isolation.py` sweeps the rows that others see."""
     owner = as_user(fill("acme", 5_000_001).users["owner"])
     changes.add(models.ModelWeight(model="tiny-chat"))
 

@@ -23,7 +23,7 @@ PERIOD = {"from": "2026-03-01T00:00Z", "to": "2026-03-02T00:00Z"}
 def records(ours: Tenant, theirs: Tenant, viewer: Api) -> None:
     """Store three requests of `ours` and one of `theirs`.
 
-    Ours have two projects and two models. One of them failed.
+    Ours have two projects and two models. One request failed.
     """
     me = User.objects.get(username="viewer")
 

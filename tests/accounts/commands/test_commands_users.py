@@ -1,4 +1,4 @@
-"""Organisations, projects, users, their passwords and their roles by command."""
+"""Organisations, projects, users, passwords and roles by command."""
 
 import pytest
 

@@ -26,7 +26,7 @@ def test_check_prints_the_verdict_and_its_figures(vinery_: Vinery, hub: FakeHub)
     assert "loads:    yes" in result.out
     assert "KV cache of 2,048 tokens" in result.out
 
-    # What will not load has status one.
+    # The check of a model that will not load has status one.
     hub.add("acme/pickle", {"config.json": b"{}", "pytorch_model.bin": b"x"})
     result = vinery_("model", "check", "acme/pickle", "--json")
     assert (result.status, '"answer": "no"' in result.out) == (1, True)

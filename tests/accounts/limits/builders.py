@@ -55,7 +55,7 @@ async def granted(limiter: Limiter, asked: ReservationRequest) -> Lease:
 
 
 async def spend(limiter: Limiter, num_tokens: int, *rules: Rule) -> None:
-    """A request uses so many tokens, and ends."""
+    """Let a request use so many tokens, and end."""
     lease = await granted(limiter, request_for(*rules, num_input_tokens=num_tokens - 1))
     await limiter.settle(lease, ActualUsage(num_tokens - 1, 1))
 

@@ -15,7 +15,7 @@ from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.redis import RedisLimiter, connect
 from vinery_accounts.limits.reservations import Limiter
 
-# Makes so many limiters on one store, as web processes have them.
+# Makes so many limiters on one store, as several web processes do.
 Fresh = Callable[[int], list[Limiter]]
 MakeFailover = Callable[..., FailoverLimiter]
 
@@ -27,7 +27,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(scope="session")
 def redis_program() -> str:
-    """The server itself, for tests that start and stop one."""
+    """The path of the server, for tests that start and stop one."""
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("there is no redis-server on the path")
@@ -38,7 +38,7 @@ def redis_program() -> str:
 def redis_url(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The URL of a Redis server: the one that is named, or one of our own."""
+    """The URL of the named Redis server, or of a new server."""
     if url := os.environ.get("VINERY_TEST_REDIS_URL"):
         yield url
         return
@@ -57,7 +57,7 @@ async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 def redis_fresh(redis_client: Redis, clock: FakeClock) -> Fresh:
-    """Makes limiters on Redis that share a store of their own."""
+    """Makes limiters on Redis that share a new store."""
 
     def make(num: int) -> list[Limiter]:
         prefix = f"test:{uuid.uuid4().hex}:"
@@ -78,7 +78,7 @@ def memory_fresh(clock: FakeClock) -> Fresh:
 
 @pytest.fixture(params=["memory", "redis"])
 def fresh(request: pytest.FixtureRequest) -> Fresh:
-    """Makes limiters that share a store of their own."""
+    """Makes limiters that share a new store."""
     made: Fresh = request.getfixturevalue(f"{request.param}_fresh")
     return made
 

@@ -1,5 +1,5 @@
-"""Baselines of quotas are the sums of the usage records of their window, whichever table has them.
-Baselines of buckets follow from the records of the last periods."""
+"""Baselines of quotas are the sums of usage records of their window, in whichever table. Baselines
+of buckets follow from the records of the last periods."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ from vinery_accounts.usage.store import store_settlements
 pytestmark = pytest.mark.stores
 
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)  # of the day on which Berlin's clocks change
-# Three of them have midnights that are not at a whole hour of UTC.
+# Three zones have midnights that are not at a whole hour of UTC.
 ZONES = ["UTC", "Europe/Berlin", "Asia/Kolkata", "Asia/Kathmandu", "America/St_Johns"]
 COLUMNS = {"key": "key_id", "user": "user_id", "project": "project_id"} | {
     "organization": "organization_id",
@@ -115,7 +115,7 @@ class BaselinesTest(HypothesisTestCase):
     ) -> None:
         rows = []
         for number, values in enumerate(requests_):
-            # What no engine took has no tokens at all.
+            # A request that no engine took has no tokens at all.
             is_taken = values["num_prompt_tokens"] > 0
             more = {"num_output_tokens": 5} if is_taken else {"weighted_tokens": 0.0}
             rows.append(request(number, **{**values, **more}))
@@ -274,7 +274,7 @@ def test_a_bucket_always_used_up_is_used_up(db: None, window: Window, num_minute
 
 
 def test_a_month_is_whole_without_its_minutes_and_first_rows(db: None) -> None:
-    # One each four hours and a quarter, at any second, since the first of the month.
+    # A request each four hours and a quarter, at any second, since the first of the month.
     start = NOON.replace(day=1) - timedelta(days=3)
     store_ones(*(start + timedelta(minutes=255 * n, seconds=n % 60) for n in range(170)))
     months = [Rule(1, "key:1", Metric.REQUESTS, Window.MONTH, 10**9, zone) for zone in ZONES]

@@ -1,4 +1,4 @@
-"""Redis returns what a dead process had reserved, when the usage records show what it used."""
+"""Redis returns the reservations of a dead process, when the usage records show the actual use."""
 
 import asyncio
 import uuid
@@ -53,7 +53,6 @@ class Process:
         return asyncio.run(live())
 
     def reserve(self, asked: ReservationRequest) -> str:
-        """Return the id of the lease."""
 
         async def reserve(limiter: RedisLimiter) -> str:
             return (await granted(limiter, asked)).id
@@ -125,7 +124,7 @@ def test_what_was_settled_is_left_alone(process: Process) -> None:
 def test_a_process_gives_back_what_was_not_settled(
     process: Process, settings: Any, tmp_path: Path
 ) -> None:
-    # It counts where this server does.
+    # The process counts under this server's prefix.
     settings.VINERY_REDIS_URL, process.prefix = process.url, DEFAULT_PREFIX
     lease_id, mine = some_lease(process)
     journal = Journal.create(tmp_path)
@@ -149,7 +148,7 @@ def test_a_process_gives_back_what_was_not_settled(
 def some_lease(process: Process) -> tuple[str, Rule]:
     """Return the id of a lease of 110 tokens, and its limit, which no other test has."""
     lease_id = uuid.uuid4().hex
-    # Its id separates it from the limits of other users of this Redis.
+    # The id separates this limit from the limits of other users of this Redis.
     mine = replace(rule(Metric.TOKENS, Window.DAY, 1000), id=uuid.uuid4().int)
     asked = request_for(mine, num_input_tokens=10, num_output_tokens=100)
     return process.reserve(structs.replace(asked, lease_id=lease_id)), mine

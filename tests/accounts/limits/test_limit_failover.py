@@ -1,5 +1,5 @@
-"""Redis becomes unavailable, and available again. A request that is cancelled while it talks to
-Redis ends at once, whenever that happens."""
+"""Redis becomes unavailable, and available again. A request that is cancelled during a call to
+Redis ends at once, at any moment."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,6 @@ async def answer_again(limiter: FailoverLimiter) -> None:
 
 
 async def notice(limiter: FailoverLimiter) -> None:
-    """Let the limiter notice the outage."""
     with contextlib.suppress(LimitsUnavailable):
         await limiter.levels([rule()])
     assert limiter.state.is_degraded
@@ -69,7 +68,7 @@ async def test_baselines_from_before_an_outage_do_not_end_it(refusing: FailoverL
             await refusing.restore([])
         await notice(refusing)
         refusing.resume(refusing.num_outages)
-        assert refusing.state.is_degraded  # it does not answer yet
+        assert refusing.state.is_degraded  # Redis does not answer yet
         await answer_again(refusing)
         refusing.resume(num_outages_when_read)
         assert refusing.state.is_degraded
@@ -132,7 +131,7 @@ async def test_allow_reports_what_is_uncounted(store: FakeLimiter, failover: Mak
     with pytest.raises(LimitsUnavailable):
         await limiter.levels([tokens])
 
-    # What began uncounted stays so. What the store had counted is settled there.
+    # Uncounted requests stay uncounted. Requests that the store had counted are settled there.
     await limiter.settle(before, ActualUsage(0, 101))
     await become_available(limiter)
     assert await used(limiter, tokens) == [101]
@@ -143,7 +142,7 @@ async def test_allow_reports_what_is_uncounted(store: FakeLimiter, failover: Mak
 
 @table(
     "max_waiting, waiting, left",
-    # What two of them had reserved counts as used, and their slots end with their leases.
+    # The reservations of two leases count as used, and their slots end with the leases.
     [(100, (5, 0), [45, 0]), (3, (3, 2), [47, 2])],
 )
 async def test_as_many_settlements_as_may_wait_until_the_store_is_available(
@@ -215,7 +214,7 @@ async def test_a_reservation_without_answer_is_undone(
 
 
 class LosesACancellation(FakeLimiter):
-    """Like the client of Redis, which may report a cancelled attempt to connect as a failure."""
+    """Reports a cancelled attempt to connect as a failure, as the client of Redis may."""
 
     has_lost_one = False
 
@@ -304,7 +303,7 @@ NUM_PASSES = 40
 
 
 async def loses_cancellation(call: Callable[[], Awaitable[object]], num_passes: int) -> bool:
-    """Whether a task goes on that is cancelled after so many passes of the event loop."""
+    """Whether a task goes on after its cancellation at this pass of the event loop."""
     task = asyncio.ensure_future(call())
     for _ in range(num_passes):
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What is Redis's own: one round trip, the server's clock, keys that end, scripts that get lost."""
+"""Redis alone: one round trip, the server's clock, keys that end, scripts that get lost."""
 
 import asyncio
 import time
@@ -155,7 +155,7 @@ async def test_what_may_have_been_done_is_not_sent_again(
     num_sent = 0
 
     async def lose_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass everything on, until there is a script: of that the answer is lost."""
+        """Pass everything on until the first script, and lose the answer of the script."""
         nonlocal num_sent
         upstream_reader, upstream = await asyncio.open_connection(address.hostname, address.port)
         while sent := await reader.read(65_536):

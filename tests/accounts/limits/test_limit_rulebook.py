@@ -1,4 +1,4 @@
-"""Which limits bind a request, from memory."""
+"""The limits that bind a request, from memory."""
 
 from typing import Any
 

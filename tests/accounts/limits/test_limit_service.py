@@ -1,5 +1,5 @@
 """Quotas receive baselines of use before they bind, also after an outage of Redis. Buckets receive
-them when their limiter has lost its memory."""
+baselines when the limiter has lost its memory."""
 
 import asyncio
 from collections.abc import Iterator
@@ -144,7 +144,7 @@ def test_end_users_begin_with_what_they_used_and_a_known_quota_is_updated(
     follow(limits)
     assert [level.num_used for level in asyncio.run(limits.levels([ann]))] == [24]
     assert [each.is_update for each in store.restored] == [False, False, True, True]
-    limits._schedule.hurry([ann])
+    limits._schedule.read_soon([ann])
     clock.pass_s(FIRST_PAUSE_S)
     assert limits.is_update_due
 
@@ -168,7 +168,7 @@ class OnRedis:
 
     @property
     def state(self) -> tuple[bool, list[int]]:
-        """Whether Redis is marked as unavailable, and what is used of each limit there."""
+        """Whether Redis is marked as unavailable, and the use of each limit there."""
         levels = self.run(self.store.inner.levels(list(self.limits.book.rules)))
         return self.failover.state.is_degraded, [level.num_used for level in levels]
 
@@ -177,7 +177,7 @@ class OnRedis:
         self.run(self.limits.follow(self.limits.read_update()))
 
     def restart_redis(self) -> None:
-        """Without its data."""
+        """Restart Redis without data."""
         self.stop_redis()
         self.start_redis()
 
@@ -191,7 +191,7 @@ class OnRedis:
         return answer
 
     def settle(self, lease: Lease) -> None:
-        """End a request that has used its reservation, and store its usage record."""
+        """End a request that has used its reservation, and store a usage record."""
         use_twelve(lease.id)
         self.run(self._settle(lease))
 
@@ -231,7 +231,7 @@ def on_redis(monkeypatch: pytest.MonkeyPatch, policy: UnavailablePolicy) -> Iter
 
 @pytest.fixture
 def redis(quota: Limit, on_redis: OnRedis) -> OnRedis:
-    """It has the quota."""
+    """Limits on Redis, with the quota."""
     on_redis.follow()
     return on_redis
 
@@ -265,7 +265,7 @@ def test_a_request_counts_that_ran_when_data_was_lost_or_read(redis: OnRedis) ->
     lease = redis.reserve()
     redis.restart_redis()
     redis.follow()
-    for _ in range(5):  # it runs until checks have become rare
+    for _ in range(5):  # the request runs until checks have become rare
         redis.follow(LONGEST_PAUSE_S)
     assert redis.state == (False, [12])
     redis.settle(lease)
@@ -297,7 +297,7 @@ def test_what_runs_without_redis_counts_when_it_answers(on_redis: OnRedis, has_d
     on_redis.follow()
     assert on_redis.state == (False, [24, 24])
 
-    # Its record was written a moment later.
+    # The late request's record was written a moment later.
     use_twelve(late.id)
     on_redis.follow(FIRST_PAUSE_S)
     assert on_redis.state == (False, [36, 36])

@@ -1,4 +1,4 @@
-"""How buckets refill, and when days, weeks and months begin."""
+"""Refills of buckets, and the beginning of days, weeks and months."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, available_timezones
@@ -23,12 +23,12 @@ MONTH_TICK_MS = 30 * 24 * HOUR_MS // SCALE
 @table(
     "limit, missing, tick_ms, words",
     [
-        # Of a reset: the limit without what remains.
+        # Of a reset: the limit without the rest.
         (5_000, 5_000 - 4_999, 1, "12ms"),
         (160_000, 160_000 - 159_976, 1, "9ms"),
         (3_000, 3_000 - 2_999, 1, "20ms"),
         (250_000, 250_000 - 249_989, 1, "2ms"),
-        # Of a wait: what is used and requested, without the limit.
+        # Of a wait: the used and requested tokens, without the limit.
         (50_000, 47_949 + 3_006 - 50_000, 1, "1.146s"),
         (30_000, 22_999 + 12_528 - 30_000, 1, "11.054s"),
         (200_000, 195_869 + 4_412 - 200_000, 1, "84ms"),
@@ -46,7 +46,7 @@ def test_a_bucket_gets_back_nearly_all_that_is_there_and_nothing_of_nothing() ->
     assert refill_s(0, 0) == 0.0
     assert used_after(500, 60, 1_000, 0) == 500
 
-    # The additions are all unused, and return in the order in which they came: the worst one.
+    # All additions are unused, and return in the order of arrival: the worst order.
     lows, used = Lows(), 0
     for number in range(100):
         lows.note(number, used)
@@ -88,7 +88,7 @@ moves = st.lists(
 def test_a_bucket_never_gets_back_more_than_is_there_of_it(
     moves: list[tuple[int, int | tuple[int, float]]],
 ) -> None:
-    """What was not used is as good as never taken; no less is used than if it had not been."""
+    """The unused part is as good as never taken: no less is used than without it."""
     taken: list[tuple[int, int]] = []  # at what time, and how much in the end
     open_: list[int] = []
     lows = Lows()
@@ -115,7 +115,7 @@ def test_a_bucket_never_gets_back_more_than_is_there_of_it(
 
 
 def used_at(now_ms: int, taken: list[tuple[int, int]]) -> int:
-    """Of a bucket that refills one in a millisecond, from the beginning."""
+    """The use of a bucket that refills one in a millisecond, from the beginning."""
     used, then_ms = 0, 0
     for at_ms, cost in taken:
         used = used_after(used, 1, then_ms, at_ms) + cost
@@ -209,7 +209,7 @@ def test_a_week_is_made_of_seven_days(zone: str, week_start: Weekday, at_ms: int
     number = WEEKDAYS.index(week_start)
     in_order = WEEKDAYS[number:] + WEEKDAYS[:number]
     names = [WEEKDAYS[each.weekday()] for each in days]
-    # Islands that changed sides of the date line went without one of them, once.
+    # Islands that changed sides of the date line went without a day, once.
     assert names == [each for each in in_order if each in names]
     assert len(names) >= 6
 

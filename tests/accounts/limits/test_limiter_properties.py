@@ -88,7 +88,7 @@ steps = st.lists(
 )
 
 
-# Few sorts, so that what matters follows upon another.
+# Few sorts, so that relevant steps follow upon one another.
 steps_of_a_bucket: st.SearchStrategy[list[Step]] = st.lists(
     st.one_of(
         st.sampled_from([Acquire((BUCKET,), num, 50, 0, Weights()) for num in (0, 40)]),
@@ -121,13 +121,13 @@ class Held:
 
     @property
     def num_tokens(self) -> int:
-        """Reserved, or spent after all."""
+        """The number of reserved tokens, or of finally spent tokens."""
         if self.spent is not None:
             return self.spent.num_tokens
         return self.lease.request.num_prompt_tokens + self.num_output_tokens
 
-    def not_used(self, num_tokens: int) -> None:
-        """What was taken last is what was not used, and so was never taken."""
+    def return_unused(self, num_tokens: int) -> None:
+        """The last tokens taken are the unused tokens, and so were never taken."""
         for move in reversed(self.bucket_moves):
             part = min(num_tokens, move.num_tokens)
             move.num_tokens -= part
@@ -155,7 +155,6 @@ class System:
         return self.limiters[self.num_steps % len(self.limiters)]
 
     async def take(self, step: Step) -> object:
-        """Return the answer of the limiter."""
         match step:
             case Acquire():
                 return await self.acquire(step)
@@ -163,7 +162,7 @@ class System:
                 return await self.extend(self.held[step.which % len(self.held)], step)
             case Settle() if self.held:
                 held = self.held[step.which % len(self.held)]
-                # Those that have expired a store remembers, and a process does not.
+                # A store remembers expired leases, and a process does not.
                 if held.spent is not None or self.is_open(held):
                     return await self.settle(held, step)
             case Renew():
@@ -174,7 +173,7 @@ class System:
                         held.renewed_at_s = self.clock()
             case Pass():
                 self.clock.pass_s(step.seconds)
-                # A process only finds out then who of its own is dead.
+                # A process finds its dead leases only then.
                 await self.limiter.renew([])
             case Restart():
                 await self.restart()
@@ -214,14 +213,14 @@ class System:
         if self.is_open(held):
             before = held.num_tokens
             held.spent = spent
-            held.not_used(before - held.num_tokens)
+            held.return_unused(before - held.num_tokens)
         await self.limiter.settle(held.lease, spent)
         levels = await self.levels()
         await self.limiter.settle(held.lease, ActualUsage())
         assert await self.levels() == levels
 
     async def restart(self) -> None:
-        """End all requests: slots are free and buckets full, and quotas keep what is used."""
+        """End all requests: slots are free and buckets full, and quotas keep their use."""
         self.limiters = self.make()
         self.bucket_moves.clear()
         for held in self.held:
@@ -262,7 +261,7 @@ class System:
 
 
 def assert_never_faster_than(amount: int, moves: list[Move]) -> None:
-    """In no span of time is more taken than a full bucket and what it has refilled."""
+    """In no span of time is more taken than a full bucket and its refill."""
     for first in range(len(moves)):
         num_taken = 0
         for move in moves[first:]:
@@ -340,7 +339,7 @@ async def test_no_more_is_used_of_a_bucket_than_flows_into_it(
     for step in steps:
         await system.take(step)
         await system.check()
-        # The next to be settled is one that runs.
+        # The next lease to settle belongs to a running request.
         system.held = [held for held in system.held if held.spent is None]
 
 

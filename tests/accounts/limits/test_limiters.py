@@ -1,4 +1,4 @@
-"""What every limiter does, in process and on Redis."""
+"""The behaviour of every limiter, in process and on Redis."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -174,7 +174,7 @@ async def test_of_several_refusals_the_longest_counts(limiter: Limiter) -> None:
     day = rule(Metric.TOKENS, Window.DAY, 100)
     small = rule(Metric.TOKENS, MINUTE, 10)
     lease = await granted(limiter, request_for(minute, day, num_input_tokens=59))
-    # What may return soon refuses for less time than a bucket that has to refill.
+    # A reservation that may return soon refuses for less time than a bucket that has to refill.
     assert (await denied(limiter, request_for(minute, day, num_input_tokens=49))).rule == minute
     await limiter.settle(lease, ActualUsage(59, 1))
     assert (await denied(limiter, request_for(minute, day, num_input_tokens=49))).rule == day
@@ -266,7 +266,7 @@ async def test_a_shadow_rule_counts_as_if_enforced_but_refuses_none(limiter: Lim
     second = await granted(limiter, request_for(shadow, tokens))
     assert first.shadow_denials == ()
     assert [denial.rule for denial in second.shadow_denials] == [shadow]
-    # As if it were enforced: what it refuses it does not count.
+    # As an enforced rule, a shadow rule does not count refused requests.
     assert await used(limiter, shadow, tokens) == [1, 2]
     await limiter.settle(second, ActualUsage(0, 1))
     assert await used(limiter, shadow, tokens) == [1, 2]
@@ -400,7 +400,7 @@ async def test_each_token_counts_in_its_own_window(limiter: Limiter, clock: Fake
     clock.pass_s(2.0)
     await limiter.extend(lease, 40)
     assert await used(limiter, tokens) == [40]
-    # Of the 40 granted, 10 were generated: the last grants are the unused ones.
+    # Of the 40 granted, 10 were generated: the last grants are unused.
     await limiter.settle(lease, ActualUsage(num_prompt_tokens=60, num_output_tokens=11))
     assert await used(limiter, tokens) == [10]
 
@@ -424,7 +424,7 @@ async def test_a_clock_that_is_set_back_refills_nothing(
     assert await used(limiter, *rules) == [300, 300]
     await granted(limiter, request_for(*rules, num_input_tokens=99))
 
-    # What had refilled while the clock was ahead counts once, which takes one period at most.
+    # The refill while the clock was ahead counts once: this takes one period at most.
     clock.pass_s(60.0 * num_minutes)
     assert await used(limiter, *rules) == [400, 400]
     clock.pass_s(10.0 * num_minutes)
@@ -482,7 +482,7 @@ async def test_a_bucket_gets_back_only_what_is_there(limiter: Limiter, clock: Fa
 
 @table(
     "num_used_at_end, num_used",
-    # The last extension is there yet, and what was granted a minute before is not.
+    # The last extension is there yet, and the grant of a minute before is not.
     [(160, 460), (100, 400), (60, 400), (0, 400)],
 )
 async def test_what_was_granted_last_is_what_a_bucket_gets_back(
@@ -501,7 +501,7 @@ async def test_what_was_granted_last_is_what_a_bucket_gets_back(
     assert await used(limiter, tokens) == [num_used]
 
 
-# -- Leases keep their slots until they are settled, or until their process stops renewing them
+# -- Leases keep their slots until they are settled, or until the process stops renewing
 
 
 async def test_each_answer_of_a_request_holds_a_slot_until_settled(limiter: Limiter) -> None:
@@ -540,7 +540,7 @@ async def test_a_dead_process_loses_its_slot_for_ever(limiter: Limiter, clock: F
     await denied(limiter, request_for(slot))
     clock.pass_s(0.001)
     await limiter.renew([])
-    await limiter.renew([dead])  # it does not come back
+    await limiter.renew([dead])  # a dead lease does not come back
     await granted(limiter, request_for(slot))
     assert await used(limiter, slot, tokens) == [1, 50]
     assert (await limiter.extend(dead, 1)).is_lost

@@ -1,4 +1,4 @@
-"""A limit of a key goes over to the key that replaces it, with what is used of it."""
+"""A limit of a key goes over to the new key, with its use."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -24,7 +24,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def key(new_key: MakeKey) -> ApiKey:
-    """One with a hundred tokens a day."""
+    """A key with a hundred tokens a day."""
     made = new_key().key
     limit(made, 100)
     return made
@@ -38,7 +38,7 @@ def rules_of(key: ApiKey, book: RuleBook | None = None) -> tuple[Rule, ...]:
 
 
 def use(key: ApiKey, num_tokens: int) -> datetime:
-    """When it was used."""
+    """Store a use of the key. Returns its time."""
     now = datetime.now(UTC)
     store(f"{key.pk}-{num_tokens}", key_id=key.pk, started_at=now, **tokens(num_tokens))
     return now
@@ -66,7 +66,7 @@ def amounts_of(key: ApiKey) -> list[int]:
 
 
 def rotated(key: ApiKey, num_times: int = 1) -> tuple[ApiKey, ...]:
-    """The key, and those that took each other's slot after it."""
+    """The key, and its successors by `num_times` rotations."""
     keys = [key]
     for _ in range(num_times):
         keys.append(rotate_key(keys[-1], grace=HOUR).key)
@@ -128,7 +128,7 @@ async def test_both_keys_use_up_one_limit(limited: tuple[tuple[Rule, ...], ...])
 
 @pytest.fixture
 def limited(key: ApiKey) -> tuple[tuple[Rule, ...], ...]:
-    """The rules of the key before its rotation and after it, and those of the new one."""
+    """The rules of the key before and after its rotation, and the rules of the new key."""
     book = RuleBook()
     before = rules_of(key, book)
     new = rotate_key(key, grace=HOUR).key
