@@ -1,12 +1,12 @@
-"""Parameters of other servers and endpoints that clients send here, and what becomes of each.
+"""Parameters of other servers and endpoints that clients send here.
 
-A parameter that would change the answer is honoured as one of this server's own, if it means
-exactly the same, or else refused with what to use instead. One that cannot change the answer is
-accepted, and the header `x-vinery-ignored` names it. A field of the endpoint itself comes first:
-the rows are for the endpoints that have no field of that name.
+A parameter with exactly the meaning of a parameter of this server is honoured. Any other parameter
+that would change the answer is refused, with what to use instead. A parameter that cannot change
+the answer is accepted, and the header `x-vinery-ignored` names it. The endpoint's own fields come
+first: a row is for the endpoints without a field of that name.
 
-An alias turns its value into fields of the body, by their names; `a.b` is the member b of a. What
-the fields may hold is checked where they are read.
+An alias turns its value into fields of the body, by name; `a.b` is the member b of a. Values are
+checked where the fields are read.
 
 To add a parameter, add a row; `docs/parameters.md` and the OpenAPI document follow. The sources
 are the servers' documents of 2026.
@@ -22,7 +22,7 @@ from vinery_serving.protocols.common.reading import refusal
 from vinery_serving.protocols.common.refused import Refused
 
 Fields = Mapping[str, Any]
-# From the endpoint, the path of the alias, and its value. Raises `InvalidRequest`.
+# Takes the endpoint, and the path and the value of the alias. Raises `InvalidRequest`.
 Read = Callable[[Endpoint, str, Any], Fields]
 
 
@@ -34,7 +34,7 @@ class Alias:
     read: Read
 
 
-# Parameters that are several names of one: an alias of one contradicts each of them.
+# Fields with the same meaning: an alias must agree with each.
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens"),
     "thinking_token_budget": ("thinking_token_budget", "reasoning_max_tokens"),
@@ -64,7 +64,7 @@ def _effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
 
 
 def _thinks(endpoint: Endpoint, path: str, value: Any) -> Fields:
-    """A switch, or an effort."""
+    """Read a boolean as a switch, and other values as an effort."""
     if not isinstance(value, bool):
         return _effort(endpoint, path, value)
     none = _effort(endpoint, path, "none")
@@ -129,7 +129,7 @@ Fate = Alias | Refused | Harmless
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """One parameter, and the servers that have it."""
+    """A parameter, and the servers that document it."""
 
     name: str
     servers: str
@@ -137,7 +137,7 @@ class Foreign:
 
     @property
     def outcome(self) -> tuple[str, str]:
-        """What becomes of the parameter: a word, and sentences about it."""
+        """`honoured`, `ignored` or `refused`, and the explanation."""
         match self.fate:
             case Alias() as alias:
                 return "honoured", alias.meaning
@@ -165,7 +165,7 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "anthropic_version": Harmless("This server has one version of its API."),
         "anthropic_beta": Harmless("This server has one version of its API."),
         "betas": Harmless("This server has one version of its API."),
-        "cache_control": Harmless("The prefix cache finds equal starts of prompts itself."),
+        "cache_control": Harmless("The prefix cache is automatic."),
         "fallbacks": Refused("a request has one model", harmless=([], "default")),
         "compaction": Refused("it sends the model all messages of a request; shorten them first"),
         "thread": Refused("it stores no conversations; send all messages"),
