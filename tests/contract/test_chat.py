@@ -20,7 +20,7 @@ def messages(question: Any) -> Any:
 
 
 def streamed(client: openai.OpenAI, question: Any = tiny.CAPITAL, **fields: Any) -> Any:
-    """What the client's helper accumulates."""
+    """The answer that the client's helper accumulates."""
     asked = {"model": tiny.MODEL, "messages": messages(question), **fields}
     with client.chat.completions.stream(**asked) as stream:
         for _ in stream:

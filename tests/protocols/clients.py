@@ -10,7 +10,7 @@ from vinery_serving.protocols.messages.exchange import input_of
 
 @dataclass(frozen=True)
 class Frame:
-    """One event: its name, and its payload or "[DONE]"."""
+    """An event: a name, and a payload or "[DONE]"."""
 
     name: str | None
     payload: Any
@@ -259,7 +259,7 @@ def _add_to_block(block: Any, delta: Any, arguments: dict[int, str], at: int) ->
 
 
 def item_text(item: Any) -> Any:
-    """What deltas have written into an output item."""
+    """The text that deltas have written into an output item."""
     match item["type"]:
         case "function_call":
             return item["arguments"]

@@ -44,7 +44,7 @@ class Reported(Wire):
     model_config = ConfigDict(extra="allow")
 
     # The members that Anthropic documents and that cannot change the answer. The prefix cache
-    # finds equal starts of prompts itself.
+    # is automatic.
     harmless: ClassVar[frozenset[str]] = frozenset({"cache_control"})
     # Whether the prompt leaves the block out.
     is_left_out: ClassVar[bool] = False

@@ -23,9 +23,9 @@ from vinery_serving.protocols.common.reading import Wire, invalid, only_null, re
 TOOLS: Final = (
     "Functions and custom tools, in the nested form of chats or the flat form of Responses. The "
     "input of a custom tool is constrained to its `format`, a regular expression or a Lark "
-    "grammar. In Responses a `namespace` may group tools; the description of the first tool includes "
-    "the description of the namespace. Responses leave out the tools that OpenAI hosts, chats "
-    "refuse them."
+    "grammar. In Responses a `namespace` may group tools; the description of the first tool "
+    "includes the description of the namespace. Responses leave out the tools that OpenAI hosts, "
+    "chats refuse them."
 )
 TOOL_CHOICE: Final = (
     "`none`, `auto`, `required`, a function or custom tool, or `allowed_tools`. A grammar "

@@ -79,7 +79,7 @@ def error_object(error: ServingError, request_id: str | None = None) -> MessageE
 
 
 def _message(error: ServingError) -> str:
-    """Clients shorten their conversation where they find Anthropic's own sentences."""
+    """Use Anthropic's sentences: clients find them and shorten the conversation."""
     found = _NUMBERS.search(error.message) if isinstance(error, ContextTooLong) else None
     if found is None:
         return error.message
@@ -141,7 +141,7 @@ class ThinkingTokens(Answer, kw_only=True):
 class MessageUsage(Answer, kw_only=True):
     """Tokens of the whole request. The prompt has the first three together."""
 
-    input_tokens: Annotated[int, Field(description="Without those from the prefix cache.")]
+    input_tokens: Annotated[int, Field(description="Without the tokens from the prefix cache.")]
     cache_creation_input_tokens: Annotated[
         int, Field(description="0: the prefix cache fills itself.")
     ] = 0
@@ -181,7 +181,7 @@ class MessageDelta(Answer, kw_only=True):
 
 
 class MessageEvent(Answer, kw_only=True):
-    """An event of a streamed message. Its members depend on its type."""
+    """An event of a streamed message. The members depend on `type`."""
 
     type: Annotated[str, _EVENTS]
     message: MessageAnswer | UnsetType = UNSET
@@ -206,7 +206,7 @@ def message(
     usage: TokenCounts,
     ending: Ending | None = None,
 ) -> MessageAnswer:
-    """Return the message, by default one that has not ended."""
+    """Return the message, by default unfinished."""
     stop_reason, stop_sequence = ending or (None, None)
     return MessageAnswer(
         id=identity.id("msg_"),
@@ -225,7 +225,7 @@ def ending(
     *,
     is_context_full: bool,
 ) -> Ending:
-    """Return why the answer ended.
+    """Return `stop_reason` and `stop_sequence`.
 
     `refusal` and `pause_turn` never come: this server has no classifiers, and runs no tools.
     """
@@ -254,7 +254,6 @@ def usage_object(usage: TokenCounts) -> MessageUsage:
 
 
 def block(item: Item) -> AnswerBlock:
-    """Return an item of the answer as a block."""
     match item:
         case TextItem(text=text):
             return AnswerText(text=text)
@@ -271,9 +270,9 @@ def tool_use_id(call_id: str) -> str:
 
 
 def input_of(arguments: str) -> dict[str, Any]:
-    """Return the arguments as an object. Those that the token limit has cut have the members
-    that are complete, as Anthropic's clients read them from a stream. What is no JSON object is
-    the member `INVALID_JSON`."""
+    """Return the arguments as an object. Arguments that the token limit has cut keep their complete
+    members, as Anthropic's clients read a stream. A text that is no JSON object becomes the member
+    `INVALID_JSON`."""
     if not arguments.strip():
         return {}
     try:
@@ -299,7 +298,7 @@ class MessagesEncoder(ItemEncoder[OpenItem]):
         self._request = request
         self._num_blocks = 0
         self._ending: Ending = ("end_turn", None)
-        self._unsent: Started | None = None  # waits for what follows
+        self._unsent: Started | None = None  # waits for the next event
 
     def _encode(self, event: Event) -> bytes:
         if self._unsent is None:
@@ -409,8 +408,8 @@ class MessagesExchange:
 
 
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
-    """Read the body of `POST messages/count_tokens`: that of a Messages request, but `max_tokens`
-    may be absent. Raises `InvalidRequest`."""
+    """Read the body of `POST messages/count_tokens`: a Messages request whose `max_tokens` may be
+    absent. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.MESSAGES, CountBody, body, dialect)
     return _request(wire, dialect, unused)
 
