@@ -56,7 +56,7 @@ and with `model_not_ready` when the model was unloaded.
 
 A web process holds the connections of its clients. If the process is killed or hangs, the \
 connections break: a stream ends without the last event, and a request without an answer. No \
-other process can take over a connection, so send the request again. The usage records have the \
+other process can take over a connection, so send the request again. The usage records count the \
 generated tokens, with the outcome `interrupted`. Connections that were not accepted yet wait for \
 the next process. [Deployment](guides/deployment.md#restarts-and-what-clients-notice) has what \
 clients notice of restarts.

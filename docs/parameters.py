@@ -171,12 +171,12 @@ def parameters(model: type[BaseModel], path: str = "") -> Iterable[tuple[str, Fi
         if parameter_of(field) is None:
             continue
         yield f"{path}{field.alias or name}", field
-        inner = _model_of(field.annotation)
+        inner = _inner_model(field.annotation)
         if inner is not None:
             yield from parameters(inner, f"{path}{field.alias or name}.")
 
 
-def _model_of(annotation: Any) -> type[BaseModel] | None:
+def _inner_model(annotation: Any) -> type[BaseModel] | None:
     """Return the model in `Model` or `Model | None`, or None for any other type."""
     options = getattr(annotation, "__args__", (annotation,))
     models = [each for each in options if isinstance(each, type) and issubclass(each, BaseModel)]

@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from vinery_serving.protocols.messages.exchange import input_of
+from vinery_serving.protocols.messages.exchange import input_object
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ def message_answer(stream: bytes) -> Any:
                 _add_to_block(whole["content"][at], delta, arguments, at)
             case {"type": "content_block_stop", "index": at}:
                 if at in arguments:
-                    whole["content"][at]["input"] = input_of(arguments[at])
+                    whole["content"][at]["input"] = input_object(arguments[at])
             case {"type": "message_delta", "delta": delta, "usage": usage}:
                 whole |= {**delta, "usage": usage}
     return whole

@@ -136,7 +136,7 @@ class PoolingBody(Wire):
         return Truncation(limit, keeps_start=keeps_start)
 
 
-def float_of(vector: bytes) -> float:
+def _only_number(vector: bytes) -> float:
     """Return the number of a vector that has one."""
     (number,) = array("f", vector)
     return number
@@ -425,7 +425,7 @@ class PoolingExchange:
                 yield b"," + written if index else written
             yield b"]," + json_bytes({"model": model, "usage": used})[1:]
             return
-        scores = list(map(float_of, result.vectors))
+        scores = list(map(_only_number, result.vectors))
         if self.request.endpoint is Endpoint.SCORE:
             data = [Score(index=index, score=score) for index, score in enumerate(scores)]
             yield json_bytes(Scores(id=request_id, model=model, data=data, usage=used))

@@ -169,11 +169,11 @@ def unused_fields(unknown: Mapping[str, bool], harmless: Iterable[str] = ()) -> 
     """Return the report on `unknown_fields` and others that are harmless."""
     names = [path for path, is_harmless in unknown.items() if not is_harmless]
     kept = (path for path, is_harmless in unknown.items() if is_harmless)
-    unused = Unused(_few(names), len(names), _few((*harmless, *kept)))
+    unused = Unused(_shortened(names), len(names), _shortened((*harmless, *kept)))
     return unused if unused != NOTHING_UNUSED else NOTHING_UNUSED
 
 
-def _few(names: Iterable[str]) -> tuple[str, ...]:
+def _shortened(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name[:_MAX_NAME_CHARS] for name in islice(names, _MAX_NAMES))
 
 

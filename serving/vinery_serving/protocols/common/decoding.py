@@ -294,7 +294,7 @@ class TokenFields(Wire):
         of="FastDeploy",
     )
     vllm_xargs: EngineArgs | None = parameter(
-        "vLLM's name of `logits_processors_args`; send one of both.", of="vLLM"
+        "vLLM's name of `logits_processors_args`; send only one of both.", of="vLLM"
     )
     # vLLM has the same limit; OpenAI has 5 for completions.
     prompt_logprobs: TopLogprobs | None = parameter(

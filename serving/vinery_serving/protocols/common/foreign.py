@@ -63,7 +63,7 @@ def _effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
     return {_EFFORTS[endpoint]: value}
 
 
-def _thinks(endpoint: Endpoint, path: str, value: Any) -> Fields:
+def _switch_or_effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
     """Read a boolean as a switch, and other values as an effort."""
     if not isinstance(value, bool):
         return _effort(endpoint, path, value)
@@ -76,7 +76,7 @@ def _thinking(endpoint: Endpoint, path: str, value: Any) -> Fields:
         case {"type": "enabled" | "disabled" as kind, **rest} if not rest.keys() - {
             "budget_tokens"
         }:
-            fields = dict(_thinks(endpoint, path, kind == "enabled"))
+            fields = dict(_switch_or_effort(endpoint, path, kind == "enabled"))
             if (budget := rest.get("budget_tokens")) is not None:
                 fields["thinking_token_budget"] = budget
             return fields
@@ -89,7 +89,7 @@ def _reasoning(endpoint: Endpoint, path: str, value: Any) -> Fields:
         raise refusal(path, "must be an object with `effort`, `max_tokens`, `exclude` or `enabled`")
     fields: dict[str, Any] = {}
     if (enabled := value.get("enabled")) is not None:
-        fields |= _thinks(endpoint, f"{path}.enabled", enabled)
+        fields |= _switch_or_effort(endpoint, f"{path}.enabled", enabled)
     if (effort := value.get("effort")) is not None:
         fields |= _effort(endpoint, path, effort)
     if (budget := value.get("max_tokens")) is not None:
@@ -99,10 +99,10 @@ def _reasoning(endpoint: Endpoint, path: str, value: Any) -> Fields:
     return fields
 
 
-THINKS: Final = Alias(
+REASONING_SWITCH: Final = Alias(
     "True switches the template's reasoning on, false is the effort `none`; low, medium and high "
     "are efforts.",
-    _thinks,
+    _switch_or_effort,
 )
 THINKING: Final = Alias(
     "An object: its `type` enabled or disabled is a switch as `enable_thinking`, and "
@@ -128,7 +128,7 @@ Fate = Alias | Refused | Harmless
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class ForeignParameter:
     """A parameter, and the servers that document it."""
 
     name: str
@@ -177,7 +177,7 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "user_profile_id": Harmless("Use `metadata`."),
         "workspace_id": _ROUTED,
     },
-    "FastDeploy": {"enable_thinking": THINKS},
+    "FastDeploy": {"enable_thinking": REASONING_SWITCH},
     "OpenRouter": {"reasoning": REASONING},
     "OpenAI, at another endpoint": {
         "reasoning_effort": EFFORT,
@@ -208,7 +208,9 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
 }  # fmt: skip
 
 FOREIGN: Final = tuple(
-    Foreign(name, servers, fate) for servers, rows in _ROWS.items() for name, fate in rows.items()
+    ForeignParameter(name, servers, fate)
+    for servers, rows in _ROWS.items()
+    for name, fate in rows.items()
 )
 
-FOREIGN_BY_NAME: Final[Mapping[str, Foreign]] = {each.name: each for each in FOREIGN}
+FOREIGN_BY_NAME: Final[Mapping[str, ForeignParameter]] = {each.name: each for each in FOREIGN}

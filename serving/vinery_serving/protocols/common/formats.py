@@ -81,7 +81,7 @@ def _with_tag(value: Any) -> Any:
     return {**value, "tag": None} if isinstance(value, dict) else value
 
 
-def _or_a_tag(schema: dict[str, Any]) -> None:
+def _add_tag_schema(schema: dict[str, Any]) -> None:
     """Add the tags to the JSON schema of a format: their members differ."""
     own = dict(schema)
     tag = {"properties": {"type": {"enum": list(_TAG_TYPES)}}, "required": ["type"]}
@@ -92,7 +92,7 @@ def _or_a_tag(schema: dict[str, Any]) -> None:
 class _Format(Wire):
     """The members of both formats."""
 
-    model_config = ConfigDict(json_schema_extra=_or_a_tag)
+    model_config = ConfigDict(json_schema_extra=_add_tag_schema)
 
     type: FormatType = parameter(
         "`text`, `json_object`, `json_schema`, or the type of a tag.",

@@ -199,7 +199,7 @@ class PromptCacheOptions(Wire):
     )
 
 
-def _id_of_user(value: object) -> object:
+def _user_id(value: object) -> object:
     """Some clients send an object with the user's `id` and name."""
     if isinstance(value, dict) and isinstance(value.get("id"), str):
         return value["id"]
@@ -215,7 +215,7 @@ class UserObject(BaseModel):
 
 
 User = Annotated[
-    Identifier, BeforeValidator(_id_of_user, json_schema_input_type=Identifier | UserObject)
+    Identifier, BeforeValidator(_user_id, json_schema_input_type=Identifier | UserObject)
 ]
 SafetyIdentifier = Annotated[str, Limited(field_limits.SAFETY_IDENTIFIER)]
 

@@ -130,7 +130,7 @@ _UrlOrObject = Annotated[
 ]
 
 
-def _url_of(value: Any) -> WireUrl:
+def _url_object(value: Any) -> WireUrl:
     return value if isinstance(value, WireUrl) else WireUrl.model_construct(url=value)
 
 
@@ -161,7 +161,7 @@ class WireImage(WireMedia):
         return self
 
     def to_core(self, path: str) -> MediaPart:
-        sent = _url_of(self.image_url)
+        sent = _url_object(self.image_url)
         detail = _DETAILS.get(sent.detail or self.detail, Detail.AUTO)
         return MediaPart(MediaKind.IMAGE, sent.url, f"{path}.image_url", detail)
 
@@ -181,7 +181,7 @@ class WireVideo(WireMedia):
         return self
 
     def to_core(self, path: str) -> MediaPart:
-        return MediaPart(MediaKind.VIDEO, _url_of(self.video_url).url, f"{path}.video_url")
+        return MediaPart(MediaKind.VIDEO, _url_object(self.video_url).url, f"{path}.video_url")
 
 
 class WireFileContents(Wire):

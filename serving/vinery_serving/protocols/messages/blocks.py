@@ -99,7 +99,7 @@ class _ByType:
             choices[f"<type={kind}>"] = handler.generate_schema(each)
             types += [] if each is StoredFile else [kind]
 
-        def tag_of(value: Any) -> str:
+        def choose_tag(value: Any) -> str:
             tag = f"<type={value.get('type')}>" if isinstance(value, dict) else ""
             return tag if tag in choices else "<other>"
 
@@ -111,7 +111,7 @@ class _ByType:
             choices["<other>"] = core_schema.typed_dict_schema({"type": known})
         else:
             choices["<other>"] = core_schema.no_info_plain_validator_function(refuse)
-        return core_schema.tagged_union_schema(choices, tag_of)
+        return core_schema.tagged_union_schema(choices, choose_tag)
 
 
 class TextBlock(Reported):
@@ -254,7 +254,7 @@ class DocumentBlock(Reported):
             case PlainText(data=text):
                 return (*self._heads(self.title, self.context), TextPart(text))
             case ContentSource(content=blocks):
-                inner = _parts_of(blocks, f"{path}.content")
+                inner = _content_parts(blocks, f"{path}.content")
                 return (*self._heads(self.title, self.context), *inner)
             case Base64Source() | UrlSource() as file:
                 source, param = file.source(path)
@@ -294,7 +294,7 @@ class ToolResultBlock(Reported):
     is_error: bool | None = None
 
     def to_core(self, path: str) -> Message:
-        parts = _parts_of(self.content or (), f"{path}.content")
+        parts = _content_parts(self.content or (), f"{path}.content")
         head = (_FAILED,) if self.is_error else ()
         return Message(Role.TOOL, (*head, *parts), tool_call_id=self.tool_use_id)
 
@@ -348,7 +348,7 @@ Blocks = _ListOf[Block]
 TextBlocks = _ListOf[TextBlock]
 
 
-def _parts_of(blocks: Sequence[Any], path: str) -> Iterator[ContentPart]:
+def _content_parts(blocks: Sequence[Any], path: str) -> Iterator[ContentPart]:
     """Yield the parts of blocks without calls; the validators refuse other blocks."""
     for at, block in enumerate(blocks):
         assert isinstance(block, TextBlock | ImageBlock | DocumentBlock | SearchResultBlock)

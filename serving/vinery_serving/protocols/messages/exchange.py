@@ -74,7 +74,7 @@ class MessageError(Answer, kw_only=True):
 
 def error_object(error: ServingError, request_id: str | None = None) -> MessageError:
     """Return the body of an error, or the data of an `error` event, which has no request id."""
-    details = MessageErrorDetails(type=_type_of(error.status), message=_message(error))
+    details = MessageErrorDetails(type=_error_type(error.status), message=_message(error))
     return MessageError(error=details, request_id=UNSET if request_id is None else request_id)
 
 
@@ -93,7 +93,7 @@ def _message(error: ServingError) -> str:
     )
 
 
-def _type_of(status: int) -> str:
+def _error_type(status: int) -> str:
     return _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
 
 
@@ -260,7 +260,7 @@ def block(item: Item) -> AnswerBlock:
         case ReasoningItem(text=text):
             return AnswerThinking(thinking=text, signature=SIGNATURE)
         case ToolCall(id=id_, name=name, arguments=text):
-            return AnswerToolUse(id=tool_use_id(id_), name=name, input=input_of(text))
+            return AnswerToolUse(id=tool_use_id(id_), name=name, input=input_object(text))
     assert_never(item)
 
 
@@ -269,7 +269,7 @@ def tool_use_id(call_id: str) -> str:
     return f"toolu_{call_id.removeprefix('call_')}"
 
 
-def input_of(arguments: str) -> dict[str, Any]:
+def input_object(arguments: str) -> dict[str, Any]:
     """Return the arguments as an object. Arguments that the token limit has cut keep their complete
     members, as Anthropic's clients read a stream. A text that is no JSON object becomes the member
     `INVALID_JSON`."""
