@@ -29,8 +29,8 @@ The message is for people: it states what to change. `param` is the path of the 
 Responses with the events `error` and `response.failed`.
 
 Many clients retry 429 and every status from 500 by themselves: `Retry-After` says when, and
-`x-should-retry: false` that it does not help. [Parameters](parameters.md) has the fields that are
-refused, and the limits of the others.
+`x-should-retry: false` that a retry does not help. [Parameters](parameters.md) has the refused
+fields, and the limits of the others.
 """
 _INTERRUPTED = """\
 An engine may be killed, crash, hang or be replaced while it runs a request. The next engine
@@ -98,7 +98,7 @@ _HINTS: Final[Mapping[str, str]] = {
     "model_not_ready": _TRY_LATER,
     "shutting_down": _TRY_LATER,
     "usage_not_recorded": "An administrator must free space on the disk.",
-    "invalid_json": "Send one JSON object in UTF-8; the message says where it breaks.",
+    "invalid_json": "Send one JSON object in UTF-8; the message has the place of the error.",
     "insufficient_quota": "Wait until the quota resets, or ask for a larger one.",
     _NULL: "Send the request again. The log has the reason under the id of `x-request-id`.",
 }

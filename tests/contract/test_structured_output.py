@@ -190,7 +190,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 
 def fields_of(name: str, endpoint: str) -> dict[str, Any]:
-    """The fields of one of the constraints or formats."""
+    """The fields of a constraint or a format."""
     if name in CONSTRAINTS:
         return CONSTRAINTS[name]
     if endpoint == "responses":

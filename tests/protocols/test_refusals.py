@@ -1,5 +1,5 @@
 """Wrong bodies are refused on both URL trees, with the name of the field and a message that says
-what to change. `golden/errors` has them, and bodies that other servers refuse or misread.
+what to change. `golden/errors` has the bodies, and bodies that other servers refuse or misread.
 """
 
 from collections.abc import Iterator, Mapping

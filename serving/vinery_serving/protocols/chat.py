@@ -202,7 +202,7 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
 
 _FINISH_REASON = one_of("stop", "length", "tool_calls", "function_call")
 _PROMPT_TEXT = Field(description="The text of the prompt's tokens.")
-_RAW_TEXT = Field(description="Their text, with special tokens, reasoning and tool calls.")
+_RAW_TEXT = Field(description="The text of the ids, with special tokens, reasoning and tool calls.")
 
 
 class ChatLogprobs(Answer, kw_only=True):

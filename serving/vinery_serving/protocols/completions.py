@@ -158,7 +158,10 @@ class CompletionChoice(Answer, kw_only=True):
     completion_token_ids: Sequence[int] | UnsetType = UNSET
     completion_tokens: (
         Annotated[
-            str, Field(description="Their text, with special tokens, reasoning and tool calls.")
+            str,
+            Field(
+                description="The text of the ids, with special tokens, reasoning and tool calls."
+            ),
         ]
         | UnsetType
     ) = UNSET

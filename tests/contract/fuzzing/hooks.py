@@ -83,7 +83,6 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
 
 @schemathesis.hook
 def after_call(context: Any, case: Any, response: Any) -> None:
-    """Count the status."""
     if case.meta:
         mode = case.meta.generation.mode.value
         tally[case.path, mode, response.status_code] += 1

@@ -119,8 +119,6 @@ class _OpenItem(OpenItem):
 
 
 class ResponsesEncoder(ItemEncoder[_OpenItem]):
-    """Encodes the events of one stream."""
-
     def __init__(self, objects: ResponseObjects) -> None:
         super().__init__()
         self._objects = objects
