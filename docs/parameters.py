@@ -53,7 +53,7 @@ of an error after the body was read, names the fields that took no effect, such 
   server answers 400 `unknown_parameter` instead;
 - unknown members of messages, their parts, items and tools, without indices (`messages.content.x`,
   `tools.function.x`): at most 32 names. OpenAI's clients keep data of their own there, so
-  the server never refuses these members, except in Messages, as Anthropic's API does;
+  these members are never refused, except in Messages: Anthropic's API refuses them, too;
 - `store: true`, and in Responses the tools that only OpenAI hosts, such as `tools.web_search`: the
   server stores nothing, and the model does not get these tools. With
   `VINERY_HOSTED_FEATURES=refuse` the server answers 400 `unsupported_parameter` instead;

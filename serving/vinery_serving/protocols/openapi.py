@@ -398,10 +398,7 @@ def _tokenizers() -> Iterator[_Operation]:
         _AND_AT_ROOT,
         link=("back", "detokenize", {"requestBody": {"tokens": "$response.body#/tokens"}}),
     )
-    text, body = (
-        _json("The text of the tokens.", tokens.Detokenized),
-        _reference(tokens.DetokenizeBody),
-    )
+    text, body = _json("Their text.", tokens.Detokenized), _reference(tokens.DetokenizeBody)
     forth = ("forth", "tokenize", {"requestBody": {"prompt": "$response.body#/prompt"}})
     summary, trees = "Return the text of tokens", _AND_AT_ROOT
     yield _Operation("detokenize", "detokenize", summary, text, body, trees, link=forth)
