@@ -29,41 +29,41 @@ The message is for people: it states what to change. `param` is the path of the 
 Responses with the events `error` and `response.failed`.
 
 Many clients retry 429 and every status from 500 by themselves: `Retry-After` says when, and
-`x-should-retry: false` that it does not help. [Parameters](parameters.md) has the fields that are
-refused, and the limits of the others.
+`x-should-retry: false` that a retry does not help. [Parameters](parameters.md) has the refused
+fields, and the limits of the others.
 """
 _INTERRUPTED = """\
-An engine may be killed, crash or hang, or be replaced, while it runs a request. The next engine
-goes on with the answer: a stream pauses, with keep-alives, and a unary answer comes later. Tokens
+An engine may be killed, crash, hang or be replaced while it runs a request. The next engine
+continues the answer: a stream pauses, with keep-alives, and a unary answer comes later. Tokens
 are counted once, and the usage record has `num_continuations`.
 
-| answer | how it goes on |
+| answer | continuation |
 | --- | --- |
 | greedy, with or without drafts, `logit_bias` and similar | with the same tokens |
 | sampled without a `seed` | after its tokens so far, with new random numbers |
 | sampled with a `seed`, `frequency_penalty`, `presence_penalty`, a schema, pattern, grammar or \
-forced call | it is generated again from the prompt, and compared: with the same tokens, or, if it \
-is streamed, with the error `not_continued` |
-| several choices | those that have ended stay as they are, the others as above |
-| log-probabilities | those that were sent are not sent again |
-| beam search | it begins anew: nothing of it was sent before its end |
+forced call | generated again from the prompt, and compared: with the same tokens, or in a stream \
+with the error `not_continued` |
+| several choices | finished choices stay, the others continue as above |
+| log-probabilities | each is sent once |
+| beam search | starts again: nothing was sent before the end |
 
-If a token that is generated again differs from the one that was sent, a stream ends with \
-`not_continued`: the rest would not fit to its beginning. Send the request again. A unary answer \
-begins anew: nothing of it was sent, and what was dropped is not charged. An answer also ends \
-with `engine_lost` (see above), with `deadline_exceeded` when no engine is back within its time, \
-and with `model_not_ready` when its model was unloaded.
+If a token that is generated again differs from the token that was sent, a stream ends with \
+`not_continued`, because the rest would not fit. Send the request again. A unary answer starts \
+again: nothing was sent, and dropped tokens are not charged. An answer also ends with \
+`engine_lost` (see above), with `deadline_exceeded` when no engine is back before the deadline, \
+and with `model_not_ready` when the model was unloaded.
 
-A web process holds the connections of its clients. If it is killed or stands still, they break: a \
-stream ends without its last event, and a request without an answer. No other process can go on \
-with a connection, so send the request again. What was generated is in the usage records, with the \
-outcome `interrupted`. Connections that were not accepted yet wait for the next process. \
-[Deployment](guides/deployment.md#restarts-and-what-clients-notice) has what clients notice of \
-restarts.
+A web process holds the connections of its clients. If the process is killed or hangs, the \
+connections break: a stream ends without the last event, and a request without an answer. No \
+other process can take over a connection, so send the request again. The usage records count the \
+generated tokens, with the outcome `interrupted`. Connections that were not accepted yet wait for \
+the next process. [Deployment](guides/deployment.md#restarts-and-what-clients-notice) has what \
+clients notice of restarts.
 """
 _NULL: Final = "null"
-_TRY_LATER: Final = "Send it again after `Retry-After`."
-# What to do about each code.
+_TRY_LATER: Final = "Send the request again after `Retry-After`."
+# The remedy for each code.
 _HINTS: Final[Mapping[str, str]] = {
     "invalid_value": "Change the field that `param` names, as the message says.",
     "missing_required_parameter": "Send the field that `param` names.",
@@ -87,19 +87,20 @@ _HINTS: Final[Mapping[str, str]] = {
     "unsupported_media_type": "Send `Content-Type: application/json`.",
     "rate_limit_exceeded": "Wait as long as the headers say.",
     "too_many_bodies": "Send fewer large requests at once.",
-    "engine_error": "Send it again. If it fails again, the log has the reason under the id of "
-    "`x-request-id`.",
-    "engine_lost": "Send it again. If it was alone at fault, it becomes `request_quarantined`.",
-    "not_continued": "Send it again.",
+    "engine_error": "Send the request again. If the failure repeats, the log has the reason under "
+    "the id of `x-request-id`.",
+    "engine_lost": "Send the request again. A request that is alone at fault gets "
+    "`request_quarantined`.",
+    "not_continued": "Send the request again.",
     "deadline_exceeded": "Ask for fewer tokens, or ask the administrator for more time.",
     "unavailable": _TRY_LATER,
     "overloaded": _TRY_LATER,
     "model_not_ready": _TRY_LATER,
     "shutting_down": _TRY_LATER,
     "usage_not_recorded": "An administrator must free space on the disk.",
-    "invalid_json": "Send one JSON object in UTF-8; the message says where it breaks.",
+    "invalid_json": "Send one JSON object in UTF-8; the message has the place of the error.",
     "insufficient_quota": "Wait until the quota resets, or ask for a larger one.",
-    _NULL: "Send it again. The log has the reason under the id of `x-request-id`.",
+    _NULL: "Send the request again. The log has the reason under the id of `x-request-id`.",
 }
 # Errors that are no classes of their own: status, type, code and meaning.
 _WITHOUT_A_CLASS: Final = (
@@ -110,7 +111,6 @@ _WITHOUT_A_CLASS: Final = (
 
 
 def errors_page() -> str:
-    """Return the whole page."""
     sections = ("## All codes\n", _codes(), "## Answers that are interrupted\n", _INTERRUPTED)
     return "\n".join((_INTRODUCTION, *sections))
 
@@ -130,7 +130,7 @@ def _meaning(kind: type[ServingError]) -> str:
 
 
 def _kinds(root: type[ServingError] = ServingError) -> Iterator[type[ServingError]]:
-    """Yield the classes of errors that clients get. Of those with one code, the root counts."""
+    """Yield the classes of errors that clients get. Of classes with one code, the root counts."""
     for kind in root.__subclasses__():
         if kind.__module__ not in (errors.__name__, rules.__name__):
             continue

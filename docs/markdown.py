@@ -12,7 +12,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(text: str) -> str:
-    """Return `text` in backticks. It may contain backticks itself."""
+    """Return `text` in backticks, also if it contains backticks."""
     fence = "``" if "`" in text else "`"
     space = " " if fence == "``" else ""
     return f"{fence}{space}{text}{space}{fence}"

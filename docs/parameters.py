@@ -27,34 +27,33 @@ and what Vinery does with it, on both URL trees: `/v1` has OpenAI's defaults, `/
 Model Server's. The row states where they differ. A parameter is
 
 - **honoured**: it does what the row describes,
-- **accepted**: it does not change the generated text, and the answer repeats it if it has a
-  member for it, or
+- **accepted**: it does not change the generated text, but may be repeated in the answer, or
 - **refused**: the server answers with status 400, the parameter's name and the reason in the
   row. Null, and values that ask for the default, are accepted.
 
-The second column names the systems whose documents have it; OVMS is OpenVINO Model Server. The
+The second column names the systems that document it; OVMS is OpenVINO Model Server. The
 server's OpenAPI document at `/openapi.json` has the same names, the types and limits, and the
 answers. [errors.md](errors.md) has the codes of errors.
 """
 _LIMITS = """\
-The server checks these limits before it does any work with a field, and refuses a request above
-one with status 400, the field's name, the limit and what was sent. The setting replaces the
+The server checks these limits before any work with a field. A request above a limit gets status
+400, with the field's name, the limit and the size that was sent. The setting replaces the
 default; the OpenAPI document of a server has the limits of its settings. A model has further
-limits: its context, and those that its administrator sets. A prompt whose bytes cannot be few
+limits: the context, and limits that the administrator sets. A prompt whose bytes cannot be few
 enough tokens for the context is refused before it is rendered or tokenized, unless the request
 lets the server shorten it (`truncate_prompt_tokens`, `truncation`).
 """
 _NO_EFFECT = """\
 No field is dropped without a trace. The header `x-vinery-ignored` of an answer, of a stream, or
-of an error after the body was read, names those that took no effect, such as
-`x-vinery-ignored: store, tools.web_search, chat_id, +2 more`. They are
+of an error after the body was read, names the fields that took no effect, such as
+`x-vinery-ignored: store, tools.web_search, chat_id, +2 more`. These are
 
-- unknown fields: those that no table of this page has, also in objects of options and in formats
+- unknown fields, which no table of this page has, also in objects of options and in formats
   (`stream_options.x`, `response_format.json_schema.x`). With `VINERY_UNKNOWN_FIELDS=refuse` the
   server answers 400 `unknown_parameter` instead;
 - unknown members of messages, their parts, items and tools, without indices (`messages.content.x`,
-  `tools.function.x`): at most 32 names. They are never refused, because OpenAI's clients keep data
-  of their own there, except in Messages: Anthropic's API refuses them, too;
+  `tools.function.x`): at most 32 names. OpenAI's clients keep data of their own there, so
+  these members are never refused, except in Messages: Anthropic's API refuses them, too;
 - `store: true`, and in Responses the tools that only OpenAI hosts, such as `tools.web_search`: the
   server stores nothing, and the model does not get these tools. With
   `VINERY_HOSTED_FEATURES=refuse` the server answers 400 `unsupported_parameter` instead;
@@ -69,19 +68,19 @@ and `-` are only counted. `vinery_ignored_fields_total` in `/metrics` counts the
 """
 _MESSAGES = """\
 Anthropic's protocol. The other systems' parameters work here, too, unless the table refuses them.
-What Anthropic documents and the table lacks, in the body, in blocks and in tools, is refused by
-name if it would change the answer; the rest is named in `x-vinery-ignored`:
+Other fields that Anthropic documents, in the body, in blocks and in tools, are refused by name if
+they would change the answer; `x-vinery-ignored` names the rest:
 
-- blocks: `text`, `image`, `document` with each source but stored files, `search_result` (its title,
-  its source and its texts), `tool_use`, `tool_result` and `thinking` are sent to the model. A
+- blocks: `text`, `image`, `document` with each source but stored files, `search_result` (title,
+  source and texts), `tool_use`, `tool_result` and `thinking` are sent to the model. A
   `redacted_thinking` is left out. Blocks of tools that Anthropic runs are refused, and so are
   citations;
 - tools that Anthropic runs or defines are refused. `input_examples` follow the tool's description;
   `defer_loading` takes no effect: the model gets all tools;
-- `cache_control` takes no effect: the prefix cache finds equal starts of prompts itself;
+- `cache_control` takes no effect: the prefix cache is automatic;
 - `stop_reason` is `model_context_window_exceeded` if the server clamped `max_tokens` and the answer
-  filled the context. A prompt that is too long is refused. It is never `refusal`, because no
-  classifier watches the answers, and never `pause_turn`.
+  filled the context. A prompt that is too long is refused. `stop_reason` is never `refusal`,
+  because no classifier watches the answers, and never `pause_turn`.
 """
 _EMBEDDINGS = """\
 The paths are `/v1/embeddings` and `/v3/embeddings`. Both have the same fields and defaults.
@@ -105,12 +104,11 @@ reason `length` if it gets that far. Other numbers are refused with status 400. 
 default:
 """
 _FOREIGN = """\
-Parameters that are not in the tables above, of the servers that have them. Those that mean exactly
-what a parameter of this server means are **honoured**: a value that contradicts the parameter
-itself is refused. Those that would change the answer in another way are **refused** with status
-400. Those that cannot change the answer are **ignored**, and the header names them. A field of the
-endpoint itself comes first: these rows are for the endpoints that generate text and have no such
-field. The members
+Parameters of other servers that are not in the tables above. A parameter with exactly the meaning
+of a parameter of this server is **honoured**: a value that contradicts the latter is refused. Any
+other parameter that would change the answer is **refused** with status 400. A parameter that
+cannot change the answer is **ignored**, and the header names it. The endpoint's own fields come
+first: these rows are for the endpoints that generate text and have no such field. The members
 of Ollama's `options` are read as the fields of the body: `options.temperature`, `top_p`, `top_k`,
 `min_p`, `seed`, `stop`, `presence_penalty`, `frequency_penalty`, and the names below.
 """
@@ -125,16 +123,13 @@ _REFUSED = "Refused: "
 
 
 class Row(NamedTuple):
-    """One parameter of one endpoint."""
-
     name: str
-    of: str  # the systems that document it
+    of: str  # the systems that document the parameter
     state: str
     description: str
 
 
 def parameters_page() -> str:
-    """Return the whole page."""
     return "\n".join(
         (
             _INTRODUCTION,
@@ -176,12 +171,12 @@ def parameters(model: type[BaseModel], path: str = "") -> Iterable[tuple[str, Fi
         if parameter_of(field) is None:
             continue
         yield f"{path}{field.alias or name}", field
-        inner = _model_of(field.annotation)
+        inner = _inner_model(field.annotation)
         if inner is not None:
             yield from parameters(inner, f"{path}{field.alias or name}.")
 
 
-def _model_of(annotation: Any) -> type[BaseModel] | None:
+def _inner_model(annotation: Any) -> type[BaseModel] | None:
     """Return the model in `Model` or `Model | None`, or None for any other type."""
     options = getattr(annotation, "__args__", (annotation,))
     models = [each for each in options if isinstance(each, type) and issubclass(each, BaseModel)]

@@ -20,7 +20,7 @@ def messages(question: Any) -> Any:
 
 
 def streamed(client: openai.OpenAI, question: Any = tiny.CAPITAL, **fields: Any) -> Any:
-    """What the client's helper accumulates."""
+    """The answer that the client's helper accumulates."""
     asked = {"model": tiny.MODEL, "messages": messages(question), **fields}
     with client.chat.completions.stream(**asked) as stream:
         for _ in stream:
@@ -52,7 +52,7 @@ def test_a_stream_adds_up_to_the_text_and_ends_with_usage_on_request(
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
     assert text == tiny.numbers(40)
-    # Under /v3 it comes with the first token.
+    # Under /v3 the first chunk comes with the first token.
     assert chunks[0].choices[0].delta.content == (None if tree == "v3" else "")
     assert len({chunk.id for chunk in chunks}) == 1
     assert chunks[-1].choices[0].finish_reason == "stop"

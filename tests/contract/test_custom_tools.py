@@ -11,7 +11,7 @@ from tests.tables import table
 
 from .tiny_chat import MODEL, WEATHER_QUESTION, lenient
 
-# It contains characters that JSON escapes.
+# With characters that JSON escapes.
 CITY = r'"(?:Paris|London)"\n[1-3]'
 # So long that a busy machine cannot send all of it at once.
 NUMBERS = r"([0-9]{2} ){150}"

@@ -1,8 +1,8 @@
 """The requests of lm-evaluation-harness, and its parsing of the answers.
 
-Its `local-completions` scores a continuation by sending context and continuation as one
-prompt. It relies on two facts: exactly one token follows those of the prompt, and the most
-likely token of each position is among the returned ones.
+The harness' `local-completions` scores a continuation by sending context and continuation as one
+prompt, and relies on two facts: exactly one token follows the prompt, and the most likely token of
+each position is returned.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ def scored(raw: httpx.Client, prompt: Any, *, tree: str = "v1") -> list[Any]:
 
 
 def likelihood(logprobs: Any, num_context_tokens: int) -> tuple[float, bool]:
-    """Return its two numbers: the sum for the continuation, and whether it is greedy."""
+    """Return the sum for the continuation, and whether the continuation is greedy."""
     returned = logprobs["token_logprobs"][num_context_tokens:-1]
     top = logprobs["top_logprobs"][num_context_tokens:-1]
     return sum(returned), all(

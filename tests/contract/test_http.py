@@ -195,7 +195,7 @@ def test_every_answer_has_the_headers_of_openai_and_names_the_organisation_of_th
         assert answer.headers.get_list("openai-organization") == named
         assert answer.headers.get_list("openai-version") == ["2020-10-01"]
         assert answer.headers["x-request-id"]
-        # A browser may read it.
+        # A browser may read the answer.
         assert answer.headers["access-control-allow-origin"] == "*"
         if answer.request.method != "OPTIONS":
             exposed = answer.headers["access-control-expose-headers"].split(", ")
@@ -286,7 +286,7 @@ def too_long(
     return {"path": path, "body": sent, "param": param, "code": code, "message": message}
 
 
-# A row has a path, what is sent, and the error; POST and 400 go without saying.
+# A row has a path, what is sent, and the error; the defaults are POST and 400.
 ERRORS: list[dict[str, Any]] = [
     {
         "method": "GET",

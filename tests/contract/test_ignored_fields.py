@@ -1,5 +1,5 @@
-"""Bodies of popular clients against the whole platform: each answer names what took no effect,
-and the limit that the server took instead of the client's."""
+"""Bodies of popular clients against the whole platform: each answer names the fields without
+effect, and the limit that replaces the client's."""
 
 from typing import Any
 

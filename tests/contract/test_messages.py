@@ -23,7 +23,7 @@ SHOWN = {"type", "text", "thinking", "signature"}
 
 @pytest.fixture
 def claude(running: Running, tree: str) -> anthropic.Anthropic:
-    """Its base URL has no version: the client adds /v1 to it."""
+    """The base URL has no version: the client adds /v1."""
     return anthropic.Anthropic(
         base_url=running.base_url if tree == "v1" else f"{running.base_url}/{tree}",
         api_key=running.api_key,

@@ -1,7 +1,7 @@
 """The document needs no key, and Schemathesis finds no difference between it and the server.
 
-Its positive, negative and stateful phases run against the real engine, with a fixed seed: a sample
-here, all of it each night.
+The positive, negative and stateful phases run against the real engine, with a fixed seed: a sample
+here, all cases each night.
 """
 
 from pathlib import Path

@@ -17,7 +17,7 @@ def respond(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> Any:
 
 
 def streamed(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> tuple[set[str], Any]:
-    """The types of the events, and what the client's helper accumulates."""
+    """The types of the events, and the answer that the client's helper accumulates."""
     with client.responses.stream(model=MODEL, input=input, **fields) as stream:
         kinds = {event.type for event in stream}
         return kinds, stream.get_final_response()

@@ -190,7 +190,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 
 def fields_of(name: str, endpoint: str) -> dict[str, Any]:
-    """The fields of one of the constraints or formats."""
+    """The fields of a constraint or a format."""
     if name in CONSTRAINTS:
         return CONSTRAINTS[name]
     if endpoint == "responses":
@@ -280,7 +280,7 @@ ENDLESS = "root ::= " + "((([ab]{1,300} [c]{1,300}){1,300} | [d]){1,300})" * 8
 def test_a_format_that_cannot_be_compiled_is_refused_first(
     raw: httpx.Client, tree: str, endpoint: str, fields: dict[str, Any], param: str
 ) -> None:
-    # It comes with its status, also for streams.
+    # The error has a status, also for streams.
     error = refusal(raw, f"/{tree}/{endpoint}", **ENDPOINTS[endpoint], stream=True, **fields)
 
     assert error["param"] == param

@@ -46,7 +46,7 @@ def test_a_deprecated_function_can_be_streamed_and_required(client: openai.OpenA
 
 @table("mode", ["auto", "required"])
 def test_only_a_tool_that_is_allowed_is_called(client: openai.OpenAI, mode: str) -> None:
-    """Without a tool choice the model would call the other one."""
+    """Without a tool choice the model would call the other tool."""
     allowed: Any = {"mode": mode, "tools": [{"type": "function", "function": {"name": "pick"}}]}
     choice: Any = {"type": "allowed_tools", "allowed_tools": allowed}
 

@@ -1,4 +1,4 @@
-"""The reference model: questions that several tests share, its answers, and how to ask it."""
+"""The reference model: shared questions, the answers, and helpers to ask."""
 
 import json
 from collections.abc import Iterator
@@ -90,6 +90,6 @@ def ids_of(raw: httpx.Client, text: str) -> list[int]:
 
 
 def lenient(client: openai.OpenAI) -> openai.OpenAI:
-    """A client that does not hold answers to its types. They forbid what OpenAI itself streams:
-    the null finish reason of completions, calls of custom tools, a null as first logprob."""
+    """A client that does not validate answers. The types forbid what OpenAI itself streams: the
+    null finish reason of completions, calls of custom tools, a null as first logprob."""
     return openai.OpenAI(base_url=client.base_url, api_key=client.api_key, max_retries=0)

@@ -5,12 +5,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from vinery_serving.protocols.messages.exchange import input_of
+from vinery_serving.protocols.messages.exchange import input_object
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One event: its name, and its payload or "[DONE]"."""
+    """An event: a name, and a payload or "[DONE]"."""
 
     name: str | None
     payload: Any
@@ -241,7 +241,7 @@ def message_answer(stream: bytes) -> Any:
                 _add_to_block(whole["content"][at], delta, arguments, at)
             case {"type": "content_block_stop", "index": at}:
                 if at in arguments:
-                    whole["content"][at]["input"] = input_of(arguments[at])
+                    whole["content"][at]["input"] = input_object(arguments[at])
             case {"type": "message_delta", "delta": delta, "usage": usage}:
                 whole |= {**delta, "usage": usage}
     return whole
@@ -259,7 +259,7 @@ def _add_to_block(block: Any, delta: Any, arguments: dict[int, str], at: int) ->
 
 
 def item_text(item: Any) -> Any:
-    """What deltas have written into an output item."""
+    """The text that deltas have written into an output item."""
     match item["type"]:
         case "function_call":
             return item["arguments"]

@@ -1,5 +1,5 @@
-"""Every field and every type that Anthropic's package documents is honoured, refused by name, or
-named among what takes no effect: the tables here know all of them."""
+"""Every field and type of Anthropic's package is honoured, refused by name, or reported as without
+effect. The tables here list all fields and types."""
 
 import typing
 from collections.abc import Iterator
@@ -44,8 +44,8 @@ def tool(**members: Any) -> dict[str, Any]:
     return {"tools": [{**TOOL, **members}]}
 
 
-# What a field does, by its path: a body in which it changes the request or nothing at all, in
-# which it is named, or in which it is refused under its name.
+# By path, a body whose field changes the request. The next tables have fields that change nothing,
+# fields that are reported, and fields that are refused by name.
 HONOURED: Final[dict[str, dict[str, Any]]] = {
     "max_tokens": {"max_tokens": 7},
     "messages": {"messages": [TURN]},
@@ -76,7 +76,7 @@ HONOURED: Final[dict[str, dict[str, Any]]] = {
     "tools.type": tool(type="custom"),
     "messages.role": {"messages": [TURN, {"role": "assistant", "content": "b"}]},
     "messages.content": {"messages": [{"role": "user", "content": [TEXT]}]},
-    # As they stand: these members are required.
+    # The required members, as the constants have them.
     **{
         f"{value['type']}.{name}": block(value, role)
         for value in (TEXT, PICTURE, DOCUMENT, FOUND, RESULT, USE)
@@ -90,7 +90,7 @@ HONOURED: Final[dict[str, dict[str, Any]]] = {
     "tool_result.content": block({**RESULT, "content": [FOUND]}),
     "tool_result.is_error": block({**RESULT, "is_error": True}),
 }
-# Accepted where they ask for what this server does: the request is the same as without them.
+# Fields that ask for what this server does: the request is the same as without the field.
 ACCEPTED: Final[dict[str, dict[str, Any]]] = {
     "context_management": {
         "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}
@@ -186,7 +186,7 @@ REFUSED_THINKING: Final = {"between_tools"}
 
 
 def typed_dicts(kind: Any) -> Iterator[Any]:
-    """The typed dictionaries of a type, not those inside them."""
+    """The typed dictionaries of a type, without nested dictionaries."""
     if isinstance(kind, type) and hasattr(kind, "__required_keys__"):
         yield kind
     else:
@@ -237,7 +237,7 @@ OBJECTS: Final = {
 
 
 def documented() -> set[str]:
-    """The paths of all fields of the package. Those of a block begin with its type."""
+    """The paths of all fields of the package. A block's path begins with the type."""
     paths = {name for body in BODIES for name in get_type_hints(body)}
     for prefix, kinds in OBJECTS.items():
         for kind in kinds:

@@ -67,7 +67,7 @@ def a_file(name: str) -> dict[str, Any]:
 
 
 def namespaces(n: int) -> list[Any]:
-    """With so many functions in all."""
+    """Namespaces with `n` functions in all."""
     return [
         {
             "type": "namespace",
@@ -79,7 +79,7 @@ def namespaces(n: int) -> list[Any]:
 
 
 def described_tools(n: int) -> list[Any]:
-    """With so many characters in all: each has a name of one."""
+    """20 tools with `n` characters in all: each name has one character."""
     return [a_tool(description=a_text(n // 20 - (n % 20 == 0)))] * 20
 
 
@@ -102,7 +102,7 @@ ENUM = "response_format.json_schema.schema"
 INCLUDED = "reasoning.encrypted_content"
 KWARGS, OUTPUTS, SCORED = "chat_template_kwargs", "structured_outputs", "logprob_token_ids"
 ANSWERED = {"type": "function_call_output", "call_id": "", "output": ""}
-# The limit, and a text or a list that has exactly `n` of what is counted, by its field.
+# The limits of texts by field, then the limits of lists with an entry.
 TEXTS_OF_CHATS = {
     "chat_template": limits.TEMPLATE, "guided_regex": limits.PATTERN,
     "guided_grammar": limits.GRAMMAR, "stop": limits.STOP_CHARS, "user": limits.IDENTIFIER,

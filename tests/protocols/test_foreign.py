@@ -14,7 +14,7 @@ from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import unknown_fields
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.foreign import FOREIGN, Foreign, Harmless
+from vinery_serving.protocols.common.foreign import FOREIGN, ForeignParameter, Harmless
 from vinery_serving.protocols.common.refused import REFUSED, Refused
 from vinery_serving.protocols.openapi import BODIES
 
@@ -44,7 +44,7 @@ def test_each_name_has_one_row_of_an_endpoint_that_has_no_such_field() -> None:
 @table("endpoint", GENERATION_ENDPOINTS)
 @table("row", REFUSED_ROWS)
 def test_a_parameter_is_refused_by_name_if_it_would_change_the_answer(
-    endpoint: Endpoint, row: Foreign
+    endpoint: Endpoint, row: ForeignParameter
 ) -> None:
     if row.name in fields_of(endpoint):
         return
@@ -59,7 +59,7 @@ def test_a_parameter_is_refused_by_name_if_it_would_change_the_answer(
 @table("endpoint", GENERATION_ENDPOINTS)
 @table("row", HARMLESS_ROWS)
 def test_a_parameter_that_cannot_change_the_answer_is_named(
-    endpoint: Endpoint, row: Foreign
+    endpoint: Endpoint, row: ForeignParameter
 ) -> None:
     if row.name in fields_of(endpoint):
         return

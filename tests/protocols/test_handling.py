@@ -60,7 +60,7 @@ def test_each_completion_has_the_text_of_its_prompt() -> None:
     assert all("prompt_text" not in chunk["choices"][0] for chunk in chunks[2:])
 
 
-# -- The first token: /v3 shows it, whatever text it becomes; /v1 shows the acceptance ---------
+# -- The first token: /v3 shows it, with or without text; /v1 shows the acceptance -------------
 
 
 @table(

@@ -96,7 +96,7 @@ def result(*texts: str, id_: str) -> Message:
             [("user", "a"), ("user", "b"), ("assistant", "c"), ("user", "d")],
             [text(Role.USER, "a", "b"), text(Role.ASSISTANT, "c"), text(Role.USER, "d")],
         ),
-        # Calls and their results become messages of their own.
+        # Calls join the message of the assistant, and results become messages.
         (
             [("user", "Hi"), ("assistant", [block_of_text("Well"), CALL]), ("user", RESULTS)],
             [
@@ -110,7 +110,7 @@ def result(*texts: str, id_: str) -> Message:
         ),
         # A failed tool is marked for the model.
         ([("user", [FAILED])], [result("Error:", "No city.", id_="t")]),
-        # Earlier thinking is reasoning, and what cannot be read is left out.
+        # Earlier thinking is reasoning, and redacted thinking is left out.
         (
             [("user", "a"), ("assistant", THINKING), ("user", "b")],
             [
@@ -118,10 +118,10 @@ def result(*texts: str, id_: str) -> Message:
                 text(Role.USER, "b"),
             ],
         ),
-        # A document of text is its title, its context and its text; or it consists of blocks.
+        # A document of text becomes title, context and text; a document may consist of blocks.
         ([("user", [REPORT])], [text(Role.USER, "Report", "Of 2025.", "All is well.")]),
         ([("user", [IN_BLOCKS])], [text(Role.USER, "a", "b")]),
-        # A search result is its title, its source and its texts.
+        # A search result becomes title, source and texts.
         ([("user", [FOUND])], [text(Role.USER, *CATS)]),
         (
             [("user", [{"type": "tool_result", "tool_use_id": "t", "content": [FOUND]}])],

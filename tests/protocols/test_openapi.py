@@ -52,7 +52,7 @@ EVENT: dict[Endpoint, type[Answer]] = {
 
 @cache
 def validator(name: str) -> Draft202012Validator:
-    """Of one of the document's schemas."""
+    """A validator for a schema of the document."""
     return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": _local(SCHEMAS)})
 
 

@@ -1,4 +1,4 @@
-"""What each field of a body sets in its GenerationRequest, on every endpoint that has it."""
+"""The value of each body field in the GenerationRequest, on every endpoint with the field."""
 
 from operator import attrgetter
 from typing import Any
@@ -210,7 +210,7 @@ FLAT_CHOICE = {"type": "function", "name": "f"}
 
 
 def chosen(endpoint: req.Endpoint, tools: dict[str, Any], name: str, *rows: Any) -> list[Row]:
-    """What each value of a field chooses among these tools."""
+    """The tool choice for each value of a field."""
     return [((endpoint,), {**tools, name: sent}, choice) for sent, choice in rows]
 
 
@@ -288,7 +288,7 @@ SET: dict[str, list[Row]] = {
         (ANY, UNSET, req.Handling()),
         (ANY, ALL_SET, req.Handling(3, 8, "job-7.a", "secret")),
     ],
-    # It has the name of FastDeploy too.
+    # FastDeploy's name works too.
     "handling.stream_interval": [
         (ANY, {"max_streaming_response_tokens": 4}, 4),
         (ANY, {"max_streaming_response_tokens": 4, "stream_interval": 2}, 2),

@@ -126,7 +126,7 @@ IN_PARTS = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": 
         ),
         # A call with the id of an earlier one has its own result.
         ([*ONCE, *ONCE], [USER, called("a"), result("a"), called(text="Done.")] * 2),
-        # A result without its call stays where it is.
+        # A result without a call stays in place.
         (
             [output("x"), assistant("Done."), output("y")],
             [result("x"), called(text="Done."), result("y")],

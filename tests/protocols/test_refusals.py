@@ -1,5 +1,5 @@
 """Wrong bodies are refused on both URL trees, with the name of the field and a message that says
-what to change. `golden/errors` has them, and bodies that other servers refuse or misread.
+what to change. `golden/errors` has the bodies, and bodies that other servers refuse or misread.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ OTHERS: dict[str, tuple[Any, ...]] = {
 
 
 def wrong_values(body: Any) -> Iterator[tuple[str, Any]]:
-    """The name of each field that has one JSON type, and values beyond its type and limits."""
+    """Each field with one JSON type, and values beyond its type and limits."""
     for name, schema in component_schemas([body])[body.__name__]["properties"].items():
         options = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
         if len(options) != 1 or options[0].keys().isdisjoint(("type", "$ref")):

@@ -15,7 +15,7 @@ CODE = {"container_id": "cntr_1", "code": "1+1", "outputs": [{"type": "logs", "l
 ROLL = {"server_label": "s", "name": "roll"}
 DONE = {"status": "completed"}
 
-# The type of a call and its other members, and the name and arguments of its message.
+# A call: type and other members; name and arguments in the message.
 CALLS: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "custom_tool_call", {"name": "sql", "input": 'SELECT "x"'}, "sql",
@@ -31,7 +31,7 @@ CALLS: list[tuple[str, dict[str, Any], str, str]] = [
         '{"type":"delete_file","path":"a"}',
     ),
 ]  # fmt: skip
-# The type of an output and its other members, and its message.
+# An output: type and other members; the text of the message.
 OUTPUTS: list[tuple[str, dict[str, Any], str]] = [
     ("function_call_output", {"call_id": "c", "output": "4"}, "4"),
     ("custom_tool_call_output", {"call_id": "c", "output": "4"}, "4"),
@@ -40,7 +40,7 @@ OUTPUTS: list[tuple[str, dict[str, Any], str]] = [
     ("apply_patch_call_output", {"call_id": "c", "status": "failed"}, "failed"),
     ("apply_patch_call_output", {"call_id": "c", "status": "failed", "output": "No."}, "No."),
 ]
-# The type of a call with its result and its other members; the call and the tool message.
+# A call with its result: type and other members; the call and the tool message.
 HOSTED: list[tuple[str, dict[str, Any], ToolCall, str]] = [
     (
         "web_search_call", {"id": "w", "action": SEARCH, **DONE},

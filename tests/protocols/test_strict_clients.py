@@ -125,7 +125,7 @@ def test_every_chat_chunk_is_valid_and_the_sdk_adds_them_up(data: st.DataObject,
 
 
 def test_the_sdk_adds_up_a_streamed_call_of_a_custom_tool() -> None:
-    """As it reads OpenAI's own streams, without holding them to its types."""
+    """The chunks are not validated, as in the SDK's reading of OpenAI's streams."""
     state = ChatCompletionStreamState(input_tools=omit, response_format=omit)
     chat = exchange(Endpoint.CHAT, **WITH_USAGE)
 

@@ -83,7 +83,7 @@ from vinery_serving.protocols.common.tools import (
 
 
 class Prediction(Wire):
-    """`prediction`: an expected answer. It never changes the answer."""
+    """`prediction`: an expected answer, without effect."""
 
     type: Literal["content"] = parameter(
         "`content`.", of="OpenAI", is_required=True, changes_nothing=True
@@ -130,7 +130,7 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
     response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of=EVERY_SYSTEM)
     reasoning_effort: Effort | None = parameter(EFFORT, of="OpenAI, vLLM")
     prediction: Prediction | None = parameter(
-        "A hint for speed. It never changes the answer.", of="OpenAI, vLLM", changes_nothing=True
+        "A hint for speed, which never changes the answer.", of="OpenAI, vLLM", changes_nothing=True
     )
     verbosity: Literal["low", "medium", "high"] | None = parameter(
         "A hint. The served models have no such setting.", of="OpenAI, vLLM", changes_nothing=True
@@ -202,7 +202,7 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
 
 _FINISH_REASON = one_of("stop", "length", "tool_calls", "function_call")
 _PROMPT_TEXT = Field(description="The text of the prompt's tokens.")
-_RAW_TEXT = Field(description="Their text, with special tokens, reasoning and tool calls.")
+_RAW_TEXT = Field(description="The text of the ids, with special tokens, reasoning and tool calls.")
 
 
 class ChatLogprobs(Answer, kw_only=True):

@@ -1,7 +1,7 @@
 """Completions: the body of a request, and the two encodings of its answer.
 
 Prompts are raw, so the output is parsed for reasoning and tool calls only if the client or the
-model's options ask for that. OpenAI has no members for them; these are FastDeploy's.
+model's options ask for that. OpenAI has no members for both, so FastDeploy's are used.
 """
 
 from __future__ import annotations
@@ -140,11 +140,11 @@ class CompletionsBody(ArrivalFields, GenerationBody):
 
 
 class CompletionChoice(Answer, kw_only=True):
-    """One answer, or more of one."""
+    """A whole answer, or a part of a streamed answer."""
 
     index: int
     text: str
-    # With `parse_output`, as the calls.
+    # With `parse_output`, like `tool_calls`.
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ToolCallChunk | FunctionToolCall] | UnsetType = UNSET
     logprobs: CompletionLogprobs | None
@@ -158,7 +158,10 @@ class CompletionChoice(Answer, kw_only=True):
     completion_token_ids: Sequence[int] | UnsetType = UNSET
     completion_tokens: (
         Annotated[
-            str, Field(description="Their text, with special tokens, reasoning and tool calls.")
+            str,
+            Field(
+                description="The text of the ids, with special tokens, reasoning and tool calls."
+            ),
         ]
         | UnsetType
     ) = UNSET

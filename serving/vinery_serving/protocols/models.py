@@ -1,4 +1,4 @@
-"""Served models and their tokenizers, as clients see them."""
+"""Served models and tokenizers, as clients see them."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ _CONTEXT = Field(description="Prompt and answer, in tokens.")
 
 
 class ModelCapabilities(Answer, kw_only=True):
-    """What a model can do, with Mistral's names."""
+    """The capabilities of a model, with Mistral's names."""
 
     completion: bool
     completion_chat: bool
@@ -24,7 +24,7 @@ class ModelCapabilities(Answer, kw_only=True):
 
 
 class ModelArchitecture(Answer, kw_only=True):
-    """What a model reads and writes, with OpenRouter's names."""
+    """The inputs and outputs of a model, with OpenRouter's names."""
 
     modality: str
     input_modalities: list[str]
@@ -61,7 +61,7 @@ class Model(Answer, kw_only=True):
 
 
 class ModelList(Answer, kw_only=True):
-    """The models that can answer now, or all of them."""
+    """All models, or the models that can answer now."""
 
     object: Literal["list"] = "list"
     data: list[Model]

@@ -1,9 +1,9 @@
 """The OpenAPI 3.1 document of the inference API, from the types that parse requests and write
 answers.
 
-The members of a union of bodies differ in their role or type, which the models leave to the union's
-tags: `<role=tool>` and `<nested type=custom>` name it, and members with other tags differ by
-themselves. The schemas leave out members that exist only to refuse a value.
+The members of a union of bodies differ in role or type. The models leave both to the union's tags,
+such as `<role=tool>` and `<nested type=custom>`; members with other tags differ in their fields.
+The schemas leave out members that exist only to refuse a value.
 """
 
 import json
@@ -57,18 +57,18 @@ has OpenAI's defaults, `/v3` those of OpenVINO Model Server. The description of 
 where they differ. Every field may be null, which is the same as absent. Unknown fields are \
 ignored, and the header `x-vinery-ignored` names them, unless an administrator lets the server \
 refuse them. The server refuses the fields that it does not implement (`x-refused`). `x-foreign` \
-has the parameters of other servers, and what becomes of them. What is no right HTTP, or \
-comes too slowly or from too many connections, may get 400, 408, 413, 429 or 431 before its path \
-is read, and its connection is closed.
+has the parameters of other servers, and what becomes of them. A request that is no valid \
+HTTP, or comes too slowly or from too many connections, may get 400, 408, 413, 429 or 431 before \
+the path is read, and the connection is closed.
 
 Limits: a body of {max_body_mb} MB with {levels} levels of JSON, {containers} objects and \
 arrays, {members} members of objects and {values} JSON values; {choices} answers to one prompt \
 and {answers} to one request; {text} characters in all texts of a prompt, and {tools} in all \
-tools. The fields have their own limits, and `x-setting` names the setting that replaces one. A \
-model has further limits: its context, and those that its administrator sets.
+tools. The fields have their own limits, and `x-setting` names the setting that replaces a \
+limit. A model has further limits: the context, and limits that the administrator sets.
 
-Errors and lists of models have OpenAI's form. For requests with the header `anthropic-version` \
-they have Anthropic's, and errors of `/messages` always do.
+Errors and lists of models have OpenAI's form, or Anthropic's for requests with the header \
+`anthropic-version`. Errors of `/messages` always have Anthropic's form.
 
 The key is a bearer token, or the value of the header `api-key` or `x-api-key`. The paths of \
 Azure's clients work too: `/openai/v1/...`, and `/openai/deployments/MODEL/chat/completions`, \
@@ -190,7 +190,7 @@ def _add_refused(schema: Schema, endpoint: Endpoint) -> None:
 
 
 def _reachable(schemas: Mapping[str, Schema], names: list[str]) -> Mapping[str, Schema]:
-    """Return the schemas `names` and all that they refer to, by name. Others only refuse values."""
+    """Return by name the schemas `names` and all that they refer to. Others only refuse values."""
     found: dict[str, Schema] = {}
     while names:
         name = names.pop()
@@ -201,7 +201,7 @@ def _reachable(schemas: Mapping[str, Schema], names: list[str]) -> Mapping[str, 
 
 
 def _answers(kind: Form) -> Iterator[Form]:
-    """Yield the types of all answers, and of what is in them."""
+    """Yield the types of all answers and of their parts."""
     for each in kind.__subclasses__():
         yield each
         yield from _answers(each)
@@ -282,7 +282,7 @@ _AND_AT_ROOT: Final = (*_TREES, "")
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """A path with a body, or without one. `form` is that of its errors."""
+    """A path, with or without a body. `form` is the form of errors."""
 
     path: str
     name: str
@@ -293,7 +293,7 @@ class _Operation:
     form: Form = _OPENAI
     errors: tuple[str, ...] = _BODY_ERRORS
     parameters: Sequence[Document] = ()
-    # The names of a link and of the operation that it leads to, and what that gets.
+    # The name of a link, the operation at its end, and the other members of the link.
     link: tuple[str, str, Document] | None = None
     has_key: bool = True
 

@@ -53,14 +53,14 @@ Side = Literal["NONE", "START", "END"]
 
 
 def _check_truncate(value: object) -> object:
-    """One sentence for both types: a union would name each of them."""
+    """One error for both types: a union would give two."""
     if not (value is None or isinstance(value, bool) or value in get_args(Side)):
         raise invalid("must be true, false, 'NONE', 'START' or 'END'")
     return value
 
 
 class PoolingBody(Wire):
-    """The parameters of all three."""
+    """The parameters of all three endpoints."""
 
     model: ModelName | None = parameter(MODEL, of=EVERY_SYSTEM)
     user: Identifier | None = parameter(
@@ -69,8 +69,8 @@ class PoolingBody(Wire):
         changes_nothing=True,
     )
     truncate: Annotated[bool | Side, BeforeValidator(_check_truncate)] | None = parameter(
-        "What happens to a text that is too long: refused (false, `NONE`, the default), or cut "
-        "at its end (true, `END`) or at its start (`START`)."
+        "A text that is too long is refused (false, `NONE`, the default), or cut at the end (true, "
+        "`END`) or at the start (`START`)."
     )
     truncation_direction: Literal["left", "right", "Left", "Right"] | None = parameter(
         "The side that is cut. Default: `right`."
@@ -85,7 +85,7 @@ class PoolingBody(Wire):
         "The side that is cut. Default: `right`.", of="vLLM"
     )
     priority: Priority | None = parameter(
-        "The keys take turns, whatever it is.",
+        "No effect: the keys take turns.",
         of="vLLM, FastDeploy",
         changes_nothing=True,
     )
@@ -104,8 +104,7 @@ class PoolingBody(Wire):
         unused: Unused,
         **options: Any,
     ) -> PoolingRequest:
-        """Return the request for `inputs`, which are those of the field `param`. Raises
-        `InvalidRequest`."""
+        """`inputs` are the values of the field `param`. Raises `InvalidRequest`."""
         return PoolingRequest(
             endpoint,
             self.model,
@@ -137,7 +136,7 @@ class PoolingBody(Wire):
         return Truncation(limit, keeps_start=keeps_start)
 
 
-def float_of(vector: bytes) -> float:
+def _only_number(vector: bytes) -> float:
     """Return the number of a vector that has one."""
     (number,) = array("f", vector)
     return number
@@ -195,7 +194,7 @@ class EmbeddingsBody(PoolingBody):
     )
     input_type: (
         Literal["query", "document", "passage", "search_query", "search_document"] | None
-    ) = parameter("What the texts are, for models with a text before queries or documents.")
+    ) = parameter("The kind of the texts, for models with a text before queries or documents.")
     prompt_name: Identifier | None = parameter(
         "The name of a text before each input in the model's config_sentence_transformers.json."
     )
@@ -230,14 +229,14 @@ class Embeddings(Answer, kw_only=True):
     usage: PoolingUsage
 
 
-COHERES_DOCUMENT_TOKENS: Final = 4096  # the default of the second version of its API
+COHERES_DOCUMENT_TOKENS: Final = 4096  # the default of version 2 of Cohere's API
 _LIMIT: Final = Limited(field_limits.PROMPTS)
 _NO_DOCUMENTS: Final = "must be an array of strings, or of objects with `text`"
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document as the client sent it, and its text."""
+    """A document as the client sent it. `fields` are all members of an object."""
 
     text: str
     fields: Mapping[str, Any]  # empty for a plain text
@@ -284,21 +283,22 @@ class RerankBody(PoolingBody):
 
     query: Text = parameter("What the documents are ranked for.", of="OVMS, vLLM", is_required=True)
     documents: Documents = parameter(
-        "Texts, or objects with `text`. Other members of an object have no effect; the answer "
-        "repeats them if it has the documents.",
+        "Texts, or objects with `text`. Other members of an object have no effect; "
+        "`return_documents` repeats them, too.",
         of="OVMS, vLLM",
         is_required=True,
     )
     top_n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "How many documents the answer has, the most relevant ones. Default: all.", of="OVMS, vLLM"
+        "The number of documents in the answer, the most relevant first. Default: all.",
+        of="OVMS, vLLM",
     )
     return_documents: bool | None = parameter(
         "Whether the answer repeats the documents. Default: false.", of="OVMS"
     )
 
     max_tokens_per_doc: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "Cuts each document to so many tokens, without those of the query. Default under `/v2`: "
-        f"{COHERES_DOCUMENT_TOKENS}, as Cohere has it; elsewhere: none."
+        "Cuts each document to this many tokens, without the tokens of the query. Default under "
+        f"`/v2`: {COHERES_DOCUMENT_TOKENS}, as in Cohere's API; elsewhere: none."
     )
 
     def request(self, unused: Unused, max_document_tokens: int | None) -> PoolingRequest:
@@ -372,7 +372,7 @@ class ScoreBody(PoolingBody):
 
     text_1: Texts | None = parameter("One text, or several.", of="vLLM")
     text_2: Texts | None = parameter(
-        "The texts beside them: as many, or any number beside one text.",
+        "The texts beside `text_1`: as many, or any number beside one text.",
         of="vLLM",
     )
     queries: Texts | None = parameter("The same as `text_1`.", of="vLLM")
@@ -408,15 +408,15 @@ class ScoreBody(PoolingBody):
 
 @dataclass(frozen=True, slots=True)
 class PoolingExchange:
-    """A parsed body, and the values of it that the answer needs."""
+    """A parsed body, with the values that the answer needs."""
 
     request: PoolingRequest
     is_base64: bool = False
     top_n: int | None = None
-    documents: tuple[Document, ...] | None = None  # None: the answer does not repeat them
+    documents: tuple[Document, ...] | None = None  # None: not in the answer
 
     def body(self, result: PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
-        """Yield the parts of the answer's JSON. Each takes little time."""
+        """Yield the parts of the answer's JSON. Each part takes little time."""
         used = usage(result.num_tokens)
         if self.request.endpoint is Endpoint.EMBEDDINGS:
             yield b'{"object":"list","data":['
@@ -425,7 +425,7 @@ class PoolingExchange:
                 yield b"," + written if index else written
             yield b"]," + json_bytes({"model": model, "usage": used})[1:]
             return
-        scores = list(map(float_of, result.vectors))
+        scores = list(map(_only_number, result.vectors))
         if self.request.endpoint is Endpoint.SCORE:
             data = [Score(index=index, score=score) for index, score in enumerate(scores)]
             yield json_bytes(Scores(id=request_id, model=model, data=data, usage=used))
@@ -453,8 +453,8 @@ class PoolingExchange:
 
 
 def parse_pooling(endpoint: Endpoint, body: bytes, *, is_v2: bool = False) -> PoolingExchange:
-    """Read the body of a request. Under `/v2`, documents have Cohere's default of a limit. Raises
-    `InvalidRequest` with the path of the field in `param`."""
+    """Read the body of a request. Under `/v2`, `max_tokens_per_doc` has Cohere's default.
+    Raises `InvalidRequest` with the path of the field in `param`."""
     if endpoint is Endpoint.EMBEDDINGS:
         texts, unused = read_body(endpoint, EmbeddingsBody, body)
         return PoolingExchange(texts.request(unused), texts.encoding_format == "base64")

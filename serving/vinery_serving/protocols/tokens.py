@@ -1,7 +1,7 @@
-"""`/tokenize` and `/detokenize`: the bodies of vLLM and OVMS, and their answers.
+"""`/tokenize` and `/detokenize`: the bodies and answers of vLLM and OVMS.
 
-vLLM's body has `prompt` or `messages`, and its answer has counts and tokens. OVMS's body has
-`text`, one or several, and its answer has only tokens.
+A body of vLLM has `prompt` or `messages`, and the answer has counts and tokens. A body of OVMS has
+`text`, one or several, and the answer has only tokens.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ class TokenizeBody(TemplateFields):
     return_token_strs: bool | None = parameter("Returns the vocabulary strings of the tokens.")
     text: Texts | None = parameter("One or more texts, as in OpenVINO Model Server.")
     max_length: Annotated[int, Field(ge=1, le=_MAX_LENGTH)] | None = parameter(
-        "Keeps the first tokens, this many."
+        "Keeps only this many tokens from the start."
     )
     pad_to_max_length: bool | None = parameter("Adds pad tokens up to `max_length`.")
     padding_side: Literal["left", "right"] | None = parameter(
@@ -75,8 +75,8 @@ class TokenizeBody(TemplateFields):
     )
 
     def request(self, dialect: Dialect) -> TokenizeRequest:
-        """Return the request. Raises `InvalidRequest` for a body without a source, with
-        several, or with one that is too long."""
+        """Return the request. Raises `InvalidRequest` for no source, for several, or for a
+        source that is too long."""
         self._require_one_source()
         return TokenizeRequest(
             model=self.model,

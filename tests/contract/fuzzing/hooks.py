@@ -1,8 +1,7 @@
-"""What Schemathesis cannot read in the document: the limits of one small model, and which
-fields exclude each other. Only bodies that are right are touched, so that most of them
-reach the engine; wrong ones go out as they were made.
+"""Facts that the OpenAPI document lacks: the limits of one small model, and fields that exclude
+each other. Valid bodies are adapted, so that most reach the engine; wrong bodies stay unchanged.
 
-Loaded by Schemathesis itself. What came back is counted and left for the test.
+Schemathesis loads this file. The statuses are counted and written for the test.
 """
 
 import atexit
@@ -24,7 +23,7 @@ DIMENSIONS = 96
 LARGEST_BODY = 50_000  # values
 LONG_ARRAY = 1_000
 LARGEST = {"n": 2, "best_of": 2, "min_tokens": 2, "top_logprobs": 2, "prompt_logprobs": 2}
-# This model and its template do not use them, or clients may not send them.
+# Fields that this model and its template do not use, or that clients may not send.
 UNFIT = (
     "chat_template", "documents", "suffix", "logits_processors_args", "vllm_xargs",
     "max_completion_tokens", "max_output_tokens", "functions", "function_call",
@@ -57,10 +56,9 @@ sent: set[tuple[str, ...]] = set()
 
 @schemathesis.hook
 def filter_case(context: Any, case: Any) -> bool:
-    """Drop a body of many megabytes, such as that of a bound of an array whose entries are at a
-    bound themselves. Drop a bound that equals an earlier one, once it is adapted: many valid
-    bodies differ only in fields that the model does not use. Of a sample, drop all but one in so
-    many, which the body decides."""
+    """Drop a body of many megabytes, such as an array at its bound with entries at their bounds.
+    Drop a bound that equals an earlier bound after `fit`: many valid bodies differ only in fields
+    that the model does not use. Of a sample, keep one body in `ONE_OF`, by the checksum."""
     is_bound = bool(case.meta) and case.meta.phase.name is TestPhase.COVERAGE
     if is_bound and ONE_OF > 1 and crc32(repr(case.body).encode()) % ONE_OF:
         return False
@@ -85,7 +83,6 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
 
 @schemathesis.hook
 def after_call(context: Any, case: Any, response: Any) -> None:
-    """Count the status."""
     if case.meta:
         mode = case.meta.generation.mode.value
         tally[case.path, mode, response.status_code] += 1
@@ -93,7 +90,7 @@ def after_call(context: Any, case: Any, response: Any) -> None:
 
 @atexit.register
 def write_tally() -> None:
-    """Print the counts for the test that started this process."""
+    """Write the counts for the test that started this process."""
     rows = [[*key, count] for key, count in sorted(tally.items())]
     Path(os.environ["VINERY_TEST_TALLY"]).write_text(json.dumps(rows), encoding="utf-8")
 
@@ -121,8 +118,8 @@ def is_number(text: str) -> bool:
 
 
 def with_short_entries(value: Any) -> Any:
-    """Shorten the texts in an array at its bound: each has its own bound elsewhere, and together
-    they are many megabytes."""
+    """Shorten the texts in an array at its bound, which together are many megabytes. Other cases
+    test the bound of each text."""
     if isinstance(value, dict):
         return {key: with_short_entries(each) for key, each in value.items()}
     if isinstance(value, list) and len(value) >= LONG_ARRAY:
@@ -190,7 +187,7 @@ def fit_generation(body: dict[str, Any], *, counts_logprobs: bool, is_message: b
 
 
 def fit_pooling(body: dict[str, Any], *, is_score: bool) -> None:
-    """Cut what is too long, and let one field choose the side."""
+    """Cut texts that are too long, and let one field choose the side."""
     drop(body, ["truncate", "prompt_name"])
     body["truncate_prompt_tokens"] = -1
     if "input" in body:

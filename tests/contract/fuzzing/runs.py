@@ -23,8 +23,8 @@ BOUNDS: Final = (
 def schemathesis(
     running: Running, tmp_path: Path, *arguments: str, one_of: int = 1
 ) -> Counter[tuple[str, str, int]]:
-    """Run it; fail with its output if it finds a defect. Returns how often each path got valid
-    and invalid data, and the statuses of the answers. Only one of so many bounds is tried."""
+    """Run Schemathesis; fail with the output for a defect. Returns the number of answers by path,
+    validity of the data, and status. Only one of `one_of` bounds is tried."""
     tally = tmp_path / "tally.json"
     environment = clean_environment() | {
         "SCHEMATHESIS_HOOKS": "tests.contract.fuzzing.hooks",

@@ -1,11 +1,11 @@
-"""From the fields of a body to those of its endpoint: none is dropped without a trace.
+"""Reads the fields of a body. No field is dropped without a trace.
 
-A field is one of the endpoint's own, or refused, or that of another server (see `foreign`), or
-unknown. Unknown ones are ignored, as clients expect, and reported.
+A field belongs to the endpoint, is refused, belongs to another server (see `foreign`), or is
+unknown. Unknown fields are ignored, as clients expect, and reported.
 
-OpenAI's clients keep data of their own in messages, items and tools. So what is unknown in the
-entries of lists is named, but never refused. Anthropic's API refuses members that it does not know,
-so its clients keep no such data: see `Reported`.
+OpenAI's clients keep data of their own in messages, items and tools. So unknown members of list
+entries are reported, but never refused. Anthropic's API refuses unknown members, so Anthropic's
+clients send none: see `Reported`.
 """
 
 import re
@@ -44,14 +44,14 @@ class Reported(Wire):
     model_config = ConfigDict(extra="allow")
 
     # The members that Anthropic documents and that cannot change the answer. The prefix cache
-    # finds equal starts of prompts itself.
+    # is automatic.
     harmless: ClassVar[frozenset[str]] = frozenset({"cache_control"})
-    # Whether the model gets nothing of it.
+    # Whether the prompt leaves the block out.
     is_left_out: ClassVar[bool] = False
 
 
 class Body(NamedTuple, Generic[WireT]):
-    """A body, and what of it takes no effect."""
+    """A body, and the fields without effect."""
 
     wire: WireT
     unused: Unused
@@ -85,7 +85,7 @@ class _Fields:
     unknown: list[str] = field(default_factory=list)
     harmless: list[str] = field(default_factory=list)
     aliases: list[tuple[str, Any, Alias]] = field(default_factory=list)
-    # The names that the client sent, by the names of the fields that they became.
+    # The client's names of aliased fields, by this server's names.
     origins: dict[str, str] = field(default_factory=dict)
 
     def take(self, body: Mapping[str, Any]) -> None:
@@ -113,8 +113,7 @@ class _Fields:
                 self.unknown.append(name)
 
     def put_aliases(self) -> None:
-        """Put the fields of all aliases. Raises `InvalidRequest` if one of them is there already,
-        with another value."""
+        """Raises `InvalidRequest` for an alias that contradicts a field of the body."""
         for sent, given, alias in self.aliases:
             for path, value in alias.read(self.endpoint, sent, given).items():
                 refused = REFUSED[self.endpoint].get(path)
@@ -145,7 +144,7 @@ class _Fields:
             self.members[name] = {**(known or {}), member: value}
 
     def renamed(self, error: InvalidRequest) -> InvalidRequest:
-        """Return an error about the client's own name of a field."""
+        """Return the error with the client's name of the field."""
         param = error.param or ""
         name = _END_OF_NAME.split(param)[0]
         if name not in self.origins:
@@ -161,7 +160,7 @@ def _are_equal(value: object, other: object) -> bool:
 
 # The members that choose a model.
 _TAGS: Final = frozenset(("type", "role"))
-# Unknown names that are kept, and of each so many characters.
+# The most unknown names in a report, and the most characters of a name.
 _MAX_NAMES: Final = 32
 _MAX_NAME_CHARS: Final = 128
 
@@ -170,18 +169,18 @@ def unused_fields(unknown: Mapping[str, bool], harmless: Iterable[str] = ()) -> 
     """Return the report on `unknown_fields` and others that are harmless."""
     names = [path for path, is_harmless in unknown.items() if not is_harmless]
     kept = (path for path, is_harmless in unknown.items() if is_harmless)
-    unused = Unused(_few(names), len(names), _few((*harmless, *kept)))
+    unused = Unused(_shortened(names), len(names), _shortened((*harmless, *kept)))
     return unused if unused != NOTHING_UNUSED else NOTHING_UNUSED
 
 
-def _few(names: Iterable[str]) -> tuple[str, ...]:
+def _shortened(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name[:_MAX_NAME_CHARS] for name in islice(names, _MAX_NAMES))
 
 
 def unknown_fields(wire: BaseModel, members: Mapping[str, Any]) -> dict[str, bool]:
     """Return the paths of all members that the models in `wire` do not have, without indices.
 
-    `members` became `wire`. True: the member is harmless, as all in the entries of a list are.
+    `members` was read as `wire`. True: the member is harmless, as in the entries of a list.
     """
     return dict(_unknown_in(wire, members, ""))
 
@@ -209,12 +208,12 @@ def _unknown_in(
 
 
 def _is_open(value: BaseModel) -> bool:
-    """Whether others know the members: tags are checked by the grammar compiler, and OpenAI's
-    hosted tools are reported as a whole."""
+    """Whether any member may be there: the grammar compiler checks tags, and OpenAI's hosted
+    tools are reported as a whole."""
     return getattr(value, "tag", None) is not None or isinstance(value, HostedTool)
 
 
 @cache
 def known_fields(model: type[BaseModel]) -> Mapping[str, str]:
-    """The names of the fields, by those that clients send."""
+    """The names of the fields, by the clients' names."""
     return {field.alias or name: name for name, field in model.model_fields.items()}

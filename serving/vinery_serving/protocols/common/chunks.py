@@ -1,4 +1,4 @@
-"""The choices of chats and completions: their usage, their tool calls, and their chunks.
+"""The choices of chats and completions: usage, tool calls and chunks.
 
 The constant parts of a stream are encoded once, so that a delta costs one join.
 """
@@ -67,8 +67,7 @@ class Chunk(NamedTuple):
 
 
 class PromptDetails(Answer, kw_only=True):
-    """Part of the prompt's tokens: those from the prefix cache, and those of pictures and of
-    videos, if the prompt has any."""
+    """Tokens of the prompt: from the prefix cache, and of pictures and videos, if there are any."""
 
     cached_tokens: int
     image_tokens: int | UnsetType = UNSET
@@ -76,7 +75,7 @@ class PromptDetails(Answer, kw_only=True):
 
 
 class OutputDetails(Answer, kw_only=True):
-    """Part of the answer's tokens: those of predictions only with speculative decoding."""
+    """Tokens of the answer. Only speculative decoding has prediction tokens."""
 
     reasoning_tokens: int
     accepted_prediction_tokens: int | UnsetType = UNSET
@@ -109,7 +108,6 @@ def usage_object(usage: TokenCounts) -> Usage:
 
 
 def output_details(usage: TokenCounts) -> OutputDetails:
-    """Return OpenAI's details of the output tokens."""
     if not usage.num_proposed_tokens:
         return OutputDetails(reasoning_tokens=usage.num_reasoning_tokens)
     return OutputDetails(
@@ -142,21 +140,21 @@ class CustomToolCall(Answer, kw_only=True):
 
 
 class CalledFunctionDelta(Answer, kw_only=True):
-    """More of a call: its name first, then parts of its arguments."""
+    """More of a call: the name first, then parts of the arguments."""
 
     name: str | UnsetType = UNSET
     arguments: str
 
 
 class CalledCustomToolDelta(Answer, kw_only=True):
-    """More of a call: its name first, then parts of its input."""
+    """More of a call: the name first, then parts of the input."""
 
     name: str | UnsetType = UNSET
     input: str
 
 
 class ToolCallChunk(Answer, kw_only=True):
-    """More of a call. Its id and type come in its first chunk."""
+    """More of a call. The first chunk has the id and the type."""
 
     index: int
     id: str | UnsetType = UNSET
@@ -182,7 +180,7 @@ def called_function(call: ToolCall) -> CalledFunction:
 
 
 def call_delta(event: ToolCallStarted | ToolCallDelta) -> bytes:
-    """Return the members of a delta for the start of a call, or more arguments or input of it."""
+    """Return the members of a delta: the start of a call, or more arguments or input."""
     if isinstance(event, ToolCallDelta):
         member = b'"custom":{"input":' if event.is_custom else b'"function":{"arguments":'
         return b'"tool_calls":[{"index":%d,%b%b}}]' % (event.index, member, json_text(event.text))
@@ -197,7 +195,7 @@ def call_delta(event: ToolCallStarted | ToolCallDelta) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChunkExchange(ABC):
-    """A request for choices, and the values of it that the answer repeats."""
+    """A request for choices, with the values that the answer repeats."""
 
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
     id_prefix: ClassVar[str]
@@ -237,7 +235,7 @@ class ChunkExchange(ABC):
         }
 
     def ended(self, choice: ChoiceResult, result: Result) -> Members:
-        """Return the members of a choice that chats and completions have."""
+        """Return the members that choices of chats and completions share."""
         elapsed_s = choice.elapsed_s
         write = self.logprobs(result, choice.index, is_streamed=False)
         return {
@@ -254,7 +252,7 @@ class ChunkExchange(ABC):
 
     @abstractmethod
     def answer(self, result: Result, **members: Any) -> Answer:
-        """Return the whole answer. `members` are those that chats and completions have."""
+        """Return the whole answer. Chats and completions share `members`."""
 
     def finish_reason(self, reason: FinishReason) -> str:
         """Return the protocol's word for the reason."""
@@ -280,8 +278,7 @@ class ChunkExchange(ABC):
 
 
 class ChunkEncoder:
-    """Encodes the events of one stream. A chunk has more of one choice: clients concatenate the
-    texts of all chunks."""
+    """Encodes the events of one stream. Clients concatenate the texts of a choice's chunks."""
 
     def __init__(self, form: ChunkExchange, head: Members) -> None:
         choices = range(form.request.num_choices)
@@ -291,7 +288,7 @@ class ChunkEncoder:
         self._text_opens = [start + form.text_open for start in self._opens]
         self._delta = form.delta
         self._has_logprobs = form.request.logprobs.num_top is not None
-        # The function of each choice, from `Started` on.
+        # The `logprobs` function of each choice, from `Started` on.
         self._logprobs: list[Callable[[Sequence[Token]], object]] = []
         # The first chunks of choices that are sent with their first tokens.
         self._late: dict[int, Chunk] = {}
@@ -322,7 +319,7 @@ class ChunkEncoder:
             case TokensGenerated():
                 return self._chunk(event.choice, self._form.tokens(event))
             case PromptScored() | FirstToken():
-                return b""  # only whole answers have the former
+                return b""  # only whole answers have scored prompts
             case Finished():
                 end = b'%b%b,"logprobs":null,"finish_reason":%b,"stop_reason":%b' % (
                     self._form.no_text,

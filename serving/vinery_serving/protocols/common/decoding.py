@@ -33,7 +33,7 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 NumSamples = Annotated[int, Field(ge=1), Limited(field_limits.CHOICES)]
 
-# More candidates than the batch of one step could never run.
+# The batch of one step has no room for more candidates.
 _MAX_WIDTH = 64
 # The model rejects most tokens beyond 64, and the batch of one step must hold them.
 DraftTokens = Annotated[int, Field(ge=1, le=64)]
@@ -78,8 +78,8 @@ class SamplingFields(Wire):
         of="OVMS, vLLM, FastDeploy",
     )
     n: NumSamples | None = parameter(
-        "The number of answers. Each is sampled with its own seed and streamed while it is "
-        "generated; `best_of` is not needed.",
+        "The number of answers. Each answer has its own seed and is streamed during generation; "
+        "`best_of` is not needed.",
         of=EVERY_SYSTEM,
     )
 
@@ -98,8 +98,8 @@ class SamplingFields(Wire):
 class SearchFields(Wire):
     """The fields of `BeamSearch`, and the number of sampled candidates.
 
-    `best_of` differs by system. For OpenAI it is the number of sampled answers, of which the
-    most likely are returned; for OVMS it is the beam width. Each URL tree follows its system.
+    OpenAI samples `best_of` answers and returns the most likely of them; OVMS has `best_of` beams.
+    Each URL tree follows its system.
     """
 
     best_of: NumSamples | None = parameter(
@@ -182,12 +182,12 @@ class SpeculationFields(Wire):
 
     num_assistant_tokens: DraftTokens | None = parameter(
         "The number of tokens that a draft model, head or prompt lookup proposes in a step, for "
-        "models served with one. Default: generation_config.json, else 5.",
+        "models served with speculation. Default: generation_config.json, else 5.",
         of="OVMS",
     )
     assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = parameter(
-        "A draft model ends its proposal with a token of less confidence, and with the 16th; not "
-        "with `num_assistant_tokens`. A head takes none.",
+        "A draft model ends its proposal with a token of less confidence, or with the 16th token; "
+        "not with `num_assistant_tokens`. A head takes no threshold.",
         of="OVMS",
     )
     max_ngram_size: DraftTokens | None = parameter(
@@ -235,7 +235,7 @@ def _bias_by_id(value: object) -> object:
 
 
 def _words_of_ids(value: object) -> object:
-    """FastDeploy takes a list of token ids, each of them a word. A word may also be a list."""
+    """In FastDeploy's list each token id is a word. A word may also be a list."""
     if not isinstance(value, list):
         return value
     return [[word] if isinstance(word, int) else word for word in value]
@@ -294,9 +294,9 @@ class TokenFields(Wire):
         of="FastDeploy",
     )
     vllm_xargs: EngineArgs | None = parameter(
-        "vLLM's name of `logits_processors_args`; not with that.", of="vLLM"
+        "vLLM's name of `logits_processors_args`; send only one of both.", of="vLLM"
     )
-    # vLLM's limit too. For completions OpenAI has 5.
+    # vLLM has the same limit; OpenAI has 5 for completions.
     prompt_logprobs: TopLogprobs | None = parameter(
         "The number of alternatives for each token of the prompt; not in streams.", of="vLLM"
     )
@@ -321,7 +321,7 @@ class TokenFields(Wire):
     @abstractmethod
     def num_top_logprobs(self) -> int | None:
         """The number of alternatives for each token of the answer. None: the answer has no
-        log-probabilities. The endpoints have different fields for it."""
+        log-probabilities. The field differs by endpoint."""
 
     def steering(self) -> Steering:
         """Return the changes to the logits. Raises `InvalidRequest` for both names of the

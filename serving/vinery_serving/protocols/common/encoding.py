@@ -1,8 +1,8 @@
 """From results and events to bytes: answers as types, JSON, server-sent events and errors, in a
 form that every tested client reads, and the interface of a protocol.
 
-`gateway` calls `parse` and runs `exchange.request`. It then writes the frames of
-`exchange.encoder(identity)`, or one `exchange.body(identity, result)`. Both encodings have the
+`gateway` calls `parse`, runs `exchange.request`, and writes the frames of
+`exchange.encoder(identity)` or one `exchange.body(identity, result)`. Both encodings have the
 same ids, because the ids derive from the identity.
 
 Events have no `id:` lines, no empty `data:` and no NaN, because each of them breaks a client.
@@ -67,17 +67,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """Base of the types of answers and of the events of streams, and of what is in them.
+    """Base of all types in answers and in the events of streams.
 
-    The encoders build them, and the OpenAPI document shows them. JSON has the members in the
-    order of the fields; a member that is `UNSET` is absent.
+    The encoders build the objects, and the OpenAPI document has the types. JSON has the members in
+    the order of the fields; a member that is `UNSET` is absent.
     """
 
     @classmethod
     def __get_pydantic_core_schema__(
         cls, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """A JSON object, in which a test finds members that are no fields."""
+        """Return a strict JSON object, so that tests find members that are no fields."""
         members = {
             field.encode_name: core_schema.typed_dict_field(
                 handler.generate_schema(_present(field.type)),
@@ -205,9 +205,9 @@ class Encoder(Protocol):
 
 
 class Exchange(Protocol):
-    """One parsed request, with the values of it that the answer repeats."""
+    """A parsed request, with the values that the answer repeats."""
 
-    # What a stream gets while there is nothing else to send.
+    # The bytes that keep an idle stream open.
     keep_alive: ClassVar[bytes]
 
     @property
@@ -224,7 +224,7 @@ class Exchange(Protocol):
 @dataclass(slots=True)
 class OpenItem:
     """The item of a response, or the block of a message, that a stream is writing. `begun_by` is
-    its first event; `delta_open` holds the bytes of a delta's frame before its text."""
+    the first event; `delta_open` holds the bytes of a delta's frame before the text."""
 
     begun_by: TextDelta | ReasoningDelta | ToolCallStarted
     delta_open: bytes
@@ -235,15 +235,15 @@ ItemT = TypeVar("ItemT", bound=OpenItem)
 
 
 class ItemEncoder(ABC, Generic[ItemT]):
-    """Encodes the events of one stream, whose answer is a row of items: the start of an item
-    closes the one before. The choices must come one after the other."""
+    """Encodes a stream whose answer is a list of items: the start of an item closes the item
+    before. The choices must come in order."""
 
     def __init__(self) -> None:
         self._open: ItemT | None = None
 
     def feed(self, event: Event) -> bytes:
         item = self._open
-        # First what comes for every token.
+        # Deltas first: every token has one.
         if isinstance(event, _TEXTS) and item is not None and type(item.begun_by) is type(event):
             return self._delta(item, event)
         return self._encode(event)
@@ -319,7 +319,7 @@ class Obfuscated:
         frames = self._encoder.feed(event)
         if not frames or not isinstance(event, _DELTAS):
             return frames
-        # The delta is the last frame. Frames before it open its item.
+        # The delta is the last frame. The frames before open the item.
         start = frames.rfind(b"\ndata: ") + 1
         rest = frames.removesuffix(b"}\n\n") + b',"obfuscation":"'
         num_missing = -(len(rest) - start + len(_PADDING_CLOSE)) % _BUCKET_BYTES

@@ -1,12 +1,12 @@
-"""Parameters of other servers and endpoints that clients send here, and what becomes of each.
+"""Parameters of other servers and endpoints that clients send here.
 
-A parameter that would change the answer is honoured as one of this server's own, if it means
-exactly the same, or else refused with what to use instead. One that cannot change the answer is
-accepted, and the header `x-vinery-ignored` names it. A field of the endpoint itself comes first:
-the rows are for the endpoints that have no field of that name.
+A parameter with exactly the meaning of a parameter of this server is honoured. Any other parameter
+that would change the answer is refused, with what to use instead. A parameter that cannot change
+the answer is accepted, and the header `x-vinery-ignored` names it. The endpoint's own fields come
+first: a row is for the endpoints without a field of that name.
 
-An alias turns its value into fields of the body, by their names; `a.b` is the member b of a. What
-the fields may hold is checked where they are read.
+An alias turns its value into fields of the body, by name; `a.b` is the member b of a. Values are
+checked where the fields are read.
 
 To add a parameter, add a row; `docs/parameters.md` and the OpenAPI document follow. The sources
 are the servers' documents of 2026.
@@ -22,7 +22,7 @@ from vinery_serving.protocols.common.reading import refusal
 from vinery_serving.protocols.common.refused import Refused
 
 Fields = Mapping[str, Any]
-# From the endpoint, the path of the alias, and its value. Raises `InvalidRequest`.
+# Takes the endpoint, and the path and the value of the alias. Raises `InvalidRequest`.
 Read = Callable[[Endpoint, str, Any], Fields]
 
 
@@ -34,7 +34,7 @@ class Alias:
     read: Read
 
 
-# Parameters that are several names of one: an alias of one contradicts each of them.
+# Fields with the same meaning: an alias must agree with each.
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens"),
     "thinking_token_budget": ("thinking_token_budget", "reasoning_max_tokens"),
@@ -63,8 +63,8 @@ def _effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
     return {_EFFORTS[endpoint]: value}
 
 
-def _thinks(endpoint: Endpoint, path: str, value: Any) -> Fields:
-    """A switch, or an effort."""
+def _switch_or_effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
+    """Read a boolean as a switch, and other values as an effort."""
     if not isinstance(value, bool):
         return _effort(endpoint, path, value)
     none = _effort(endpoint, path, "none")
@@ -76,7 +76,7 @@ def _thinking(endpoint: Endpoint, path: str, value: Any) -> Fields:
         case {"type": "enabled" | "disabled" as kind, **rest} if not rest.keys() - {
             "budget_tokens"
         }:
-            fields = dict(_thinks(endpoint, path, kind == "enabled"))
+            fields = dict(_switch_or_effort(endpoint, path, kind == "enabled"))
             if (budget := rest.get("budget_tokens")) is not None:
                 fields["thinking_token_budget"] = budget
             return fields
@@ -89,7 +89,7 @@ def _reasoning(endpoint: Endpoint, path: str, value: Any) -> Fields:
         raise refusal(path, "must be an object with `effort`, `max_tokens`, `exclude` or `enabled`")
     fields: dict[str, Any] = {}
     if (enabled := value.get("enabled")) is not None:
-        fields |= _thinks(endpoint, f"{path}.enabled", enabled)
+        fields |= _switch_or_effort(endpoint, f"{path}.enabled", enabled)
     if (effort := value.get("effort")) is not None:
         fields |= _effort(endpoint, path, effort)
     if (budget := value.get("max_tokens")) is not None:
@@ -99,10 +99,10 @@ def _reasoning(endpoint: Endpoint, path: str, value: Any) -> Fields:
     return fields
 
 
-THINKS: Final = Alias(
+REASONING_SWITCH: Final = Alias(
     "True switches the template's reasoning on, false is the effort `none`; low, medium and high "
     "are efforts.",
-    _thinks,
+    _switch_or_effort,
 )
 THINKING: Final = Alias(
     "An object: its `type` enabled or disabled is a switch as `enable_thinking`, and "
@@ -128,8 +128,8 @@ Fate = Alias | Refused | Harmless
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
-    """One parameter, and the servers that have it."""
+class ForeignParameter:
+    """A parameter, and the servers that document it."""
 
     name: str
     servers: str
@@ -137,7 +137,7 @@ class Foreign:
 
     @property
     def outcome(self) -> tuple[str, str]:
-        """What becomes of the parameter: a word, and sentences about it."""
+        """`honoured`, `ignored` or `refused`, and the explanation."""
         match self.fate:
             case Alias() as alias:
                 return "honoured", alias.meaning
@@ -165,7 +165,7 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "anthropic_version": Harmless("This server has one version of its API."),
         "anthropic_beta": Harmless("This server has one version of its API."),
         "betas": Harmless("This server has one version of its API."),
-        "cache_control": Harmless("The prefix cache finds equal starts of prompts itself."),
+        "cache_control": Harmless("The prefix cache is automatic."),
         "fallbacks": Refused("a request has one model", harmless=([], "default")),
         "compaction": Refused("it sends the model all messages of a request; shorten them first"),
         "thread": Refused("it stores no conversations; send all messages"),
@@ -177,7 +177,7 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "user_profile_id": Harmless("Use `metadata`."),
         "workspace_id": _ROUTED,
     },
-    "FastDeploy": {"enable_thinking": THINKS},
+    "FastDeploy": {"enable_thinking": REASONING_SWITCH},
     "OpenRouter": {"reasoning": REASONING},
     "OpenAI, at another endpoint": {
         "reasoning_effort": EFFORT,
@@ -208,7 +208,9 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
 }  # fmt: skip
 
 FOREIGN: Final = tuple(
-    Foreign(name, servers, fate) for servers, rows in _ROWS.items() for name, fate in rows.items()
+    ForeignParameter(name, servers, fate)
+    for servers, rows in _ROWS.items()
+    for name, fate in rows.items()
 )
 
-FOREIGN_BY_NAME: Final[Mapping[str, Foreign]] = {each.name: each for each in FOREIGN}
+FOREIGN_BY_NAME: Final[Mapping[str, ForeignParameter]] = {each.name: each for each in FOREIGN}

@@ -60,8 +60,8 @@ FormatType = Annotated[
 
 _KEY_ORDER = "The keys of the answer follow the order of the schema's keys."
 _STRICT = (
-    "True refuses a schema that no grammar can express; otherwise the server ignores the parts "
-    "that none can, or all of a schema that is too much: `x-vinery-ignored` names it then."
+    "True refuses a schema that no grammar can express. Otherwise the server ignores parts without "
+    "a grammar, or all of a schema that is too complex: `x-vinery-ignored` then names the schema."
 )
 
 
@@ -81,7 +81,7 @@ def _with_tag(value: Any) -> Any:
     return {**value, "tag": None} if isinstance(value, dict) else value
 
 
-def _or_a_tag(schema: dict[str, Any]) -> None:
+def _add_tag_schema(schema: dict[str, Any]) -> None:
     """Add the tags to the JSON schema of a format: their members differ."""
     own = dict(schema)
     tag = {"properties": {"type": {"enum": list(_TAG_TYPES)}}, "required": ["type"]}
@@ -90,9 +90,9 @@ def _or_a_tag(schema: dict[str, Any]) -> None:
 
 
 class _Format(Wire):
-    """What both formats have."""
+    """The members of both formats."""
 
-    model_config = ConfigDict(json_schema_extra=_or_a_tag)
+    model_config = ConfigDict(json_schema_extra=_add_tag_schema)
 
     type: FormatType = parameter(
         "`text`, `json_object`, `json_schema`, or the type of a tag.",
@@ -118,7 +118,7 @@ class ResponseFormat(_Format):
 
 
 class TextFormat(JsonSchema, _Format):
-    """The `text.format` of Responses. Its members are those of `json_schema`."""
+    """The `text.format` of Responses, with the members of `json_schema`."""
 
     def grammar(self) -> Grammar | None:
         """Return the constraint on the answer. None for plain text."""

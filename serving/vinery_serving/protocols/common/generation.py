@@ -1,8 +1,8 @@
 """The part of a body that all generation endpoints have: delivery, data about the client, and the
 groups of fields beside this file.
 
-Every endpoint reads the parameters that do not change the generated text, so that it refuses wrong
-values. An answer repeats them where OpenAI's answer has a member for them.
+Every endpoint reads the parameters that do not change the generated text, and refuses wrong values.
+The answer repeats such a parameter where OpenAI's answer has the member.
 """
 
 from dataclasses import replace
@@ -97,8 +97,7 @@ class DeliveryFields(Wire):
         "FastDeploy's name of `stream_interval`, which replaces it.", of="FastDeploy"
     )
     priority: Priority | None = parameter(
-        "Of one key's waiting requests, those with a lower number start first. At least 0, the "
-        "default.",
+        "A key's waiting requests with a lower number start first. At least 0, the default.",
         of="vLLM",
     )
     request_id: RequestId | None = parameter("A part of the answer's id.", of="vLLM")
@@ -175,18 +174,16 @@ Comparison = Annotated[
     str, only_null("names a stored response, but this server stores none. Leave it out")
 ]
 
-_REPEATED = "Responses repeats it; it has no other effect."
+_REPEATED = "Repeated by Responses, without other effect."
 _END_USER = (
-    "The end user, for limits and reports of usage: its first 64 characters, or a hash. "
-    "Responses repeats it."
+    "The end user, for limits and reports of usage: the first 64 characters, or a hash. "
+    "Repeated by Responses."
 )
-_AUTOMATIC_CACHE = (
-    "The prefix cache finds equal starts of prompts itself, and keeps them while it has space."
-)
+_AUTOMATIC_CACHE = "The prefix cache is automatic: equal starts of prompts stay while it has space."
 
 
 class PromptCacheOptions(Wire):
-    """`prompt_cache_options`. The last two would change the answer, so they are refused."""
+    """`prompt_cache_options`. The last two members are refused."""
 
     mode: Literal["implicit", "explicit"] | None = parameter(
         _REPEATED, of="OpenAI", changes_nothing=True
@@ -202,7 +199,7 @@ class PromptCacheOptions(Wire):
     )
 
 
-def _id_of_user(value: object) -> object:
+def _user_id(value: object) -> object:
     """Some clients send an object with the user's `id` and name."""
     if isinstance(value, dict) and isinstance(value.get("id"), str):
         return value["id"]
@@ -218,13 +215,13 @@ class UserObject(BaseModel):
 
 
 User = Annotated[
-    Identifier, BeforeValidator(_id_of_user, json_schema_input_type=Identifier | UserObject)
+    Identifier, BeforeValidator(_user_id, json_schema_input_type=Identifier | UserObject)
 ]
 SafetyIdentifier = Annotated[str, Limited(field_limits.SAFETY_IDENTIFIER)]
 
 
 class MetadataFields(Wire):
-    """Data about the client and its request. The engine does not need them."""
+    """Data about the client and the request, which the engine does not need."""
 
     service_tier: Identifier | None = parameter(
         "Only one tier exists; the answer has `default`.", of="OpenAI, vLLM", changes_nothing=True
@@ -235,7 +232,7 @@ class MetadataFields(Wire):
         changes_nothing=True,
     )
     safety_identifier: SafetyIdentifier | None = parameter(
-        f"{_END_USER} It comes before `user`.", of="OpenAI, vLLM", changes_nothing=True
+        f"{_END_USER} Replaces `user`.", of="OpenAI, vLLM", changes_nothing=True
     )
     metadata: AnyMetadata | None = parameter(
         "The answer repeats it; at most 16 pairs.", of=EVERY_SYSTEM, changes_nothing=True
@@ -246,7 +243,7 @@ class MetadataFields(Wire):
         changes_nothing=True,
     )
     prompt_cache_key: Identifier | None = parameter(
-        f"Responses repeats it. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
+        f"Repeated by Responses. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
     )
     session_id: Identifier | None = parameter(
         f"A hint for caches. {_AUTOMATIC_CACHE}", of="vLLM", changes_nothing=True
@@ -259,10 +256,10 @@ class MetadataFields(Wire):
 
     # The spelling with a hyphen is that of OpenAI's first description.
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = parameter(
-        f"Responses repeats it. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
+        f"Repeated by Responses. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
     )
     prompt_cache_options: PromptCacheOptions | None = parameter(
-        f"Responses repeats it. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
+        f"Repeated by Responses. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
     )
 
 
@@ -281,7 +278,7 @@ class GenerationBody(
 
     mm_hashes: MediaHashes | None = parameter(
         "The SHA-256 of each picture, video and file, in their order, as 64 hex digits. A file "
-        "with another one is refused; usage records have them.",
+        "with another hash is refused; usage records have the hashes.",
         of="FastDeploy",
     )
     include_reasoning: bool | None = parameter(

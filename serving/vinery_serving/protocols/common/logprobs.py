@@ -9,7 +9,7 @@ from vinery_serving.protocols.common.encoding import Answer
 
 # The value of OpenAI and vLLM for an unknown log-probability.
 _UNKNOWN = -9999.0
-# What stands for bytes that are no whole character.
+# The text of bytes that are no whole character.
 _REPLACED = "\ufffd"
 
 
@@ -93,8 +93,8 @@ class TextLogprobs:
 
 
 def _others_by_text(token: Token) -> dict[str, float] | None:
-    """As in OpenAI's answers, the token itself is included: one more entry if it is not
-    among the most likely."""
+    """Include the sampled token, as OpenAI does: one more entry if it is not among the most
+    likely."""
     if token.logprob is None:
         return None
     by_text: dict[str, float] = {}

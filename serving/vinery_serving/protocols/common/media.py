@@ -1,9 +1,8 @@
 """The parts of a message that hold a picture, a video or a file, in the names of chats and of
 Responses.
 
-A data URL has the file itself. Other URLs and paths are checked against the media rules before
-they are fetched, and stay as the client sent them here. `file_id` is refused: Vinery stores no
-files.
+A data URL has the file itself. Other URLs and paths stay as the client sent them: the media rules
+are checked before a fetch. `file_id` is refused: Vinery stores no files.
 """
 
 import re
@@ -90,7 +89,7 @@ def _decoded(text: str, decode: Callable[[str, int], bytes]) -> bytes:
 
 
 def _file_source(url: str) -> PathSource:
-    """The URL itself: the room that opens files reads it, by one set of rules."""
+    """Keep the URL: `vinery_serving.media` reads URLs and paths by one set of rules."""
     host = url[len("file://") :].partition("/")[0]
     if host.lower() not in _LOCAL_HOSTS:
         raise invalid("must be the URL of a file of this server: file:///folder/name")
@@ -131,7 +130,7 @@ _UrlOrObject = Annotated[
 ]
 
 
-def _url_of(value: Any) -> WireUrl:
+def _url_object(value: Any) -> WireUrl:
     return value if isinstance(value, WireUrl) else WireUrl.model_construct(url=value)
 
 
@@ -141,7 +140,7 @@ class WireMedia(Wire):
     type: str
 
     def to_core(self, path: str) -> MediaPart:
-        """Return the part; `path` is its own in the message."""
+        """`path` is the path of the part in the message."""
         raise NotImplementedError
 
 
@@ -162,7 +161,7 @@ class WireImage(WireMedia):
         return self
 
     def to_core(self, path: str) -> MediaPart:
-        sent = _url_of(self.image_url)
+        sent = _url_object(self.image_url)
         detail = _DETAILS.get(sent.detail or self.detail, Detail.AUTO)
         return MediaPart(MediaKind.IMAGE, sent.url, f"{path}.image_url", detail)
 
@@ -182,11 +181,11 @@ class WireVideo(WireMedia):
         return self
 
     def to_core(self, path: str) -> MediaPart:
-        return MediaPart(MediaKind.VIDEO, _url_of(self.video_url).url, f"{path}.video_url")
+        return MediaPart(MediaKind.VIDEO, _url_object(self.video_url).url, f"{path}.video_url")
 
 
 class WireFileContents(Wire):
-    """A file: `file_data` with its contents, or its `file_url`."""
+    """A file: the contents as `file_data`, or a `file_url`."""
 
     model_config = ConfigDict(
         json_schema_extra={"anyOf": [{"required": ["file_data"]}, {"required": ["file_url"]}]}
@@ -249,8 +248,8 @@ def check_media(conversation: Conversation, dialect: Dialect, field: str) -> Non
 def with_hashes(
     prompt: Conversation | RawPrompts, hashes: Sequence[str]
 ) -> Conversation | RawPrompts:
-    """Return the prompt whose media have these hashes, in their order. Raises `InvalidRequest` for
-    another number of them."""
+    """Return the prompt with these hashes on its media, in order. Raises `InvalidRequest` for
+    another number of hashes."""
     media = prompt.media if isinstance(prompt, Conversation) else ()
     if not hashes:
         return prompt

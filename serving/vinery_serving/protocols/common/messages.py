@@ -1,8 +1,8 @@
 """The messages of chats and Responses.
 
 The content of any role may be a string or a list of parts: texts, pictures, videos and files. A
-part may have any of its names, because clients mix those of both protocols. Conversations that
-templates accept, such as a tool message without its call, are not checked.
+part may have the name of either protocol, because clients mix both. Conversations that templates
+accept, such as a tool message without its call, are not checked.
 """
 
 import base64
@@ -282,7 +282,7 @@ class FunctionMessage(Wire):
 
 
 class UnknownMessage(Wire):
-    """Never valid. Its error lists the roles."""
+    """Never valid. The error lists the roles."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
 
@@ -315,8 +315,8 @@ _PACKED_PREFIX: Final = "vinery.1."
 
 
 def pack_reasoning(text: str) -> str:
-    """Return `text` as the `encrypted_content` of a reasoning item. Clients that keep no state
-    send it back instead of the text, and some drop reasoning without it."""
+    """Return `text` as the `encrypted_content` of a reasoning item. Clients without state send
+    this member back instead of the text, and some drop reasoning without it."""
     return _PACKED_PREFIX + base64.urlsafe_b64encode(text.encode()).decode()
 
 

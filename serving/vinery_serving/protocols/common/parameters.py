@@ -72,7 +72,7 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class LimitedJson:
-    """Limits on any JSON value: on what is in it at any depth."""
+    """Limits on the contents of any JSON value, at any depth."""
 
     limits: tuple[FieldLimit, ...]
 
@@ -119,7 +119,7 @@ def _size(size: JsonSize, limit: FieldLimit) -> int:
 
 
 def _add(schema: JsonSchemaValue, kind: str, keyword: str, limit: FieldLimit) -> None:
-    """Add a keyword to each option of a schema that has the type, and the name of its setting."""
+    """Add the limit and its setting to each option of a schema that has the type."""
     for option in schema.get("anyOf", [schema]):
         if option.get("type") == kind:
             option[keyword] = limit.value
@@ -148,7 +148,7 @@ Identifier = Annotated[str, Limited(field_limits.IDENTIFIER)]
 Description = Annotated[str, Limited(field_limits.DESCRIPTION)]
 JsonSchemaObject = Annotated[dict[str, Any], SCHEMA_LIMITS]
 Args = Annotated[dict[str, Any], _ARGS_LIMITS, Limited(field_limits.ARGS_MEMBERS)]
-# Any object: it becomes text, whose characters count with those of the prompt.
+# Any object. Its JSON text counts among the characters of the prompt.
 AnyObject = Annotated[dict[str, Any], LimitedJson((field_limits.TEXT,))]
 
 
@@ -162,7 +162,7 @@ MAX_TOKEN_ID: Final = 2**31 - 1  # engines take int32
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 PromptIds = Annotated[TokenIds, Limited(field_limits.PROMPT_IDS)]
-# A limit of output tokens. LM Studio's clients and those of llama.cpp send it for no limit.
+# No limit of output tokens, as clients of LM Studio and of llama.cpp send it.
 NO_LIMIT: Final = -1
 
 
@@ -180,8 +180,8 @@ MaxTokens = Annotated[
 TopLogprobs = Annotated[int, Field(ge=0, le=20)]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORT = (
-    "How much to reason. The template gets it in its own words. For a template without efforts "
-    "it is a budget of reasoning tokens."
+    "How much to reason, in the template's own words. For a template without efforts, a budget of "
+    "reasoning tokens."
 )
 
 
@@ -193,7 +193,7 @@ EVERY_SYSTEM: Final = "OVMS, OpenAI, vLLM, FastDeploy"
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """The facts about a parameter beside its type and its description."""
+    """The facts about a parameter besides the type and the description."""
 
     of: str
     changes_nothing: bool
@@ -210,7 +210,7 @@ def parameter(
 ) -> Any:
     """Return the pydantic field of a request parameter.
 
-    `of` names the systems that document it. Messages are Anthropic's: their fields name none.
+    `of` names the systems that document the parameter. Fields of Messages, Anthropic's, name none.
     `changes_nothing` marks a parameter that has no effect on the generated text.
     """
     if is_required:

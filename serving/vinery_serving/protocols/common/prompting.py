@@ -106,7 +106,7 @@ class TemplateFields(Wire):
 
     chat_template: Template | None = parameter(
         "A template that replaces the model's, for models with `trust_request_chat_template`. "
-        "It runs in a sandbox with limits of time and memory.",
+        "A sandbox limits time and memory.",
         of="vLLM, FastDeploy",
     )
     chat_template_kwargs: TemplateKwargs | None = parameter(

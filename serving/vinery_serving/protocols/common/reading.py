@@ -1,7 +1,7 @@
 """From the bytes of a request body to a validated wire model.
 
-Every error is an `InvalidRequest`. Its `param` is the path of the field, such as
-`messages[2].content`, and its message states in one sentence what to change.
+Every error is an `InvalidRequest`: `param` is the path of the field, such as
+`messages[2].content`, and the message states in one sentence what to change.
 """
 
 import json
@@ -81,8 +81,8 @@ def refusal(param: str, sentence: str) -> InvalidRequest:
 def refusing(
     is_refused: Callable[[object], bool], sentence: str, accepted: Any = None
 ) -> BeforeValidator:
-    """Return the annotation that refuses some values as unsupported. `accepted` is the type of the
-    others in the document."""
+    """Return the annotation that refuses some values as unsupported. `accepted` is the type of
+    the other values in the OpenAPI document."""
 
     def check(value: object) -> object:
         if is_refused(value):

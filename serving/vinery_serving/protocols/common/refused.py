@@ -1,7 +1,7 @@
 """The parameters that this server knows, but does not implement.
 
-Each of them would change the answer, so the server refuses it by name: an answer that ignores
-a parameter silently would mislead the client. To implement a parameter, delete it here.
+Each parameter would change the answer, so the server refuses it by name: an answer that ignores a
+parameter silently would mislead the client. To implement a parameter, delete its row.
 """
 
 import json

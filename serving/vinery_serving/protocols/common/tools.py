@@ -23,9 +23,9 @@ from vinery_serving.protocols.common.reading import Wire, invalid, only_null, re
 TOOLS: Final = (
     "Functions and custom tools, in the nested form of chats or the flat form of Responses. The "
     "input of a custom tool is constrained to its `format`, a regular expression or a Lark "
-    "grammar. In Responses a `namespace` may contain some of them; the description of its "
-    "first tool includes its own. Responses leave out the tools that OpenAI hosts, chats refuse "
-    "them."
+    "grammar. In Responses a `namespace` may group tools; the description of the first tool "
+    "includes the description of the namespace. Responses leave out the tools that OpenAI hosts, "
+    "chats refuse them."
 )
 TOOL_CHOICE: Final = (
     "`none`, `auto`, `required`, a function or custom tool, or `allowed_tools`. A grammar "
@@ -68,7 +68,7 @@ class HostedTool(Wire):
 
 
 class GrammarDefinition(Wire):
-    """A grammar, and the language that it is written in."""
+    """A grammar and its language."""
 
     syntax: Literal["lark", "regex"]
     definition: Annotated[str, Limited(field_limits.LARK)]
@@ -201,7 +201,7 @@ WireFunctions = Annotated[list[WireFunction], Field(fail_fast=True), Limited(fie
 
 def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
     """Return the tools that the client runs. Hosted tools are left out: this server runs none,
-    and agents list them even if they do not need them. Raises `InvalidRequest` for too many."""
+    and agents list them without need. Raises `InvalidRequest` for too many."""
     kept: list[Tool] = []
     for at, tool in enumerate(tools):
         path = f"tools[{at}]"
@@ -214,7 +214,7 @@ def clients_tools(tools: Sequence[WireTool]) -> tuple[Tool, ...]:
 
 
 def hosted_kinds(tools: Iterable[WireTool]) -> Iterator[str]:
-    """Yield the types of the tools that OpenAI runs, also of those in namespaces."""
+    """Yield the types of the tools that OpenAI runs, also inside of namespaces."""
     for tool in tools:
         if isinstance(tool, NamespaceTool):
             yield from hosted_kinds(tool.tools)

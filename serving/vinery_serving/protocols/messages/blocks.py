@@ -1,7 +1,7 @@
-"""The turns of a Messages request, their content blocks, and the messages that they become.
+"""The turns and content blocks of a Messages request, and their conversion to messages.
 
-A block becomes parts of a message, a tool call, reasoning, or a message of its own: the result of
-a tool, which is a block of the user there. Consecutive turns of one role are one turn, as in
+A block becomes parts of a message, a tool call, or reasoning. The result of a tool, in this
+protocol a block of the user, becomes a message. Consecutive turns of one role are one turn, as in
 Anthropic's API.
 """
 
@@ -84,8 +84,8 @@ def _wrong_type(value: object, types: Sequence[str]) -> PydanticCustomError:
 
 @dataclass(frozen=True, slots=True)
 class _ByType:
-    """Annotation of a union of models that differ by their `type`. A block of another type gets an
-    error that names the type, a source one that lists the types."""
+    """Annotation of a union of models that differ by `type`. A block of another type gets the error
+    of `_wrong_type`, a source gets an error that lists the types."""
 
     is_source: bool = False
 
@@ -99,7 +99,7 @@ class _ByType:
             choices[f"<type={kind}>"] = handler.generate_schema(each)
             types += [] if each is StoredFile else [kind]
 
-        def tag_of(value: Any) -> str:
+        def choose_tag(value: Any) -> str:
             tag = f"<type={value.get('type')}>" if isinstance(value, dict) else ""
             return tag if tag in choices else "<other>"
 
@@ -111,7 +111,7 @@ class _ByType:
             choices["<other>"] = core_schema.typed_dict_schema({"type": known})
         else:
             choices["<other>"] = core_schema.no_info_plain_validator_function(refuse)
-        return core_schema.tagged_union_schema(choices, tag_of)
+        return core_schema.tagged_union_schema(choices, choose_tag)
 
 
 class TextBlock(Reported):
@@ -123,12 +123,12 @@ class TextBlock(Reported):
     text: Text
 
     def parts(self, path: str) -> tuple[ContentPart, ...]:
-        """Return the parts of a message; `path` is that of the block."""
+        """`path` is the path of the block."""
         return (TextPart(self.text),)
 
 
 class Base64Source(Reported):
-    """The file itself. Its bytes show what it is, whatever the `media_type`."""
+    """The file itself. The bytes show the type, whatever the `media_type`."""
 
     type: Literal["base64"]
     data: FileData
@@ -239,7 +239,8 @@ class Citations(Reported):
 
 
 class DocumentBlock(Reported):
-    """A PDF file, a picture, or a text. Its title and context are texts before it."""
+    """A PDF file, a picture, or a text. The context, and the title of a text, become texts before
+    the document; the title of a file is the filename."""
 
     type: Literal["document"]
     source: DocumentSource
@@ -253,7 +254,7 @@ class DocumentBlock(Reported):
             case PlainText(data=text):
                 return (*self._heads(self.title, self.context), TextPart(text))
             case ContentSource(content=blocks):
-                inner = _parts_of(blocks, f"{path}.content")
+                inner = _content_parts(blocks, f"{path}.content")
                 return (*self._heads(self.title, self.context), *inner)
             case Base64Source() | UrlSource() as file:
                 source, param = file.source(path)
@@ -266,7 +267,7 @@ class DocumentBlock(Reported):
 
 
 class SearchResultBlock(Reported):
-    """A result of the client's own search: its title and source, and its texts after them."""
+    """A result of the client's own search: title and source as one text, then the texts."""
 
     type: Literal["search_result"]
     title: Text
@@ -283,7 +284,7 @@ InnerBlock = Annotated[TextBlock | ImageBlock | DocumentBlock | SearchResultBloc
 
 
 class ToolResultBlock(Reported):
-    """The result of a tool. A failed one begins with `Error:`."""
+    """The result of a tool. A failed result begins with `Error:`."""
 
     harmless: ClassVar = Reported.harmless | {"toolset_name"}
 
@@ -293,7 +294,7 @@ class ToolResultBlock(Reported):
     is_error: bool | None = None
 
     def to_core(self, path: str) -> Message:
-        parts = _parts_of(self.content or (), f"{path}.content")
+        parts = _content_parts(self.content or (), f"{path}.content")
         head = (_FAILED,) if self.is_error else ()
         return Message(Role.TOOL, (*head, *parts), tool_call_id=self.tool_use_id)
 
@@ -316,7 +317,7 @@ class ToolUseBlock(Reported):
 
 
 class ThinkingBlock(Reported):
-    """Earlier reasoning. Its signature has no meaning here."""
+    """Earlier reasoning. This server reads no signature."""
 
     type: Literal["thinking"]
     thinking: Text
@@ -324,7 +325,7 @@ class ThinkingBlock(Reported):
 
 
 class RedactedThinkingBlock(Reported):
-    """Reasoning that only the server which wrote it can read. It is left out."""
+    """Encrypted reasoning of another server. The prompt leaves it out."""
 
     is_left_out: ClassVar = True
 
@@ -347,8 +348,8 @@ Blocks = _ListOf[Block]
 TextBlocks = _ListOf[TextBlock]
 
 
-def _parts_of(blocks: Sequence[Any], path: str) -> Iterator[ContentPart]:
-    """The parts of blocks that have no calls; the validators refuse all others."""
+def _content_parts(blocks: Sequence[Any], path: str) -> Iterator[ContentPart]:
+    """Yield the parts of blocks without calls; the validators refuse other blocks."""
     for at, block in enumerate(blocks):
         assert isinstance(block, TextBlock | ImageBlock | DocumentBlock | SearchResultBlock)
         yield from block.parts(f"{path}[{at}]")
@@ -402,7 +403,7 @@ def messages_of(turns: Sequence[Turn]) -> tuple[Message, ...]:
 
 
 def _questions(role: Role, placed: Sequence[_Placed]) -> Iterator[Message]:
-    """Yield the results of tools, and what comes between them and after them."""
+    """Yield a message for each result of a tool, and for the blocks between and after results."""
     parts: list[ContentPart] = []
     for path, block in placed:
         match block:

@@ -1,4 +1,4 @@
-"""The body of a Messages request: Anthropic's parameters, and those that every endpoint has.
+"""The body of a Messages request: Anthropic's parameters, and the parameters of every endpoint.
 
 Only the client runs tools.
 """
@@ -76,8 +76,8 @@ def _custom(value: object) -> object:
 
 
 class ClientTool(Reported):
-    """A tool that the client runs. The model gets every tool at once, and each part of its input
-    is streamed when it is there."""
+    """A tool that the client runs. The prompt has every tool, and the input of a call is streamed
+    during generation."""
 
     harmless: ClassVar = Reported.harmless | {"defer_loading", "eager_input_streaming"}
 
@@ -106,7 +106,7 @@ class ClientTool(Reported):
 
     @property
     def _full_description(self) -> str | None:
-        """The description, and the examples after it: every template has it."""
+        """The description, then the examples: every template shows the description."""
         if not self.input_examples:
             return self.description
         lines = (json_bytes(example).decode() for example in self.input_examples)
@@ -180,7 +180,7 @@ class JsonFormat(Wire):
     )
 
     def grammar(self, path: str) -> Grammar:
-        """Return the constraint on the answer; `path` is that of the format."""
+        """Return the constraint on the answer; `path` is the path of the format."""
         return schema_grammar(self.schema_, f"{path}.schema", is_strict=False)
 
 
@@ -226,8 +226,8 @@ class MessagesBody(TemplateFields, GenerationBody):
         "The limit of output tokens.", is_required=True
     )
     messages: Turns = parameter(
-        "The turns of the conversation. Consecutive turns of one role are one. An answer to a "
-        "last turn of the assistant continues it.",
+        "The turns of the conversation. Consecutive turns of one role are one. If the last turn is "
+        "the assistant's, the answer continues it.",
         is_required=True,
     )
     system: TextBlocks | None = parameter(
@@ -294,7 +294,7 @@ class MessagesBody(TemplateFields, GenerationBody):
         )
 
     def grammar(self) -> Grammar | None:
-        """Return the constraint on the answer. Raises `InvalidRequest` for two of them."""
+        """Return the constraint on the answer. Raises `InvalidRequest` for two formats."""
         newer = None if self.output_config is None else self.output_config.format
         formats = {"output_config.format": newer, "output_format": self.output_format}
         return self.constraint(others=[form.grammar(at) for at, form in formats.items() if form])
@@ -320,7 +320,7 @@ class MessagesBody(TemplateFields, GenerationBody):
 
     @property
     def _effort(self) -> str | None:
-        """None: the body does not have it."""
+        """None: the body has no effort."""
         effort = None if self.output_config is None else self.output_config.effort
         if self.thinking is None:
             return effort

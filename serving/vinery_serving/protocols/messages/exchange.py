@@ -74,12 +74,12 @@ class MessageError(Answer, kw_only=True):
 
 def error_object(error: ServingError, request_id: str | None = None) -> MessageError:
     """Return the body of an error, or the data of an `error` event, which has no request id."""
-    details = MessageErrorDetails(type=_type_of(error.status), message=_message(error))
+    details = MessageErrorDetails(type=_error_type(error.status), message=_message(error))
     return MessageError(error=details, request_id=UNSET if request_id is None else request_id)
 
 
 def _message(error: ServingError) -> str:
-    """Clients shorten their conversation where they find Anthropic's own sentences."""
+    """Use Anthropic's sentences: clients find them and shorten the conversation."""
     found = _NUMBERS.search(error.message) if isinstance(error, ContextTooLong) else None
     if found is None:
         return error.message
@@ -93,7 +93,7 @@ def _message(error: ServingError) -> str:
     )
 
 
-def _type_of(status: int) -> str:
+def _error_type(status: int) -> str:
     return _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
 
 
@@ -141,7 +141,7 @@ class ThinkingTokens(Answer, kw_only=True):
 class MessageUsage(Answer, kw_only=True):
     """Tokens of the whole request. The prompt has the first three together."""
 
-    input_tokens: Annotated[int, Field(description="Without those from the prefix cache.")]
+    input_tokens: Annotated[int, Field(description="Without the tokens from the prefix cache.")]
     cache_creation_input_tokens: Annotated[
         int, Field(description="0: the prefix cache fills itself.")
     ] = 0
@@ -181,7 +181,7 @@ class MessageDelta(Answer, kw_only=True):
 
 
 class MessageEvent(Answer, kw_only=True):
-    """An event of a streamed message. Its members depend on its type."""
+    """An event of a streamed message. The members depend on `type`."""
 
     type: Annotated[str, _EVENTS]
     message: MessageAnswer | UnsetType = UNSET
@@ -206,7 +206,7 @@ def message(
     usage: TokenCounts,
     ending: Ending | None = None,
 ) -> MessageAnswer:
-    """Return the message, by default one that has not ended."""
+    """Return the message, by default unfinished."""
     stop_reason, stop_sequence = ending or (None, None)
     return MessageAnswer(
         id=identity.id("msg_"),
@@ -225,7 +225,7 @@ def ending(
     *,
     is_context_full: bool,
 ) -> Ending:
-    """Return why the answer ended.
+    """Return `stop_reason` and `stop_sequence`.
 
     `refusal` and `pause_turn` never come: this server has no classifiers, and runs no tools.
     """
@@ -254,14 +254,13 @@ def usage_object(usage: TokenCounts) -> MessageUsage:
 
 
 def block(item: Item) -> AnswerBlock:
-    """Return an item of the answer as a block."""
     match item:
         case TextItem(text=text):
             return AnswerText(text=text)
         case ReasoningItem(text=text):
             return AnswerThinking(thinking=text, signature=SIGNATURE)
         case ToolCall(id=id_, name=name, arguments=text):
-            return AnswerToolUse(id=tool_use_id(id_), name=name, input=input_of(text))
+            return AnswerToolUse(id=tool_use_id(id_), name=name, input=input_object(text))
     assert_never(item)
 
 
@@ -270,10 +269,10 @@ def tool_use_id(call_id: str) -> str:
     return f"toolu_{call_id.removeprefix('call_')}"
 
 
-def input_of(arguments: str) -> dict[str, Any]:
-    """Return the arguments as an object. Those that the token limit has cut have the members
-    that are complete, as Anthropic's clients read them from a stream. What is no JSON object is
-    the member `INVALID_JSON`."""
+def input_object(arguments: str) -> dict[str, Any]:
+    """Return the arguments as an object. Arguments that the token limit has cut keep their complete
+    members, as Anthropic's clients read a stream. A text that is no JSON object becomes the member
+    `INVALID_JSON`."""
     if not arguments.strip():
         return {}
     try:
@@ -299,7 +298,7 @@ class MessagesEncoder(ItemEncoder[OpenItem]):
         self._request = request
         self._num_blocks = 0
         self._ending: Ending = ("end_turn", None)
-        self._unsent: Started | None = None  # waits for what follows
+        self._unsent: Started | None = None  # waits for the next event
 
     def _encode(self, event: Event) -> bytes:
         if self._unsent is None:
@@ -409,8 +408,8 @@ class MessagesExchange:
 
 
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
-    """Read the body of `POST messages/count_tokens`: that of a Messages request, but `max_tokens`
-    may be absent. Raises `InvalidRequest`."""
+    """Read the body of `POST messages/count_tokens`: a Messages request whose `max_tokens` may be
+    absent. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.MESSAGES, CountBody, body, dialect)
     return _request(wire, dialect, unused)
 

@@ -80,7 +80,7 @@ class ReasoningOptions(Wire):
     )
     generate_summary: Summary | None = parameter("The deprecated name of `summary`.", of="OpenAI")
     context: Literal["auto", "current_turn", "all_turns"] | None = parameter(
-        "Which earlier reasoning the template gets. The template selects what it shows.",
+        "Which earlier reasoning the template gets. The template selects what to show.",
         of="OpenAI",
     )
     mode: (
@@ -123,7 +123,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
     tool_choice: WireToolChoice = parameter(TOOL_CHOICE, of="OVMS, OpenAI, vLLM")
     parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, of="OVMS, OpenAI, vLLM")
     reasoning: ReasoningOptions | None = parameter(
-        "How to reason, and what to return of it.", of="OVMS, OpenAI, vLLM"
+        "How to reason, and how to return the reasoning.", of="OVMS, OpenAI, vLLM"
     )
     text: TextOptions | None = parameter("The format of the answer.", of="OVMS, OpenAI, vLLM")
     response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of="OVMS")

@@ -65,8 +65,8 @@ from vinery_serving.protocols.responses.objects import (
 
 @dataclass(slots=True)
 class _OpenItem(OpenItem):
-    """The item that the stream is writing. `position` holds the members of all its events,
-    `delta_close` the bytes of a delta's frame between its text and its sequence number."""
+    """The item that the stream is writing. `position` holds the members of all events,
+    `delta_close` the bytes of a delta's frame between text and sequence number."""
 
     delta_close: bytes
     index: int
@@ -89,7 +89,7 @@ class _OpenItem(OpenItem):
         return ResponseEvent(type=f"response.{name}", **self.position, **members)
 
     def opening(self) -> Iterable[ResponseEvent]:
-        """Yield the events before the first delta, after the one of the item."""
+        """Yield the events between `output_item.added` and the first delta."""
         match self.begun_by:
             case TextDelta():
                 yield self.event("content_part.added", part=text_part(""))
@@ -119,8 +119,6 @@ class _OpenItem(OpenItem):
 
 
 class ResponsesEncoder(ItemEncoder[_OpenItem]):
-    """Encodes the events of one stream."""
-
     def __init__(self, objects: ResponseObjects) -> None:
         super().__init__()
         self._objects = objects
@@ -273,7 +271,7 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> R
 
 @dataclass(frozen=True, slots=True)
 class ResponsesExchange:
-    """A Responses request, and the values of it that the answer needs: `echo` holds the
+    """A Responses request, with the values that the answer needs: `echo` holds the
     repeated members, `names` the names of tools in namespaces."""
 
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
@@ -303,8 +301,8 @@ class ResponsesExchange:
 
 
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
-    """Read the body of `POST responses/input_tokens`: that of a Responses request, but `input`
-    may be absent if it has `instructions`. Raises `InvalidRequest`."""
+    """Read the body of `POST responses/input_tokens`: a Responses request whose `input` may be
+    absent beside `instructions`. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
     if wire.input is None and not wire.instructions:
         raise MissingParameter("`input` is required.", param="input")

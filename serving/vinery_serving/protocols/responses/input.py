@@ -1,4 +1,4 @@
-"""The items of `input`, and the messages that they become.
+"""The items of `input`, and their conversion to messages.
 
 Templates know only one kind of call: a name and a JSON object of arguments. So a call of any
 other tool becomes such a call, and a call of a hosted tool becomes a call and a tool message.
@@ -69,7 +69,7 @@ Texts = Annotated[list[str], Field(fail_fast=True), _ANY_JSON]
 
 
 class ReplayedCall(Wire):
-    """An earlier call. Its output is an item of its own."""
+    """An earlier call, whose output is another item."""
 
     model_config = ConfigDict(
         json_schema_extra={"anyOf": [{"required": ["call_id"]}, {"required": ["id"]}]}
@@ -86,7 +86,7 @@ class ReplayedCall(Wire):
 
     @abstractmethod
     def to_call(self) -> ToolCall:
-        """Return the call as that of a function."""
+        """Return the call as a call of a function."""
 
     @property
     def known_id(self) -> str:
@@ -151,7 +151,7 @@ class CallOutput(Wire):
 
 
 class LocalShellOutput(Wire):
-    """`local_shell_call_output`. Its `id` is the id of the call."""
+    """`local_shell_call_output`, whose `id` is the id of the call."""
 
     id: Identifier
     output: Text
@@ -205,12 +205,12 @@ class HostedCall(Wire):
         """Return the JSON text of an object."""
 
     def _result(self) -> str | None:
-        """Return the tool's output. None: the item does not have it."""
+        """Return the tool's output. None: the item has no output."""
         return None
 
 
 class WebSearchCall(HostedCall):
-    """`web_search_call`. It does not contain its results."""
+    """`web_search_call`, which has no results."""
 
     tool = "web_search"
     action: AnyObject | None = None
@@ -248,7 +248,7 @@ class CodeInterpreterCall(HostedCall):
 
 
 class McpCall(HostedCall):
-    """`mcp_call`. With an `error` it failed, whatever its output."""
+    """`mcp_call`. An `error` replaces the output."""
 
     tool = "mcp"
     name: Identifier
@@ -282,7 +282,7 @@ class Reasoning(Wire):
 
     summary: ReasoningTexts | None = None
     content: ReasoningTexts | None = None
-    # Only this server's own is readable.
+    # Only content that this server wrote is readable.
     encrypted_content: Annotated[Text, AfterValidator(unpack_reasoning)] | None = None
 
     @property
@@ -295,7 +295,7 @@ class Reasoning(Wire):
 
 
 class OtherItem(Wire):
-    """Never valid. Its error explains which items are supported."""
+    """Never valid. The error explains which items are supported."""
 
     @model_validator(mode="before")
     @classmethod
@@ -389,7 +389,7 @@ def messages_of(items: Sequence[InputItem]) -> tuple[Message, ...]:
 
 @dataclass(slots=True)
 class _Turn:
-    """A message and the results of its calls. The items of the assistant's still arrive."""
+    """A message and the results of its calls. The assistant's turn may get more items."""
 
     parts: list[Message]
     reasoning: list[str] = field(default_factory=list)
@@ -397,7 +397,7 @@ class _Turn:
 
     @property
     def has_open_calls(self) -> bool:
-        """Whether all that the assistant sends next belongs to this turn, too."""
+        """Whether the next items of the assistant belong to this turn."""
         return not self.results and any(part.tool_calls for part in self.parts)
 
     def messages(self) -> list[Message]:
@@ -414,13 +414,13 @@ class _Turn:
 class _Conversation:
     """Collects messages, calls and reasoning in their order.
 
-    Calls become a part of the assistant message before them, and so does a message after them,
-    which templates would otherwise render between calls and results. Results follow their calls.
-    Reasoning becomes a part of the message after it.
+    Calls join the assistant message before them. A message after calls joins, too: otherwise
+    templates would render it between calls and results. Results follow their calls. Reasoning joins
+    the next message.
     """
 
     def __init__(self) -> None:
-        self.reasoning: list[str] = []  # whose message has not come yet
+        self.reasoning: list[str] = []  # waits for its message
         self._turns: list[_Turn] = []
         self._callers: dict[str, _Turn] = {}  # by the id of the call
 
@@ -440,7 +440,7 @@ class _Conversation:
             self._turns.append(_Turn([message]))
 
     def add_call(self, call: ToolCall) -> None:
-        """A call also joins a message without calls, but reasoning begins a new one then."""
+        """A call also joins a message without calls, but not after reasoning."""
         last = self._turns[-1] if self._turns else None
         is_answer = last is not None and last.parts[0].role is Role.ASSISTANT and not last.results
         joins = is_answer and not self.reasoning
@@ -458,8 +458,7 @@ class _Conversation:
         self._callers |= dict.fromkeys((call.id for call in message.tool_calls), turn)
 
     def _add_open_reasoning(self) -> None:
-        """Reasoning without a message after it becomes a message of its own, or a part of the
-        one whose calls are open."""
+        """Reasoning without a next message joins the turn with open calls, or becomes a message."""
         if self.reasoning:
             self._add_answer(Message(Role.ASSISTANT))
 

@@ -1,4 +1,4 @@
-"""The response object and its output items, in each of their states."""
+"""The response object and the output items, in each state."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -76,8 +76,8 @@ class OutputMessage(Answer, kw_only=True):
 
 
 class OutputReasoning(Answer, kw_only=True):
-    """Reasoning of the model. `summary` and `content` have the same text: some clients read the
-    one, others the other."""
+    """Reasoning of the model. `summary` and `content` have the same text: clients read one or
+    the other."""
 
     id: str
     type: Literal["reasoning"] = "reasoning"
@@ -111,8 +111,7 @@ Item = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall
 
 
 class InputDetails(Answer, kw_only=True):
-    """Part of the prompt's tokens: those from the prefix cache, and those of pictures and of
-    videos, if the prompt has any."""
+    """Tokens of the prompt: from the prefix cache, and of pictures and videos, if there are any."""
 
     cached_tokens: int
     cache_write_tokens: int = 0
@@ -244,7 +243,7 @@ class Response(Answer, kw_only=True):
 
 
 class ResponseEvent(Answer, kw_only=True):
-    """An event of a streamed response. Its members depend on its type."""
+    """An event of a streamed response. The members depend on `type`."""
 
     type: Annotated[str, _EVENTS]
     response: Response | UnsetType = UNSET
@@ -297,8 +296,8 @@ class ResponseObjects:
     packs_reasoning: bool = False
 
     def with_sampling(self, sampling: Sampling | None) -> Self:
-        """Return the objects with the values in force of what the request leaves to the model;
-        None: with OpenAI's defaults."""
+        """Return the objects with the sampling values that the request leaves to the model.
+        None: OpenAI's defaults."""
         in_force = sampling or _DEFAULTS
         missing = [name for name in _REPEATED if self.echo.get(name) is None]
         values = {name: getattr(in_force, name) for name in missing}
@@ -318,8 +317,7 @@ class ResponseObjects:
     ) -> Response:
         """Return a completed response, or an incomplete one if choices reached a limit.
 
-        `cuts` holds the causes of these choices. As in chats, the `stop_reason` is that of a
-        quota.
+        `cuts` holds the causes of these choices. As in chats, a quota sets `stop_reason`.
         """
         counts = ResponseUsage(
             input_tokens=usage.num_prompt_tokens,
@@ -340,7 +338,7 @@ class ResponseObjects:
         return self._response(INCOMPLETE, items, usage=counts, incomplete_details=details)
 
     def failed(self, items: Sequence[Item], error: ServingError) -> Response:
-        """Return a response that ended with an error, with the items before it."""
+        """Return a response that ended with an error after `items`."""
         details = ResponseError(code=_error_code(error), message=error.message)
         return self._response("failed", items, error=details)
 
@@ -396,7 +394,6 @@ class ResponseObjects:
 
 
 def text_part(text: str, tokens: Sequence[Token] = ()) -> OutputText:
-    """Return the part of a message."""
     return OutputText(text=text, logprobs=content_logprobs(tokens))
 
 
