@@ -27,7 +27,8 @@ and what Vinery does with it, on both URL trees: `/v1` has OpenAI's defaults, `/
 Model Server's. The row states where they differ. A parameter is
 
 - **honoured**: it does what the row describes,
-- **accepted**: it does not change the generated text, but may be repeated in the answer, or
+- **accepted**: it does not change the generated text, and the answer repeats the value where the
+  answer has a member for it, or
 - **refused**: the server answers with status 400, the parameter's name and the reason in the
   row. Null, and values that ask for the default, are accepted.
 
