@@ -1,7 +1,7 @@
 """Finds the devices on which OpenVINO can run models.
 
-As a program, `python -m`, it prints them as JSON. It runs in a process of its own, because OpenVINO
-is large, and a driver may crash or hang. `find` starts it.
+The program, `python -m`, prints the devices as JSON. `find` starts a process for the program,
+because OpenVINO is large, and a driver may crash or hang.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Reconciles the engines that run with the models that should be loaded.
 
-One keeper for each model adopts its engine or starts one, and watches it, see `keeper`. A change of
+One keeper for each model adopts or starts its engine, and watches it, see `keeper`. A change of
 folder, device or options ends the keeper and starts a new one, see `former`.
 """
 
@@ -198,8 +198,8 @@ def _keep_former(
     formers: FormerEngines,
     scheduler: EngineScheduler,
 ) -> None:
-    """Keep an engine that has outlived its node and the change of its settings. It runs already, so
-    its new configuration serves to watch it alone."""
+    """Keep an engine that has outlived its node and the change of its settings. The engine runs
+    already: the new configuration serves only to watch it."""
     run_dir = Path(settings.VINERY_RUN_DIR)
     config = EngineConfig(
         name=spec.name,
@@ -273,7 +273,7 @@ def _spec_of(model: ServedModel, replica: int) -> ModelSpec:
 class EngineOutput:
     """Repeats what the engines of this home write to their logs on the standard output of the node.
 
-    An engine itself writes to its file alone, and needs no reader: it outlives its node.
+    An engine writes to a file alone, and needs no reader, because it outlives the node.
     """
 
     def __init__(self, folder: Path, repeat: Callable[[LogEntry], None]) -> None:

@@ -82,8 +82,8 @@ def _row(subject: Subject, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# One node writes all reports. One thread keeps their order: a report about a model has the states
-# of all of its engines.
+# A single node writes all reports. One thread keeps the order: a report about a model has the
+# states of all engines of this model.
 _replicas = ReplicaStates()
 _thread = ThreadPoolExecutor(1, thread_name_prefix="status")
 
@@ -104,7 +104,7 @@ async def report(
     has_former: bool = False,
     reason: str | None = None,
 ) -> None:
-    """Write the state of an engine, and with it that of its model. The last error stays until the
+    """Write the state of an engine, and the state of its model. The last error stays until the
     engine is ready, or the report `forgets_error`; of an engine that is ready it is the failure of
     the self-test. `reason` is for the history of the model, unless there is an error; None: an
     administrator has asked for it."""

@@ -19,11 +19,11 @@ from vinery_serving.processes.logs.lines import LogEntry, foreign_entry, read_en
 _BLOCK_BYTES: Final = 64 << 10
 # A longer line is cut in two.
 _MAX_LINE_BYTES: Final = 64 << 10
-# What one call reads at most.
+# The most that one call reads.
 _MAX_READ_BYTES: Final = 1 << 20
 # How many lines of no logger wait for their time.
 _MAX_FOREIGN: Final = 10_000
-# What is read of a process's log to show its last lines.
+# The end of a log that is read to show the last lines.
 _TAIL_BYTES: Final = 256 << 10
 # Of a position, which clients send back.
 _MAX_POSITION_CHARS: Final = 40
@@ -31,14 +31,14 @@ _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class LogFollower:
-    """The log of one process: the lines until now backwards, and those that come.
+    """The log of one process: the lines until now backwards, and new lines.
 
-    It holds the present file open, so that it reads to the end what was written before the file was
-    renamed. Raises OSError if the file exists and cannot be read.
+    The follower holds the present file open, so that a renamed file is read to the end. Raises
+    OSError if the file exists and cannot be read.
     """
 
     def __init__(self, path: Path, *, from_start: bool = False) -> None:
-        """It follows from the present end of the file, or from its start."""
+        """`from_start`: follow from the start of the file, not from the present end."""
         self._path = path
         self._process = process_of(path)
         self._fd: int | None = None
@@ -59,7 +59,7 @@ class LogFollower:
 
     @property
     def position(self) -> str:
-        """What is read, as a file and a number of bytes. `after` goes on there."""
+        """The position as a file and the number of bytes read. `after` continues there."""
         if self._fd is None:
             return ""
         return f"{os.fstat(self._fd).st_ino}-{self._at - len(self._rest)}"
@@ -161,7 +161,7 @@ class LogFollower:
             with contextlib.suppress(FileNotFoundError):
                 fd = os.open(path, _READ_FLAGS)
                 try:
-                    # It was renamed meanwhile if it is ours.
+                    # Our own file under this name was renamed meanwhile.
                     if not os.path.samestat(os.fstat(fd), ours):
                         yield from _file_backwards(fd, os.fstat(fd).st_size)
                 finally:
