@@ -194,8 +194,8 @@ def _by_actor(word: str) -> Q:
 
 
 def _known(text: str, condition: Q) -> Q:
-    """Return the condition. Raises `Failure` if no entry matches it, at any time: its value is
-    probably misspelt."""
+    """Return the condition. Raises `Failure` if no entry of any time matches: the value is probably
+    misspelt."""
     if not AuditEntry.objects.filter(condition).exists():
         raise Failure(f"The log has nothing {text}, at any time.")
     return condition

@@ -35,8 +35,8 @@ def origin_of(name: str) -> Path | None:
 
 
 def _called(name: str, value: object = None) -> str:
-    """The setting as the user knows it, a variable or a key of a file, with its value if it is no
-    secret."""
+    """The setting as the user knows it: a variable or a key of a file, and the value unless the
+    setting is a secret."""
     file = origin_of(name)
     if value is None:
         return name if file is None else f"{key_of(name)} in {file}"
@@ -82,7 +82,7 @@ def integer(name: str, default: int | None = None) -> int:
 
 
 def choice(name: str) -> str:
-    """One of the table's words, in lower case. Raises `SettingError` for any other."""
+    """The value in lower case. Raises `SettingError` for a word that is not in the table."""
     word = text(name, named(name).default).lower()
     if word not in _words_of(name):
         wanted = " or ".join(sorted(_words_of(name)))

@@ -2,8 +2,8 @@
 
 - A child may be killed at any moment. The parent notices at once, by a descriptor of the process.
 - A child ends on SIGTERM, or is killed with the rest of its group.
-- A child that gives signs of life in a page, see `heartbeat`, may be watched: if it stands still, it
-  writes its stacks and is killed.
+- A child that gives signs of life in a page, see `heartbeat`, may be watched: if it stands still,
+  the parent makes it write its stacks, and kills the child.
 - A child ends with its parent only by its own doing, see `parent`.
 
 A process of another parent is handled in the same way, but has no known status.
@@ -40,7 +40,7 @@ class RunningProcess(ABC):
     """A process that leads a group. Call `end` or `close` in any case."""
 
     def __init__(self, pid: int, name: str, page: Page | None = None) -> None:
-        """`page` has the signs of life. The end of the process closes the page."""
+        """`page` has the signs of life; `close` closes the page, too."""
         self.pid = pid
         self.name = name
         self.page = page
@@ -55,7 +55,7 @@ class RunningProcess(ABC):
 
     @abstractmethod
     async def wait(self) -> int | None:
-        """Wait for its end. Returns its exit status, negative for a signal; None: not known."""
+        """Wait for the end. Returns the exit status, negative for a signal; None: not known."""
 
     @abstractmethod
     def send_signal(self, number: signal.Signals) -> None:
@@ -77,7 +77,7 @@ class RunningProcess(ABC):
         return self.has_ended
 
     async def end(self, grace_s: float = 0.0) -> None:
-        """Terminate the process, kill its group if `grace_s` is not enough, and reap the process."""
+        """Terminate the process, kill its group after `grace_s`, and reap the process."""
         if not self.has_ended and grace_s > 0:
             self.send_signal(signal.SIGTERM)
             await self.ends_within(grace_s)
@@ -150,9 +150,9 @@ class ChildProcess(RunningProcess):
     ) -> None:
         """Start the child. Raises OSError, and closes the page then.
 
-        The child inherits `fds` and the page under the same numbers, and gets `environment`. A child
-        that leads a group has its own session: neither a terminal nor the end of this process's
-        group ends such a child, and its own children end with it.
+        The child inherits `fds` and the page under the same numbers, and `environment` replaces the
+        parent's. A child that leads a group has its own session: neither a terminal nor the end of
+        this process's group ends such a child, and its own children end with it.
         """
         try:
             self._process = Popen(
@@ -189,7 +189,7 @@ class ChildProcess(RunningProcess):
         return status
 
     def reap(self) -> int:
-        """Wait for its end without an event loop. Returns its exit status."""
+        """Wait for the end without an event loop. Returns the exit status."""
         status = self._process.wait()
         self.close()
         return status
@@ -198,8 +198,8 @@ class ChildProcess(RunningProcess):
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill the process, or its whole group if it leads one: its children may outlive the leader,
-        and the group keeps its id until the last child has ended."""
+        """Kill the process, or the whole group of a leader: children may outlive the leader, and
+        the group keeps its id until the last child has ended."""
         if not self._leads_group:
             self._process.kill()
         elif not self._is_closed:

@@ -161,7 +161,7 @@ class LogFollower:
             with contextlib.suppress(FileNotFoundError):
                 fd = os.open(path, _READ_FLAGS)
                 try:
-                    # Our own file under this name was renamed meanwhile.
+                    # Our own file may have been renamed to this name meanwhile.
                     if not os.path.samestat(os.fstat(fd), ours):
                         yield from _file_backwards(fd, os.fstat(fd).st_size)
                 finally:
