@@ -41,7 +41,7 @@ RETRYING, FAILED = EngineState.RETRYING, EngineState.FAILED
 
 
 class Script:
-    """What happens to the model: the ends of its engines, its files, and its administrators."""
+    """The events of a model: ends of engines, changes of files, wishes of administrators."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(0)
@@ -205,7 +205,7 @@ DURING = {"attempt_s": 5, "files": {0: (), 3: (("new", 1, 1, 1),)}}
 @table(
     "ends, changes, reports, started_at",
     [
-        # One that cannot load is tried again without flicker, and stays failed.
+        # A model that cannot load is tried again without flicker, and stays failed.
         ([MEMORY] * 4, {}, [*AGAIN, (FAILED, NO_MEMORY)], [0, 1, 6, 26]),
         # A failure that no attempt can heal is final at once, and without an engine for such files.
         ([UNKNOWN_DEVICE], {}, NO_DEVICE, [0]),

@@ -47,7 +47,7 @@ def vinery(installation: dict[str, str]) -> Vinery:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Callable[..., EdgeServer]]:
-    """Starts one server with these limits, for tests that leave it as they found it."""
+    """Starts one server with these limits, for tests that do not change its state."""
     with ExitStack() as stack:
 
         @cache

@@ -1,4 +1,4 @@
-"""What tiny-vision answers through the API about pictures that are drawn here.
+"""Answers of tiny-vision through the API about pictures that are drawn here.
 
 A picture that is dropped, swapped, turned, mirrored or scaled wrongly gives another answer.
 """

@@ -43,7 +43,7 @@ _TICKS_AFTER_REQUESTS: Final = 40
 _MARK_EVERY: Final = 5
 
 _STAT: Final = Path("/proc/stat")
-# Columns of a processor: all of its time without the next column, the report of the hypervisor.
+# Columns of a processor, without the next one, the stolen time that the hypervisor reports.
 _NUM_COLUMNS: Final = 7
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 # Short work between two ticks is added up as none or as a whole one.

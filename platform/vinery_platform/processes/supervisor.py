@@ -3,7 +3,7 @@
 Each service has its own session, so Ctrl-C in a terminal reaches only the supervisor. A service
 that ends is restarted: at once if it ran for a while, else after a growing delay. A service that
 stands still is ended and restarted, with its stacks in the log. At the end, front services may
-finish their requests before the back services below get SIGTERM.
+finish their requests before the back services, on which they depend, get SIGTERM.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Finds the engines that have outlived their node, by their sockets.
+"""Finds the engines that have outlived their node, by socket.
 
 The kernel knows which process listens on a socket. A file with a process id could name a dead
 process, or a new process with the same id. A descriptor of the process (`pidfd`) then names this

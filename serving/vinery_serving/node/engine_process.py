@@ -1,4 +1,4 @@
-"""One engine process, from its start or its adoption to its end, as the node sees it."""
+"""One engine process, from start or adoption to its end, as the node sees the engine."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Keeps the engine of one model alive: adopts it or starts it, watches it, and starts it again.
+"""Keeps the engine of one model alive: adoption or start, watch, and restart.
 
 A model that cannot load is tried a few times, see `load_errors`, and then stays failed until its
 files change or an administrator asks to try again. A change of the settings ends the keeper and

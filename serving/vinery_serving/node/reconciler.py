@@ -1,6 +1,6 @@
 """Reconciles the engines that run with the models that should be loaded.
 
-One keeper for each model adopts or starts its engine, and watches it, see `keeper`. A change of
+One keeper for each model adopts or starts the engine, and watches it, see `keeper`. A change of
 folder, device or options ends the keeper and starts a new one, see `former`.
 """
 
@@ -198,8 +198,8 @@ def _keep_former(
     formers: FormerEngines,
     scheduler: EngineScheduler,
 ) -> None:
-    """Keep an engine that has outlived its node and the change of its settings. The engine runs
-    already: the new configuration serves only to watch it."""
+    """Keep an engine that has outlived its node and a change of settings. The engine runs already:
+    the new configuration serves only to watch it."""
     run_dir = Path(settings.VINERY_RUN_DIR)
     config = EngineConfig(
         name=spec.name,

@@ -1,4 +1,4 @@
-"""What engine processes run, how they are started, and a spare one that waits for its model.
+"""The code and the start of engine processes, and a spare process that waits for a model.
 
 A node adopts an engine only if it would start the same engine: a digest covers configuration,
 environment and code.
@@ -75,7 +75,7 @@ def start_engine(config: EngineConfig, environment: Mapping[str, str], page: Pag
 def _start(
     name: str, kind: str, environment: Mapping[str, str], page: Page, stderr: int | None = None
 ) -> ChildProcess:
-    """The engine has its own session: it is not killed with the processes of the node."""
+    """The engine has its own session: a kill of the node's processes does not reach the engine."""
     return ChildProcess(
         (sys.executable, "-m", ENGINE_MODULE, name, kind),
         "engine",

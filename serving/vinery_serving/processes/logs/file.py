@@ -58,7 +58,7 @@ class LogFile:
         return num_written == len(data)
 
     def check(self, num_bytes: int = 0) -> None:
-        """Open the file if the path names a new one, and rotate it if `num_bytes` do not fit."""
+        """Open the file if the path names a new one, and rotate if `num_bytes` do not fit."""
         with contextlib.suppress(OSError):
             size = self._size()
             if size is None:

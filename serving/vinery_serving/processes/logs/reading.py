@@ -1,4 +1,4 @@
-"""Reads the log of one process from its end, and follows it.
+"""Reads the log of one process from the end, and follows new lines.
 
 Files are read while they are written, renamed and removed. A line that no logger has written, such
 as a stack of a crash, has the time of the line before it.
