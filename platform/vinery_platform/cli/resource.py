@@ -184,7 +184,10 @@ def _add_option(
     target: dict[str, Any] = {"dest": dest, "default": argparse.SUPPRESS}
     text = option.help.replace("%", "%%") or as_help(str(field.help_text or field.label))
     values = field.child if isinstance(field, serializers.ListField) else field
-    details = target | {"required": option.is_required, "help": f"{text}{_usual(field, option)}"}
+    details = target | {
+        "required": option.is_required,
+        "help": f"{text}{_default_text(field, option)}",
+    }
     if option.is_list or (values is not field and option.parse is None):
         details["action"] = "append"
         details["help"] = f"{text}; may be given several times"
@@ -203,7 +206,7 @@ def _add_option(
     return flag
 
 
-def _usual(field: Any, option: Option) -> str:
+def _default_text(field: Any, option: Option) -> str:
     """Return the default of a field in words, unless the option's help may have the default."""
     value = field.default
     if option.parse is _grace_s:

@@ -109,14 +109,14 @@ class StolenTime:
     def _read(self) -> Accounted:
         now_s = self._clock()
         try:
-            known_s = tuple(_known_s(self._stat.read_bytes()))
+            known_s = tuple(_processor_times_s(self._stat.read_bytes()))
         except (OSError, ValueError):  # another system
             return Accounted(now_s)
         # A sandbox that imitates Linux may have zeros only.
         return Accounted(now_s, known_s if any(known_s) else ())
 
 
-def _known_s(stat: bytes) -> Iterator[float]:
+def _processor_times_s(stat: bytes) -> Iterator[float]:
     """Of each processor. The first line is their sum."""
     for line in stat.splitlines()[1:]:
         name, *columns = line.split(maxsplit=_NUM_COLUMNS + 1)[: _NUM_COLUMNS + 1]

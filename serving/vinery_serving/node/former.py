@@ -52,10 +52,10 @@ class FormerEngines:
         self._scheduler.note()
 
     def serves(self, model_id: int, replica: int) -> bool:
-        return any(each.serves for each in self._of(model_id, replica))
+        return any(each.serves for each in self._engines(model_id, replica))
 
     def retire(self, model_id: int, replica: int) -> None:
-        for each in self._of(model_id, replica):
+        for each in self._engines(model_id, replica):
             if not each.is_retiring:
                 each.is_retiring = True
                 each.tasks.append(asyncio.create_task(_drain_when_unused(each.engine)))
@@ -103,7 +103,7 @@ class FormerEngines:
             del self._formers[address]
         self._scheduler.remove(former.memory)
 
-    def _of(self, model_id: int, replica: int) -> list[_Former]:
+    def _engines(self, model_id: int, replica: int) -> list[_Former]:
         wanted = (model_id, replica)
         return [each for at, each in self._formers.items() if (at.model_id, at.replica) == wanted]
 

@@ -88,7 +88,7 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LiveSettings:
     """The fields of a served model that need no new engine, and the state of the last engine."""
 
     retried_at: datetime | None = None  # when an administrator asked to try again
@@ -116,7 +116,7 @@ class Keeper:
         self,
         spec: ModelSpec,
         found: AdoptedEngine | EngineProcess | None,
-        asked: Asked,
+        asked: LiveSettings,
         scheduler: EngineScheduler,
         formers: FormerEngines,
         reason: str | None = None,
@@ -145,7 +145,7 @@ class Keeper:
         self.follow(asked)
         self._task = asyncio.create_task(self._keep_alive(), name=f"engine {spec.name}")
 
-    def follow(self, asked: Asked) -> None:
+    def follow(self, asked: LiveSettings) -> None:
         self._memory.change(is_pinned=asked.is_pinned, idle_limit_s=asked.idle_limit_s)
         if asked.retried_at != self._retried_at:
             self._retried_at = asked.retried_at
@@ -253,7 +253,7 @@ class Keeper:
         return await self._memory.verdict()
 
     async def _need(self) -> Need:
-        return await asyncio.to_thread(_need_of, self._spec, self._measured)
+        return await asyncio.to_thread(_estimate_need, self._spec, self._measured)
 
     async def _run_once(self, files: FolderState) -> _Crash | _WentToSleep | LoadFailure:
         found = self._found
@@ -422,7 +422,7 @@ def _check_weights(spec: ModelSpec) -> None:
         check_weights(each)
 
 
-def _need_of(spec: ModelSpec, measured: Measured | None) -> Need:
+def _estimate_need(spec: ModelSpec, measured: Measured | None) -> Need:
     """A measurement of a process has the memory of the CPU only."""
     try:
         options = parse_options(json.loads(spec.options), spec.task)

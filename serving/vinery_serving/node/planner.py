@@ -72,7 +72,7 @@ class Plan:
     # When time alone changes the plan; None: never.
     next_at_s: float | None = None
 
-    def look_at(self, at_s: float) -> None:
+    def revisit_at(self, at_s: float) -> None:
         self.next_at_s = at_s if self.next_at_s is None else min(self.next_at_s, at_s)
 
 
@@ -127,7 +127,7 @@ class _Device:
             if over_at_s <= self._now_s:
                 self._let_sleep(each)
             else:
-                self._plan.look_at(over_at_s)
+                self._plan.revisit_at(over_at_s)
 
     def _relieve(self) -> None:
         while self._free + self._leaving < 0 and self._may_leave and self._num_staying > 1:
@@ -185,7 +185,7 @@ class _Device:
         for each in self._models:
             may_at_s = each.awake_since_s + self._min_awake_s
             if each.phase is Phase.AWAKE and not each.is_pinned and may_at_s > self._now_s:
-                self._plan.look_at(may_at_s)
+                self._plan.revisit_at(may_at_s)
 
     def _wake(self, model: ModelUse) -> None:
         self._free -= model.need_bytes

@@ -30,7 +30,7 @@ from vinery_serving.node.engine_process import EngineProcess
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.job_runner import JobRunner
-from vinery_serving.node.keeper import AT_START, CHANGED, STOPPED, Asked, Keeper, ModelSpec
+from vinery_serving.node.keeper import AT_START, CHANGED, STOPPED, Keeper, LiveSettings, ModelSpec
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.starting import END_TIMEOUT_S
 from vinery_serving.processes.logs.folder import delete_former_engines, engine_logs
@@ -156,7 +156,7 @@ async def _wait(wake: asyncio.Event, stop: asyncio.Event) -> None:
 
 async def _reconcile(
     keepers: dict[ModelSpec, Keeper],
-    specs: Mapping[ModelSpec, Asked],
+    specs: Mapping[ModelSpec, LiveSettings],
     found: dict[EngineAddress, AdoptedEngine],
     formers: FormerEngines,
     scheduler: EngineScheduler,
@@ -222,7 +222,7 @@ async def _end(keepers: Iterable[Keeper], reason: str | None = None) -> None:
     await asyncio.gather(*(each.end(reason) for each in keepers))
 
 
-def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
+def _read_specs(known: object) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:
     """Return the state of the database, and the specs, each with what administrators have asked
     for; None if the state is `known`, and nothing has changed."""
     state = commit_state()
@@ -232,7 +232,7 @@ def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
     wanted = ServedModel.objects.filter(is_loaded=True).exclude(folder="")
     models = wanted.select_related("engine")
     specs = {
-        _spec_of(model, replica): _asked_of(model)
+        _spec_of(model, replica): _live_settings(model)
         for model in models
         for replica in range(model.num_replicas)
     }
@@ -240,11 +240,11 @@ def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
     return state, specs
 
 
-def _asked_of(model: ServedModel) -> Asked:
+def _live_settings(model: ServedModel) -> LiveSettings:
     status, idle_s = model.status, model.idle_s
     is_measured = status.settings_digest == model.settings_digest
     loaded_bytes, peak_bytes = status.loaded_bytes, status.peak_bytes
-    return Asked(
+    return LiveSettings(
         retried_at=model.retried_at,
         test_asked_at=model.test_asked_at,
         is_pinned=model.is_pinned,

@@ -240,7 +240,7 @@ class EngineScheduler:
                 wait = waits.get(model_id) if each is waiting else None
                 use = each.use(wait, formers.get((model_id, each.replica)))
                 if use is not None:
-                    uses.append(_beside(use, each, engines))
+                    uses.append(_with_siblings(use, each, engines))
         return uses
 
     def _by_model(self) -> Mapping[int, list[ModelMemory]]:
@@ -280,7 +280,7 @@ def _first_to_wake(engines: Sequence[ModelMemory]) -> ModelMemory | None:
     return min(present, key=lambda each: (not each.is_held, each.replica), default=None)
 
 
-def _beside(use: ModelUse, memory: ModelMemory, engines: Sequence[ModelMemory]) -> ModelUse:
+def _with_siblings(use: ModelUse, memory: ModelMemory, engines: Sequence[ModelMemory]) -> ModelUse:
     """Engines of one model wake together if there is room, and count as idle together, so that all
     sleep at the same time."""
     held = [each for each in engines if each.is_held and not each.is_former]

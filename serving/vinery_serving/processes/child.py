@@ -185,7 +185,7 @@ class ChildProcess(RunningProcess):
 
     async def wait(self) -> int:
         while (status := self._process.poll()) is None:
-            await _end_of(self.pid)
+            await _wait_until_ended(self.pid)
         return status
 
     def reap(self) -> int:
@@ -241,7 +241,7 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-async def _end_of(pid: int) -> None:
+async def _wait_until_ended(pid: int) -> None:
     """Wait for the end of a child, or for a moment where the system cannot report it."""
     try:
         fd = os.pidfd_open(pid)

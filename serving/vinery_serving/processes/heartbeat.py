@@ -152,14 +152,14 @@ class Page:
 
 def in_one_line(dump: str) -> str:
     """The stacks of `faulthandler` in one line, the main thread first, without idle threads."""
-    threads = list(reversed(list(_threads_of(dump))))
+    threads = list(reversed(list(_split_threads(dump))))
     busy = threads[:1] + [each for each in threads[1:] if not each[0].endswith(_IDLE_FRAMES)]
     return "; ".join(
         " < ".join(map(_short, frames[:_MAX_FRAMES])) for frames in busy[:_MAX_THREADS]
     )
 
 
-def _threads_of(dump: str) -> Iterator[Sequence[str]]:
+def _split_threads(dump: str) -> Iterator[Sequence[str]]:
     frames = ((line.startswith("  File "), line.strip()) for line in dump.splitlines())
     for is_frame, lines in itertools.groupby(frames, key=lambda each: each[0]):
         if is_frame:

@@ -93,11 +93,11 @@ class LogFollower:
         for path in (self._path, *older_files(self._path)):
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_ino == inode:
-                    self._fd_of(path)
+                    self._reopen(path)
                     self._at = offset
                     return
 
-    def _fd_of(self, path: Path) -> None:
+    def _reopen(self, path: Path) -> None:
         new = os.open(path, _READ_FLAGS)
         self.close()
         self._fd, self._at, self._rest = new, 0, b""
@@ -105,7 +105,7 @@ class LogFollower:
     def _take(self, path: Path) -> list[bytes]:
         """Return the lines of a newer file, and follow the newest of them."""
         with contextlib.suppress(FileNotFoundError):
-            self._fd_of(path)
+            self._reopen(path)
         return self._new_lines()
 
     def _is_replaced(self) -> bool:
