@@ -57,7 +57,6 @@ def listening(socket: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def a_stranger(socket: Path) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A process that does nothing."""
     waiting = "import time; print('listening', flush=True); time.sleep(600)"
     return listening(socket, sys.executable, "-c", waiting)
 

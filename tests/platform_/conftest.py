@@ -59,5 +59,5 @@ def shared() -> Iterator[Callable[..., EdgeServer]]:
 
 @pytest.fixture(scope="module")
 def server(shared: Callable[..., EdgeServer]) -> EdgeServer:
-    """The one with the usual limits."""
+    """The server with the usual limits."""
     return shared()

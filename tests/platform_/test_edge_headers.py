@@ -23,7 +23,7 @@ _END = b"connection: close\r\n\r\n"
 _CHUNKED = b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 _LAST = b"GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
 
-# The begin of a request, and bytes that follow again and again, beyond the memory of a request.
+# The start of a request, and bytes that follow again and again, beyond the memory of a request.
 _ENDLESS = {
     "fields": (_START + b"a: b", b"".join(b"a%d:b\r\n" % number for number in range(10_000))),
     "one field": (_START + b"a: b", b"x" * 100_000),

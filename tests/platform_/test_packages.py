@@ -36,7 +36,6 @@ FOLDERS = {
 
 
 def copied_paths() -> list[str]:
-    """The paths that the Dockerfile copies from the repository."""
     lines = [line.split()[1:-1] for line in DOCKERFILE.splitlines() if line.startswith("COPY ")]
     return [path for paths in lines for path in paths if not path.startswith(("--", "/"))]
 

@@ -174,7 +174,6 @@ def serve(name: str, state: str, error: str = "", *, is_loaded: bool = True) -> 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    """Run the command, and return the status and the lines."""
     monkeypatch.setattr(wait, "_POLL_S", 0.01)
 
     def run_wait(*words: str) -> tuple[int, list[str]]:

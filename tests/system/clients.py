@@ -83,7 +83,7 @@ def complete(platform: Running, model: str = MODEL, **fields: Any) -> httpx.Resp
 
 
 def text_of(platform: Running, **fields: Any) -> str:
-    """That of a completion in which nothing is left to chance."""
+    """The text of a completion in which nothing is left to chance."""
     response = complete(platform, temperature=0, **fields)
     assert response.status_code == 200, response.text
     return str(response.json()["choices"][0]["text"])

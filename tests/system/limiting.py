@@ -38,7 +38,7 @@ def limit(
     *options: str,
     scope: Sequence[str] = ("--platform",),
 ) -> None:
-    """Set it as an administrator does."""
+    """Set a limit as an administrator does."""
     what = ("--metric", metric, "--window", window, "--amount", str(amount))
     vinery(platform, "limit", "set", *scope, *what, *options)
 
@@ -179,7 +179,6 @@ def key_id(platform: Running) -> str:
 
 
 def used_of_key(platform: Running, metric: str) -> int:
-    """The usage that the key itself sees."""
     with http_of(platform) as http:
         result = http.get("/v1/usage/me").json()
     (used,) = [each["used"] for each in result["limits"] if each["metric"] == metric]

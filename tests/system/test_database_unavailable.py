@@ -137,7 +137,6 @@ def answered(platform: Running, path: str) -> httpx.Response:
 
 
 def probe(platform: Running, path: str) -> dict[str, Any]:
-    """The body of a probe that succeeds."""
     response = answered(platform, path)
     assert response.status_code == 200, response.text
     return dict(response.json())

@@ -42,7 +42,6 @@ def text(words: str) -> dict[str, Any]:
 
 
 def answer(client: openai.OpenAI, *parts: dict[str, Any], **fields: Any) -> str:
-    """The answer to one message."""
     return answer_to(client, [{"role": "user", "content": list(parts)}], **fields)
 
 

@@ -55,7 +55,6 @@ class Story:
             yield from (each.delta.content or "" for each in chunk.choices)
 
     def figures(self) -> Figures:
-        """The figures that the ledger must have."""
         num_prompt_tokens = sum(each.prompt_tokens for each in self.spent)
         num_output_tokens = sum(getattr(each, "completion_tokens", 0) for each in self.spent)
         return Figures(len(self.spent), 0, num_prompt_tokens, num_output_tokens)

@@ -42,7 +42,7 @@ class Home:
         self.path = path
         self.run = path / "run"  # sockets and locks of running processes; not needed after a stop
         self.cache = path / "cache"  # data that can be computed again, such as compiled models
-        self.usage = path / "usage"  # usage journals that are not stored in the database yet
+        self.usage = path / "usage"  # usage journals that are not in the database yet
         self.static = path / "static"  # collected static files
         self.secrets = path / "secrets"  # one file for each secret
         self.models = path / "models"  # pulled models, by repository and commit

@@ -117,7 +117,7 @@ class StolenTime:
 
 
 def _processor_times_s(stat: bytes) -> Iterator[float]:
-    """Of each processor. The first line is their sum."""
+    """The time of each processor. The first line of `stat` is the sum."""
     for line in stat.splitlines()[1:]:
         name, *columns = line.split(maxsplit=_NUM_COLUMNS + 1)[: _NUM_COLUMNS + 1]
         if not name.startswith(b"cpu"):

@@ -51,7 +51,7 @@ class EngineProcess:
         replaces_hung: bool = True,
         spares: SpareEngines | None = None,
     ) -> None:
-        """With `spares`, it starts in the process that is there."""
+        """With `spares`, the engine starts in a spare process."""
         # For temporary files. A killed engine cannot remove them: the next one begins with none.
         self._temporary = config.socket_path.with_suffix(".tmp")
         self._environment = engine_environment()

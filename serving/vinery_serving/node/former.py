@@ -111,7 +111,6 @@ class FormerEngines:
 async def _drain_when_unused(
     engine: EngineProcess, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Let an engine end when no request has come for a while."""
     began_at = clock()
     while clock() - began_at < _PREPARED_WITHIN_S:
         await asyncio.sleep(_LOOK_INTERVAL_S)

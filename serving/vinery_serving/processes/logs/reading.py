@@ -89,7 +89,7 @@ class LogFollower:
         self._at = 0 if from_start or self._fd is None else os.fstat(self._fd).st_size
 
     def _find(self, inode: int, offset: int) -> None:
-        """Go on in this file, unless it is gone."""
+        """Continue in this file, unless the file is gone."""
         for path in (self._path, *older_files(self._path)):
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_ino == inode:
