@@ -1,5 +1,5 @@
-# What the tests need beyond PyPI: packages of Debian, and a PostgreSQL and a Redis server on
-# loopback for this run alone. Sourced by run and nightly; it stops the servers at their end.
+# The tests' needs beyond PyPI: packages of Debian, and a PostgreSQL and a Redis server on loopback
+# for this run alone. `run` and `nightly` source this file, which stops the servers at their end.
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }

@@ -1,4 +1,4 @@
-"""What all tests share: a home folder of their own, and the whole platform, running.
+"""Shared by all tests: a home folder for the run, and the whole platform, running.
 
 The environment is set here, before anything imports Django's settings.
 """
@@ -53,7 +53,7 @@ _MAX_BLOCK_MS = 2000
 # In one write of a few hundred bytes to a file the kernel computes, not Vinery: where memory is
 # scarce it first reclaims pages, which took 260 ms beside other tests.
 _IN_THE_KERNEL = re.compile(r" of it at vinery_accounts/usage/journal\.py:\d+ _write ")
-# The loop itself: no single thing kept it, but a pass over hundreds of requests that came at once.
+# The loop itself: no single call blocked, but a pass over hundreds of requests that came at once.
 _IN_THE_LOOP = re.compile(r" of it at python3\.\d+/asyncio/runners\.py:\d+ run ")
 # A new thread had no processor yet, or the thread that looks had none: the machine was busy.
 _WITHOUT_PROCESSOR = re.compile(
@@ -62,7 +62,7 @@ _WITHOUT_PROCESSOR = re.compile(
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without settings of Vinery, but with its code importable."""
+    """This process's environment without settings of Vinery, but with Vinery's code importable."""
     own = (
         *("VINERY_", "DATABASE_URL", "REDIS_URL", "DJANGO_SETTINGS_MODULE", "SSL_CERT_FILE"),
         # Without bytecode, each process that a test starts would compile all of Vinery.
@@ -157,7 +157,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What uses the shared platform starts a platform."""
+    """A test that uses the shared platform starts a platform."""
     if _uses_shared(item):
         item.add_marker("system")
 
@@ -167,10 +167,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Begin with the files that use the shared platform, which ends after the last of them, then
-    those that start others, so that no process ends long before the others.
+    """Begin with the files that use the shared platform, which ends after the last such file. Files
+    that start other platforms follow, so that no process of xdist ends long before the others.
 
-    pytest-django sorts the tests of each file too, so this sorts after it.
+    pytest-django sorts the tests of each file, too, so this hook sorts afterwards.
     """
     yield
     ranks: dict[str, int] = {}
@@ -248,7 +248,7 @@ class Running:
     environment: Mapping[str, str]  # of another process of the same installation
 
     def processes(self, role: str) -> list[psutil.Process]:
-        """Its processes of one role: web, node, jobs, engine or pooling engine."""
+        """The processes of one role: web, node, jobs, engine or pooling engine."""
         marks = {
             "engine": ("vinery_serving.engine", "text"),
             "pooling engine": ("vinery_serving.engine", "vectors"),
@@ -269,7 +269,7 @@ class Running:
         return pids
 
     def family(self) -> list[psutil.Process]:
-        """Its supervisor with all other processes."""
+        """The supervisor with all other processes."""
         supervisor = psutil.Process(self.pid)
         return [supervisor, *supervisor.children(recursive=True)]
 
@@ -355,7 +355,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, hub_of_running: FakeHub) -
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """End the shared platform after its last test: idle, it takes a twentieth of a core."""
+    """End the shared platform after its last test: an idle platform takes a twentieth of a core."""
     if item in _after_shared:
         _shared.close()
 
@@ -472,7 +472,7 @@ def _is_long_block(line: str) -> bool:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Not so one that has ended, and of which its parent has not taken notice yet."""
+    """False for a process that has ended and is not reaped yet."""
     try:
         return process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     except psutil.NoSuchProcess:

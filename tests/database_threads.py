@@ -7,7 +7,7 @@ from django.db import connections
 
 
 def in_thread(function: Callable[[], object]) -> Awaitable[None]:
-    """Run it in a thread, which gives its connection back: each event loop has threads of its own,
+    """Run a function in a thread that gives its connection back: each event loop has own threads,
     and PostgreSQL's pool has few connections."""
 
     def call() -> None:

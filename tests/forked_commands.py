@@ -1,8 +1,8 @@
-"""Python programs, each in a process that is forked from one that has loaded what takes time.
+"""Python programs, each in a fork of a process that has loaded the slow imports.
 
-Loading takes a command most of its time, and tests run hundreds of commands. That a command starts
-from nothing is tested in `tests/platform_/test_cli.py`, and of each process of a platform by every
-platform that tests start.
+Loading takes most of a command's time, and tests run hundreds of commands. The start from nothing
+is tested for commands in `tests/platform_/test_cli.py`, and for the processes of a platform by
+every platform that tests start.
 """
 
 import gc
@@ -83,7 +83,7 @@ class _Server:
         self._process.communicate()
 
 
-# One of each kind is kept: tests of one platform follow each other.
+# One server of each kind is kept: tests of one platform follow each other.
 _servers: dict[str, _Server] = {}
 
 
@@ -143,7 +143,7 @@ def _run(arguments: list[str], environment: dict[str, str], cwd: str, folder: st
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # Its end in order would free each object, and copy the page that it lies on.
+    # An end in order would free each object, and copy its page of memory.
     os._exit(status)
 
 

@@ -1,7 +1,7 @@
 """The folder for all temporary files of one run of the tests.
 
-The process that makes it removes it when it ends; the processes of pytest-xdist and all that tests
-start inherit it. A run that was killed leaves its folder, and a later run removes that.
+The maker of the folder removes it at the end; the processes of pytest-xdist, and all processes
+that tests start, inherit the folder. A later run removes the folder of a killed run.
 """
 
 import atexit
@@ -20,7 +20,7 @@ _LEAST_AGE_S: Final = 60.0
 
 
 def enter() -> None:
-    """Let this process and those that it starts put their temporary files there."""
+    """Let this process and its children put temporary files there."""
     if _VARIABLE in os.environ:
         return
     root = Path(tempfile.gettempdir())
@@ -40,7 +40,7 @@ def _remove_if_left(folder: Path) -> None:
         if time.time() - folder.stat().st_mtime < _LEAST_AGE_S:
             return
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:  # another run removes it, or another user owns it
+    except OSError:  # another run removes the folder, or another user owns it
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -33,7 +33,7 @@ def environment_of(home: Path, *, template: str | None = None) -> dict[str, str]
 
 
 def environment_of_tests() -> dict[str, str]:
-    """What the process of the tests itself needs, whose databases pytest-django makes."""
+    """The settings of the test process itself, whose databases pytest-django makes."""
     if not IS_SCALED:
         return {}
     return {"DATABASE_URL": _postgres_server(), "REDIS_URL": new_redis_database()}

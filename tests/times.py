@@ -1,6 +1,6 @@
 """Where the time of a run went, from the JUnit file that pytest wrote: by folder, and by test.
 
-Run by `make test-times`. Seconds are those of each test with its fixtures; several run at a time.
+Run by `make test-times`. Seconds include the fixtures of a test; several tests run at a time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The ASGI application: health, the API, and Django for the rest.
 
 The runtime starts with the server's lifespan, or with the first request on servers without one,
-such as Daphne. It cannot start while the database is unavailable: then health paths still respond,
-and each other request tries to start it again.
+such as Daphne. While the database is unavailable the runtime cannot start: health paths still
+respond, and each other request tries again.
 """
 
 import logging

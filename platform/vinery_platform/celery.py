@@ -18,8 +18,8 @@ from celery import Celery
 from kombu.transport import filesystem
 from kombu.utils.json import dumps, loads
 
-# Nearly all messages come from this process, which looks at once. So often it looks for those of
-# others, such as `celery call`.
+# How often the worker looks for messages of other processes, such as `celery call`. Nearly all
+# messages come from this process, and are found at once.
 _POLLING_INTERVAL_S: Final = 2.0
 _has_news: Final = threading.Event()
 
@@ -36,7 +36,7 @@ class Channel(filesystem.Channel):
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _put(self, queue: str, payload: Any, **_: Any) -> None:  # type: ignore[override]
-        # Names sort by age. Their ends are those that kombu's `_size` and `_purge` expect.
+        # Names sort by age, and have the ending that kombu's `_size` and `_purge` expect.
         name = f"{time.time_ns()}_{uuid.uuid4()}.{queue}.msg"
         draft = self._folder / f"{name}.draft"
         draft.write_text(dumps(payload), encoding="utf-8")

@@ -141,7 +141,7 @@ SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 # -- Django ---------------------------------------------------------------------------
 
 INSTALLED_APPS = [
-    # Its command is the development server. In other processes it would import Twisted: 26 MB and a
+    # Daphne's command is the development server. Other processes would import Twisted: 26 MB and a
     # quarter of the start time (measured with Django 5.2, Twisted 26).
     *(["daphne"] if sys.argv[1:2] == ["runserver"] else []),
     "vinery_platform.web.apps.VineryConfig",
@@ -385,7 +385,7 @@ CELERY_TIMEZONE = TIME_ZONE
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
-# It would be another queue to poll, and nothing uses it.
+# Remote control would be another queue to poll, and nothing uses it.
 CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
 CELERY_BEAT_SCHEDULE = {
     name.replace("_", "-"): {"task": f"vinery_accounts.tasks.{name}", "schedule": interval_s}

@@ -64,7 +64,7 @@ def _page(request: HttpRequest, template: str, **context: object) -> HttpRespons
 
 
 def pages(*, is_on: bool) -> list[URLPattern | URLResolver]:
-    """Return the URLs of the pages; none if they are turned off, so that nothing links them."""
+    """Return the URLs of the pages; none if pages are turned off, so that nothing links to them."""
     if not is_on:
         return []
     return [

@@ -1,4 +1,4 @@
-"""A node finds engines that have outlived another one, and keeps those that it would start."""
+"""A node finds engines of a dead node, and keeps engines that the node would start itself."""
 
 import asyncio
 import os
@@ -57,7 +57,6 @@ def listening(socket: Path, *command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def a_stranger(socket: Path) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A process that does nothing."""
     waiting = "import time; print('listening', flush=True); time.sleep(600)"
     return listening(socket, sys.executable, "-c", waiting)
 
@@ -95,7 +94,7 @@ async def test_a_process_with_the_id_of_a_dead_engine_is_not_adopted(tmp_path, s
     with listening(socket) as engine, a_stranger(socket) as stranger:
 
         def die_first(_: int) -> int:
-            assert next_line(engine) == "Keep"  # so it has sent its first message
+            assert next_line(engine) == "Keep"  # so the engine has sent its first message
             engine.kill()
             engine.wait()
             return open_pidfd(stranger.pid)
@@ -158,7 +157,7 @@ def found_config(run_dir: Path, options: dict[str, Any]) -> EngineConfig:
 
 @pytest.fixture
 def outlived(tmp_path: Path) -> Outlive:
-    """An engine that serves and whose node is dead, as the next node finds it."""
+    """A serving engine of a dead node, as the next node finds it."""
 
     @asynccontextmanager
     async def start(**options: Any) -> AsyncIterator[tuple[OwnGateway, AdoptedEngine]]:
@@ -170,7 +169,7 @@ def outlived(tmp_path: Path) -> Outlive:
 
 
 def abandon(node: EngineProcess) -> None:
-    """What the death of a node does to its engine."""
+    """Do to the engine as the death of its node does."""
     engine: Any = node._engine
     engine.unwatch()
     engine.close_input()

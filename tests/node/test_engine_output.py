@@ -1,4 +1,4 @@
-"""The node repeats what engines log from its start on, whatever happens to their files."""
+"""The node repeats the log lines of engines since its own start, whatever happens to the files."""
 
 from pathlib import Path
 

@@ -91,7 +91,7 @@ def meanwhile(*steps: Coroutine[Any, Any, object]) -> None:
 
 
 def has_begun(job: ModelJob) -> bool:
-    """For `until`: its process blocks, and has reported it."""
+    """For `until`: the job's process has reported that it blocks."""
     return job.done_bytes == 1
 
 

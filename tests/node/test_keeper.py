@@ -19,7 +19,7 @@ from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.former import FormerEngines
-from vinery_serving.node.keeper import Asked, Keeper, ModelSpec
+from vinery_serving.node.keeper import Keeper, LiveSettings, ModelSpec
 from vinery_serving.node.load_errors import LoadAttempts, killed
 from vinery_serving.node.model_files import FolderState, UnusableWeights
 from vinery_serving.node.scheduler import EngineScheduler
@@ -31,7 +31,7 @@ MEMORY = EngineDied("std::bad_alloc")
 UNKNOWN_DEVICE = EngineDied('Device with "X" name is not registered')
 KILLED = EngineDied("The engine process ended with status -9.", is_killed=True)
 CUT = UnusableWeights("The weights file is cut")
-ASKED = Asked()
+ASKED = LiveSettings()
 LOADS, CRASHES = "loads", "loads and crashes"
 End = Exception | str
 
@@ -41,7 +41,7 @@ RETRYING, FAILED = EngineState.RETRYING, EngineState.FAILED
 
 
 class Script:
-    """What happens to the model: the ends of its engines, its files, and its administrators."""
+    """The events of a model: ends of engines, changes of files, wishes of administrators."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(0)
@@ -86,7 +86,7 @@ class Script:
             await asyncio.sleep(60)
         if self.clock() >= self.asked_at:
             self.asked_at = float("inf")
-            a_keeper.follow(Asked(retried_at=datetime(2026, 3, 1, tzinfo=UTC)))
+            a_keeper.follow(LiveSettings(retried_at=datetime(2026, 3, 1, tzinfo=UTC)))
         return a_keeper._asked.is_set()
 
     async def report(
@@ -158,7 +158,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Script:
     monkeypatch.setattr(keeper, "folder_state", script.folder_state)
     monkeypatch.setattr(keeper, "_new_config", script.new_config)
     monkeypatch.setattr(keeper, "_check_weights", script.check_weights)
-    monkeypatch.setattr(keeper, "_need_of", lambda *_: script.need)
+    monkeypatch.setattr(keeper, "_estimate_need", lambda *_: script.need)
     monkeypatch.setattr(fit, "measure", lambda *_: None)
     monkeypatch.setattr(status, "report", script.report)
     monkeypatch.setattr(status, "report_pictures", script.report_pictures)
@@ -173,7 +173,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 @asynccontextmanager
 async def keeping(
-    asked: Asked = ASKED,
+    asked: LiveSettings = ASKED,
     budget_bytes: int = 1 << 40,
     found: AdoptedEngine | None = None,
     reason: str | None = None,
@@ -205,7 +205,7 @@ DURING = {"attempt_s": 5, "files": {0: (), 3: (("new", 1, 1, 1),)}}
 @table(
     "ends, changes, reports, started_at",
     [
-        # One that cannot load is tried again without flicker, and stays failed.
+        # A model that cannot load is tried again without flicker, and stays failed.
         ([MEMORY] * 4, {}, [*AGAIN, (FAILED, NO_MEMORY)], [0, 1, 6, 26]),
         # A failure that no attempt can heal is final at once, and without an engine for such files.
         ([UNKNOWN_DEVICE], {}, NO_DEVICE, [0]),
@@ -301,7 +301,7 @@ async def test_a_sleeping_model_wakes_when_an_administrator_wants_it(script: Scr
     async with keeping(replace(ASKED, idle_limit_s=0.001)) as a_keeper, asyncio.timeout(30):
         await script.is_over.wait()
         await script.until(ASLEEP)
-        a_keeper.follow(Asked(retried_at=datetime(2026, 3, 1, tzinfo=UTC)))
+        a_keeper.follow(LiveSettings(retried_at=datetime(2026, 3, 1, tzinfo=UTC)))
         await script.until(READY)
         await a_keeper.end()
 

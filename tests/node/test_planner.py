@@ -44,7 +44,7 @@ ON_GPU = [replace(waiting(id_), device="GPU") for id_ in range(5, 15)]
         ([awake(1), awake(2), awake(3), asleep(4, is_eager=True)], [], []),
         # The least recently used one makes room for one that requests wait for.
         ([awake(1, 903), awake(2, 901), awake(3, 902), waiting(4)], [], [2]),
-        # Idle ones make room before busy ones, and busy ones by when they woke.
+        # Idle models make room before busy models, and busy models by the time of waking.
         ([awake(1, None), awake(2, None), awake(3, 999), waiting(4)], [], [3]),
         ([awake(1, None), awake(2, None), awake(3, None), waiting(4)], [], [1]),
         # A pinned one is awake before others and never makes room.
@@ -71,7 +71,7 @@ def test_models_load_and_make_room(models, wake, sleep):
 @table(
     "models, wake, unfit",
     [
-        # One that can never fit is named and holds up no other.
+        # A model that can never fit is named and holds up no other.
         ([waiting(1, 900, need_bytes=31), waiting(2, 950)], [2], {1}),
         ([awake(1, is_pinned=True), waiting(2, need_bytes=21), waiting(3, 995)], [3], {2}),
         # Of two pinned ones that exclude each other the first one fits.
@@ -96,7 +96,7 @@ def test_models_and_versions_wait_for_room_and_their_turn_until_the_next_look() 
 
     large, small = waiting(2, 980, need_bytes=25), waiting(3, 990, need_bytes=5)
     assert plan(YOUNG, large, small) == Plan(next_at_s=NOW_S + 3)
-    # What the large one leaves over is free for others.
+    # Memory that the large model leaves over is free for others.
     leaving = replace(YOUNG, phase=Phase.LEAVING)
     assert plan(leaving, large, small).wake == [3]
 

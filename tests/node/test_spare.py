@@ -1,4 +1,4 @@
-"""A process that has imported what engines need: the next model gets it, and none is left over."""
+"""A spare process with the imports of engines: the next model gets it, and none is left over."""
 
 import asyncio
 from pathlib import Path

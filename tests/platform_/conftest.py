@@ -47,7 +47,7 @@ def vinery(installation: dict[str, str]) -> Vinery:
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Callable[..., EdgeServer]]:
-    """Starts one server with these limits, for tests that leave it as they found it."""
+    """Starts one server with these limits, for tests that do not change its state."""
     with ExitStack() as stack:
 
         @cache
@@ -59,5 +59,5 @@ def shared() -> Iterator[Callable[..., EdgeServer]]:
 
 @pytest.fixture(scope="module")
 def server(shared: Callable[..., EdgeServer]) -> EdgeServer:
-    """The one with the usual limits."""
+    """The server with the usual limits."""
     return shared()

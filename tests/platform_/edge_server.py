@@ -1,4 +1,4 @@
-"""Starts `edge_application` in a process of its own, and speaks raw HTTP with it."""
+"""Starts `edge_application` in a process, and speaks raw HTTP with the application."""
 
 import json
 import socket
@@ -48,7 +48,7 @@ def send(connection: socket.socket, *parts: bytes) -> None:
 
 
 def read_to_end(connection: socket.socket) -> bytes:
-    """What arrives until the server closes the connection. Fails if it stays open for long."""
+    """Read until the server closes the connection. Fails if the connection stays open for long."""
     read = b""
     try:
         while chunk := connection.recv(65536):
@@ -59,7 +59,7 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 
 def read_answer(connection: socket.socket) -> bytes:
-    """One answer with a length. Returns its body."""
+    """Read one answer with a length. Returns the body."""
     read = b""
     while b"\r\n\r\n" not in read:
         read += _more(connection)

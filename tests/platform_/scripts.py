@@ -1,4 +1,4 @@
-"""Programs that these tests run to their end, most of them in Python."""
+"""Programs that these tests run to their end, most in Python."""
 
 import subprocess
 import sys

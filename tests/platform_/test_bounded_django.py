@@ -1,4 +1,4 @@
-"""What stands between clients and Django: limits on bodies, and turns of requests."""
+"""Limits between clients and Django: on bodies, and turns of requests."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ MB = 2**20
 
 
 class Client:
-    """One request. It sends these chunks, then nothing more; without any, an empty body."""
+    """One request: the client sends these chunks, then nothing; without chunks an empty body."""
 
     def __init__(self, path: str, *chunks: bytes, method: str = "POST", **headers: str) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -48,7 +48,7 @@ class Client:
 
 
 class Django:
-    """Counts its requests, and answers them when a test permits it."""
+    """Counts requests, and answers when a test permits it."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []

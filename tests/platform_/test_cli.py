@@ -192,7 +192,7 @@ def test_a_command_whose_reader_leaves_has_no_traceback(platform_home: Home, com
     log = f"{time_text(1)} INFO web-1 room: one\n".encode()
     LogFile(log_path(platform_home.path / "logs", "web-1"), LogBounds()).write(log)
     reader, writer = os.pipe()
-    os.close(reader)  # as `head` does when it has its lines
+    os.close(reader)  # as `head` does after its last line
     try:
         words = [sys.executable, "-m", "vinery_platform.cli", command]
         environment = clean_environment() | {"VINERY_HOME": str(platform_home.path)}

@@ -172,7 +172,7 @@ def test_a_usual_set_up_and_the_pages_of_the_admin_pass(settings: Settings, tmp_
     settings.HOME = Home(tmp_path)
     assert run_checks(tags=[checks.VINERY]) == []
 
-    # The URLs import them. Django runs its checks in any order, so it may do so too late.
+    # The URLs import the admin classes. Django runs checks in any order, perhaps before the import.
     import_module("vinery_platform.urls")
     assert run_checks(tags=[Tags.admin]) == []
 

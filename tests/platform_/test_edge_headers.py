@@ -1,4 +1,4 @@
-"""What a client may send before its request is known, and what is refused for its end."""
+"""Limits on a client before its request is known, and refusals for the end of a request."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _END = b"connection: close\r\n\r\n"
 _CHUNKED = b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 _LAST = b"GET /last HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
 
-# How a request begins, and what follows again and again, more than the memory that it may cost.
+# The start of a request, and bytes that follow again and again, beyond the memory of a request.
 _ENDLESS = {
     "fields": (_START + b"a: b", b"".join(b"a%d:b\r\n" % number for number in range(10_000))),
     "one field": (_START + b"a: b", b"x" * 100_000),
@@ -127,7 +127,7 @@ def test_a_body_after_its_answer_is_read_to_a_limit(server: EdgeServer) -> None:
     ],
 )
 def test_no_request_has_two_answers(server: EdgeServer, framing: bytes, body: list[bytes]) -> None:
-    """A client that reuses the connection would take it for that of its next request."""
+    """A client that reuses the connection would take a second answer for its next request's."""
     with server.connect() as connection:
         send(connection, b"POST /now HTTP/1.1\r\nhost: a\r\n" + framing + b"\r\n\r\n")
         assert read_answer(connection) == b"{}"
@@ -170,7 +170,7 @@ def test_a_large_body_arrives_whole(server: EdgeServer, is_chunked: bool) -> Non
             assert json.loads(read_answer(connection))["num_bytes"] == 50 * 70_000
 
 
-# What is sent, and the status. Each connection is closed.
+# The sent bytes, and the status. Each connection is closed.
 _CASES = {
     **{request.name: (b"".join(request.parts), 400) for request in smuggled(b"key")},
     "no host": (b"GET /now HTTP/1.1\r\n\r\n", 400),

@@ -1,4 +1,4 @@
-"""The home folder, files that are written atomically, and `vinery prepare`, which keeps them."""
+"""The home folder, atomically written files, and `vinery prepare`, which keeps existing files."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The watch on the event loop: what it blames on the loop, on a hypervisor, and what it logs."""
+"""The watch on the event loop: blame of the loop and of a hypervisor, and log lines."""
 
 import asyncio
 import logging

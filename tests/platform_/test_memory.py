@@ -89,7 +89,7 @@ def test_the_memory_limit_follows_the_machine(monkeypatch: pytest.MonkeyPatch) -
 
 
 # Grows by 300 MB of garbage that only the cycle collector finds, between two strings that stay, so
-# that the allocator keeps what was freed; then waits for its memory to shrink.
+# that the allocator keeps the freed memory; then waits until the memory shrinks.
 GROWING = """
 import gc, os, time
 from vinery_platform.processes import memory

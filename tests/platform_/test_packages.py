@@ -1,4 +1,4 @@
-"""What we ship: wheel, image, lock, containers, and `make install`; and what stops Vinery waits."""
+"""Shipped parts: wheel, image, lock, containers, `make install`, and the time that a stop gives."""
 
 import os
 import re
@@ -36,7 +36,6 @@ FOLDERS = {
 
 
 def copied_paths() -> list[str]:
-    """What the Dockerfile copies from the repository."""
     lines = [line.split()[1:-1] for line in DOCKERFILE.splitlines() if line.startswith("COPY ")]
     return [path for paths in lines for path in paths if not path.startswith(("--", "/"))]
 

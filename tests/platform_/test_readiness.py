@@ -120,7 +120,7 @@ def test_the_example_waits_for_the_models_of_a_busy_server_and_there_is_none_wit
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def example(url: str) -> str:
-        """What `vinery wait --example` prints about the server of this URL."""
+        """The output of `vinery wait --example` about the server of this URL."""
         home = Home(tmp_path)
         monkeypatch.setenv("VINERY_HOME", str(home.path))
         monkeypatch.setenv("VINERY_PORT", url.rpartition(":")[2])
@@ -174,7 +174,6 @@ def serve(name: str, state: str, error: str = "", *, is_loaded: bool = True) -> 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    """Run the command, and return its status and its lines."""
     monkeypatch.setattr(wait, "_POLL_S", 0.01)
 
     def run_wait(*words: str) -> tuple[int, list[str]]:

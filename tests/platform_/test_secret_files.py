@@ -46,7 +46,7 @@ def test_secrets_are_private_do_not_change_and_differ_between_homes(tmp_path: Pa
 
     secret_files.create_missing(home)
     assert (secret_files.django_key(home), secret_files.key_peppers(home)) == before
-    # What Django accepts.
+    # Django's least length and variety.
     assert len(before[0]) >= 50
     assert len(set(before[0])) >= 5
 

@@ -36,7 +36,7 @@ def settings_with(*names: str, **environment: str) -> dict[str, Any]:
     return values
 
 
-# Under 0.0.0.0 the server cannot know its names, and passwords are reset by mail only if it does.
+# Under 0.0.0.0 the server cannot know its names, and a password reset by mail needs the name.
 CASES = Path(__file__).with_name("settings_of_environments.json")
 PUBLIC = {"VINERY_HOST": "0.0.0.0", "VINERY_PUBLIC_URL": "https://vinery.example:8443/"}
 

@@ -23,7 +23,7 @@ from vinery_platform.processes.supervisor import (
     describe,
 )
 
-# Scripts write lines such as "start 4711 one" into a journal that they share.
+# Scripts write lines such as "start 4711 one" into a shared journal.
 _WRITE = """
 import os, signal, sys, time
 from pathlib import Path
@@ -116,7 +116,7 @@ def script(tmp_path: Path) -> MakeScript:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test of what processes do fails because the machine gives them little time for it."""
+    """No test of processes fails on a machine that gives them little time."""
     monkeypatch.setattr("vinery_platform.processes.supervisor._FRONT_GRACE_S", 60.0)
     monkeypatch.setattr("vinery_platform.processes.supervisor._TOTAL_GRACE_S", 120.0)
     monkeypatch.setattr("vinery_serving.processes.child._STACKS_WITHIN_S", 60.0)
@@ -145,8 +145,8 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def until_started(supervisor: Supervisor, *scripts: Script, number: int = 1) -> None:
-    """Wait for so many starts of each. A script may run before its supervisor has its id, which
-    then, asked to stop, ends it at once, without an order or a second signal."""
+    """Wait for so many starts of each. A script may run before the supervisor has its process id.
+    A supervisor that is stopped then ends the script at once, without order or second signal."""
 
     def has_started(script: Script) -> bool:
         return len(script.pids()) == number and script.pids()[-1] in supervisor.pids
@@ -163,7 +163,7 @@ def is_alive(pid: int) -> bool:
 
 
 def messages_of(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Without those of asyncio, which may warn of a process that ended while it sent a signal."""
+    """Without asyncio's messages, which may warn of a process that ended during a signal."""
     return [each.getMessage() for each in caplog.records if each.name != "asyncio"]
 
 
@@ -322,8 +322,8 @@ async def test_a_service_that_hangs_is_replaced_and_its_stack_logged(
 
 
 class Memory:
-    """The memory of processes as the supervisor reads it. That of the first one is too large, when
-    it has begun: before, the signal to end when idle would kill it."""
+    """The memory of processes as the supervisor reads it. The first process is too large once it
+    has begun: earlier, the signal to end when idle would kill the process."""
 
     def __init__(self) -> None:
         self.num_looks: Counter[int] = Counter()

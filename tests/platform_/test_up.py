@@ -1,4 +1,4 @@
-"""What `vinery up` decides and prints, and what a reload notices."""
+"""Decisions and output of `vinery up`, and changes that a reload notices."""
 
 import asyncio
 import json

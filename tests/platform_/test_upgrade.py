@@ -35,8 +35,8 @@ from vinery_serving.models.models import ServedModel
 
 RELEASES = REPOSITORY / "tests" / "releases"
 EXPECTED: dict[str, Any] = json.loads((RELEASES / "0.1.json").read_text())
-# Models that were served in the release, by name: the files of their folders, and what they do. The
-# dump has one more, `tiny-chat`, whose folder is not on this machine.
+# Models of the release, by name: the files of each folder, and the task. The dump has one more,
+# `tiny-chat`, whose folder is not on this machine.
 SHIPPED = REPOSITORY / "models"
 GRAPH = "openvino_model.xml"
 SERVED: dict[str, tuple[Sequence[Path], str]] = {
@@ -198,7 +198,7 @@ def test_an_address_that_an_owner_gave_before_the_upgrade_is_not_confirmed() -> 
 def test_a_database_between_releases_is_upgraded_as_that_of_a_release(
     upgraded: Any, tmp_path: Path, django_db_blocker: Any
 ) -> None:
-    """It has the migrations that a later one replaces, and their tables."""
+    """The database has the migrations that a later migration replaces, and their tables."""
     file = tmp_path / "vinery.sqlite3"
     release = sqlite3.connect(file)
     release.executescript(gzip.decompress((RELEASES / "0.1.sql.gz").read_bytes()).decode())

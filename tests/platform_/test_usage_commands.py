@@ -39,7 +39,7 @@ store_settlements([
 
 @pytest.fixture(scope="module", autouse=True)
 def four_requests(installation: dict[str, str]) -> None:
-    """One is three days old and was never answered."""
+    """One of the requests is three days old and was never answered."""
     environment = installation | {"DJANGO_SETTINGS_MODULE": "vinery_platform.settings"}
     result = scripts.run_python("-c", _STORE, environment=environment)
     assert result.returncode == 0, result.stderr

@@ -26,7 +26,7 @@ UNTIL_S, MORE_S = LIMIT_S + CONFIRM_S - INTERVAL_S, CONFIRM_S + INTERVAL_S
 
 
 class FakeProcess(LinuxProcess):
-    """A process in a state that the test sets. Its threads wait for a processor as it sets."""
+    """A process in a state that the test sets, as is the wait of threads for a processor."""
 
     def __init__(self) -> None:
         self.state = "S"
@@ -40,7 +40,7 @@ class FakeProcess(LinuxProcess):
 
 
 class Watched:
-    """A process that beats when the test lets it, and the watch over it."""
+    """A process that beats when the test wants, and the watch."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(1000.0)
@@ -110,7 +110,7 @@ def test_a_process_that_may_stand_still_is_looked_at_more_often(watched: Watched
     [
         # A silent process stands still a second after its promise.
         (LIMIT_S, "S", 0.0, UNTIL_S, 2 * INTERVAL_S, SILENT),
-        # It may promise more time, and has its own to start.
+        # A process may promise more time, and has its own time to start.
         (100.0, "S", 0.0, 99.0, 3.0, SILENT),
         (None, "S", 0.0, 59.0, 3.0, SILENT),
         # A stopped one stands still whatever it promised.

@@ -1,5 +1,4 @@
-"""Clients of a running platform, the commands of its administrator, and the models that it
-serves."""
+"""Clients, administrator's commands and served models of a running platform."""
 
 import socket
 from collections.abc import Iterator, Sequence
@@ -84,7 +83,7 @@ def complete(platform: Running, model: str = MODEL, **fields: Any) -> httpx.Resp
 
 
 def text_of(platform: Running, **fields: Any) -> str:
-    """That of a completion in which nothing is left to chance."""
+    """The text of a completion in which nothing is left to chance."""
     response = complete(platform, temperature=0, **fields)
     assert response.status_code == 200, response.text
     return str(response.json()["choices"][0]["text"])
@@ -107,8 +106,8 @@ def answers(platform: Running, model: str) -> bool:
 
 
 def vinery(platform: Running, *arguments: str) -> str:
-    """Run the `vinery` command beside the running platform. Returns what it printed, once every
-    web process has seen what it changed."""
+    """Run the `vinery` command beside the running platform. Returns the output, once every web
+    process has seen the change."""
     printed = command(platform, *arguments)
     wait_until_seen(platform)
     return printed
@@ -122,7 +121,7 @@ def command(platform: Running, *arguments: str) -> str:
 
 
 def new_key(platform: Running, name: str, *words: str) -> str:
-    """Its secret. Every web process knows it."""
+    """The secret of a new key that every web process knows."""
     made = vinery(platform, "key", "create", "--name", name, *words)
     return next(word for word in made.split() if word.startswith("vny_"))
 

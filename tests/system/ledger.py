@@ -1,4 +1,4 @@
-"""Reading a running platform from outside: its database, its usage rows and its metrics."""
+"""Reading a running platform from outside: the database, the usage rows and the metrics."""
 
 import sqlite3
 import time
@@ -52,7 +52,7 @@ def rows(running: Running) -> list[Row]:
 
 
 def execute(running: Running, sql: str, *values: object) -> list[Any]:
-    """One statement in the platform's database, whichever it is; `?` stands for a value."""
+    """One statement in the platform's database, of either kind; `?` stands for a value."""
     if server := running.environment.get("DATABASE_URL"):
         with psycopg.connect(server) as connection:
             cursor = connection.execute(sql.replace("?", "%s"), values)
@@ -85,7 +85,7 @@ def outcomes(running: Running) -> Counter[str]:
 
 
 def metric(running: Running, name: str) -> float:
-    """The sum of a metric over its labels, and over the web processes; 0 when it is not there."""
+    """The sum of a metric over labels and web processes; 0 without the metric."""
     return sum(value for series, value in metrics(running).items() if series.startswith(name))
 
 
@@ -110,10 +110,10 @@ def num_sent_tokens(running: Running) -> float:
 
 
 def metrics(running: Running) -> dict[str, float]:
-    """All of them by name and labels, of every web process.
+    """All metrics by name and labels, of every web process.
 
-    A connection is taken by any of the processes that share the port, so ask until each has
-    answered: what a process alone knows is labelled with its `pid`.
+    Any of the processes that share the port takes a connection, so ask until each has answered:
+    metrics of one process have the label `pid`.
     """
     result: dict[str, float] = {}
 
@@ -134,8 +134,7 @@ def _metrics_of_one(running: Running) -> dict[str, float]:
 def wait_until_seen(running: Running) -> None:
     """Return once every web process has read the current state of the database.
 
-    Each of several processes reads it by itself, so that one may serve a new model, or refuse a
-    key, while another does not yet.
+    Each process reads by itself: one may serve a new model, or refuse a key, before the others.
     """
     since = time.time()
     result: dict[str, float] = {}
@@ -148,7 +147,7 @@ def wait_until_seen(running: Running) -> None:
             for what in ("accounts", "models")
         )
 
-    until(have_all_read, pause_s=0.1)  # they read it twice a second
+    until(have_all_read, pause_s=0.1)  # processes read twice a second
 
 
 def is_written(running: Running) -> bool:

@@ -1,4 +1,4 @@
-"""Limits of a running platform: setting them, asking until they bind, counting what was used."""
+"""Limits of a running platform: setting limits, asking until one binds, counting usage."""
 
 import asyncio
 import os
@@ -38,13 +38,13 @@ def limit(
     *options: str,
     scope: Sequence[str] = ("--platform",),
 ) -> None:
-    """Set it as an administrator does."""
+    """Set a limit as an administrator does."""
     what = ("--metric", metric, "--window", window, "--amount", str(amount))
     vinery(platform, "limit", "set", *scope, *what, *options)
 
 
 def remove_limits(platform: Running, *, window: str = "%") -> None:
-    """All of them, or those of a window."""
+    """`window`: a pattern of SQL's LIKE."""
     execute(platform, 'DELETE FROM accounts_limit WHERE "window" LIKE ?', window)
     wait_until_seen(platform)
 
@@ -62,9 +62,9 @@ def ask(platform: Running, max_tokens: int = 5, **changes: Any) -> httpx.Respons
 
 
 async def ask_at_once(platform: Running, num: int, *, are_short: bool = False) -> list[int]:
-    """The statuses of so many requests in parallel, each on a connection of its own. Answers
-    are all long, or as short as they are, though they might be long. Requests that are refused for
-    a time come back after it, as those of real clients do."""
+    """The statuses of so many requests in parallel, each on a connection of its own. All answers
+    are long; with `are_short` they are short, though allowed to be long. Requests that are refused
+    for a time come back afterwards, as real clients do."""
 
     async def one(http: httpx.AsyncClient, number: int) -> int:
         long = {"prompt": f"Number {number}", "max_tokens": 150, "ignore_eos": True}
@@ -130,7 +130,7 @@ def client(platform: Running, **changes: Any) -> openai.OpenAI:
 
 @dataclass(frozen=True)
 class Heard:
-    """One answer to a client, which may repeat a call of its user."""
+    """One answer to a client, which may repeat a user's call."""
 
     asked_at_s: float
     heard_at_s: float
@@ -179,7 +179,6 @@ def key_id(platform: Running) -> str:
 
 
 def used_of_key(platform: Running, metric: str) -> int:
-    """What the key itself sees as used."""
     with http_of(platform) as http:
         result = http.get("/v1/usage/me").json()
     (used,) = [each["used"] for each in result["limits"] if each["metric"] == metric]

@@ -1,4 +1,4 @@
-"""Clients that use a model without a pause, and accept no failure; and those that leave early."""
+"""Clients that use a model without a pause, and accept no failure; and clients that leave early."""
 
 import asyncio
 import json

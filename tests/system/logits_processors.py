@@ -1,4 +1,4 @@
-"""Logits processors as an administrator would write them, one of them badly."""
+"""Logits processors as an administrator would write them, one badly."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

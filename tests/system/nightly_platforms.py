@@ -1,5 +1,5 @@
-"""What takes too long for each change: engines that end by themselves, many requests at once and
-over many models, and the ledger after kills in every order, of clients that are drawn anew."""
+"""Tests that take too long for each change: engines that end by themselves, many requests at once
+and over many models, and the ledger after kills in every order, with clients drawn anew."""
 
 import random
 import shutil

@@ -59,7 +59,7 @@ def check_deliveries(platform: Running, receiver: Receiver) -> None:
     wake(platform, "sweep_deliveries")
     until(lambda: states(platform) == [("sent", 3, ""), ("sent", 2, "")])
 
-    # All of it, and a worker that is dead when it is called.
+    # The whole quota, and a worker that is dead at the call.
     killed = platform.kill("jobs")
     use(platform, 20)
     wake(platform, "check_quotas")
@@ -83,7 +83,7 @@ def use(platform: Running, num_tokens: int) -> None:
 
 
 def wake(platform: Running, task: str) -> None:
-    """Ask the worker for what it does by itself each minute. Returns when it has been done."""
+    """Ask the worker for a task of each minute. Returns when the task is done."""
     call = ("-A", "vinery_platform.celery", "call", f"vinery_accounts.tasks.{task}")
     forked_commands.run(*call, environment=platform.environment, module="celery").check_returncode()
 
@@ -103,7 +103,7 @@ def states(platform: Running) -> list[tuple[str, int, str]]:
 
 
 def events(receiver: Receiver, secret: str) -> list[Any]:
-    """What arrived, each checked by a library that knows nothing of us."""
+    """The events that arrived, each checked by a library that knows nothing of us."""
     checker = openai.OpenAI(api_key="unused")
     for _, headers, body in receiver.requests:
         checker.webhooks.verify_signature(body, headers, secret=secret)

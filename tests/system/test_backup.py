@@ -25,7 +25,7 @@ GUIDE = (REPOSITORY / "docs" / "guides" / "backup.md").read_text(encoding="utf-8
 def vinery(
     environment: Mapping[str, str], start: str, *more: str, **values: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command of the guide, by its first words, with these values for its placeholders."""
+    """Run the guide's command with these first words, with these values for the placeholders."""
     [line] = set(re.findall(rf"^ *vinery ({start}.*)$", GUIDE, re.MULTILINE))
     words = [values.get(word, word) for word in line.split()]
     return forked_commands.run(*words, *more, environment=environment)

@@ -51,7 +51,7 @@ def wait_until_settled(running: Running) -> None:
 def test_who_does_not_ask_for_it_leaves_no_trace(running: Running, capturing: str) -> None:
     for stream in (False, True):
         ask(running, running.api_key, f"Say {SECRET}!", stream=stream)
-    # What is asked after it is kept, so that it would have been, too.
+    # A later request is kept, so this one would have been kept by now, too.
     kept = wait_until_kept(running, ask(running, capturing))
     wait_until_settled(running)
 
@@ -64,7 +64,7 @@ def test_who_does_not_ask_for_it_leaves_no_trace(running: Running, capturing: st
 
 
 def files_with(running: Running, word: str) -> list[str]:
-    """Files of the installation, its log and database among them, that hold a word."""
+    """Files of the installation, with log and database, that hold a word."""
     files = [*running.home.rglob("*"), running.log]
     return [str(each) for each in files if each.is_file() and word.encode() in each.read_bytes()]
 

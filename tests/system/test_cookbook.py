@@ -67,7 +67,7 @@ def bodies(printed: str) -> list[Any]:
 
 
 def sections() -> dict[str, str]:
-    """Return the commands of each section, by its number; 0 for those before the first task."""
+    """Return the commands of each section, by number; 0 for the commands before the first task."""
     parts = re.split(r"^## ", GUIDE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     return {
         (re.match(r"\d+", part) or ["0"])[0]: "\n".join(
@@ -115,7 +115,7 @@ class Cookbook:
 
 
 def test_the_ten_tasks_do_what_the_guide_promises(tmp_path: Path) -> None:
-    """Each task goes on with what those before it have made."""
+    """Each task continues with the results of the earlier tasks."""
     found = sections()
     assert list(found) == [str(number) for number in range(11)]
     assert all("curl" in commands for number, commands in found.items() if number != "0")

@@ -30,7 +30,7 @@ def relay() -> Relay:
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory, relay: Relay) -> Iterator[Running]:
-    # One web process: what is asked for is then what this one knows.
+    # One web process: answers then show the state of this process.
     settings = {"DATABASE_URL": relay.url, "VINERY_WEB_WORKERS": "1"}
     with run_platform(tmp_path_factory.mktemp("unavailable") / "home", settings) as running:
         yield running
@@ -91,7 +91,7 @@ def test_it_serves_reports_the_outage_and_answers_503_where_it_needs_the_databas
             assert "The database does not answer" in answer.text
             is_page = answer.headers["content-type"].startswith("text/html")
             assert is_page != path.startswith("api/")
-        # What needs no database is there.
+        # Static files need no database.
         assert answered(platform, "static/admin/css/base.css").status_code == 200
         with http_of(platform) as http:
             assert [each["id"] for each in http.get("/v1/models").json()["data"]] == ["tiny-chat"]
@@ -101,7 +101,7 @@ def test_it_serves_reports_the_outage_and_answers_503_where_it_needs_the_databas
 
 
 def test_usage_is_kept_and_a_new_web_process_is_ready_late(platform: Running, relay: Relay) -> None:
-    # One of each outage, behind a writer that waits longer after each failure.
+    # One request of each outage, behind a writer that waits longer after each failure.
     until(lambda: len(rows(platform)) == 2, timeout_s=90)
     assert probe(platform, "readyz")["status"] == "ready"
 
@@ -137,7 +137,6 @@ def answered(platform: Running, path: str) -> httpx.Response:
 
 
 def probe(platform: Running, path: str) -> dict[str, Any]:
-    """What a probe is result that succeeds."""
     response = answered(platform, path)
     assert response.status_code == 200, response.text
     return dict(response.json())

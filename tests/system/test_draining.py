@@ -1,4 +1,4 @@
-"""A server that is stopped: requests that run are answered, and new ones refused."""
+"""A server that is stopped: running requests are answered, and new ones refused."""
 
 import json
 import os
@@ -37,7 +37,7 @@ platform = platform_with(**SETTINGS)  # the last test stops it
 
 
 class HalfSent:
-    """A request whose client has sent the half of its body: it runs until the rest has come."""
+    """A request whose client has sent half of the body. The request runs until the rest comes."""
 
     def __init__(self, platform: Running) -> None:
         body = json.dumps({"model": "tiny-chat", "prompt": "Once " * 400, "max_tokens": 2}).encode()

@@ -1,4 +1,4 @@
-"""What an administrator may set for a model's engine, seen by its clients."""
+"""An administrator's options for a model's engine, as the clients see them."""
 
 import asyncio
 import json

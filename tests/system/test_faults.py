@@ -35,7 +35,7 @@ ENDLESS = {
     "temperature": 1.7,
     "top_p": 0.98,
 }
-# So long that it does not end by itself while engines are killed.
+# Long enough to run while engines are killed.
 FOREVER = {**ENDLESS, "max_tokens": 1900, "ignore_eos": True, "stream": True}
 FATAL = {**FOREVER, "prompt": "A request that ends engines"}
 COUNTING = {
@@ -248,7 +248,7 @@ def test_ledger_audit_log_and_database_are_whole_after_all_kills(running: Runnin
     vinery(running, "usage", "verify")
 
 
-# -- Engines outlive all other processes of their platform, and end with the next one
+# -- Engines outlive all other processes of their platform, and end with the next platform
 
 
 def kill_all_but_engines(platform: Running) -> list[psutil.Process]:
@@ -256,7 +256,7 @@ def kill_all_but_engines(platform: Running) -> list[psutil.Process]:
     engines = platform.processes("engine")
     left = [each for engine in engines for each in (engine, *engine.children(recursive=True))]
     supervisor, *others = platform.family()
-    supervisor.suspend()  # it would start others, and its end would end the node in order
+    supervisor.suspend()  # a running supervisor would start others, or end the node in order
     for process in (*(each for each in others if each not in left), supervisor):
         process.kill()
     psutil.wait_procs([supervisor], timeout=30)

@@ -127,7 +127,7 @@ def test_an_engine_generates_nothing_that_was_not_granted(platform: Running) -> 
     with chat.create(**COUNTING, max_tokens=1500, stream=True) as chunks:
         next(iter(chunks))
         with limiting.stopped(platform.pids("web")):  # no process grants more
-            until(lambda: engine.cpu_percent(0.2) < 20)  # it has generated what it may
+            until(lambda: engine.cpu_percent(0.2) < 20)  # all granted tokens are generated
         reasons = [each.choices[0].finish_reason for each in chunks if each.choices]
     assert reasons[-1] == "length"
     settled_rows(platform, before + 1)
@@ -152,7 +152,7 @@ def test_abandoned_streams_keep_no_slot_and_no_token(platform: Running) -> None:
     settled_rows(platform, before + 40)
     left = Counter(row.outcome for row in rows(platform)[before:])
     assert left.total() == 40
-    # One that was made before its client got to leave is as good.
+    # An answer that was complete before the client could leave is as good.
     assert left["client_gone"] > 0 and set(left) <= {"client_gone", "ok"}
     until(lambda: limiting.used_of_key(platform, "concurrency") == 0)
     until(lambda: limiting.used_of_key(platform, "tokens") == num_tokens(platform))

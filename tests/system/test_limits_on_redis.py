@@ -1,4 +1,4 @@
-"""One limit over several web processes, counted in Redis, which may become unavailable."""
+"""One limit over several web processes, counted in Redis, also while Redis is unavailable."""
 
 import shutil
 from collections import Counter

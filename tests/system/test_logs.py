@@ -44,7 +44,7 @@ sys.exit(main(["up"]))
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with run_platform(tmp_path_factory.mktemp("logs") / "home", _SETTINGS) as running:
         yield running
-    assert_all_json(running)  # also what its processes have written when they ended
+    assert_all_json(running)  # also the last lines of its processes
 
 
 def assert_all_json(platform: Running) -> list[dict[str, Any]]:
@@ -201,7 +201,7 @@ async def test_logs_are_private_bounded_files_and_shown_by_command(platform: Run
     until(lambda: path.exists() and path.stat().st_size < 2**20)
 
     path.unlink()
-    until(path.exists)  # its engine has begun another one
+    until(path.exists)  # the engine has begun a new file
     os.kill(platform.pids("engine")[0], signal.SIGTERM)
     until(lambda: "stopped" in path.read_text())
 

@@ -109,7 +109,7 @@ def test_an_alias_moves_and_no_request_fails(running: Running, client: openai.Op
 
 
 def test_a_model_is_unloaded_and_loaded_by_command(running: Running, client: openai.OpenAI) -> None:
-    # One that was removed before may still be about to end.
+    # The engine of a removed model may still be about to end.
     (engine,) = until(lambda: len(pids := running.pids("engine")) == 1 and pids)
     vinery(running, "model", "unload", "tiny-chat")
     until(lambda: not running.pids("engine"))
@@ -201,7 +201,7 @@ def test_who_would_wait_longer_than_max_queue_s_gets_a_status_streamed_or_not(
     ]
 
     def body(path: str, field: str, streamed: bool) -> dict[str, Any]:
-        text = f"{path} {streamed}"  # of each its own: who comes back at its time is admitted
+        text = f"{path} {streamed}"  # a text for each: a client that returns in time is admitted
         value = [{"role": "user", "content": text}] if field == "messages" else text
         return {"model": "small", field: value, "max_tokens": 3, "stream": streamed}
 

@@ -18,7 +18,7 @@ from tests.system.ledger import execute, wait_until_seen
 
 pytestmark = pytest.mark.system
 
-# Each model may fill a KV cache of 1 GB, so two of them fit, whatever their processes take.
+# Each model may fill a KV cache of 1 GB, so two models fit, whatever their processes take.
 SETTINGS = {"VINERY_MODEL_MEMORY_MB": "2600", "VINERY_MIN_AWAKE_S": "0"}
 NAMES = [f"chat-{number}" for number in range(5)]
 NUM_FIT = 2

@@ -1,5 +1,5 @@
-"""A model gets other files, or other engines beside its first, while clients use it: no request
-fails, whatever is killed meanwhile."""
+"""A model in use gets other files, or engines beside the first: no request fails, whatever is
+killed meanwhile."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What tiny-vision answers through the API about pictures that are drawn here.
+"""Answers of tiny-vision through the API about pictures that are drawn here.
 
 A picture that is dropped, swapped, turned, mirrored or scaled wrongly gives another answer.
 """
@@ -42,7 +42,6 @@ def text(words: str) -> dict[str, Any]:
 
 
 def answer(client: openai.OpenAI, *parts: dict[str, Any], **fields: Any) -> str:
-    """The answer to one message."""
     return answer_to(client, [{"role": "user", "content": list(parts)}], **fields)
 
 

@@ -1,6 +1,6 @@
-"""A platform from its start to its figures: the one run of the whole that `make test` has.
+"""A platform from its start to its figures: the only run of the whole in `make test`.
 
-Each test goes on with what those before it have done.
+Each test continues from the tests before.
 """
 
 import json
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.system, pytest.mark.smoke]
 
 
 class Figures(NamedTuple):
-    """What the platform reports about the requests of a key."""
+    """The platform's report about the requests of a key."""
 
     num_requests: int
     num_errors: int
@@ -34,7 +34,7 @@ class Figures(NamedTuple):
 
 @dataclass
 class Story:
-    """The platform, one key of it, and what answers to this key have cost, by their usage."""
+    """The platform, one of its keys, and the usage in the answers to this key."""
 
     platform: Running
     client: openai.OpenAI
@@ -55,7 +55,6 @@ class Story:
             yield from (each.delta.content or "" for each in chunk.choices)
 
     def figures(self) -> Figures:
-        """What the ledger must have."""
         num_prompt_tokens = sum(each.prompt_tokens for each in self.spent)
         num_output_tokens = sum(getattr(each, "completion_tokens", 0) for each in self.spent)
         return Figures(len(self.spent), 0, num_prompt_tokens, num_output_tokens)

@@ -1,11 +1,11 @@
 """The ledger after clients that leave and killed web processes and engines.
 
-A killed engine takes its counters with it, so two things have to agree instead of one:
+The counters of a killed engine are lost, so two facts are checked instead of one:
 
 - The tokens that clients have read are in the ledger. The number is exact for answers that
-  ended. It is a lower bound for abandoned answers and for those of a dead web process.
-- The tokens that the running engine counts are in the ledger, since its start. A request that it
-  went on with has tokens of both engines.
+  ended, and a lower bound for abandoned answers and for answers of a dead web process.
+- The tokens that the running engine counts since its start are in the ledger. A request that
+  continues on this engine has tokens of both engines.
 """
 
 import asyncio
@@ -44,10 +44,10 @@ class Asked:
 
 @dataclass
 class Phase:
-    """What happened in it, and when."""
+    """The requests of a phase, and the times of its kill."""
 
     asked: list[Asked] = field(default_factory=list)
-    # Of the engine: just before it was killed, and when it was dead.
+    # Just before the kill of the engine, and after its death.
     killed_at: float = 0.0
     dead_at: float = 0.0
 
@@ -189,8 +189,8 @@ def engine_tokens(platform: Running) -> int:
 
 
 def settled_engine_tokens(platform: Running) -> int:
-    """The same once it knows which tokens earlier clients had no use for: it has made a step for a
-    later request."""
+    """The engine's tokens once the engine has made a step for a later request, and so knows the
+    tokens that earlier clients did not use."""
     until(lambda: is_at_rest(platform), timeout_s=60)
     num_steps = metric(platform, "vinery_engine_steps_total")
     assert complete(platform, max_tokens=1).status_code == 200

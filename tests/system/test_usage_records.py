@@ -1,5 +1,4 @@
-"""What a platform counts: the rows of requests with their values, also those with an unread body,
-and the metrics."""
+"""Counts of a platform: the rows of requests, also with an unread body, and the metrics."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -64,8 +63,8 @@ def test_the_parts_of_its_time_are_at_most_the_whole(running: Running) -> None:
 
 
 def rows_after(running: Running) -> Callable[[], list[Row]]:
-    """What returns the rows that are new since now."""
-    until(lambda: is_written(running))  # what others have just asked
+    """A function that returns the rows that are new since now."""
+    until(lambda: is_written(running))  # requests of other tests
     before = {row.request_id for row in rows(running)}
     return lambda: [row for row in rows(running) if row.request_id not in before]
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.system
 COUNT = " ".join(str(number) for number in range(1, 41))
 ASKED: Any = {"model": "tiny-chat", "messages": [{"role": "user", "content": "Count to 40."}]}
 
-# Two web processes behind a proxy, on Daphne. The last test that uses it kills it.
+# Two web processes behind a proxy, on Daphne. The last test kills this platform.
 daphne = platform_with(
     VINERY_PUBLIC_URL="http://vinery.example", VINERY_SERVER="daphne", VINERY_WEB_WORKERS="2"
 )

@@ -1,4 +1,4 @@
-"""Web processes are replaced, by `vinery reload` or for their memory, and no request notices it."""
+"""Web processes are replaced, by `vinery reload` or for their memory, and no request fails."""
 
 import asyncio
 import subprocess

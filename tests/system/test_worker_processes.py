@@ -17,7 +17,7 @@ LONG_TEXT = "ab " * 1_300_000
 
 
 def fork_servers(running: Running) -> list[psutil.Process]:
-    """One for each web process, once it has read a request that takes long."""
+    """A fork server for each web process that has read a request that takes long."""
     children = [child for web in running.processes("web") for child in web.children()]
     module = "vinery_serving.gateway.workers"
     return [each for each in children if module in " ".join(each.cmdline())]

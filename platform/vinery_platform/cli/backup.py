@@ -23,7 +23,7 @@ from vinery_platform.operations.backup import BackupFailed, Manifest
 
 # Secrets without which a backup is of no use, if the environment has them.
 _SECRETS: Final = ("VINERY_SECRET_KEY", "VINERY_SECRET_KEY_FALLBACKS", "VINERY_KEY_PEPPER_")
-# What is checked and brought up to date after a restore.
+# The commands after a restore: migrations and checks.
 _AFTERWARDS: Final = (("prepare",), ("usage", "verify", "--last", "30d"), ("audit", "verify"))
 
 

@@ -85,7 +85,7 @@ _MODULES: Final = {
     **dict.fromkeys(("prepare", "web", "node", "jobs"), "services"),
     **dict.fromkeys(("backup", "restore"), "backup"),
 }
-# They log to files also if they were started without `up`.
+# These commands log to files also without `up`.
 _SERVERS: Final = frozenset({"web", "node", "jobs"})
 _WITHOUT_DJANGO: Final = frozenset(
     {"up", "ready", "logs", "reload", "env", "config", "catalog", "convert", "devices"}
@@ -195,7 +195,7 @@ def _message_of(error: Exception, flags: Mapping[str, str], *, of_rules: bool) -
 
 
 def _messages(error: Any, flags: Mapping[str, str]) -> str:
-    """Return all messages, each with the name of its option unless the message has it."""
+    """Return all messages, each with the name of its option unless the text has the name."""
     if not hasattr(error, "error_dict"):
         return " ".join(error.messages)
     about_the_row = dict.fromkeys(("__all__", "is_active", "is_superuser", "role"), "")

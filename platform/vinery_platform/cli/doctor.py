@@ -34,7 +34,7 @@ _DRIVERS: Final = {
     "NPU": "Install Intel's NPU driver: https://github.com/intel/linux-npu-driver/releases",
 }
 _LEAST_MEMORY_BYTES: Final = 2 << 30
-# What limits by the minute bear.
+# Limits by the minute bear this difference of clocks.
 _MAX_SKEW_S: Final = 2.0
 _REDIS_TIMEOUT_S: Final = 3.0
 # How variables of Vinery begin that are no settings.
@@ -43,8 +43,8 @@ _OTHERS: Final = ("VINERY_API_KEY", "VINERY_CONFIG", "VINERY_PROCESS", "VINERY_T
 
 class Level(StrEnum):
     OK = "ok"
-    WARNING = "warning"  # it works, with less than it could
-    FAILURE = "failure"  # it does not work
+    WARNING = "warning"  # works, but not fully
+    FAILURE = "failure"  # does not work
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def openvino() -> Iterator[Finding]:
 
 
 def devices() -> Iterator[Finding]:
-    """What OpenVINO can run models on. A short process asks: a driver may crash or hang."""
+    """The devices of OpenVINO. A short process asks, because a driver may crash or hang."""
     try:
         found = asyncio.run(device_probe.find())
     except device_probe.ProbeFailed as error:
@@ -240,7 +240,7 @@ def port() -> Iterator[Finding]:
 
 
 def system_checks() -> Iterator[Finding]:
-    """What `manage.py check` finds. Its check of the home is left out: it creates folders."""
+    """Findings of `manage.py check`, without the check of the home, which creates folders."""
     from django.core.checks import ERROR
 
     from vinery_platform.web import apps as checks

@@ -1,4 +1,4 @@
-"""What `vinery up` prints once its web process answers: addresses, credentials, commands."""
+"""The text of `vinery up` once the web process answers: addresses, credentials, commands."""
 
 import shlex
 import shutil

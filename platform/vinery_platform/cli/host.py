@@ -52,7 +52,7 @@ def _print_paths() -> int:
 
 
 def _rows() -> Iterator[dict[str, str]]:
-    """One row for each setting of the table, and then for the others that are set."""
+    """One row for each setting of the table, then one for each other setting with a value."""
     found = {each.name: _set_row(each, value) for each, value in config_file.set_settings()}
     for setting in SETTINGS:
         if setting.name in found:

@@ -1,6 +1,6 @@
-"""`vinery logs`: show and follow what the processes of this home have logged.
+"""`vinery logs`: show and follow the logs of the processes of this home.
 
-It reads files alone, so it needs no running server, no database and no right to write.
+The command reads files alone: no running server, no database and no right to write is needed.
 """
 
 import argparse

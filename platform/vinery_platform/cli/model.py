@@ -1,4 +1,4 @@
-"""`vinery model`: which models are served, and which of them are loaded."""
+"""`vinery model`: which models are served, and which are loaded."""
 
 import argparse
 import json

@@ -29,8 +29,8 @@ class Readiness(Enum):
 
 
 def local_url() -> str:
-    """The root URL of the server of this home, for clients of this machine: where it runs, else
-    where the settings let it run. Raises `SettingError` for an address that cannot be used."""
+    """The root URL of the server of this home, for clients of this machine: of the running server,
+    else by the settings. Raises `SettingError` for an address that cannot be used."""
     try:
         server = RunningServer.read(Home.from_env())
     except SettingError:  # the home of another user, whose server may answer all the same
@@ -47,7 +47,7 @@ def readiness(base_url: str) -> Readiness:
 
 
 def health_report(base_url: str) -> dict[str, Any]:
-    """What `/readyz` reports; empty if the server does not answer. Blocks as `readiness` does."""
+    """The report of `/readyz`; empty if the server does not answer. Blocks as `readiness` does."""
     answer = _get(f"{base_url}/readyz")
     report: dict[str, Any] = {} if answer is None else json.loads(answer[1])
     return report

@@ -176,11 +176,11 @@ def _narrowed(entries: QuerySet[AuditEntry], arguments: argparse.Namespace) -> Q
     if arguments.actor:
         entries = entries.filter(_by_actor(arguments.actor))
     if action := getattr(arguments, "filter_action", ""):
-        _known(f"called {action}", Q(action=action))
+        _require_match(f"called {action}", Q(action=action))
     if arguments.target:
         kind, _, target_id = arguments.target.partition(":")
         with_id = {"target_id": target_id} if target_id else {}
-        on_target = _known(f"done to {arguments.target}", Q(target_kind=kind, **with_id))
+        on_target = _require_match(f"done to {arguments.target}", Q(target_kind=kind, **with_id))
         entries = entries.filter(on_target)
     return entries
 
@@ -190,12 +190,12 @@ def _by_actor(word: str) -> Q:
     users = User.objects.filter(username=word).order_by()
     of_user = Q(actor=word) | Q(actor_id__in=users.values("pk"))
     condition = Q(actor_id=int(word)) if word.isdecimal() else of_user
-    return condition if users.exists() else _known(f"done by {word}", condition)
+    return condition if users.exists() else _require_match(f"done by {word}", condition)
 
 
-def _known(text: str, condition: Q) -> Q:
-    """Return the condition. Raises `Failure` if no entry matches it, at any time: its value is
-    probably misspelt."""
+def _require_match(text: str, condition: Q) -> Q:
+    """Return the condition. Raises `Failure` if no entry of any time matches: the value is probably
+    misspelt."""
     if not AuditEntry.objects.filter(condition).exists():
         raise Failure(f"The log has nothing {text}, at any time.")
     return condition

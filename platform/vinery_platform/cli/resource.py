@@ -1,7 +1,8 @@
-"""Commands of resources: the list, the changes, the removal and the actions of each, as it declares
-them. Options come from the fields of serializers, tables from columns.
+"""Commands of resources: list, changes, removal and actions, as each resource declares.
 
-The command line has the access of an administrator. Django must be loaded before this module is.
+Options come from the fields of serializers, tables from columns.
+
+The command line has the access of an administrator. Django must be loaded before this module.
 """
 
 import argparse
@@ -51,7 +52,7 @@ def only(rows: QuerySet[RowT], missing: str, several: str = "") -> RowT:
 
 def finder(rows: QuerySet[RowT], column: str, see: str, kind: str = "") -> Callable[[str], RowT]:
     """Return a function that finds a row by its text in a column. `see`: the command that lists
-    such rows, whose first word is by default their kind."""
+    such rows; the first word of `see` is the default of `kind`."""
 
     def find(word: str) -> RowT:
         missing = f"There is no {kind or see.partition(' ')[0]} {word}. See: vinery {see}"
@@ -183,7 +184,10 @@ def _add_option(
     target: dict[str, Any] = {"dest": dest, "default": argparse.SUPPRESS}
     text = option.help.replace("%", "%%") or as_help(str(field.help_text or field.label))
     values = field.child if isinstance(field, serializers.ListField) else field
-    details = target | {"required": option.is_required, "help": f"{text}{_usual(field, option)}"}
+    details = target | {
+        "required": option.is_required,
+        "help": f"{text}{_default_text(field, option)}",
+    }
     if option.is_list or (values is not field and option.parse is None):
         details["action"] = "append"
         details["help"] = f"{text}; may be given several times"
@@ -202,8 +206,8 @@ def _add_option(
     return flag
 
 
-def _usual(field: Any, option: Option) -> str:
-    """Return the default of a field in words, unless the help of its option may have it."""
+def _default_text(field: Any, option: Option) -> str:
+    """Return the default of a field in words, unless the option's help may have the default."""
     value = field.default
     if option.parse is _grace_s:
         value = "1d" if value else "none"
@@ -316,9 +320,9 @@ def add_list(
     usual: Any = None,
     narrow: Callable[[QuerySet[Any], argparse.Namespace], QuerySet[Any]] = lambda rows, _: rows,
 ) -> argparse.ArgumentParser:
-    """Add a command that lists a resource, with its filters but those of `without`. It prints the
-    resource's columns and those of all rows together, or as JSON the body of the API with them.
-    Of records that come by themselves, the newest are shown."""
+    """Add a command that lists a resource, with all filters but `without`. The command prints the
+    columns of the resource and of all rows together, or the body of the API with them as JSON.
+    Of records that the server writes, the newest are shown."""
     columns = resource.columns
     is_of_records = resource.ordering[0].startswith("-") and "create" not in resource.verbs
 

@@ -1,8 +1,8 @@
 """`vinery prepare`, `web`, `node` and `jobs`: the processes of `vinery up`.
 
-Each function imports what its own process needs. In the jobs process Celery's beat is a thread:
-Celery itself would run it in a forked process, which outlives a killed worker, and keep its state
-in a file that a kill may corrupt on systems without gdbm.
+Each function imports the modules of its process. In the jobs process Celery's beat is a thread:
+Celery itself would fork a process for beat, which outlives a killed worker, and keep the state in
+a file. A kill may corrupt such a file on systems without gdbm.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def run_jobs(_: argparse.Namespace) -> int:
 
     # Celery warns about root because of pickle; our workers accept JSON only.
     warnings.simplefilter("ignore", SecurityWarning)
-    # It writes to standard output past the logger when it ends.
+    # Celery's worker writes its end to standard output past the logger.
     celery_worker.safe_say = lambda *_: None  # type: ignore[attr-defined]
     worker_shutting_down.connect(_end_in_time)
     scheduler = beat.Service(app, max_interval=_CLOCK_INTERVAL_S, scheduler_cls=beat.Scheduler)

@@ -1,7 +1,7 @@
-"""What all commands share: how they are added, their failure, the start of Django, printed tables.
+"""Shared by all commands: adding a command, failure, the start of Django, printed tables.
 
-The docstring of a function that runs a command is the command's description in `--help`, and its
-first sentence the line in the list of commands.
+The docstring of a function that runs a command is the command's description in `--help`; the first
+sentence is the line in the list of commands.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def require_home() -> None:
     secret_files.require(settings.HOME)
     database = settings.DATABASES["default"]
     is_file = database["ENGINE"].endswith("sqlite3")
-    if is_file and not Path(database["NAME"]).is_file():  # opening it would create it
+    if is_file and not Path(database["NAME"]).is_file():  # opening would create the file
         raise settings.HOME.missing()
 
 

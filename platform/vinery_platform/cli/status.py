@@ -1,7 +1,7 @@
-"""`vinery status`: what runs with this home, what its models do, and how its stores are.
+"""`vinery status`: the processes of this home, its models and its stores.
 
-It reads the home's files, the process table and the database, so it works also while the web
-process does not answer. Only that process knows its Redis.
+The command reads the home's files, the process table and the database, and works also while the web
+process does not answer. Only the web process knows its Redis.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from vinery_platform.config.notes import RunningServer
 
 # The exit status.
 READY: Final = 0
-NOT_READY: Final = 1  # it runs, but no model has generated a token lately, or it does not answer
+NOT_READY: Final = 1  # runs, but no model has generated a token lately, or without an answer
 NOT_RUNNING: Final = 3
 
 _CPU_INTERVAL_S: Final = 0.1
@@ -131,8 +131,8 @@ def _process(process: Any, supervisor: int) -> Row:
 
 
 def _stores(home: Home) -> Row:
-    """Models, database and journals. What cannot be read has its reason instead."""
-    # Of running processes, and of dead ones until they are recovered.
+    """Models, database and journals. A part that cannot be read has the reason instead."""
+    # Journals of running processes, and of dead ones until recovery.
     from vinery_accounts.usage.journal import journals_in
 
     journals = {"number": len(journals_in(home.usage)), "folder": str(home.usage)}

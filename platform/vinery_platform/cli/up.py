@@ -1,9 +1,9 @@
 """`vinery up`: run all processes on this machine under one supervisor.
 
-It checks the settings, locks the home folder and binds the port; runs `vinery prepare` in a child;
-starts node, web and jobs; prints the addresses once a web process answers, in a terminal also the
-credentials; and runs `vinery wait` in a child, which prints what the models do. This process does
-not import Django.
+The command checks the settings, locks the home folder, binds the port, and runs `vinery prepare` in
+a child. Then the command starts node, web and jobs, and prints the addresses once a web process
+answers, in a terminal also the credentials. A child with `vinery wait` prints the progress of the
+models. This process does not import Django.
 """
 
 import argparse
@@ -38,13 +38,13 @@ _READINESS_POLL_S = 0.2
 _FIRST_PROGRESS_AFTER_S = 3.0
 # A little more than the supervisor needs to end in order, after the requests that run.
 _PARENT_GRACE_S = 12.0
-# `make` passes on the SIGTERM that its whole group gets, so it may come twice at once.
+# `make` passes on a SIGTERM to its whole group, so the signal may come twice at once.
 _TWICE_WITHIN_S = 1.0
 
 # By default each thread of glibc keeps freed memory for itself.
 _FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
 
-# What `--reload` watches, and the folders whose changes need `vinery prepare`.
+# The folders that `--reload` watches, and the folders whose changes need `vinery prepare`.
 _SOURCES = ("accounts", "platform", "serving", "templates")
 # Processes that end by themselves.
 _BRIEF = frozenset({"prepare", "wait"})
@@ -230,8 +230,7 @@ def modification_times(folders: Sequence[Path]) -> dict[Path, int]:
 
 
 class EndSignals:
-    """What signals do: the first one to end lets the requests that run finish, the next one kills
-    all processes."""
+    """The first signal to end lets running requests finish, the next one kills all processes."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""`vinery wait`: what the models do, line by line, until each is ready or has failed.
+"""`vinery wait`: the progress of the models, line by line, until each is ready or has failed.
 
-`vinery up` runs it once its web process answers.
+`vinery up` runs this command once the web process answers.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class Progress:
     def lines(
         self, state: str, words: str, *, reason: str, age_s: float, now_s: float
     ) -> Iterator[str]:
-        """Yield what is new. `words` are the state's; `age_s`: how long it has been in it."""
+        """Yield new lines. `words` describe the state; `age_s`: the time since it began."""
         is_new, self._words = words != self._words, words
         if state not in _SETTLED and self._began_at_s is None:
             self._began_at_s = now_s - max(age_s, 0.0)

@@ -1,11 +1,11 @@
-"""`vinery.toml`: settings in a file, so that every command and process finds the same ones.
+"""`vinery.toml`: settings in a file, so that every command and process finds the same settings.
 
-Two files count, and the environment overrides both: `vinery.toml` in the home folder, and one that
-may name the home. The second is that of `--config` or VINERY_CONFIG, which overrides the first;
-else that of the user or the system, which the first overrides.
+Two files count, and the environment overrides both: `vinery.toml` in the home folder, and a file
+that may name the home. The second file is given by `--config` or VINERY_CONFIG, and overrides the
+first; else the file of the user or the system counts, and the first overrides it.
 
-`apply` copies what the files set to the environment. So all readers of settings, and the processes
-that this one starts, need to know only the environment.
+`apply` copies the settings of the files to the environment. So all readers of settings, and all
+child processes, need to know only the environment.
 """
 
 import os
@@ -155,7 +155,7 @@ def _word(value: str | float) -> str:
 
 def _check_mode(path: Path, values: dict[str, str]) -> None:
     """Raises `SettingError` if other users may read a secret in the file. A file of another user,
-    such as root, may be readable for its group: that lets this user read it."""
+    such as root, may be readable for the group, through which this user reads it."""
     settings = {name: setting_table.with_key(key_of(name)) for name in values}
     secrets = [key_of(name) for name, each in settings.items() if each and each.is_secret]
     if not secrets:

@@ -34,9 +34,9 @@ def origin_of(name: str) -> Path | None:
     return _origins.get(name)
 
 
-def _called(name: str, value: object = None) -> str:
-    """The setting as the user knows it, a variable or a key of a file, with its value if it is no
-    secret."""
+def _label(name: str, value: object = None) -> str:
+    """The setting as the user knows it: a variable or a key of a file, and the value unless the
+    setting is a secret."""
     file = origin_of(name)
     if value is None:
         return name if file is None else f"{key_of(name)} in {file}"
@@ -58,7 +58,7 @@ def on_off(name: str) -> bool:
     """A switch. Raises `SettingError` for any other word."""
     word = text(name, named(name).default).lower()
     if word not in _SWITCHES:
-        raise SettingError(f"{_called(name, repr(word))} is not a switch. Set it to on or off.")
+        raise SettingError(f"{_label(name, repr(word))} is not a switch. Set it to on or off.")
     return _SWITCHES[word]
 
 
@@ -74,19 +74,19 @@ def integer(name: str, default: int | None = None) -> int:
         number = int(word)
     except ValueError:
         raise SettingError(
-            f"{_called(name, repr(word))} is not a number. Set it to {wanted}."
+            f"{_label(name, repr(word))} is not a number. Set it to {wanted}."
         ) from None
     if number not in setting.values:
-        raise SettingError(f"{_called(name, word)} is out of range. Set it to {wanted}.")
+        raise SettingError(f"{_label(name, word)} is out of range. Set it to {wanted}.")
     return number
 
 
 def choice(name: str) -> str:
-    """One of the table's words, in lower case. Raises `SettingError` for any other."""
+    """The value in lower case. Raises `SettingError` for a word that is not in the table."""
     word = text(name, named(name).default).lower()
     if word not in _words_of(name):
         wanted = " or ".join(sorted(_words_of(name)))
-        raise SettingError(f"{_called(name, repr(word))} is unknown. Set it to {wanted}.")
+        raise SettingError(f"{_label(name, repr(word))} is unknown. Set it to {wanted}.")
     return word
 
 
@@ -101,7 +101,7 @@ def url(name: str) -> str:
         starts = " or ".join(f"{scheme}://" for scheme in sorted(_words_of(name)))
         # The message omits the value, which may contain a password.
         raise SettingError(
-            f"{_called(name)} is not a URL that can be used here. Start it with {starts}"
+            f"{_label(name)} is not a URL that can be used here. Start it with {starts}"
         )
     return value
 
@@ -119,7 +119,7 @@ def percentages(name: str) -> list[int]:
         return []
     if not all(word.isdecimal() and 1 <= int(word) <= 100 for word in found):
         raise SettingError(
-            f"{_called(name, repr(text(name)))} cannot be used. Set it to percentages such as "
+            f"{_label(name, repr(text(name)))} cannot be used. Set it to percentages such as "
             "50,80,100, at most 100, or to off."
         )
     return sorted(set(map(int, found)))
@@ -131,7 +131,7 @@ def networks(name: str) -> list[IPv4Network | IPv6Network]:
         return [ip_network(word) for word in words(name)]
     except ValueError as error:
         raise SettingError(
-            f"{_called(name)}: {error}. Set it to networks such as 10.0.0.0/8."
+            f"{_label(name)}: {error}. Set it to networks such as 10.0.0.0/8."
         ) from error
 
 
@@ -149,7 +149,7 @@ def secret(name: str) -> str:
         return Path(file).read_text(encoding="utf-8").strip()
     except OSError as error:
         raise SettingError(
-            f"{_called(f'{name}_FILE', file)} cannot be read: {error.strerror}."
+            f"{_label(f'{name}_FILE', file)} cannot be read: {error.strerror}."
         ) from error
 
 
@@ -159,7 +159,7 @@ def token(name: str) -> str:
     value = secret(name)
     if value and (len(value) < _MIN_TOKEN_LENGTH or not value.isascii() or " " in value):
         raise SettingError(
-            f"{_called(name)} is too easy to guess. Set it to {_MIN_TOKEN_LENGTH} or more ASCII "
+            f"{_label(name)} is too easy to guess. Set it to {_MIN_TOKEN_LENGTH} or more ASCII "
             "characters without spaces, such as the output of: openssl rand -hex 24"
         )
     return value

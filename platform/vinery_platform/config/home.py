@@ -42,7 +42,7 @@ class Home:
         self.path = path
         self.run = path / "run"  # sockets and locks of running processes; not needed after a stop
         self.cache = path / "cache"  # data that can be computed again, such as compiled models
-        self.usage = path / "usage"  # usage journals that are not stored in the database yet
+        self.usage = path / "usage"  # usage journals that are not in the database yet
         self.static = path / "static"  # collected static files
         self.secrets = path / "secrets"  # one file for each secret
         self.models = path / "models"  # pulled models, by repository and commit
@@ -58,7 +58,7 @@ class Home:
         return cls(Path(env.text("VINERY_HOME", str(default_path()))).expanduser().resolve())
 
     def missing(self) -> SettingError:
-        """What to raise in a command that needs a home and never creates one."""
+        """The error of a command that needs a home and never creates one."""
         return SettingError(
             f"There is no Vinery home at {self.path}. Start it with `vinery up`, or set "
             "VINERY_HOME to the home folder of your installation."
@@ -148,7 +148,7 @@ class Home:
 
 
 def _lock(fd: int) -> bool:
-    """Lock a file for this process alone. Commands that ask who holds the lock share it for a
+    """Lock a file for this process alone. Commands that look for the holder share the lock for a
     moment, so one refusal is not enough."""
     for _ in range(_LOCK_ATTEMPTS):
         try:

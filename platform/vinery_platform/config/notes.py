@@ -1,7 +1,7 @@
-"""What Vinery notes in its home for users and commands: the first credentials, and the supervisor.
+"""Notes in the home for users and commands: the first credentials, and the supervisor.
 
-The first start writes `bootstrap.json`. Later starts only update the URL, and do not create the
-file again after it was deleted: its password is stored nowhere else.
+The first start writes `bootstrap.json`. Later starts only update the URL, and never recreate a
+deleted file: the password is stored nowhere else.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class RunningServer:
 
     @classmethod
     def read(cls, home: Home) -> RunningServer | None:
-        """The supervisor that runs with this home; None if none does, or if it has not noted itself
-        yet. What a dead one has left does not count."""
+        """The supervisor that runs with this home; None without a supervisor, or before its first
+        note. The note of a dead supervisor does not count."""
         pid = home.supervisor_pid()
         if pid is None:
             return None

@@ -1,7 +1,7 @@
 """Django's secret key and the peppers of API keys, in files of the home folder.
 
-`vinery prepare` generates them. Without them a secret is empty, which Django refuses to use, so
-there is no default secret, and a process that only reads generates none. The environment takes
+`vinery prepare` generates the files. Without the files a secret is empty, which Django refuses: no
+secret has a default, and a process that only reads generates none. The environment takes
 precedence, for hosts that share a database.
 """
 

@@ -22,9 +22,9 @@ SWITCH: Final = ("on", "off")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A variable. `default` is its value, or a text for readers where the code has it. `values` are
-    the numbers, the words, or the schemes of URLs that it may have. The value of a secret may be in
-    a file, which the variable with `_FILE` after its name names."""
+    """A variable. `default` is a value, or a text for readers where the code has the value.
+    `values`: the allowed numbers, words, or schemes of URLs. The value of a secret may be in a
+    file; the variable with `_FILE` at the end names the file."""
 
     name: str
     meaning: str

@@ -1,9 +1,9 @@
 """Backups of a whole installation: a tar.gz with the database, secrets, usage and configuration.
 
-The first member, the manifest, states what made it. The checksum of gzip covers the whole file.
-The journals are copied before the database. What a process moves from its journal to the database
-meanwhile is in both copies or in that of the database, and usage records are unique by request:
-after a restore each request counts once.
+The first member, the manifest, states the version and the migrations. The checksum of gzip covers
+the whole file. The journals are copied before the database. A record that a process moves from
+its journal to the database meanwhile is in both copies or in the copied database. Usage records are
+unique by request: after a restore each request counts once.
 """
 
 import fcntl
@@ -48,7 +48,7 @@ class BackupFailed(Exception):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What made an archive. `migrations` are those that were applied, as `app.name`."""
+    """The origin of an archive. `migrations`: the applied ones, as `app.name`."""
 
     version: str
     created_at: datetime
@@ -93,8 +93,8 @@ def make(target: Path, home: Home, database: dict[str, Any], *, replace: bool) -
 
 @contextmanager
 def workspace(parent: Path) -> Iterator[Path]:
-    """Yield an empty folder of mode 0700 in `parent`, which is removed at the end, and remove
-    those of backups that were killed: no process locks them. Raises OSError."""
+    """Yield an empty folder of mode 0700 in `parent`, which is removed at the end. Folders of
+    killed backups are removed, too: no process locks such a folder. Raises OSError."""
     for left in parent.glob(f"{_WORKSPACE}*"):
         with suppress(OSError), _locked(left):
             shutil.rmtree(left, ignore_errors=True)
@@ -156,7 +156,7 @@ def _copy_sqlite(database: Mapping[str, Any], target: Path) -> None:
 
 
 def known_migrations() -> set[tuple[str, str]]:
-    """Return the migrations of this version, by app and name, with those that they replace."""
+    """Return the migrations of this version, by app and name, with the replaced migrations."""
     from django.db.migrations.loader import MigrationLoader
 
     found = MigrationLoader(None).disk_migrations

@@ -52,7 +52,7 @@ _BEARER: Final = b"bearer "
 
 Answer = tuple[int, bytes, bytes]  # status, content type, body
 _STOPPING: Final[Answer] = (503, _JSON, b'{"status": "stopping"}')
-_Check = tuple[bool, str]  # a part of the report: whether it is healthy, and how it is
+_Check = tuple[bool, str]  # a part of the report: whether healthy, and a description
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ async def _without_report(ready: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 class _Shared:
-    """One answer for all requests that arrive before it is begun, so that any number of anonymous
+    """One answer for all requests that arrive before its start, so that any number of anonymous
     requests costs the event loop and the engines little."""
 
     def __init__(self, build: Callable[[], Awaitable[Answer]]) -> None:

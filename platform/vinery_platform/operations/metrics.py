@@ -145,7 +145,7 @@ def _engine_of(health: EngineHealth) -> tuple[str, str]:
 
 
 def of_reports(reports: Mapping[str, EngineReport]) -> Iterator[Metric]:
-    """What the node has reported of all served models, also of those without an engine."""
+    """The node's reports of all served models, also of models without an engine."""
     restarts = [((name,), float(each.num_restarts)) for name, each in reports.items()]
     help_text = "Engines that were started again."
     yield _family(_COUNTER, "vinery_engine_restarts", help_text, ("model",), restarts)
@@ -201,7 +201,7 @@ def of_workers(pool: WorkerPool) -> Iterator[Metric]:
 
 
 def of_refusals(refusals: Refusals) -> Metric:
-    """What was refused before its key was known. All reasons are present from the start."""
+    """Refusals before the key was known. All reasons are present from the start."""
     numbers = [((_pid(), str(reason)), number) for reason, number in refusals.nums.items()]
     help_text = "Connections and requests that were refused before their key was known."
     names = ("pid", "reason")

@@ -1,9 +1,9 @@
 """The open connections of one web process: how many there may be, and how long each may wait.
 
-A connection is in one of five states: it owes a request's header, it is idle after an answer, it is
-closing, a request runs on it, or the client does not read the answer. All but a running request
+A connection has one of five states: the client owes a request's header, idle after an answer,
+closing, a request runs, or the client does not read the answer. All states but a running request
 have a deadline. All connections in a state have the same time, so each state is a queue in the
-order of deadlines, and a request costs a few operations on dictionaries, not timers.
+order of deadlines, and a request costs a few operations on dictionaries, no timers.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from vinery_serving.gateway.endpoints.refusals import REFUSALS, Reason, Refusals
 
 Network = IPv4Network | IPv6Network
 
-# A connection whose client is unknown costs at most 64 KiB of memory: its header, what waits behind
-# it, what is not sent, and the objects of a request.
+# A connection of an unknown client costs at most 64 KiB of memory: the header, the bytes behind the
+# header, the unsent bytes, and the objects of a request.
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_HEADER_FIELDS: Final = 100
 # Parts of a body and next requests that wait for the application.
@@ -108,8 +108,8 @@ class ConnectionLimits:
 
 @dataclass(slots=True)
 class _Queue:
-    """Connections in the order of their deadlines, with when and why each entered. Of those whose
-    deadline passes, the table aborts or expires all, and counts them as refused or not."""
+    """Connections in the order of their deadlines, with the time and reason of each entry. The
+    table aborts or expires overdue connections, and counts them as refused or not."""
 
     timeout_s: float
     aborts: bool
@@ -289,7 +289,7 @@ def _group(address: str | None, proxies: Iterable[Network]) -> str | None:
 
 
 def answer_for(reason: Reason) -> bytes:
-    """What is sent for a request that no application sees. The connection then ends."""
+    """The answer to a request that no application sees. The connection then ends."""
     status, phrase, text = _TEXTS.get(reason, _MALFORMED)
     lines = [f"HTTP/1.1 {status} {phrase}", "content-type: text/plain; charset=utf-8"]
     if status == 503:

@@ -1,7 +1,7 @@
-"""What this process and its supervisor agree on: its heartbeat, and how long its end may take.
+"""The agreement of a process with the supervisor: the heartbeat, and how long the end may take.
 
-The supervisor names the shared page in an environment variable, with the time within which it
-expects each sign of life.
+The supervisor names the shared page in an environment variable, with the longest time between two
+signs of life.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _END_WITHIN_S: Final = 15.0
 _LOOPS: Final = 0.9
 # Below `parent.GRACE_S`: without a supervisor there is no node, and engines end.
 _WITHOUT_SUPERVISOR_S: Final = 2.0
-# What a web process needs after its last request: to send errors, close connections, store usage.
+# The time of a web process after the last request: to send errors, close connections, store usage.
 CLOSE_WITHIN_S: Final = 2.0
 
 
@@ -107,9 +107,9 @@ def begin_in_loop() -> None:
 def begin_in_thread(watched: Iterable[threading.Thread]) -> None:
     """Beat for as long as none of these threads computes without a pause.
 
-    For processes without an event loop, whose threads wait nearly all the time. The thread that
-    beats needs the interpreter's lock, so it is silent too while another one never gives that
-    back, or while the process is stopped.
+    For processes without an event loop, whose threads wait nearly all the time. The beating thread
+    needs the interpreter's lock: it is silent, too, while another thread never gives back the lock,
+    or while the process is stopped.
     """
     if _pulse.is_expected:
         threads = [_ThreadTimes(thread) for thread in watched]
@@ -132,7 +132,7 @@ class _ThreadTimes:
         self._last = self._read()
 
     def has_only_computed(self) -> bool:
-        """Whether it has computed since the last call, whenever it had a processor."""
+        """Whether the thread has computed since the last call, whenever it had a processor."""
         (at_s, ran_s, waited_s), self._last = self._last, self._read()
         passed_s = self._last[0] - at_s - (self._last[2] - waited_s)
         return passed_s > 0 and self._last[1] - ran_s > _LOOPS * passed_s

@@ -211,7 +211,7 @@ def logging_config(level: str) -> dict[str, Any]:
             "django.server": {"handlers": [], "level": quiet, "propagate": True},
             # An error with a stack for each request; `web/errors` logs one line instead.
             "django.security.DisallowedHost": {"level": "CRITICAL"},
-            # It logs every 404 as a warning; metrics count requests.
+            # Django logs every 404 as a warning; metrics count requests.
             "django.request": {"level": "ERROR"},
         },
     }

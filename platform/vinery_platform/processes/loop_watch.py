@@ -1,14 +1,14 @@
-"""A watch on the event loop: what keeps it from its other clients for longer than 100 ms.
+"""A watch on the event loop: which code blocks it for longer than 100 ms.
 
-While a request runs, and for two seconds after, the loop ticks. A thread looks whether it does, and
-remembers where the loop's thread is while it does not: files, lines and names of functions, no
-values. Each block is counted, and logged when it is over. A loop that had no processor, also of a
-virtual machine that had none itself, or whose process was suspended, is not blamed.
+While a request runs, and for two seconds after, the loop ticks. A thread watches the ticks. Without
+ticks the thread notes where the loop's thread is: files, lines and names of functions, no values.
+Each block is counted, and logged at its end. The watch does not blame a loop without a processor,
+also if a virtual machine had none itself, nor a suspended process.
 
-A thread seems to compute while a hypervisor takes time from the processors of a virtual machine:
-its CPU time lacks what the hypervisor reports, but not, for example, the time in which that fetches
-a page of memory. But the clock of each processor does not tick meanwhile, and the kernel adds up
-these ticks in /proc/stat, with the time without work.
+A thread seems to compute while a hypervisor takes time from the processors of a virtual machine.
+The CPU time of a thread lacks the time that the hypervisor reports, but not, for example, the time
+in which the hypervisor fetches a page of memory. But the clock of each processor does not tick
+meanwhile, and the kernel adds up the ticks in /proc/stat, with the time without work.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INTERVAL_S: Final = 0.05
 # A block counts from here.
 MIN_BLOCK_S: Final = 0.1
 BOUNDS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-# At most one line in this time; it has the longest block since the last one.
+# At most one line in this time, about the longest block since the last line.
 _LOG_INTERVAL_S: Final = 2.0
 _MAX_FRAMES: Final = 12
 # The part of its usual rounds in which the watching thread must have run to be a witness.
@@ -43,7 +43,7 @@ _TICKS_AFTER_REQUESTS: Final = 40
 _MARK_EVERY: Final = 5
 
 _STAT: Final = Path("/proc/stat")
-# Columns of a processor: all of its time but the last, which is what the hypervisor reports.
+# Columns of a processor, without the next one, the stolen time that the hypervisor reports.
 _NUM_COLUMNS: Final = 7
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 # Short work between two ticks is added up as none or as a whole one.
@@ -92,7 +92,7 @@ def stolen_s(before: Accounted, after: Accounted) -> float:
 
 
 class StolenTime:
-    """What was taken since the last `mark`. Any thread may call it."""
+    """The time taken since the last `mark`. Any thread may call the methods."""
 
     def __init__(self, stat: Path = _STAT, clock: Callable[[], float] = time.monotonic) -> None:
         self._stat = stat
@@ -109,15 +109,15 @@ class StolenTime:
     def _read(self) -> Accounted:
         now_s = self._clock()
         try:
-            known_s = tuple(_known_s(self._stat.read_bytes()))
+            known_s = tuple(_processor_times_s(self._stat.read_bytes()))
         except (OSError, ValueError):  # another system
             return Accounted(now_s)
         # A sandbox that imitates Linux may have zeros only.
         return Accounted(now_s, known_s if any(known_s) else ())
 
 
-def _known_s(stat: bytes) -> Iterator[float]:
-    """Of each processor. The first line is their sum."""
+def _processor_times_s(stat: bytes) -> Iterator[float]:
+    """The time of each processor. The first line of `stat` is the sum."""
     for line in stat.splitlines()[1:]:
         name, *columns = line.split(maxsplit=_NUM_COLUMNS + 1)[: _NUM_COLUMNS + 1]
         if not name.startswith(b"cpu"):

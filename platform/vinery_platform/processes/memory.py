@@ -21,13 +21,13 @@ _LEAST_MB: Final = 1024
 _MOST_MB: Final = 4096
 # The default: this part of the machine's memory.
 _SHARE: Final = 8
-# What models may use by default; the rest is for web processes, loading and the system.
+# The default share of models; the rest is for web processes, loading and the system.
 _MODELS_PERCENT: Final = 80
 
 _LOOK_INTERVAL_S: Final = 5.0
 # Five minutes. A search for garbage in an idle process takes some 0.1 s.
 _LOOKS_BETWEEN: Final = 60
-# What is worth giving back.
+# The least growth that is given back.
 _WORTH_BYTES: Final = 32 * _MIB
 
 
@@ -70,10 +70,10 @@ def resident_bytes(pid: int) -> int:
 
 
 class GivingBack:
-    """Gives the memory of large requests back to the system, when they are over.
+    """Gives the memory of large requests back to the system after their end.
 
-    The allocator keeps what was freed, and the cycle collector, which is kept out of the way of
-    requests, is late to find what may be freed. So a thread looks whether the process has grown.
+    The allocator keeps freed memory, and the cycle collector finds garbage late, because it must
+    not delay requests. So a thread looks whether the process has grown.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class GivingBack:
         self._trim = trim
         self._kept_bytes = resident()  # after the last trim
         self._least_bytes = self._kept_bytes  # after any trim
-        self._has_garbage = False  # perhaps: it had no idle moment since it grew
+        self._has_garbage = False  # perhaps: no idle moment since the process grew
         self._num_looks = 0  # since the last trim
 
     def look(self) -> None:

@@ -1,8 +1,8 @@
 """Processes that have outlived their service: engines whose node was killed, until the next node
-adopts them.
+adopts these engines.
 
-On Linux the supervisor becomes their parent. So it learns how they end, and ends those that no
-node has ended. Elsewhere engines end with their node.
+On Linux the supervisor becomes the parent of orphans. So the supervisor learns their end, and ends
+engines that no node has ended. Elsewhere engines end with their node.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Orphans:
                 process.terminate()
         _, left = await asyncio.to_thread(psutil.wait_procs, left, _GRACE_S)
         for process in left:
-            kill_group(process.pid)  # if it leads one
+            kill_group(process.pid)  # for leaders of a group
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         await asyncio.to_thread(psutil.wait_procs, left, _GRACE_S)

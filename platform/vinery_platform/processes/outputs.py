@@ -1,8 +1,8 @@
-"""Where a process writes its log lines: standard output and its file in the home.
+"""Where a process writes its log lines: standard output and a file in the home.
 
-Each has a thread and a bounded queue. So a full disk, or a terminal that is not read, costs lines
-and never holds up the process. The thread gathers lines for a moment, because to wake it for each
-would cost the event loop more than to write them; it writes a warning at once.
+Each output has a thread and a bounded queue. So a full disk, or a terminal that is not read, costs
+lines and never holds up the process. The thread gathers lines for a moment, because a wake-up for
+each line would cost the event loop more than the writing. A warning is written at once.
 """
 
 import os
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 _MAX_QUEUED_BYTES: Final = 1 << 20
-# What a killed process may not have written.
+# A killed process may lose the lines of this time.
 _GATHER_S: Final = 0.05
 
 

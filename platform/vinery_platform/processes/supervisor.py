@@ -1,4 +1,4 @@
-"""Runs services as child processes: starts them, restarts them, and ends them together.
+"""Runs services as child processes: their start, restart, and common end.
 
 Each service has its own session, so Ctrl-C in a terminal reaches only the supervisor. A service
 that ends is restarted: at once if it ran for a while, else after a growing delay. A service that
@@ -25,14 +25,14 @@ from vinery_serving.processes.upkeep import until_next
 
 log = logging.getLogger(__name__)
 
-# How long a service may take from its start to its first sign of life.
+# How long a service may take from the start to the first sign of life.
 START_LIMIT_S = 120.0
 # A service that ran this long was healthy: its restart is not delayed.
 _HEALTHY_S = 10.0
 # Delays before the 1st, 2nd, ... restart in a row; the last one repeats.
 _DELAYS_S = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 
-# What services have to end in order, after the time for requests that run: below 10 s in total,
+# The time for services to end in order, after the time for running requests: below 10 s in total,
 # with reserve for a busy machine.
 _FRONT_GRACE_S = 5.5
 _TOTAL_GRACE_S = 8.0
@@ -43,8 +43,8 @@ _NUM_MEMORY_LOOKS = 5
 # How long after a successor that did not serve the next one is started.
 _REPLACE_AGAIN_S = 60.0
 _SERVING_POLL_S = 0.1
-# How long the requests of a process that is replaced may take: VINERY_REQUEST_TIMEOUT_S is at most
-# a day, and the process itself obeys it.
+# How long the requests of a replaced process may take: VINERY_REQUEST_TIMEOUT_S is at most a day,
+# and the process itself obeys this timeout.
 _IDLE_WITHIN_S = 25 * 3600.0
 
 
@@ -66,7 +66,7 @@ class Service:
 
 
 class Child(ChildProcess):
-    """A process of a service. `ended` is done when it and its own children are."""
+    """A process of a service. `ended` is done when the process and its children have ended."""
 
     def __init__(
         self, service: Service, environment: Mapping[str, str], hung_after_s: float
@@ -92,17 +92,17 @@ class Child(ChildProcess):
 
     @property
     def is_serving(self) -> bool:
-        """Whether it takes requests: its service beats, and it has reported so."""
+        """Whether the process takes requests, by the report in its page."""
         return not self.ended.done() and self.page is not None and self.page.is_serving
 
     @property
     def resident_bytes(self) -> int:
-        """Its memory, without that of its own children; 0 if it has ended."""
+        """The memory of the process, without its children; 0 after the end."""
         return 0 if self.ended.done() else resident_bytes(self.pid)
 
     async def _run_to_end(self) -> int:
         status = await self.wait()
-        await self.end()  # the children of a service end with it, also if it was killed
+        await self.end()  # the children of a service end with it, also after a kill
         return status
 
 
@@ -119,7 +119,7 @@ class Supervisor:
         self._environment = dict(environment)
         self._drain_s = drain_s
         self._hung_after_s = hung_after_s
-        self._children: dict[Service, Child] = {}  # the present ones
+        self._children: dict[Service, Child] = {}  # one present process of each service
         self._others: set[Child] = set()  # successors that start, and predecessors that finish
         self._replaced: dict[Service, asyncio.Future[Child]] = {}
         self._restarting: set[Service] = set()
@@ -157,7 +157,7 @@ class Supervisor:
         self._reloading = asyncio.create_task(self._reload())
 
     async def run_once(self, service: Service) -> int:
-        """Run a process until it ends, and return its exit status. `stop` ends it early."""
+        """Run a process until its end, and return the exit status. `stop` ends it early."""
         child = self._start(service)
         self._children[service] = child
         ended = child.ended
@@ -281,7 +281,7 @@ class Supervisor:
                 task.cancel()
 
     async def _replace(self, service: Service, child: Child) -> bool:
-        """Start a successor. When it serves, let the process finish its requests and end.
+        """Start a successor. When the successor serves, let the process finish its requests.
 
         Returns whether the process has ended.
         """

@@ -1,11 +1,11 @@
-"""uvicorn's HTTP protocol with limits on what a client may send before its request is known.
+"""uvicorn's HTTP protocol with limits on the bytes of a client before its request is known.
 
-uvicorn and its parser have none for the size and number of header fields, the time that a header
-takes, or pipelined requests. Here a request's bytes go to the parser in slices that end where its
-header ends, and what follows a whole request waits until that one is answered.
+uvicorn and its parser limit neither the size and number of header fields, nor the time of a header,
+nor pipelined requests. Here a request's bytes go to the parser in slices that end at the end of the
+header, and bytes after a whole request wait until the server has answered this request.
 
 All connections are read into one buffer, each time no more than the connection may still hold. So
-a client can send what it likes: the rest stays in its own machine.
+the bytes of a client beyond the limit stay in the client's own machine.
 """
 
 import asyncio
@@ -32,21 +32,21 @@ from vinery_serving.gateway.endpoints.refusals import Reason
 _SLICE_BYTES: Final = 16 * 1024
 _HEADER_END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: ?(\d{1,5})\r\n", re.IGNORECASE)
-# What the event loop has read last. It reads one connection at a time.
+# The last bytes that the event loop has read. The loop reads one connection at a time.
 _BUFFER: Final = memoryview(bytearray(MAX_READ_BYTES))
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection. `table` and `outbox` are set by `limited_by`, for all of a server."""
+    """One connection. `limited_by` sets `table` and `outbox` for all connections of a server."""
 
     table: Connections
     outbox: "_Outbox"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._is_in_message = self._is_in_body = False
-        self._num_body_bytes = 0  # that a `Content-Length` still announces
+        self._num_body_bytes = 0  # the rest by `Content-Length`
         self._num_given_bytes = 0  # of a body, to the application
-        self._num_unread_bytes = 0  # of a body, after its request was answered
+        self._num_unread_bytes = 0  # of a body, after the answer to its request
         # Given to the parser, which has not reported a header's end or a part of a body since.
         self._num_unreported_bytes = 0
         self._has_reported = False
@@ -89,7 +89,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # -- Bytes
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """What the event loop reads into: as much as this connection may still hold."""
+        """The buffer for the event loop: as much as this connection may still hold."""
         if self._is_in_body:
             room = self._body_room
         elif self._held or self._is_answering:
@@ -278,11 +278,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class _Outbox:
-    """The connections of a server with unsent bytes, which are sent together, once all that was
-    ready in the event loop has run.
+    """The connections of a server with unsent bytes. The bytes are sent together, once all ready
+    callbacks of the event loop have run.
 
-    A step of the engine has tokens for many clients. Each send may wake a client that sleeps, which
-    takes longer than the send. One that is awake finds what was sent meanwhile.
+    A step of the engine has tokens for many clients. Each send may wake a sleeping client, which
+    takes longer than the send. An awake client finds the bytes that were sent meanwhile.
     """
 
     def __init__(self) -> None:
@@ -307,11 +307,11 @@ class _Outbox:
 
 
 class _OpenTransport:
-    """A transport that sends what is written in one pass of the event loop at once, and ignores
-    what is written after its client has left.
+    """A transport that sends all writes of one pass of the event loop at once, and ignores writes
+    after the client has left.
 
     uvloop would send each write by a call into the system, which is a large part of the cost of a
-    short answer. And between the end of a connection and the server's notice of it, it raises
+    short answer. And between the end of a connection and the server's notice, uvloop raises
     `RuntimeError`.
     """
 
@@ -351,8 +351,8 @@ class _OpenTransport:
 
 
 class _Buffered:
-    """What the event loop calls. It reads into a buffer for protocols that are no
-    `asyncio.Protocol`, as uvicorn's is."""
+    """The protocol for the event loop. The loop reads into a buffer only for protocols that are no
+    `asyncio.Protocol`, and uvicorn's is one."""
 
     def __init__(self, protocol: LimitedProtocol) -> None:
         self.connection_made = protocol.connection_made

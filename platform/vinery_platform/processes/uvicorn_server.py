@@ -74,7 +74,7 @@ class _WatchedServer(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def main_loop(self) -> None:
-        """Wait for the end. Uvicorn itself would look for it ten times a second."""
+        """Wait for the end. Uvicorn itself would poll ten times a second."""
         self._exit = asyncio.get_running_loop().create_future()
         while not await self.on_tick(0):  # which renews the date of answers
             await asyncio.wait([self._exit], timeout=until_next(_DATE_INTERVAL_S))
@@ -130,7 +130,7 @@ class _WatchedServer(uvicorn.Server):
         await self._close_after_answers()
         await asyncio.sleep(LAST_REQUESTS_S)
         for connection in list(self.server_state.connections):
-            connection.shutdown()  # at once if it is idle, else after its answer
+            connection.shutdown()  # at once if idle, else after the answer
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.VINERY_REQUEST_TIMEOUT_S + LAST_REQUESTS_S):
                 while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110

@@ -1,4 +1,4 @@
-"""The admin site: its titles, the order of its models, its sign-in and its content policy."""
+"""The admin site: titles, the order of models, sign-in and content policy."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -56,7 +56,7 @@ def _position(model: dict[str, Any]) -> int:
 
 # -- The content security policy
 
-# Its own scripts ask for choices of fields and for translations.
+# The admin's own scripts ask for choices of fields and for translations.
 _ADMIN_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "

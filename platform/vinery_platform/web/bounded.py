@@ -1,8 +1,8 @@
-"""What stands between clients and Django: limits on bodies, and on how many requests run.
+"""Limits between clients and Django: on bodies, and on how many requests run.
 
 Django reads a body of any length into a temporary file before a view or the check of a key sees
 the request, and runs each request in a thread, as many as there are. Threads of pages and the
-event loop share Python's global lock, so few of them may run.
+event loop share Python's global lock, so few threads may run.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ class BoundedDjango:
 
 
 def _turns(max_running: int) -> FairTurns:
-    """One client can use half of the queue, so that others find room in it."""
+    """One client can use half of the queue, so that others find room."""
     return FairTurns(
         max_running,
         refuse=_refuse_turn,

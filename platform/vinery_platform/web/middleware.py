@@ -66,8 +66,8 @@ class HostCheckMiddleware(CommonMiddleware):
 
     The check keeps web pages of other hosts from using the admin's cookies. API clients send a key
     and no cookies, and may use any name that a proxy or a container network gives this server.
-    Addresses of Django's own pages have no NUL, which PostgreSQL refuses in any text; the console
-    names the field that has one.
+    Addresses of Django's own pages have no NUL, because PostgreSQL refuses NUL in any text; the
+    console names the field that has one.
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:

@@ -1,7 +1,7 @@
-"""Finds the engines that have outlived their node, by their sockets.
+"""Finds the engines that have outlived their node, by socket.
 
-The kernel knows which process listens on a socket, so no file can name a process that is dead, or
-another one that has got its id. A descriptor of the process (`pidfd`) then keeps naming this
+The kernel knows which process listens on a socket. A file with a process id could name a dead
+process, or a new process with the same id. A descriptor of the process (`pidfd`) then names this
 process alone. Only Linux has both; elsewhere engines end with their node.
 """
 
@@ -34,7 +34,7 @@ _READ_BYTES: Final = 1 << 16
 
 
 class AdoptedEngine(RunningProcess):
-    """A running engine that another node has started. It runs while this one keeps it.
+    """A running engine that another node has started. This node keeps the engine running.
 
     Needs a running event loop.
     """
@@ -60,7 +60,7 @@ class AdoptedEngine(RunningProcess):
             signal.pidfd_send_signal(self._pidfd, number)
 
     async def hello(self) -> Hello | None:
-        """Return its first message; None if it sends none, or ends."""
+        """Return the engine's first message; None if the engine sends none, or ends."""
         frames = FrameReader()
         try:
             while received := await self._loop.sock_recv(self._connection, _READ_BYTES):

@@ -1,7 +1,7 @@
 """Finds the devices on which OpenVINO can run models.
 
-As a program, `python -m`, it prints them as JSON. It runs in a process of its own, because OpenVINO
-is large, and a driver may crash or hang. `find` starts it.
+The program, `python -m`, prints the devices as JSON. `find` starts a process for the program,
+because OpenVINO is large, and a driver may crash or hang.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ async def find() -> list[Device]:
             )
         except OSError as error:
             raise ProbeFailed(f"The process could not start: {error.strerror}.") from None
-        output = await _output_of(process)
+        output = await _read_output(process)
         errors.seek(0)
         text = errors.read().decode(errors="replace")
     try:
@@ -56,7 +56,7 @@ async def find() -> list[Device]:
         raise ProbeFailed(f"OpenVINO could not list the devices: {last}") from None
 
 
-async def _output_of(process: ChildProcess) -> bytes:
+async def _read_output(process: ChildProcess) -> bytes:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             output = await (await process.output()).read()

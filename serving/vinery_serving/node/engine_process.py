@@ -1,4 +1,4 @@
-"""One engine process, from its start or its adoption to its end, as the node sees it."""
+"""One engine process, from start or adoption to its end, as the node sees the engine."""
 
 import asyncio
 import contextlib
@@ -51,7 +51,7 @@ class EngineProcess:
         replaces_hung: bool = True,
         spares: SpareEngines | None = None,
     ) -> None:
-        """With `spares`, it starts in the process that is there."""
+        """With `spares`, the engine starts in a spare process."""
         # For temporary files. A killed engine cannot remove them: the next one begins with none.
         self._temporary = config.socket_path.with_suffix(".tmp")
         self._environment = engine_environment()
@@ -70,8 +70,7 @@ class EngineProcess:
 
     @property
     def idle_since_s(self) -> float | None:
-        """When its last request ended, in seconds of the monotonic clock; None: it is busy, or that
-        is unknown."""
+        """When the last request ended, in seconds of the monotonic clock; None: busy or unknown."""
         return None if self._page is None else self._page.idle_since_s
 
     @property
@@ -113,10 +112,10 @@ class EngineProcess:
             raise EngineDied(f"It did not load within {timeout_s:g} s.") from None
 
     async def adopt(self, engine: AdoptedEngine) -> bool:
-        """Take over a running engine. Returns False if it has ended, or was ended because this
-        node would not start the same one."""
+        """Take over a running engine. Returns False if the engine has ended, or was ended because
+        this node would not start the same engine."""
         self.keep(engine)
-        # If it does not answer because it stands still, the watch ends it.
+        # The watch ends an engine that does not answer because it stands still.
         timeout_s = self._config.options.step_timeout_s
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):

@@ -1,7 +1,7 @@
 """How much memory a model needs: estimated from its files, and corrected by what was measured.
 
-A model needs its weights, a KV cache, and what any engine process has. What a process had after it
-had loaded, and at its most, is stored; the next estimate begins with that.
+A model needs its weights, a KV cache, and the memory of an empty engine process. The memory of a
+process after loading, and its peak, are stored; the next estimate begins with these figures.
 """
 
 import json
@@ -39,7 +39,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a model needs, in bytes. With a measurement, `weights_bytes` is part of that."""
+    """The memory of a model, in bytes. A measurement includes `weights_bytes`."""
 
     weights_bytes: int
     cache_bytes: int
@@ -87,9 +87,9 @@ def unfit_text(need: Need, budget_bytes: float, device: str, pinned_bytes: int) 
 
 
 def measure(pid: int, loaded_bytes: int | None = None) -> Measured | None:
-    """Return the memory of a process, with its part of what it shares with others. None: unknown.
+    """Return the memory of a process, with its part of shared pages. None: unknown.
 
-    Without `loaded_bytes` it has just loaded: what loading has taken for a moment is forgotten.
+    Without `loaded_bytes` the process has just loaded: the peak of loading is forgotten.
     """
     try:
         own = _sizes(f"/proc/{pid}/smaps_rollup")["Pss"]

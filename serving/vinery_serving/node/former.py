@@ -1,8 +1,8 @@
-"""Engines with the last settings of their models: each serves until the one that replaces it does.
+"""Engines with the former settings of their models: each serves until the new engine serves.
 
 Web processes use the new engine as soon as it serves. A request may have been prepared for the
-former one by then, so that one ends only when no request has come for some seconds. It is not
-started again when it crashes, and gives way if both do not fit into the memory.
+former engine by then, so the former engine ends only when no request has come for some seconds. A
+former engine that crashes is not started again, and makes room for the new one if both do not fit.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from vinery_serving.transport.sockets import EngineAddress
 
 log = logging.getLogger(__name__)
 
-# After so long without a request it is not used any more.
+# After so long without a request a former engine counts as unused.
 _UNUSED_S: Final = 3.0
 # A model that answers without a pause takes no new request after this time. A request that takes
 # longer to prepare, such as one with many pictures, has to be sent again.
@@ -52,17 +52,17 @@ class FormerEngines:
         self._scheduler.note()
 
     def serves(self, model_id: int, replica: int) -> bool:
-        return any(each.serves for each in self._of(model_id, replica))
+        return any(each.serves for each in self._engines(model_id, replica))
 
     def retire(self, model_id: int, replica: int) -> None:
-        for each in self._of(model_id, replica):
+        for each in self._engines(model_id, replica):
             if not each.is_retiring:
                 each.is_retiring = True
                 each.tasks.append(asyncio.create_task(_drain_when_unused(each.engine)))
 
     async def take(self, address: EngineAddress) -> EngineProcess | None:
-        """Return the engine if its settings are in force again, and it takes requests. Otherwise
-        it has ended on return: the next one has the same address."""
+        """Return the engine whose settings are in force again, if it takes requests. Otherwise the
+        engine has ended on return: the next engine has the same address."""
         former = self._formers.get(address)
         if former is None:
             return None
@@ -74,8 +74,8 @@ class FormerEngines:
         return former.engine
 
     async def end_others(self, replicas: Collection[tuple[int, int]]) -> None:
-        """End those whose model should not be loaded. `replicas`: the ids and replicas that
-        should."""
+        """End the engines of other models. `replicas`: the ids and replicas that should be
+        loaded."""
         await self._end([each for each in self._formers if (each[0], each.replica) not in replicas])
 
     async def end(self) -> None:
@@ -103,7 +103,7 @@ class FormerEngines:
             del self._formers[address]
         self._scheduler.remove(former.memory)
 
-    def _of(self, model_id: int, replica: int) -> list[_Former]:
+    def _engines(self, model_id: int, replica: int) -> list[_Former]:
         wanted = (model_id, replica)
         return [each for at, each in self._formers.items() if (at.model_id, at.replica) == wanted]
 
@@ -111,7 +111,6 @@ class FormerEngines:
 async def _drain_when_unused(
     engine: EngineProcess, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Let an engine end when no request has come for a while."""
     began_at = clock()
     while clock() - began_at < _PREPARED_WITHIN_S:
         await asyncio.sleep(_LOOK_INTERVAL_S)

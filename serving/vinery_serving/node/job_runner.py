@@ -1,8 +1,8 @@
 """Carries out the jobs of models: one process for each, one job of a kind at a time.
 
-What administrators ask is read from the table whenever it changes, and each job is brought to it:
-begun, paused or cancelled. A process that was killed is begun again, a few times. A node that dies
-takes its jobs' processes with it, and the next node begins them again.
+The runner reads the administrators' wishes from the table whenever it changes, and begins, pauses
+or cancels each job. A killed process is started again, a few times. When a node dies, the processes
+of its jobs end, and the next node starts the jobs again.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PAUSES_S: Final = (1.0, 5.0, 20.0, 60.0)
 # Measurements disturb each other.
 _TURNS: Final[Mapping[str, str]] = {JobKind.TUNE: JobKind.BENCH}
 COMMAND: Final = (sys.executable, "-m", "vinery_serving.models.jobs")
-# How long a process has to end by itself when it is asked to.
+# How long a process has to end by itself after SIGTERM.
 _END_TIMEOUT_S: Final = 5.0
 # A line of progress is short; a result may have a table.
 _MAX_LINE_BYTES: Final = 1 << 20
@@ -65,7 +65,7 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
 
 class JobRunner:
-    """Runs until it is cancelled. Its processes end with it, and their jobs wait."""
+    """Runs until it is cancelled. The processes end with the runner, and their jobs wait."""
 
     def __init__(self, command: Sequence[str] = COMMAND) -> None:
         """`command` starts the process of a job."""
@@ -185,7 +185,7 @@ async def _carry_out(job: ModelJob, command: Sequence[str]) -> None:
     except OSError as error:
         end = JobEnd(text=f"The process could not start: {error.strerror}.")
     except asyncio.CancelledError:
-        # It was asked to pause or to end, or the node ends: the attempt does not count.
+        # The job was paused or cancelled, or the node ends: the attempt does not count.
         await asyncio.shield(_write(job, JobState.WAITING, num_attempts=num_before))
         raise
     finally:
@@ -353,7 +353,7 @@ async def run_job(
         process.close_input()
         return await _read_to_end(process, on_progress)
     finally:
-        # First the one, which may clean up, then its own children.
+        # First the process, which may clean up, then its own children.
         await asyncio.shield(process.end(_END_TIMEOUT_S))
 
 

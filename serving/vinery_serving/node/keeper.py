@@ -1,8 +1,8 @@
-"""Keeps the engine of one model alive: adopts it or starts it, watches it, and starts it again.
+"""Keeps the engine of one model alive: adoption or start, watch, and restart.
 
 A model that cannot load is tried a few times, see `load_errors`, and then stays failed until its
-files change or an administrator asks to try again. A change of its settings ends its keeper; the
-next one begins anew, and an engine that serves does so until the next one has loaded, see `former`.
+files change or an administrator asks to try again. A change of the settings ends the keeper and
+starts a new one; an engine that serves continues until the new engine has loaded, see `former`.
 
 Before an engine starts, its keeper waits for memory, see `scheduler`: the model is asleep.
 """
@@ -56,8 +56,8 @@ from vinery_serving.transport.sockets import EngineAddress, engine_socket, setti
 
 log = logging.getLogger(__name__)
 
-# How often the files of a failed model are compared. They have changed when they differ from those
-# that failed and are the same twice in a row, so a copy that is being written is left alone.
+# How often the files of a failed model are compared. Changed files differ from the failed files and
+# are the same twice in a row, so a copy that is being written is left alone.
 _FILES_INTERVAL_S: Final = 2.0
 # How often the memory of an engine is measured.
 _MEASURE_INTERVAL_S: Final = 60.0
@@ -88,15 +88,15 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The fields of a served model that need no new engine, and what is known of its last one."""
+class LiveSettings:
+    """The fields of a served model that need no new engine, and the state of the last engine."""
 
     retried_at: datetime | None = None  # when an administrator asked to try again
     # When an administrator asked to show it known pictures; None: nothing is left to do.
     test_asked_at: datetime | None = None
     is_pinned: bool = False
     idle_limit_s: float | None = None
-    is_asleep: bool = False  # it was, when it was last reported
+    is_asleep: bool = False  # by the last report
     measured: Measured | None = None
 
 
@@ -106,7 +106,7 @@ class _Crash:
 
 
 class _WentToSleep:
-    """The end of an engine that has finished all that it had."""
+    """The end of an engine that has finished its requests."""
 
 
 class Keeper:
@@ -116,7 +116,7 @@ class Keeper:
         self,
         spec: ModelSpec,
         found: AdoptedEngine | EngineProcess | None,
-        asked: Asked,
+        asked: LiveSettings,
         scheduler: EngineScheduler,
         formers: FormerEngines,
         reason: str | None = None,
@@ -145,7 +145,7 @@ class Keeper:
         self.follow(asked)
         self._task = asyncio.create_task(self._keep_alive(), name=f"engine {spec.name}")
 
-    def follow(self, asked: Asked) -> None:
+    def follow(self, asked: LiveSettings) -> None:
         self._memory.change(is_pinned=asked.is_pinned, idle_limit_s=asked.idle_limit_s)
         if asked.retried_at != self._retried_at:
             self._retried_at = asked.retried_at
@@ -154,8 +154,8 @@ class Keeper:
             self.test_pictures(asked.test_asked_at)
 
     def _retry(self) -> None:
-        """Try again now if the model waits for an attempt or has failed, and wake it if it is
-        asleep."""
+        """Try again now if the model waits for an attempt or has failed, and wake a sleeping
+        model."""
         self._asked.set()
         if self._spec.replica == 0:  # one is enough, and the others follow if there is room
             self._memory.want()
@@ -223,7 +223,7 @@ class Keeper:
                 await asyncio.shield(self._report(EngineState.UNLOADED))
 
     async def _wait_for_memory(self) -> None:
-        """Wait until an engine may start. One that was found has its memory already."""
+        """Wait until an engine may start. An adopted engine has its memory already."""
         if self._memory.is_held:
             return
         is_eager, need = self._is_eager, await self._need()
@@ -253,7 +253,7 @@ class Keeper:
         return await self._memory.verdict()
 
     async def _need(self) -> Need:
-        return await asyncio.to_thread(_need_of, self._spec, self._measured)
+        return await asyncio.to_thread(_estimate_need, self._spec, self._measured)
 
     async def _run_once(self, files: FolderState) -> _Crash | _WentToSleep | LoadFailure:
         found = self._found
@@ -360,7 +360,7 @@ class Keeper:
         self._reason = None if self._asked.is_set() else "its files were changed"
         self._asked.clear()
         self._attempts = LoadAttempts()
-        # What comes is about other files, or another try: the old error would mislead.
+        # The next report is about other files, or another try: the old error would mislead.
         await self._report(EngineState.LOADING, forgets_error=True)
 
     async def _wait_for_change(self, failed: FolderState) -> None:
@@ -389,7 +389,7 @@ class Keeper:
         return Subject(spec.id, spec.settings_digest, spec.replica, spec.device)
 
     async def _report(self, state: EngineState, **details: Any) -> None:
-        # One that has been replaced only finishes what it has.
+        # A replaced engine only finishes its requests.
         if state is EngineState.READY:
             self._reason = ""
         details.setdefault("reason", self._reason)
@@ -409,8 +409,7 @@ def _new_log(model: str) -> EngineLog:
 
 
 def _folders(spec: ModelSpec) -> Sequence[Path]:
-    """Return the folders with the model's files: its own, and those of its draft model and of its
-    adapters."""
+    """Return the folders of the model, of its draft model and of the adapters."""
     options = json.loads(spec.options)
     adapters = [each.get("path") for each in options.get("adapters", ()) if isinstance(each, dict)]
     paths = (spec.folder, options.get("draft_model"), options.get("eagle3_head"), *adapters)
@@ -423,8 +422,8 @@ def _check_weights(spec: ModelSpec) -> None:
         check_weights(each)
 
 
-def _need_of(spec: ModelSpec, measured: Measured | None) -> Need:
-    """What a process was measured to have is memory of the CPU."""
+def _estimate_need(spec: ModelSpec, measured: Measured | None) -> Need:
+    """A measurement of a process has the memory of the CPU only."""
     try:
         options = parse_options(json.loads(spec.options), spec.task)
     except ValueError:  # no engine can start, and its failure has the reason
@@ -455,7 +454,7 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
 
 
 def _cache_name(spec: ModelSpec) -> str:
-    """Engines of one device share what was compiled for it, and remove what was for another."""
+    """Engines of one device share its compiled graphs, and remove the graphs of another device."""
     name = f"model-{spec.id}"
     return f"{name}-{spec.device_number}" if spec.device_number else name
 

@@ -1,7 +1,7 @@
-"""What an administrator reads when a model cannot be loaded, and when it is tried again.
+"""The text for administrators when a model cannot load, and when loading is tried again.
 
 An engine that had loaded is started again for as long as the model should be loaded. A model that
-cannot load is tried a few times. It then stays failed until its files or its settings change, or
+cannot load is tried a few times. The model then stays failed until its files or settings change, or
 an administrator asks to try again.
 
 The text is the cause and what to do, above the words of OpenVINO. Each row of the table is a
@@ -39,7 +39,7 @@ _PAUSES_S: Final[Mapping[FailureKind, tuple[float, ...]]] = {
 @dataclass(frozen=True, slots=True)
 class LoadFailure:
     kind: FailureKind
-    text: str  # for administrators: what happened and what to do; then the original, if it differs
+    text: str  # for administrators: cause and advice; then the original text if it differs
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""The files of a model: their state, which changes when one is added, removed or written, and
-whether the weights are whole, without loading them.
+"""The files of a model: their state, which changes when a file is added, removed or written, and
+whether the weights are whole, without loading.
 
-A graph (`.xml`) names for each constant where it begins in the weights file (`.bin`), and its size.
+A graph (`.xml`) names the offset of each constant in the weights file (`.bin`), and its size.
 A copy that was cut is shorter than the end of the last constant.
 """
 
@@ -57,8 +57,8 @@ def check_weights(folder: Path) -> None:
 
 
 def _needed_bytes(graph: Path) -> int:
-    """Return where the last constant ends; 0 without constants, and for a file that is no graph,
-    which is reported when it is read."""
+    """Return where the last constant ends; 0 without constants, and for a file that is no graph:
+    loading reports such a file."""
     end, is_constant = 0, False
     try:
         for event, element in iterparse(graph, ("start", "end")):

@@ -1,11 +1,11 @@
-"""Which models load, and which make room for them: a pure function of what the node knows.
+"""Which models load, and which make room: a pure function of what the node knows.
 
-Models that have requests waiting get memory in the order of their oldest request, and pinned ones
-before them. For such a model the least recently used ones go to sleep: idle ones by the time of
-their last answer, then busy ones by the time at which they woke. A pinned model never makes room,
-nor one that requests wait for, nor one that has just woken. An engine with former settings makes
-room for its successor alone, and only if both do not fit. What is free or about to become free is
-kept for the model that is next, so no larger model starves behind smaller ones.
+Pinned models get memory first, then models with waiting requests in the order of their oldest
+request. For such a model the least recently used models go to sleep: idle models by the time of
+their last answer, then busy models by the time of waking. A pinned model never makes room, nor a
+model that requests wait for, nor one that has just woken. An engine with former settings makes
+room for its successor alone, and only if both do not fit. Memory that is free or about to become
+free is kept for the next model, so no larger model starves behind smaller ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Phase(Enum):
     ASLEEP = auto()
     LOADING = auto()
     AWAKE = auto()
-    LEAVING = auto()  # it finishes its answers, and then ends
+    LEAVING = auto()  # the engine finishes its answers, and then ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class ModelUse:
     # When the oldest request came that waits for the model; None: none waits.
     waiting_since_s: float | None = None
     awake_since_s: float = 0.0
-    idle_since_s: float | None = None  # when its last answer ended; None: it is busy
-    idle_limit_s: float | None = None  # after so long without a request it sleeps; None: never
-    # It serves with settings that were changed, until the one that `replaces` it does.
+    idle_since_s: float | None = None  # when the last answer ended; None: busy
+    idle_limit_s: float | None = None  # the model sleeps without a request for so long; None: never
+    # The engine serves with former settings, until the engine that `replaces` it serves.
     is_former: bool = False
     replaces: int | None = None
 
@@ -67,12 +67,12 @@ class Rules:
 class Plan:
     wake: list[int] = field(default_factory=list)
     sleep: list[int] = field(default_factory=list)
-    # These can never load, beside the pinned models of their device.
+    # Models that can never load beside the pinned models of their device.
     unfit: set[int] = field(default_factory=set)
     # When time alone changes the plan; None: never.
     next_at_s: float | None = None
 
-    def look_at(self, at_s: float) -> None:
+    def revisit_at(self, at_s: float) -> None:
         self.next_at_s = at_s if self.next_at_s is None else min(self.next_at_s, at_s)
 
 
@@ -101,7 +101,7 @@ class _Device:
         self._now_s = now_s
         self._plan = plan
         self._free = budget - sum(each.need_bytes for each in models if each.holds_memory)
-        # What becomes free by itself, when engines have ended.
+        # Memory that becomes free when engines have ended.
         self._leaving = sum(each.need_bytes for each in models if each.phase is Phase.LEAVING)
         self._may_leave = sorted(filter(self._may_make_room, models), key=_least_recently_used)
 
@@ -127,7 +127,7 @@ class _Device:
             if over_at_s <= self._now_s:
                 self._let_sleep(each)
             else:
-                self._plan.look_at(over_at_s)
+                self._plan.revisit_at(over_at_s)
 
     def _relieve(self) -> None:
         while self._free + self._leaving < 0 and self._may_leave and self._num_staying > 1:
@@ -170,7 +170,7 @@ class _Device:
         self._leaving -= min(self._leaving, model.need_bytes)
 
     def _former_in_the_way(self, model: ModelUse) -> ModelUse | None:
-        """Return the one that the model replaces if both never fit together."""
+        """Return the engine that the model replaces if both never fit together."""
         former = next((each for each in self._models if each.id == model.replaces), None)
         if former is None or former.phase is not Phase.AWAKE:
             return None
@@ -185,7 +185,7 @@ class _Device:
         for each in self._models:
             may_at_s = each.awake_since_s + self._min_awake_s
             if each.phase is Phase.AWAKE and not each.is_pinned and may_at_s > self._now_s:
-                self._plan.look_at(may_at_s)
+                self._plan.revisit_at(may_at_s)
 
     def _wake(self, model: ModelUse) -> None:
         self._free -= model.need_bytes

@@ -1,6 +1,6 @@
 """Reconciles the engines that run with the models that should be loaded.
 
-One keeper for each model adopts its engine or starts one, and watches it, see `keeper`. A change of
+One keeper for each model adopts or starts the engine, and watches it, see `keeper`. A change of
 folder, device or options ends the keeper and starts a new one, see `former`.
 """
 
@@ -30,7 +30,7 @@ from vinery_serving.node.engine_process import EngineProcess
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.job_runner import JobRunner
-from vinery_serving.node.keeper import AT_START, CHANGED, STOPPED, Asked, Keeper, ModelSpec
+from vinery_serving.node.keeper import AT_START, CHANGED, STOPPED, Keeper, LiveSettings, ModelSpec
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.starting import END_TIMEOUT_S
 from vinery_serving.processes.logs.folder import delete_former_engines, engine_logs
@@ -156,7 +156,7 @@ async def _wait(wake: asyncio.Event, stop: asyncio.Event) -> None:
 
 async def _reconcile(
     keepers: dict[ModelSpec, Keeper],
-    specs: Mapping[ModelSpec, Asked],
+    specs: Mapping[ModelSpec, LiveSettings],
     found: dict[EngineAddress, AdoptedEngine],
     formers: FormerEngines,
     scheduler: EngineScheduler,
@@ -198,8 +198,8 @@ def _keep_former(
     formers: FormerEngines,
     scheduler: EngineScheduler,
 ) -> None:
-    """Keep an engine that has outlived its node and the change of its settings. It runs already, so
-    its new configuration serves to watch it alone."""
+    """Keep an engine that has outlived its node and a change of settings. The engine runs already:
+    the new configuration serves only to watch it."""
     run_dir = Path(settings.VINERY_RUN_DIR)
     config = EngineConfig(
         name=spec.name,
@@ -222,7 +222,7 @@ async def _end(keepers: Iterable[Keeper], reason: str | None = None) -> None:
     await asyncio.gather(*(each.end(reason) for each in keepers))
 
 
-def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
+def _read_specs(known: object) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:
     """Return the state of the database, and the specs, each with what administrators have asked
     for; None if the state is `known`, and nothing has changed."""
     state = commit_state()
@@ -232,7 +232,7 @@ def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
     wanted = ServedModel.objects.filter(is_loaded=True).exclude(folder="")
     models = wanted.select_related("engine")
     specs = {
-        _spec_of(model, replica): _asked_of(model)
+        _spec_of(model, replica): _live_settings(model)
         for model in models
         for replica in range(model.num_replicas)
     }
@@ -240,11 +240,11 @@ def _read_specs(known: object) -> tuple[object, dict[ModelSpec, Asked] | None]:
     return state, specs
 
 
-def _asked_of(model: ServedModel) -> Asked:
+def _live_settings(model: ServedModel) -> LiveSettings:
     status, idle_s = model.status, model.idle_s
     is_measured = status.settings_digest == model.settings_digest
     loaded_bytes, peak_bytes = status.loaded_bytes, status.peak_bytes
-    return Asked(
+    return LiveSettings(
         retried_at=model.retried_at,
         test_asked_at=model.test_asked_at,
         is_pinned=model.is_pinned,
@@ -273,7 +273,7 @@ def _spec_of(model: ServedModel, replica: int) -> ModelSpec:
 class EngineOutput:
     """Repeats what the engines of this home write to their logs on the standard output of the node.
 
-    An engine itself writes to its file alone, and needs no reader: it outlives its node.
+    An engine writes to a file alone, and needs no reader, because it outlives the node.
     """
 
     def __init__(self, folder: Path, repeat: Callable[[LogEntry], None]) -> None:

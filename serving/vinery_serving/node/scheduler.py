@@ -1,7 +1,7 @@
-"""Lets models load, sleep and wake: it follows the plan of `planner` for the engines of this node.
+"""Lets models load, sleep and wake by the plan of `planner` for the engines of this node.
 
-Each keeper has a `ModelMemory`: it asks for memory before it starts an engine, waits until the
-scheduler grants it, and gives it back when the engine has ended.
+Each keeper has a `ModelMemory`. The keeper asks for memory before the start of an engine, waits for
+the scheduler's verdict, and gives the memory back when the engine has ended.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ids = itertools.count(1)
 class AwakeEngine(Protocol):
     @property
     def idle_since_s(self) -> float | None:
-        """When its last request ended, in seconds of the monotonic clock; None: it is busy."""
+        """When the last request ended, in seconds of the monotonic clock; None: busy."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class Verdict(Enum):
 
 
 class ModelMemory:
-    """What the scheduler knows of one engine of a model. Its keeper calls the methods."""
+    """The scheduler's state of one engine of a model. The keeper calls the methods."""
 
     def __init__(
         self, scheduler: EngineScheduler, model_id: int, replica: int, name: str, device: str
@@ -68,10 +68,10 @@ class ModelMemory:
         self.wanted_since_s: float | None = None  # Unix time: an administrator wants it loaded
         self.awake_since_s = 0.0
         self.unfit_text = ""
-        self.sleep_reason = ""  # why it went to sleep, for its history
-        self.wake_reason: str | None = None  # None: an administrator has asked for it
-        self.engine: AwakeEngine | None = None  # while it is awake
-        self.is_former = False  # another one replaces it
+        self.sleep_reason = ""  # for the history of the model
+        self.wake_reason: str | None = None  # None: an administrator has asked
+        self.engine: AwakeEngine | None = None  # while the model is awake
+        self.is_former = False  # a new engine replaces this one
         self._scheduler = scheduler
         self._has_asked = False  # for memory that is not granted yet
         self._verdict: Verdict | None = None
@@ -96,7 +96,7 @@ class ModelMemory:
         return self._verdict
 
     def want(self) -> None:
-        """An administrator wants it loaded: others make room as for a request."""
+        """An administrator wants the model loaded: others make room as for a request."""
         if self.phase is Phase.ASLEEP:
             self.wanted_since_s = time.time()
             self._scheduler.note()
@@ -127,7 +127,7 @@ class ModelMemory:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether an engine runs for it, or starts when there is memory and a request."""
+        """Whether an engine runs, or starts when there is memory and a request."""
         return self.is_held or self._has_asked
 
     @property
@@ -135,13 +135,13 @@ class ModelMemory:
         return self.phase is not Phase.ASLEEP
 
     def use(self, wait: Wait | None, replaces: int | None = None) -> ModelUse | None:
-        """Return what the plan needs to know; None: it neither holds nor wants memory. `replaces`:
-        the id of the one with former settings."""
+        """Return the input of the plan; None: the model neither holds nor wants memory.
+        `replaces`: the id of the engine with former settings."""
         if self.phase is Phase.ASLEEP and not self._has_asked:
             return None
         use = ModelUse(self.id, self.device, self.need.total_bytes, self.phase)
         if self.is_former:
-            # It serves until its keeper ends it, or its successor needs the memory.
+            # A former engine serves until the keeper ends it, or the new engine needs the memory.
             return replace(use, is_former=True)
         since = [each for each in (wait and wait.since_s, self.wanted_since_s) if each is not None]
         return replace(
@@ -176,7 +176,7 @@ class ModelMemory:
         verdict = Verdict.ASLEEP
         if self.id in plan.wake:
             verdict, self.phase, self._has_asked = Verdict.GRANTED, Phase.LOADING, False
-            if not self.is_eager:  # it was asleep
+            if not self.is_eager:  # the model was asleep
                 by_request = "it is pinned" if self.is_pinned else "woken by a request"
                 self.wake_reason = None if self.wanted_since_s is not None else by_request
         elif self.id in plan.unfit:
@@ -184,7 +184,7 @@ class ModelMemory:
             self.wanted_since_s = None
         elif self.is_eager:
             self.sleep_reason = "other models have the memory"
-        self.is_eager = False  # it had its chance
+        self.is_eager = False  # one chance for each `ask`
         if verdict is not self._verdict:
             self._verdict = verdict
             self._has_verdict.set()
@@ -226,7 +226,7 @@ class EngineScheduler:
         for each in list(self._models.values()):
             each.follow(plan, self._unfit_text)
         phases = {each.phase for each in self._models.values() if each.is_wanted}
-        # One that is started beside a model that loads would slow that down.
+        # The start of a spare engine would slow down a model that loads.
         if Phase.LOADING not in phases:
             self.spares.want(is_wanted=Phase.ASLEEP in phases)
         return plan
@@ -240,7 +240,7 @@ class EngineScheduler:
                 wait = waits.get(model_id) if each is waiting else None
                 use = each.use(wait, formers.get((model_id, each.replica)))
                 if use is not None:
-                    uses.append(_beside(use, each, engines))
+                    uses.append(_with_siblings(use, each, engines))
         return uses
 
     def _by_model(self) -> Mapping[int, list[ModelMemory]]:
@@ -275,14 +275,14 @@ class EngineScheduler:
 
 
 def _first_to_wake(engines: Sequence[ModelMemory]) -> ModelMemory | None:
-    """Return the engine of a model for which its requests wait: one is enough to answer them."""
+    """Return the engine for which the requests of a model wait: one answers all."""
     present = [each for each in engines if not each.is_former and each.is_wanted]
     return min(present, key=lambda each: (not each.is_held, each.replica), default=None)
 
 
-def _beside(use: ModelUse, memory: ModelMemory, engines: Sequence[ModelMemory]) -> ModelUse:
-    """An engine beside others of its model: they wake together if there is room, and are idle
-    together, so that they sleep at the same time."""
+def _with_siblings(use: ModelUse, memory: ModelMemory, engines: Sequence[ModelMemory]) -> ModelUse:
+    """Engines of one model wake together if there is room, and count as idle together, so that all
+    sleep at the same time."""
     held = [each for each in engines if each.is_held and not each.is_former]
     awake = [each for each in held if each.phase is Phase.AWAKE]
     if memory.is_former or all(each is memory for each in held):

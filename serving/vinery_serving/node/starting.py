@@ -1,11 +1,11 @@
-"""What engine processes run, how they are started, and a spare one that waits for its model.
+"""The code and the start of engine processes, and a spare process that waits for a model.
 
-A node adopts an engine only if it would start the same one itself: a digest covers its
-configuration, its environment and its code.
+A node adopts an engine only if it would start the same engine: a digest covers configuration,
+environment and code.
 
 To start Python and to import OpenVINO takes a third of the time in which a small model wakes, and
-is the same for all models. So while a model is asleep, the node has one process that has imported
-what engines need, and the model that wakes next gets it.
+is the same for all models. So while a model is asleep, the node has one spare process with these
+imports, and the model that wakes next gets the spare process.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ def start_engine(config: EngineConfig, environment: Mapping[str, str], page: Pag
 def _start(
     name: str, kind: str, environment: Mapping[str, str], page: Page, stderr: int | None = None
 ) -> ChildProcess:
-    """Its session is its own: it is not killed with the processes of its node."""
+    """The engine has its own session: a kill of the node's processes does not reach the engine."""
     return ChildProcess(
         (sys.executable, "-m", ENGINE_MODULE, name, kind),
         "engine",

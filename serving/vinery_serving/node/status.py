@@ -82,8 +82,8 @@ def _row(subject: Subject, values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# One node writes all reports. One thread keeps their order: a report about a model has the states
-# of all of its engines.
+# A single node writes all reports. One thread keeps the order: a report about a model has the
+# states of all engines of this model.
 _replicas = ReplicaStates()
 _thread = ThreadPoolExecutor(1, thread_name_prefix="status")
 
@@ -104,7 +104,7 @@ async def report(
     has_former: bool = False,
     reason: str | None = None,
 ) -> None:
-    """Write the state of an engine, and with it that of its model. The last error stays until the
+    """Write the state of an engine, and the state of its model. The last error stays until the
     engine is ready, or the report `forgets_error`; of an engine that is ready it is the failure of
     the self-test. `reason` is for the history of the model, unless there is an error; None: an
     administrator has asked for it."""
@@ -130,13 +130,13 @@ async def report(
     # Other engines have the state of the model, which did not change.
     is_beside = of_model["state"] != state
     named = {"model_id": subject.model_id, "state": of_model["state"]}
-    await _try_to(named, _write, subject.model_id, of_model, "" if is_beside else reason)
+    await _write_or_warn(named, _write, subject.model_id, of_model, "" if is_beside else reason)
 
 
 async def report_pictures(subject: Subject, failure: str, asked_at: datetime) -> None:
     """Write the result of a test for which an administrator has asked. After a passed test an
     earlier failure on this device is obsolete."""
-    await _try_to({"model_id": subject.model_id}, _end_test, subject, failure, asked_at)
+    await _write_or_warn({"model_id": subject.model_id}, _end_test, subject, failure, asked_at)
 
 
 def _pictures_failed_on(subject: Subject) -> str:
@@ -183,10 +183,12 @@ async def report_waits(waits: Mapping[int, Wait]) -> None:
 
 
 async def _try_to_change(changes: Mapping[int, Mapping[str, object]]) -> None:
-    await _try_to({"model_ids": list(changes)}, _change, changes)
+    await _write_or_warn({"model_ids": list(changes)}, _change, changes)
 
 
-async def _try_to(named: Mapping[str, object], write: Callable[..., None], *values: object) -> None:
+async def _write_or_warn(
+    named: Mapping[str, object], write: Callable[..., None], *values: object
+) -> None:
     try:
         await asyncio.get_running_loop().run_in_executor(_thread, write, *values)
     except DatabaseError as failure:

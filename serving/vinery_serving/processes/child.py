@@ -1,12 +1,12 @@
-"""One process that this one starts, watches, ends and reaps: the same way for every kind of them.
+"""Child processes of every kind: start, watch, end and reap.
 
-- It may be killed at any moment. Its end is noticed at once, by a descriptor of the process.
-- It ends when it is asked to, or is killed with the rest of its group.
-- While it gives signs of life in a page, see `heartbeat`, it may be watched: one that stands still
-  writes its stacks and is killed.
-- It ends with its parent if it cares for that itself, see `parent`.
+- A child may be killed at any moment. The parent notices at once, by a descriptor of the process.
+- A child ends on SIGTERM, or is killed with the rest of its group.
+- A child that gives signs of life in a page, see `heartbeat`, may be watched: if it stands still,
+  the parent makes it write its stacks, and kills the child.
+- A child ends with its parent only by its own doing, see `parent`.
 
-A process that another one has started has the same life, except that its status is not known.
+A process of another parent is handled in the same way, but has no known status.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class RunningProcess(ABC):
     """A process that leads a group. Call `end` or `close` in any case."""
 
     def __init__(self, pid: int, name: str, page: Page | None = None) -> None:
-        """`page` has its signs of life, and is closed with it."""
+        """`page` has the signs of life; `close` closes the page, too."""
         self.pid = pid
         self.name = name
         self.page = page
-        self.hang: Hang | None = None  # why it was ended by `watch`
-        self.fields: Mapping[str, object] = {}  # of its log line
+        self.hang: Hang | None = None  # why `watch` ended the process
+        self.fields: Mapping[str, object] = {}  # of the log line about the hang
         self._watching: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -55,7 +55,7 @@ class RunningProcess(ABC):
 
     @abstractmethod
     async def wait(self) -> int | None:
-        """Wait for its end. Returns its exit status, negative for a signal; None: not known."""
+        """Wait for the end. Returns the exit status, negative for a signal; None: not known."""
 
     @abstractmethod
     def send_signal(self, number: signal.Signals) -> None:
@@ -64,7 +64,7 @@ class RunningProcess(ABC):
     def kill(self) -> None:
         """Kill the process and its group.
 
-        While it has not ended, the kernel gives the id of its group to no other one.
+        The kernel gives the id of the group to no other process before the end of this one.
         """
         if not self.has_ended:
             kill_group(self.pid)
@@ -77,7 +77,7 @@ class RunningProcess(ABC):
         return self.has_ended
 
     async def end(self, grace_s: float = 0.0) -> None:
-        """Terminate the process, kill it with its group if it does not end in time, and reap it."""
+        """Terminate the process, kill its group after `grace_s`, and reap the process."""
         if not self.has_ended and grace_s > 0:
             self.send_signal(signal.SIGTERM)
             await self.ends_within(grace_s)
@@ -104,7 +104,7 @@ class RunningProcess(ABC):
             self._watching = asyncio.create_task(self._watch(watch, self.page))
 
     def unwatch(self) -> None:
-        """Watch it no longer, unless it is just being ended: the log has then where it stood."""
+        """Stop watching, unless the process is just being ended: the log then gets the stacks."""
         if self._watching is not None and self.hang is None:
             self._watching.cancel()
 
@@ -148,11 +148,11 @@ class ChildProcess(RunningProcess):
         page: Page | None = None,
         leads_group: bool = True,
     ) -> None:
-        """Start it. Raises OSError, and closes the page then.
+        """Start the child. Raises OSError, and closes the page then.
 
-        It inherits `fds` and the page under the same numbers, and `environment` instead of that of
-        this process. One that leads a group has a session of its own: neither a terminal nor the
-        end of this process's group ends it, and its own children end with it.
+        The child inherits `fds` and the page under the same numbers, and `environment` replaces the
+        parent's. A child that leads a group has its own session: neither a terminal nor the end of
+        this process's group ends such a child, and its own children end with it.
         """
         try:
             self._process = Popen(
@@ -180,16 +180,16 @@ class ChildProcess(RunningProcess):
 
     @property
     def status(self) -> int | None:
-        """Its exit status, negative for a signal; None: it runs."""
+        """The exit status, negative for a signal; None: the process runs."""
         return self._process.poll()
 
     async def wait(self) -> int:
         while (status := self._process.poll()) is None:
-            await _end_of(self.pid)
+            await _wait_until_ended(self.pid)
         return status
 
     def reap(self) -> int:
-        """Wait for its end without an event loop. Returns its exit status."""
+        """Wait for the end without an event loop. Returns the exit status."""
         status = self._process.wait()
         self.close()
         return status
@@ -198,8 +198,8 @@ class ChildProcess(RunningProcess):
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill the process, and its group if it leads one: its children may outlive it, and the
-        group keeps its id until the last one has ended."""
+        """Kill the process, or the whole group of a leader: children may outlive the leader, and
+        the group keeps its id until the last child has ended."""
         if not self._leads_group:
             self._process.kill()
         elif not self._is_closed:
@@ -241,7 +241,7 @@ def kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-async def _end_of(pid: int) -> None:
+async def _wait_until_ended(pid: int) -> None:
     """Wait for the end of a child, or for a moment where the system cannot report it."""
     try:
         fd = os.pidfd_open(pid)

@@ -1,8 +1,8 @@
-"""When a watched process stands still: it is stopped, or has broken its promise of a heartbeat.
+"""When a watched process stands still: stopped, or silent after the promised heartbeat.
 
-A machine without time for anything must not cost a process its life. So time counts only while
-this process, which watches, runs as planned, and while no thread of the other one waits for a
-processor. A process in an endless loop on a busy machine is noticed later, by as much as it waits.
+A busy machine must not cost a process its life. So time counts only while the watching process
+runs as planned, and while no thread of the watched process waits for a processor. A process in an
+endless loop on a busy machine is noticed later, by as much as it waits.
 """
 
 import os
@@ -32,7 +32,7 @@ _DISK: Final = "D"
 class Hang:
     """Why a process is taken to stand still."""
 
-    silent_s: float  # since it broke its promise, or was stopped
+    silent_s: float  # since the broken promise, or the stop
     reason: str
 
 
@@ -89,7 +89,7 @@ class HangWatch:
         counted_s = 0.0 if passed_s > self.next_look_s + _LATE_S else passed_s
         deadline_s = self._page.deadline_s
         if deadline_s != self._deadline_s and now <= deadline_s:
-            # It has given a sign since the last look: no need to ask the system, which costs more.
+            # A sign has come since the last look: no need to ask the system, which costs more.
             self._deadline_s, self.next_look_s = deadline_s, CALM_INTERVAL_S
             self._overdue_s, self._stopped_s, self._waited_s = 0.0, 0.0, {}
             return None

@@ -1,8 +1,8 @@
-"""Signs of life of a process, in a page of memory that it shares with the process that watches it.
+"""Signs of life of a process, in a page of memory shared with the process that watches.
 
-The watched process writes until when it promises the next sign, in seconds of the system's
-monotonic clock: one store, without a system call. So an engine can promise more time before a long
-step. The same file takes the stacks of its threads, see `allow_stacks`.
+The watched process writes the deadline of its next sign, in seconds of the system's monotonic
+clock: one store, without a system call. So an engine can promise more time before a long step. The
+same file takes the stacks of the threads, see `allow_stacks`.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
-# Ends the process, after it has written its stacks if it can. Celery uses the other user signal.
+# Ends the process, if possible with its stacks written. Celery uses the other user signal.
 END_SIGNAL: Final = signal.SIGUSR2
 # Lets an engine finish its answers, take no new requests, and end.
 DRAIN_SIGNAL: Final = signal.SIGUSR1
 # Of a process that nothing watches: no sign of life comes too late.
 NO_LIMIT_S: Final = 1e9
-# The numbers in the page: the deadline, and whether the process serves; of an engine also since
-# when it is idle, and whether it drains. Stacks follow the page.
+# The numbers in the page: the deadline, whether the process serves, and of an engine the start of
+# its idle time and whether it drains. Stacks follow the page.
 _DEADLINE: Final = 0
 _SERVING: Final = 1
 _IDLE_SINCE: Final = 2  # 0: it is busy, or does not serve yet
@@ -42,10 +42,10 @@ _IDLE_FRAMES: Final = (" in _worker", " in wait", " in get", " in accept", " in 
 
 
 def write_stacks_and_end(pid: int) -> None:
-    """Send `END_SIGNAL` to the main thread of a process, and let it continue if it is stopped.
+    """Send `END_SIGNAL` to the main thread of a process, and let a stopped process continue.
 
     Another thread could take a signal to the process. Then the main thread would continue for a
-    moment, and accept connections that end with it. Raises ProcessLookupError.
+    moment, and accept connections that are lost at once. Raises ProcessLookupError.
     """
     if _tgkill is None or _tgkill(pid, pid, END_SIGNAL):
         os.kill(pid, END_SIGNAL)
@@ -53,7 +53,7 @@ def write_stacks_and_end(pid: int) -> None:
 
 
 class Heartbeat:
-    """The side of the watched process. Any of its threads may call it."""
+    """The side of the watched process. Any thread may call the methods."""
 
     def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._fd = fd
@@ -68,8 +68,7 @@ class Heartbeat:
         self._numbers[_SERVING] = 1.0
 
     def report_idle(self, since_s: float | None) -> None:
-        """Since when the process has had no request, in seconds of the monotonic clock; None: it
-        has one."""
+        """`since_s`: the end of the last request, by the monotonic clock; None: one runs."""
         self._numbers[_IDLE_SINCE] = since_s or 0.0
 
     def report_draining(self) -> None:
@@ -82,8 +81,8 @@ class Heartbeat:
     def allow_stacks(self) -> None:
         """On `END_SIGNAL` write the stacks of all threads, and end at once.
 
-        The interpreter's own handler writes files, lines and names of functions, no values. It
-        needs no lock of the interpreter, so it works in an endless loop of a library too.
+        The interpreter's own handler writes files, lines and names of functions, no values. The
+        handler needs no lock of the interpreter, so it works in an endless loop of a library too.
         """
         os.set_inheritable(self._fd, False)
         faulthandler.register(END_SIGNAL, file=self._fd, all_threads=True, chain=True)
@@ -141,7 +140,7 @@ class Page:
         return self._numbers[_DRAINING] != 0.0
 
     def stacks(self) -> str:
-        """What `allow_stacks` has written, in one line; empty without it."""
+        """The text that `allow_stacks` has written, in one line; may be empty."""
         text = os.pread(self.fd, _MAX_STACK_BYTES, _PAGE_BYTES).decode(errors="replace")
         return in_one_line(text)
 
@@ -153,14 +152,14 @@ class Page:
 
 def in_one_line(dump: str) -> str:
     """The stacks of `faulthandler` in one line, the main thread first, without idle threads."""
-    threads = list(reversed(list(_threads_of(dump))))
+    threads = list(reversed(list(_split_threads(dump))))
     busy = threads[:1] + [each for each in threads[1:] if not each[0].endswith(_IDLE_FRAMES)]
     return "; ".join(
         " < ".join(map(_short, frames[:_MAX_FRAMES])) for frames in busy[:_MAX_THREADS]
     )
 
 
-def _threads_of(dump: str) -> Iterator[Sequence[str]]:
+def _split_threads(dump: str) -> Iterator[Sequence[str]]:
     frames = ((line.startswith("  File "), line.strip()) for line in dump.splitlines())
     for is_frame, lines in itertools.groupby(frames, key=lambda each: each[0]):
         if is_frame:

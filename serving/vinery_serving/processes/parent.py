@@ -1,11 +1,11 @@
-"""Ends a process with the one that has started it, so that none is left behind by a kill.
+"""Ends a process with its parent, so that a kill leaves no process behind.
 
 On Linux the kernel sends a signal when the parent dies. A worker, a job or an exporter is killed at
 once. A service of the supervisor first gets SIGTERM and some time.
 
 `python parent.py PARENT_PID MEMORY_BYTES COMMAND...` becomes a command that ends with its parent
-and may not allocate more than so much memory. It is run by path: the command belongs to another
-environment.
+and may not allocate more than so much memory. The file is run by path, because the command belongs
+to another environment.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ import threading
 import time
 from typing import Final
 
-# The supervisor passes its process id to its children in this variable.
+# The supervisor passes its process id to the children in this variable.
 PARENT_VARIABLE: Final = "VINERY_PARENT_PID"
 # The time that the supervisor gives a child to end.
 GRACE_S: Final = 7.0

@@ -1,4 +1,4 @@
-"""What keeps a process cheap and its pauses short: periodic work, and Python's cycle collector."""
+"""Keeps a process cheap and its pauses short: periodic work, and Python's cycle collector."""
 
 import gc
 import time

@@ -1,4 +1,4 @@
-"""A log file of bounded size: when it is full it becomes `NAME.log.1`, and a new one begins.
+"""A log file of bounded size: a full file becomes `NAME.log.1`, and a new one begins.
 
 Several processes may write to a file, such as a web process and its successor. Each appends whole
 lines with one system call. A writer whose file was renamed or removed opens a new one.
@@ -58,7 +58,7 @@ class LogFile:
         return num_written == len(data)
 
     def check(self, num_bytes: int = 0) -> None:
-        """Open the file if it is another one now, and rotate it if so many bytes do not fit."""
+        """Open the file if the path names a new one, and rotate if `num_bytes` do not fit."""
         with contextlib.suppress(OSError):
             size = self._size()
             if size is None:
@@ -67,7 +67,7 @@ class LogFile:
                 self._rotate()
 
     def _size(self) -> int | None:
-        """Return the size of our file; None if its path names no file, or another one."""
+        """Return the size of our file; None if the path names no file, or another one."""
         if self.fd is None:
             return None
         try:

@@ -103,7 +103,7 @@ def time_text(seconds: float) -> str:
 
 def _message(record: logging.LogRecord) -> str:
     message = record.getMessage()
-    # It adds the task, with the text of its exception, in further lines.
+    # asyncio adds the task, with the text of the exception, in further lines.
     return message.partition("\n")[0] if record.name == "asyncio" else message
 
 
@@ -148,7 +148,7 @@ _NAMES: Final = ("time", "level", "process", "logger", "message")
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    time: str  # as `lines.time_text` writes it; "" if it is unknown
+    time: str  # as `lines.time_text` writes it; "" if unknown
     level: str
     process: str
     logger: str

@@ -1,4 +1,4 @@
-"""Reads the log of one process from its end, and follows it.
+"""Reads the log of one process from the end, and follows new lines.
 
 Files are read while they are written, renamed and removed. A line that no logger has written, such
 as a stack of a crash, has the time of the line before it.
@@ -19,11 +19,11 @@ from vinery_serving.processes.logs.lines import LogEntry, foreign_entry, read_en
 _BLOCK_BYTES: Final = 64 << 10
 # A longer line is cut in two.
 _MAX_LINE_BYTES: Final = 64 << 10
-# What one call reads at most.
+# The most that one call reads.
 _MAX_READ_BYTES: Final = 1 << 20
 # How many lines of no logger wait for their time.
 _MAX_FOREIGN: Final = 10_000
-# What is read of a process's log to show its last lines.
+# The end of a log that is read to show the last lines.
 _TAIL_BYTES: Final = 256 << 10
 # Of a position, which clients send back.
 _MAX_POSITION_CHARS: Final = 40
@@ -31,14 +31,14 @@ _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class LogFollower:
-    """The log of one process: the lines until now backwards, and those that come.
+    """The log of one process: the lines until now backwards, and new lines.
 
-    It holds the present file open, so that it reads to the end what was written before the file was
-    renamed. Raises OSError if the file exists and cannot be read.
+    The follower holds the present file open, so that a renamed file is read to the end. Raises
+    OSError if the file exists and cannot be read.
     """
 
     def __init__(self, path: Path, *, from_start: bool = False) -> None:
-        """It follows from the present end of the file, or from its start."""
+        """`from_start`: follow from the start of the file, not from the present end."""
         self._path = path
         self._process = process_of(path)
         self._fd: int | None = None
@@ -59,7 +59,7 @@ class LogFollower:
 
     @property
     def position(self) -> str:
-        """What is read, as a file and a number of bytes. `after` goes on there."""
+        """The position as a file and the number of bytes read. `after` continues there."""
         if self._fd is None:
             return ""
         return f"{os.fstat(self._fd).st_ino}-{self._at - len(self._rest)}"
@@ -89,15 +89,15 @@ class LogFollower:
         self._at = 0 if from_start or self._fd is None else os.fstat(self._fd).st_size
 
     def _find(self, inode: int, offset: int) -> None:
-        """Go on in this file, unless it is gone."""
+        """Continue in this file, unless the file is gone."""
         for path in (self._path, *older_files(self._path)):
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_ino == inode:
-                    self._fd_of(path)
+                    self._reopen(path)
                     self._at = offset
                     return
 
-    def _fd_of(self, path: Path) -> None:
+    def _reopen(self, path: Path) -> None:
         new = os.open(path, _READ_FLAGS)
         self.close()
         self._fd, self._at, self._rest = new, 0, b""
@@ -105,7 +105,7 @@ class LogFollower:
     def _take(self, path: Path) -> list[bytes]:
         """Return the lines of a newer file, and follow the newest of them."""
         with contextlib.suppress(FileNotFoundError):
-            self._fd_of(path)
+            self._reopen(path)
         return self._new_lines()
 
     def _is_replaced(self) -> bool:
@@ -161,7 +161,7 @@ class LogFollower:
             with contextlib.suppress(FileNotFoundError):
                 fd = os.open(path, _READ_FLAGS)
                 try:
-                    # It was renamed meanwhile if it is ours.
+                    # Our own file may have been renamed to this name meanwhile.
                     if not os.path.samestat(os.fstat(fd), ours):
                         yield from _file_backwards(fd, os.fstat(fd).st_size)
                 finally:
