@@ -5,6 +5,7 @@ the table in `core/field_limits` to the JSON schema. Put it last: the last check
 runs first. The OpenAPI document and `docs/parameters.md` read `parameter(...)`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -40,14 +41,28 @@ _TYPES: Final[Mapping[Counted, tuple[type, ...]]] = {
 }
 
 
+class _Check(ABC):
+    """An annotation that checks a value before its type does."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def check(self, value: Any) -> Any:
+        """Return `value`. Raises the error of a validator if it is above a limit."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self.check, handler(source))
+
+
 @dataclass(frozen=True, slots=True)
-class Limited:
+class Limited(_Check):
     """A limit on a text, an array, an object or a number. Values of other types pass."""
 
     limit: FieldLimit
 
     def check(self, value: Any) -> Any:
-        """Return `value`. Raises the error of a validator if it is above the limit."""
         limit, kind = self.limit, type(value)
         if kind is int:
             size = value if limit.counted is Counted.NUMBER else 0
@@ -56,11 +71,6 @@ class Limited:
         if size > limit.value:
             raise invalid(limit.sentence(size))
         return value
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -71,13 +81,12 @@ class Limited:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitedJson:
+class LimitedJson(_Check):
     """Limits on the contents of any JSON value, at any depth."""
 
     limits: tuple[FieldLimit, ...]
 
     def check(self, value: Any) -> Any:
-        """Return `value`. Raises the error of a validator if it is above a limit."""
         if not isinstance(value, (dict, list)):
             return value
         try:
@@ -90,11 +99,6 @@ class LimitedJson:
             if (found := _size(size, limit)) > limit.value:
                 raise invalid(limit.sentence(found))
         return value
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        return core_schema.no_info_before_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
