@@ -33,6 +33,8 @@ from vinery_serving.protocols.common.chunks import (
     FunctionToolCall,
     Members,
     OtherDelta,
+    PromptText,
+    RawText,
     StopReason,
     ToolCallChunk,
     Usage,
@@ -201,8 +203,6 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
 
 
 _FINISH_REASON = one_of("stop", "length", "tool_calls", "function_call")
-_PROMPT_TEXT = Field(description="The text of the prompt's tokens.")
-_RAW_TEXT = Field(description="The text of the ids, with special tokens, reasoning and tool calls.")
 
 
 class ChatLogprobs(Answer, kw_only=True):
@@ -224,9 +224,9 @@ class ChatMessage(Answer, kw_only=True):
     function_call: CalledFunction | UnsetType = UNSET
     # FastDeploy's members, for requests with `return_token_ids`.
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_tokens: Annotated[str, _PROMPT_TEXT] | UnsetType = UNSET
+    prompt_tokens: PromptText | UnsetType = UNSET
     completion_token_ids: Sequence[int] | UnsetType = UNSET
-    completion_tokens: Annotated[str, _RAW_TEXT] | UnsetType = UNSET
+    completion_tokens: RawText | UnsetType = UNSET
 
 
 class ChatChoice(Answer, kw_only=True):
@@ -266,9 +266,9 @@ class ChatDelta(Answer, kw_only=True):
     tool_calls: list[ToolCallChunk] | UnsetType = UNSET
     function_call: CalledFunctionDelta | UnsetType = UNSET
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_tokens: Annotated[str, _PROMPT_TEXT] | UnsetType = UNSET
+    prompt_tokens: PromptText | UnsetType = UNSET
     completion_token_ids: Sequence[int] | UnsetType = UNSET
-    completion_tokens: Annotated[str, _RAW_TEXT] | UnsetType = UNSET
+    completion_tokens: RawText | UnsetType = UNSET
 
 
 class ChatChunkChoice(Answer, kw_only=True):

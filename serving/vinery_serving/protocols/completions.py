@@ -31,6 +31,8 @@ from vinery_serving.protocols.common.chunks import (
     FunctionToolCall,
     Members,
     OtherDelta,
+    PromptText,
+    RawText,
     StopReason,
     ToolCallChunk,
     Usage,
@@ -152,19 +154,9 @@ class CompletionChoice(Answer, kw_only=True):
     stop_reason: StopReason | UnsetType = UNSET
     # FastDeploy's members, for requests with `return_token_ids`, and vLLM's.
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_tokens: (
-        Annotated[str, Field(description="The text of the prompt's tokens.")] | UnsetType
-    ) = UNSET
+    prompt_tokens: PromptText | UnsetType = UNSET
     completion_token_ids: Sequence[int] | UnsetType = UNSET
-    completion_tokens: (
-        Annotated[
-            str,
-            Field(
-                description="The text of the ids, with special tokens, reasoning and tool calls."
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    completion_tokens: RawText | UnsetType = UNSET
     token_ids: Sequence[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET

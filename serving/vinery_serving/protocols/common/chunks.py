@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, assert_never
 
 from msgspec import UNSET, UnsetType
+from pydantic import Field
 
 from vinery_serving.core.events import (
     Arrived,
@@ -56,6 +57,11 @@ Members = Mapping[str, Any]
 # The stop string or stop token that ended the answer, `repetition_detected` or `quota_exceeded`.
 # Null: another reason.
 StopReason = str | int | None
+# FastDeploy's members, for requests with `return_token_ids`.
+PromptText = Annotated[str, Field(description="The text of the prompt's tokens.")]
+RawText = Annotated[
+    str, Field(description="The text of the ids, with special tokens, reasoning and tool calls.")
+]
 
 
 class Chunk(NamedTuple):
