@@ -19,16 +19,13 @@ from vinery_serving.core.events import (
 from vinery_serving.core.request import Tool
 from vinery_serving.core.tools import INPUT
 from vinery_serving.output.attribution import Attribution
-from vinery_serving.output.json_text import read_string
-from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText, match_end
-from vinery_serving.output.parsers.value_text import JSON, ValueText, read_key
+from vinery_serving.output.json_text import read_key, read_unquoted, read_value
+from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText
 from vinery_serving.output.stop import StopStrings
 
 # Between the texts of two messages, which clients get as one text.
 _GAP = "\n"
 _NAME_SPACES = re.compile(r".*[.:]")
-_SPACE_AND_COMMAS = re.compile(r"[\s,]*")
-_SCALAR = re.compile(r"[^,}\]\s<]*")
 
 
 class EventWriter:
@@ -250,29 +247,16 @@ class _CustomInput:
             lexer.mark = None
             yield from self._read_quoted(lexer)
         try:
-            if (yield from _find_input(lexer)):
-                lexer.mark = None
-                yield from self._read_value(lexer)
+            has_input = yield from _find_input(lexer)
+            lexer.mark = None
+            if has_input:
+                yield from read_unquoted(lexer, self._input.append)
         except UnexpectedText:
-            lexer.at = lexer.at if lexer.mark is None else 0
+            lexer.at, lexer.mark = 0, None
             write = self._input.append
-        lexer.mark = None
         while True:
             write(lexer.take_all())
             yield
-
-    def _read_value(self, lexer: Lexer) -> Reading[None]:
-        write, first = self._input.append, lexer.text[lexer.at]
-        if first == '"':
-            yield from read_string(lexer, write)
-        elif first in "{[":
-            yield from ValueText(lexer, JSON, write).read()
-        else:
-            while (end := match_end(_SCALAR, lexer.text, lexer.at)) == len(lexer.text):
-                write(lexer.take_all())
-                yield
-            write(lexer.text[lexer.at : end])
-            lexer.at = end
 
     def _read_quoted(self, lexer: Lexer) -> Reading[None]:
         """Only its end shows whether text that begins with a quote is a JSON string, or code."""
@@ -300,16 +284,11 @@ def _find_input(lexer: Lexer) -> Reading[bool]:
         raise UnexpectedText
     lexer.at += 1
     is_empty = True
-    while (mark := (yield from lexer.peek(_SPACE_AND_COMMAS))) != "}":
-        if mark != '"':
-            raise UnexpectedText
-        lexer.at += 1
-        key = yield from read_key(lexer, JSON, mark)
-        yield from lexer.peek()
-        if json.loads(key.removesuffix(":")) == INPUT:
+    while (key := (yield from read_key(lexer))) is not None:
+        if key == INPUT:
             return True
         is_empty = False
-        yield from ValueText(lexer, JSON, _drop).read()
+        yield from read_value(lexer, _drop)
     if not is_empty:
         raise UnexpectedText
     return False
