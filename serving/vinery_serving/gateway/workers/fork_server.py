@@ -62,7 +62,7 @@ class ForkServer:
         poll = select.poll()
         for each in (self._control, self._wakeup):
             poll.register(each, select.POLLIN)
-        with contextlib.suppress(EOFError, OSError):
+        with contextlib.suppress(EOFError, ConnectionError):  # the web process has ended
             while True:
                 self._heartbeat.beat(self._options.limit_s)
                 readable = {fd for fd, _ in poll.poll(_INTERVAL_S * 1000)}
