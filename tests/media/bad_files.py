@@ -152,7 +152,7 @@ def _lying_avifs() -> Made:
     at = avif.index(b"ispe") + 8
     yield "avif-huge", IMAGE, avif[:at] + struct.pack(">II", _HUGE, _HUGE) + avif[at + 8 :]
     yield "avif-zero", IMAGE, avif[:at] + bytes(8) + avif[at + 8 :]
-    large = avif[:at] + struct.pack(">II", 6000, 6000) + avif[at + 8 :]
+    large = avif[:at] + struct.pack(">II", 3000, 3000) + avif[at + 8 :]
     yield "avif-larger-than-coded", IMAGE, large
 
 
