@@ -1,0 +1,117 @@
+"""Sealed copies of tables that a process keeps in memory, in the cache of the home folder.
+
+A process that starts while the database is away goes on with the copies. A copy is encrypted and
+authenticated with Django's key, so it reveals nothing, and nobody else can make one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from django.conf import settings
+
+from vinery_accounts.base.encryption import cipher
+
+log = logging.getLogger(__name__)
+
+ContentT = TypeVar("ContentT")
+
+_FOLDER: Final = "sealed"
+# How often a copy of a table without changes is written again, since its time is the age of the
+# data.
+_RENEW_INTERVAL_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SealedCopy(Generic[ContentT]):
+    """The content of a table, as the database had it at a Unix time in seconds."""
+
+    content: ContentT
+    read_at_s: float
+
+
+class SealedTable(Generic[ContentT]):
+    """The copy of one table. One thread may call `keep` while another calls `read`.
+
+    `content` is the type of what is kept, built of types that msgspec reads and writes, and paths.
+    A copy of another form, for example of another version of Vinery, is not used.
+    """
+
+    def __init__(self, name: str, content: Any, *, clock: Callable[[], float] = time.time) -> None:
+        self._name = name
+        self._purpose = f"sealed table {name}".encode()
+        self._decoder = msgspec.msgpack.Decoder(tuple[float, content], dec_hook=_read_other)
+        self._clock = clock
+        self._kept: tuple[ContentT, float] | None = None
+
+    def keep(self, content: ContentT) -> None:
+        """Write what the database has now, if it has changed or the copy is a minute old. The
+        caller never changes `content` afterwards. Failures are logged."""
+        now_s = self._clock()
+        if self._kept is not None:
+            kept, written_at_s = self._kept
+            if now_s - written_at_s < _RENEW_INTERVAL_S and kept == content:
+                return
+        sealed = cipher(self._purpose).encrypt(_ENCODER.encode((now_s, content)))
+        try:
+            _write(self._path, sealed)
+        except OSError as error:
+            log.warning("the sealed copy of %s is not written: %s", self._name, error)
+            return
+        self._kept = content, now_s
+
+    def read(self) -> SealedCopy[ContentT] | None:
+        """Return the copy; None without one that can be used."""
+        from cryptography.fernet import InvalidToken
+
+        try:
+            sealed = self._path.read_bytes()
+            read_at_s, content = self._decoder.decode(cipher(self._purpose).decrypt(sealed))
+        except FileNotFoundError:
+            return None
+        except (OSError, InvalidToken, ValueError) as error:
+            reason = str(error) or "it was sealed with another key, or is damaged"
+            log.warning("the sealed copy of %s cannot be used: %s", self._name, reason)
+            return None
+        return SealedCopy(content, read_at_s)
+
+    @property
+    def _path(self) -> Path:
+        return Path(settings.VINERY_CACHE_DIR) / _FOLDER / self._name
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file for this user alone, atomically. Raises OSError."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).replace(path)
+    finally:
+        Path(draft).unlink(missing_ok=True)
+
+
+def _write_other(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"no sealed form of {type(value)}")
+
+
+def _read_other(kind: type, value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(f"no sealed form of {kind}")
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_write_other)
