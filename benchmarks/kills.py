@@ -101,7 +101,7 @@ def main() -> int:
         wait_until_it_answers(platform.endpoint, "tiny-chat")
         kinds = list(_KINDS) if arguments.mixed else ["greedy"]
         rows = asyncio.run(_run(platform, arguments, kinds))
-        _wait_until_balanced(platform)
+        wait_until_balanced(platform)
         ledger = platform.run("usage", "verify")
     print(_table(rows))
     print(f"\nusage verify: {ledger.strip()}")
@@ -243,7 +243,7 @@ async def _wait_until_replaced(
     raise RuntimeError(f"{role} was not back within {_BACK_WITHIN_S:g} s")
 
 
-def _wait_until_balanced(platform: OwnPlatform) -> None:
+def wait_until_balanced(platform: OwnPlatform) -> None:
     """Killed web processes leave journals, which are stored soon."""
     time.sleep(5.0)
     wait_until_it_answers(platform.endpoint, "tiny-chat")
