@@ -1,12 +1,14 @@
 """Redaction removes every match of a rule from captures, in linear time. Captures keep the texts of
 a body, and not its files."""
 
+import base64
 import json
 import string
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -253,14 +255,59 @@ def test_files_are_left_out_and_the_texts_after_them_stay_also_in_a_broken_body(
     assert kept == b'{"a": "data:;base64,[4000 characters of a file]'
 
 
-@table("separator", [": ", ":", " :\n "])
-@table("start", ["", "data:application/pdf;base64,"])
-def test_the_contents_of_a_file_are_left_out_with_any_start(start: str, separator: str) -> None:
-    body = f'{{"file_data"{separator}"{start}{LONG}", "filename": "a.pdf"}}'.encode()
-    kept, _ = without_files(body, MANY)
+# A picture's bytes in every form that a client may send, as it stands in JSON.
+PICTURE = bytes(range(256)) * 8
+BASE64 = base64.b64encode(PICTURE).decode()
+HEAD = "data:image/png;base64,"
+FORMS = {
+    "plain": BASE64,
+    "without padding": BASE64.rstrip("="),
+    "of URLs": base64.urlsafe_b64encode(PICTURE).decode(),
+    "in lines": base64.encodebytes(PICTURE).decode().replace("\n", "\\r\\n"),
+    "in groups": " ".join(BASE64[at : at + 4] for at in range(0, len(BASE64), 4)),
+    "in signs": " ".join(BASE64),
+    "of PHP": BASE64.replace("/", "\\/"),
+    "in escapes": "".join(f"\\u{ord(sign):04x}" for sign in BASE64),
+    "URL": HEAD + BASE64,
+    "URL with an escape": HEAD.replace(";", "\\u003b") + BASE64,
+    "URL in escapes": "".join(f"\\u{ord(sign):04X}" for sign in HEAD + BASE64),
+    "URL in groups": " Data: image/png ; base64," + " ".join(BASE64),
+    "URL with percents": HEAD + BASE64.replace("+", "%2B"),
+    "percents": "data:," + quote(PICTURE),
+    "in a text": f"Look at ![this]({HEAD}{BASE64}), please",
+    "in JSON": json.dumps(json.dumps({"data": BASE64}))[1:-1],
+}
 
-    assert json.loads(kept)["file_data"] == f"[{len(start + LONG)} characters of a file]"
-    assert json.loads(kept)["filename"] == "a.pdf"
+
+@table("form", FORMS)
+@table("start", ['{"a": {"data": "', '{"a":"', '{"a": "b"", "c": "', '"', ""])
+def test_no_form_of_a_file_is_kept_in_any_member_of_good_or_damaged_json(
+    form: str, start: str
+) -> None:
+    body = f'{start}{FORMS[form]}", "text": "What is it?"}}'.encode()
+    kept, num_bytes = without_files(body, MANY)
+
+    assert len(kept) < 200
+    assert b"characters of a file]" in kept
+    assert kept.endswith(b'", "text": "What is it?"}')
+    assert num_bytes == len(kept)
+
+
+@table(
+    "text",
+    [
+        "the cat sat on the mat and said nothing for 1000 days " * 20,
+        "Data: the sales of May, June and July. " * 20,
+        "\u4e2d\u6587" * 400,
+        "https://example.com/a/b.html?c=1&d=2;" * 20,
+        "def f(a, b):\n\treturn [a, b]\n" * 20,
+        BASE64[:500],
+    ],
+)
+@table("is_ascii", [True, False])
+def test_texts_stay(text: str, is_ascii: bool) -> None:
+    body = json.dumps({"messages": [{"content": text}]}, ensure_ascii=is_ascii).encode()
+    assert without_files(body, MANY) == (body, len(body))
 
 
 @table("max_bytes", [0, 1, 60, 61, 70, 90, 100, 120, 200, 10_000])
@@ -268,7 +315,18 @@ def test_so_many_bytes_are_kept(max_bytes: int) -> None:
     body = body_of(f"data:;base64,{LONG}", text="a" * 50)
     whole, num_bytes = without_files(body, MANY)
 
-    assert without_files(body, max_bytes) == (whole[:max_bytes], num_bytes)
+    kept, num_at_least = without_files(body, max_bytes)
+    assert kept == whole[:max_bytes]
+    assert num_at_least >= num_bytes
+    assert (num_at_least == len(kept)) == (num_bytes <= max_bytes)
+
+
+def test_a_file_is_left_out_whose_end_is_far_behind_the_kept_part() -> None:
+    file = b"QUJD" * MANY
+    for start in (b'"', b'"see: '):
+        kept, _ = without_files(b'%b%b?", 1' % (start, file), MANY)
+        assert kept.startswith(start + b"[40000")
+        assert kept.endswith(b'", 1')
 
 
 @table("body", [b"", b"{}", b'{"prompt": ";base64,short"}', b'"file_data"'])

@@ -2,11 +2,14 @@
 
 import base64
 import json
-from typing import Any
+from contextlib import suppress
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel, PlainValidator
 
 from tests.tables import table
+from vinery_accounts.captures.documents import without_files
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
@@ -19,7 +22,8 @@ from vinery_serving.core.media import (
     UrlSource,
 )
 from vinery_serving.core.request import Conversation, Endpoint, Role, TextPart
-from vinery_serving.protocols.tokens import parse_tokenize
+from vinery_serving.protocols.openapi import BODIES
+from vinery_serving.protocols.tokens import TokenizeBody, parse_tokenize
 
 from .exchanges import request
 
@@ -238,3 +242,44 @@ def test_other_texts_of_a_prompt_are_counted_without_the_pictures() -> None:
     assert isinstance(read.prompt, Conversation)
 
     assert read.prompt.num_chars == len("See:")
+
+
+# -- Files of captures
+
+
+def media_fields(kind: object, path: tuple[str, ...] = (), above: tuple[object, ...] = ()) -> Any:
+    """The paths of all members that take a file itself, in a body or a part of a body."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, field in kind.model_fields.items() if kind not in above else ():
+            names = (*path, field.alias or name)
+            for annotation in (field.annotation, *field.metadata):
+                yield from media_fields(annotation, names, (*above, kind))
+    elif isinstance(kind, PlainValidator):
+        with suppress(Exception):  # the validators of other fields
+            if isinstance(kind.func(INLINE), InlineSource):
+                yield path
+        with suppress(Exception):
+            if isinstance(kind.func(INLINE.partition(",")[2]), InlineSource):
+                yield path
+    else:
+        for each in (*get_args(kind), *getattr(kind, "__metadata__", ())):
+            yield from media_fields(each, path, above)
+
+
+def test_captures_keep_no_file_of_any_field_of_any_protocol() -> None:
+    data = base64.b64encode(DATA * 100).decode()
+    paths = {
+        (endpoint, path)
+        for endpoint, body in [*BODIES.items(), ("tokenize", TokenizeBody)]
+        for path in media_fields(body)
+    }
+    for _, path in paths:
+        for sent_data in (data, f"data:image/png;base64,{data}"):
+            body: object = sent_data
+            for name in reversed(path):
+                body = {name: body}
+            kept, _ = without_files(json.dumps(body).encode(), 10_000)
+            assert len(kept) < 200, path
+
+    assert {path[-1] for _, path in paths} >= {"url", "image_url", "file_data", "file_url", "data"}
+    assert {endpoint for endpoint, _ in paths} == {CHAT, RESPONSES, Endpoint.MESSAGES, "tokenize"}

@@ -6,8 +6,8 @@ and are removed.
 """
 
 import json
+import re
 from collections.abc import Iterator
-from heapq import merge
 from typing import Any, Final
 
 from vinery_accounts.base.redaction import Redactor
@@ -133,41 +133,78 @@ def _written(value: Any) -> bytes:
 # -- Files of requests
 
 
-# Before the base64 of a data URL, and the name of a field that may have base64 alone.
-_DATA_URL: Final = b";base64,"
-_FIELD: Final = b'"file_data"'
-# Shorter texts stay: they may be no files.
+# A longer string that can be base64 is taken for a file.
 _LEAST_CHARS: Final = 512
+# A text goes on behind a shorter file; the end of a longer one is the end of the string.
+_MOST_IN_TEXT: Final = 1024 * 1024
+# Base64 as it stands in JSON: with escapes, with percent signs in URLs, in lines.
+_DIGIT: Final = rb"[A-Za-z0-9+/=_%\r\n\t-]"
+_ESCAPED_DIGIT: Final = rb"\\(?=[/nrt]|u00[2-7])"
+_BEGINNING: Final = re.compile(
+    rb"(?P<string>(?<![^\"])[^\"]{%d})|(?<!%b)(?:%b|%b){%d}"
+    % (_LEAST_CHARS, _DIGIT, _DIGIT, _ESCAPED_DIGIT, _LEAST_CHARS)
+)
+_REST: Final = re.compile(rb"(?:%b++|%b)*+" % (_DIGIT, _ESCAPED_DIGIT))
+_DATA_URL: Final = re.compile(r"\s*data:\s*(?:[^\s,;/]+/[^\s,;/]+)?\s*(?:;[^,]*)?,", re.IGNORECASE)
+_BASE64: Final = re.compile(r"[\w+/=%\s\\-]*", re.ASCII)
+_WORD: Final = re.compile(r"[A-Z]?[a-z]{0,31}|[A-Z]{1,32}|[0-9]{1,32}")
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([^u]))")
 
 
 def without_files(body: bytes, max_bytes: int) -> tuple[bytes, int]:
-    """Replace the base64 of each file in a JSON body by its number of characters. Return at most
-    `max_bytes` of the result, and the number of bytes of the whole."""
+    """Replace each data URL and each base64 in a JSON body by its number of characters. Return at
+    most `max_bytes` of the result, and the number of bytes of the whole; files behind the result
+    count in full.
+
+    What stands between two quotes is a string, so damaged JSON keeps no file either. The time
+    depends on `max_bytes`, because the end of a file is the next quote.
+    """
     parts: list[bytes] = []
     at = num_bytes = 0
-    for start in merge(_after(body, _DATA_URL), _starts_of_fields(body)):
-        end = body.find(b'"', start)
-        end = len(body) if end < 0 else end
-        if start < at or end - start < _LEAST_CHARS:
-            continue
-        left_out = b"[%d characters of a file]" % (end - start)
-        if num_bytes < max_bytes:
-            parts += body[at : min(start, at + max_bytes)], left_out
+    while num_bytes < max_bytes and at < len(body):
+        stop = min(at + max_bytes - num_bytes, len(body))
+        start, end = _next_file(body, at, stop) or (stop, stop)
+        left_out = b"[%d characters of a file]" % (end - start) if start < end else b""
+        parts += body[at:start], left_out
         num_bytes += start - at + len(left_out)
         at = end
-    parts.append(body[at : at + max_bytes] if num_bytes < max_bytes else b"")
     return b"".join(parts)[:max_bytes], num_bytes + len(body) - at
 
 
-def _after(body: bytes, mark: bytes) -> Iterator[int]:
-    """Yield the index after each mark. A search costs about a second for 2 GB."""
-    at = 0
-    while (at := body.find(mark, at)) >= 0:
-        at += len(mark)
-        yield at
+def _next_file(body: bytes, at: int, stop: int) -> tuple[int, int] | None:
+    """Where the first file between `at` and `stop` begins, and where this file ends."""
+    while found := _BEGINNING.search(body, at, stop + _LEAST_CHARS):
+        start = found.start()
+        num_head: int | None = 0
+        if found["string"] is not None:
+            num_head = _head_of_file(found["string"])
+        elif (rest := _REST.match(body, start, start + _MOST_IN_TEXT)) and (
+            rest.end() < start + _MOST_IN_TEXT
+        ):
+            return start, rest.end()
+        if num_head is not None:
+            end = body.find(b'"', start)
+            return start + num_head, end if end >= 0 else len(body)
+        at = start + 1
+    return None
 
 
-def _starts_of_fields(body: bytes) -> Iterator[int]:
-    for after in _after(body, _FIELD):
-        if quote := body.find(b'"', after) + 1:
-            yield quote
+def _head_of_file(beginning: bytes) -> int | None:
+    """The length of what stands before the data of a file; None if the string is a text."""
+    text = _ESCAPE.sub(_unescaped, beginning.decode("utf-8", "replace"))
+    if _DATA_URL.match(text):
+        return beginning.find(b",") + 1  # 0 if it is escaped
+    return 0 if _BASE64.fullmatch(text) and not _is_prose(text.split()) else None
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    number, letter = escape.groups()
+    if number:
+        return chr(int(number, 16))
+    return " " if letter in "bfnrt" else letter
+
+
+def _is_prose(words: list[str]) -> bool:
+    """Whether base64 is a text without punctuation. The last word may be cut."""
+    num_chars = sum(map(len, words))
+    return num_chars > 2 * len(words) and all(map(_WORD.fullmatch, words))
