@@ -314,6 +314,18 @@ async def test_a_fork_server_that_never_works_is_not_started_again_and_again(
     assert pool.num_starts == 3
 
 
+async def test_a_pool_apart_has_slots_and_limits_of_its_own_and_the_same_fork_server() -> None:
+    async with pool_with(num_processes=1) as pool:
+        apart = pool.apart(replace(LIMITS, num_processes=1, memory_bytes=1024 * 2**20))
+        with pytest.raises(InvalidRequest):
+            await call(pool, jobs.grow, 600)
+        async with pool.worker(1, "test"):  # the only slot
+            assert await call(apart, jobs.grow, 600) == 600 * 2**20
+            assert apart.num_starts == 0
+        await apart.stop()
+        assert await call(pool, jobs.echo, 1) == 1
+
+
 async def test_no_process_outlives_the_pool(pool: WorkerPool) -> None:
     worker = await call(pool, jobs.pid)
     server = fork_server_pid(pool)

@@ -25,8 +25,8 @@ from typing import Any, Final
 from vinery_serving.gateway.workers.worker import Options, confine, serve
 from vinery_serving.processes.heartbeat import END_SIGNAL, Heartbeat
 
-# A command is one of these, the number of a worker, and what to load.
-FORK: Final = "fork"  # the worker's socket comes next
+# A command is one of these, the number of a worker, and what is wanted.
+FORK: Final = "fork"  # with the seconds and bytes of a call; the worker's socket comes next
 KILL: Final = "kill"
 LOAD: Final = "load"  # an argument for `load` of the jobs
 # The end of a worker: the number and the exit status, negative for a signal.
@@ -78,7 +78,7 @@ class ForkServer:
 
     def _run(self, command: str, number: int, wanted: Any) -> None:
         if command == FORK:
-            self._fork(number)
+            self._fork(number, *wanted)
         elif command == KILL:
             for pid, each in self._numbers.items():
                 if each == number:
@@ -89,7 +89,7 @@ class ForkServer:
             gc.collect()
             gc.freeze()
 
-    def _fork(self, number: int) -> None:
+    def _fork(self, number: int, cpu_s: int, memory_bytes: int) -> None:
         fd = recv_handle(self._control)
         parent_pid = os.getpid()
         try:
@@ -103,12 +103,13 @@ class ForkServer:
             self._numbers[pid] = number
             return
         try:
-            self._become_worker(fd, parent_pid)
+            limits = self._options._replace(cpu_s=cpu_s, memory_bytes=memory_bytes)
+            self._become_worker(fd, parent_pid, limits)
             os._exit(0)
         finally:
             os._exit(1)
 
-    def _become_worker(self, fd: int, parent_pid: int) -> None:
+    def _become_worker(self, fd: int, parent_pid: int, limits: Options) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         faulthandler.unregister(END_SIGNAL)
@@ -117,7 +118,7 @@ class ForkServer:
         for other in (self._control, self._wakeup, self._wakeup_write):
             other.close()
         confine(parent_pid)
-        serve(socket.socket(fileno=fd), self._jobs, self._options)
+        serve(socket.socket(fileno=fd), self._jobs, limits)
 
     def _reap(self) -> None:
         while self._numbers:

@@ -129,14 +129,14 @@ class ForkServerProcess:
             self._process.watch()
         self._ending: asyncio.Task[None] | None = None
 
-    async def fork(self) -> WorkerProcess:
+    async def fork(self, limits: WorkLimits) -> WorkerProcess:
         """Start a worker. Raises `WorkerLost` if the fork server does not take the command."""
         own, others = socket.socketpair()
         own.setblocking(False)
         self._num_forked += 1
         number = self._num_forked
         with others:
-            self._send(FORK, number)
+            self._send(FORK, number, (limits.cpu_s, limits.memory_bytes))
             try:
                 send_handle(self._control, others.fileno(), None)
             except OSError:
@@ -358,8 +358,10 @@ class WorkerPool:
     without limits, and may raise `ServingError`.
     """
 
-    def __init__(self, jobs: str, limits: WorkLimits) -> None:
+    def __init__(self, jobs: str, limits: WorkLimits, base: WorkerPool | None = None) -> None:
+        """With `base`, the processes come from that pool's fork server."""
         self._jobs = jobs
+        self._base = base
         self.limits = limits
         self._turns = FairTurns(
             limits.num_processes,
@@ -380,6 +382,10 @@ class WorkerPool:
     def codec(self) -> Codec:
         codec: Codec = import_module(self._jobs).CODEC
         return codec
+
+    def apart(self, limits: WorkLimits) -> WorkerPool:
+        """Return a pool with slots and limits of its own, and with the same fork server."""
+        return WorkerPool(self._jobs, limits, self)
 
     @property
     def num_running(self) -> int:
@@ -447,7 +453,7 @@ class WorkerPool:
         """Start a process. Raises `Overloaded` if none can be started."""
         for _ in range(2):
             try:
-                return await self._live_server().fork()
+                return await self._live_server().fork(self.limits)
             except (WorkerLost, OSError):
                 continue
         raise Overloaded("No process can be started to read the request; try again shortly.")
@@ -462,6 +468,8 @@ class WorkerPool:
 
     def _live_server(self) -> ForkServerProcess:
         """Raises `Overloaded` while fork servers end as soon as they start."""
+        if self._base is not None:
+            return self._base._live_server()
         if self._server is not None and self._server.is_alive:
             return self._server
         now_s = asyncio.get_running_loop().time()
