@@ -89,6 +89,23 @@ async def test_it_is_found_by_its_socket_until_it_ends(tmp_path: Path, socket: P
     assert adoption.find(tmp_path) == {}, "a socket without a process is no engine"
 
 
+def test_the_supervisor_keeps_each_engine_and_adopts_none(tmp_path: Path, socket: Path) -> None:
+    kept = adoption.KeptEngines(tmp_path)
+    kept.look()
+    with listening(socket) as engine:
+        kept.look()
+        kept.look()  # once is enough
+        assert next_line(engine) == "Keep"
+        engine.kill()
+        engine.wait()
+        kept.look()
+        with listening(socket) as successor:
+            kept.look()
+            assert next_line(successor) == "Keep"
+            kept.close()
+            assert next_line(successor) == "NoneType"
+
+
 async def test_a_process_with_the_id_of_a_dead_engine_is_not_adopted(tmp_path, socket, monkeypatch):
     open_pidfd = os.pidfd_open
     with listening(socket) as engine, a_stranger(socket) as stranger:

@@ -14,10 +14,7 @@ from vinery_serving.node import status
 pytestmark = pytest.mark.django_db
 
 
-def test_a_change_that_was_asked_for_names_who_asked(
-    settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(status, "close_old_connections", lambda: None)
+def test_a_change_that_was_asked_for_names_who_asked(settings: Any, tmp_path: Path) -> None:
     settings.VINERY_RUN_DIR = tmp_path
     with acting_as(Actor(None, "olga")):
         model = registry.add_model(TINY_CHAT, name="chat")

@@ -2,19 +2,23 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection, connections
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tests.conftest import REPOSITORY
+from vinery_accounts.base.change_signal import commit_state
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.models import ServedModel
-from vinery_serving.node import keeper, status
+from vinery_serving.node import keeper, reconciler, status
 from vinery_serving.node.load_errors import LoadAttempts
-from vinery_serving.node.reconciler import _read_specs
+from vinery_serving.node.reconciler import WantedModels, _read_specs
 from vinery_serving.node.status import Subject
 
 pytestmark = pytest.mark.stores
@@ -90,3 +94,78 @@ def test_replicas_on_other_devices_keep_other_compiled_graphs() -> None:
     assert configs[0].cache_dir == configs[2].cache_dir != configs[1].cache_dir
     assert configs[1].cache_dir == configs[3].cache_dir
     assert len({each.socket_path for each in configs}) == 4
+
+
+@pytest.fixture
+def outage(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
+    """Whether the database is away: the only item."""
+    is_away = [False]
+
+    def fail_while_away(*_: object) -> object:
+        if is_away[0]:
+            raise OperationalError("the server is away")
+        return commit_state()
+
+    for module, name in ((reconciler, "commit_state"), (status, "_write")):
+        work = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, work=work: fail_while_away() and work(*a))
+    yield is_away
+    status._unwritten.clear()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_node_that_starts_without_the_database_serves_what_the_last_node_read(
+    settings: Any, tmp_path: Path, outage: list[bool]
+) -> None:
+    settings.VINERY_CACHE_DIR = tmp_path
+    model = ServedModel.objects.create(name="m", folder="/models/m", idle_s=7)
+    EngineStatus.objects.create(model=model, loaded_bytes=5, peak_bytes=6)
+
+    async def start() -> None:
+        known = await WantedModels(set()).read()
+        assert {each.name for each in known} == {"m"}
+
+        outage[0] = True
+        node = WantedModels(set())
+        assert await node.read() == known
+        assert await node.read() is None, "they were said"
+        assert not node.has_read.is_set()
+        subject = Subject(model.pk, model.settings_digest)
+        await status.report(subject, EngineState.READY, 0, LoadAttempts(), max_context=512)
+        await status.report(subject, EngineState.LOADING, 1, LoadAttempts())
+        assert await asyncio.to_thread(state) == EngineState.UNLOADED
+
+        outage[0] = False
+        assert await node.read() == known
+        assert await asyncio.to_thread(state) == EngineState.LOADING
+        assert await asyncio.to_thread(lambda: EngineStatus.objects.get().max_context) == 512
+        await status.report(subject, EngineState.UNLOADED, 0, LoadAttempts())
+
+    def state() -> str:
+        try:
+            return EngineStatus.objects.get().state
+        finally:
+            connections.close_all()
+
+    asyncio.run(start())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_node_waits_while_another_one_uses_the_database(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    holders = ["vinery node on moon", "vinery node on moon", ""]
+    monkeypatch.setattr(reconciler.DatabaseLock, "other_holder", lambda _: holders.pop(0))
+    ServedModel.objects.create(name="m", folder="/models/m")
+
+    async def start() -> None:
+        node = WantedModels(set())
+        assert await node.read() is None
+        assert await node.read() is None
+        assert not node.has_read.is_set(), "its jobs are those of the other node"
+        assert [each.name for each in await node.read()] == ["m"]
+
+    asyncio.run(start())
+    [record] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert "another node uses this database" in record.getMessage()
+    assert "moon" in record.getMessage()

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -151,6 +153,41 @@ def test_the_second_prepare_corrects_only_the_url(new_home: Path, tmp_path: Path
     again = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
     assert again.returncode == 0, again.stderr
     assert not (home / "bootstrap.json").exists(), "a deleted file of credentials came back"
+
+
+def test_a_database_of_a_newer_version_is_refused(new_home: Path, tmp_path: Path) -> None:
+    home = Path(shutil.copytree(new_home, tmp_path / "home"))
+    insert = (
+        "INSERT INTO django_migrations (app, name, applied) VALUES ('accounts', ?, '2026-01-01')"
+    )
+    with closing(sqlite3.connect(home / "vinery.sqlite3")) as database:
+        database.execute(insert, ["9999_later"])
+        database.commit()
+
+    refused = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
+
+    assert refused.returncode == 1
+    assert "newer version: 9999_later is unknown here. Run the newer version" in refused.stderr
+
+
+def test_a_home_that_has_served_is_prepared_later_and_another_one_says_what_is_missing(
+    new_home: Path, tmp_path: Path
+) -> None:
+    home = Path(shutil.copytree(new_home, tmp_path / "home"))
+    (home / "cache" / "static.stamp").unlink()
+    shutil.rmtree(home / "static")
+    away = {"VINERY_HOME": str(home), "DATABASE_URL": "postgres://vinery@127.0.0.1:9/none"}
+
+    new = scripts.vinery("prepare", environment=away)
+    assert new.returncode == 1
+    assert "Nothing was read from it before, so nothing can be served." in new.stderr
+
+    (home / "cache" / "sealed").mkdir()
+    (home / "cache" / "sealed" / "keys").touch()
+    later = scripts.vinery("prepare", environment=away)
+    assert later.returncode == 75
+    assert "Keys, limits and models are those that were read last." in later.stderr
+    assert (home / "static" / "admin" / "css" / "base.css").is_file()
 
 
 @pytest.mark.stores

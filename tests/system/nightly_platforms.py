@@ -3,17 +3,22 @@ and over many models, and the ledger after kills in every order, with clients dr
 
 import random
 import shutil
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.conftest import Running, run_platform, runs, until
 from tests.own_redis import OwnRedis
 from tests.system import test_models_on_little_memory as little_memory
+from tests.system.clients import complete
 from tests.system.limiting import check_many_at_once
 from tests.system.test_faults import kill_all_but_engines
 from tests.system.test_usage_after_kills import check_phase
+from vinery_serving.engine.supervision import ORPHAN_S
 
 pytestmark = pytest.mark.system
 
@@ -26,6 +31,22 @@ def test_engines_end_when_all_other_processes_were_killed(tmp_path: Path) -> Non
         left = kill_all_but_engines(platform)
 
         until(lambda: not any(map(runs, left)), timeout_s=60)
+
+
+def test_a_node_that_dies_at_each_start_takes_no_model_down(tmp_path: Path) -> None:
+    with run_platform(tmp_path / "home") as platform:
+        (pid,) = platform.pids("engine")
+        # Longer than an engine goes on that nothing keeps.
+        end_at = time.monotonic() + 1.5 * ORPHAN_S
+        while time.monotonic() < end_at:
+            for node in platform.processes("node"):
+                with suppress(psutil.NoSuchProcess):
+                    node.kill()
+            time.sleep(0.02)
+        assert platform.pids("engine") == [pid]
+        assert complete(platform).status_code == 200
+
+        until(lambda: platform.log.read_text().count(f"engine adopted model=tiny-chat pid={pid}\n"))
 
 
 @pytest.fixture(params=["memory", "redis"])

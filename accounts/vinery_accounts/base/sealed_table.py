@@ -88,6 +88,11 @@ class SealedTable(Generic[ContentT]):
         return Path(settings.VINERY_CACHE_DIR) / _FOLDER / self._name
 
 
+def is_empty() -> bool:
+    """Whether no table has a copy in this home."""
+    return not any((Path(settings.VINERY_CACHE_DIR) / _FOLDER).glob("[!.]*"))
+
+
 def _write(path: Path, content: bytes) -> None:
     """Write a file for this user alone, atomically. Raises OSError."""
     path.parent.mkdir(mode=0o700, exist_ok=True)

@@ -295,11 +295,8 @@ def _schema() -> Finding:
     from django.db.migrations.executor import MigrationExecutor
 
     executor = MigrationExecutor(connection)
-    known = backup.known_migrations()
-    apps = {app for app, _ in known}
-    unknown = sorted(set(executor.loader.applied_migrations) - known)
-    if newer := [name for app, name in unknown if app in apps]:
-        text = f"The database is of a newer version: {newer[-1]} is unknown here."
+    if newer := backup.newer_migration(executor):
+        text = f"The database is of a newer version: {newer} is unknown here."
         cure = "Run the newer version of Vinery, or restore a backup of this one."
         return failure("schema", text, cure)
     pending = executor.migration_plan(executor.loader.graph.leaf_nodes())

@@ -43,18 +43,24 @@ _CLOCK_INTERVAL_S: Final = 30
 # Less than the grace of a web process, so the supervisor never waits for the jobs process.
 _GRACE_S: Final = 4.0
 
+# EX_TEMPFAIL of sysexits.h
+PREPARED_LATER: Final = 75
+
 # -- Preparing
 
 
 def run_prepare(_: argparse.Namespace) -> int:
     """Create or upgrade the home folder and the database. `vinery up` does this itself; hosts that
-    run single processes need it once after an upgrade."""
+    run single processes need it once after an upgrade. Exit status 75: the database is away, and
+    the home serves from its copies until the command has succeeded."""
     home = Home.from_env()
     home.create()
     secret_files.create_missing(home)
     start_django()
     from django.db import Error as DatabaseError
 
+    from vinery_accounts.base import sealed_table
+    from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
     from vinery_serving.models.registry import ensure_reference_model
 
     _refuse_bad_settings()
@@ -63,7 +69,14 @@ def run_prepare(_: argparse.Namespace) -> int:
         _create_first_credentials()
         ensure_reference_model()
     except DatabaseError as error:
-        raise Failure(f"The database cannot be used: {' '.join(str(error).split())}") from error
+        reason = f"The database cannot be used: {' '.join(str(error).split())}"
+        is_away = isinstance(error, DATABASE_UNAVAILABLE)
+        if not is_away or sealed_table.is_empty():
+            missing = " Nothing was read from it before, so nothing can be served." * is_away
+            raise Failure(f"{reason}{missing}") from error
+        log.warning("%s Keys, limits and models are those that were read last.", reason)
+        _collect_static_files()
+        return PREPARED_LATER
     _collect_static_files()
     return 0
 
@@ -84,7 +97,14 @@ def _migrate() -> None:
     from django.db import connection
     from django.db.migrations.executor import MigrationExecutor
 
+    from vinery_platform.operations.backup import newer_migration
+
     executor = MigrationExecutor(connection)
+    if newer := newer_migration(executor):
+        raise Failure(
+            f"The database is of a newer version: {newer} is unknown here. Run the newer version "
+            "of Vinery, or restore a backup of this one."
+        )
     # Without migrations to apply, the command would still spend 0.5 s on permissions.
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         call_command("migrate", interactive=False, verbosity=0)

@@ -21,6 +21,7 @@ from pathlib import Path
 from vinery_platform import __version__
 from vinery_platform.cli import greeting
 from vinery_platform.cli.ready import Readiness, readiness
+from vinery_platform.cli.services import PREPARED_LATER
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import REPOSITORY, Home
@@ -35,6 +36,7 @@ from vinery_serving.processes import parent
 
 _MAX_OPEN_FILES = 65_536
 _READINESS_POLL_S = 0.2
+_PREPARE_AGAIN_S = 10.0
 _FIRST_PROGRESS_AFTER_S = 3.0
 # A little more than the supervisor needs to end in order, after the requests that run.
 _PARENT_GRACE_S = 12.0
@@ -142,7 +144,7 @@ def _answer_beside(other: RunningServer, plan: Plan) -> int:
 async def _run(plan: Plan, server: socket.socket) -> int:
     noted = RunningServer.write(plan.home, plan.address.base_url, __version__)
     supervisor = Supervisor(plan.environment(), plan.hung_after_s, plan.drain_s)
-    orphans = Orphans(lambda: supervisor.pids)
+    orphans = Orphans(lambda: supervisor.pids, plan.home.run)
     EndSignals(supervisor, plan.drain_s).obey()
     orphans.begin()
     is_first_start = Credentials.read(plan.home.bootstrap_file) is None
@@ -150,18 +152,34 @@ async def _run(plan: Plan, server: socket.socket) -> int:
     status = await supervisor.run_once(_service("prepare", "prepare"))
     if supervisor.is_stopping:
         return 0
-    if status != 0:
+    if status not in (0, PREPARED_LATER):
         return status if status > 0 else 1
     services = plan.services(server.fileno())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_greet(plan, noted, supervisor, is_first_start=is_first_start))
-        reloading = tasks.create_task(_reload(plan, supervisor, services))
+        beside = [tasks.create_task(_reload(plan, supervisor, services))]
+        if status == PREPARED_LATER:
+            beside.append(tasks.create_task(_prepare_later(supervisor)))
         await supervisor.run(services)
         await orphans.end()
-        reloading.cancel()
+        for task in beside:
+            task.cancel()
     _ignore_signals()
     logs.announce("stopped")
     return 0
+
+
+async def _prepare_later(supervisor: Supervisor) -> None:
+    """Prepare again until the database answers: it may need migrations of this version."""
+    logs.announce("the database is away: serving what was read from it before")
+    while True:
+        await asyncio.sleep(_PREPARE_AGAIN_S)
+        status = await supervisor.run_once(_service("prepare", "prepare"))
+        if supervisor.is_stopping:
+            return
+        if status == 0:
+            logs.announce("the database is back")
+            return
 
 
 async def _greet(

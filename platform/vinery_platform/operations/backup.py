@@ -6,6 +6,8 @@ its journal to the database meanwhile is in both copies or in the copied databas
 unique by request: after a restore each request counts once.
 """
 
+from __future__ import annotations
+
 import fcntl
 import gzip
 import io
@@ -20,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -28,6 +30,9 @@ from vinery_accounts.usage.journal import is_of_a_journal, journals_in, read_lin
 from vinery_platform import __version__
 from vinery_platform.config import config_file
 from vinery_platform.config.home import Home
+
+if TYPE_CHECKING:
+    from django.db.migrations.executor import MigrationExecutor
 
 MANIFEST: Final = "manifest.json"
 SQLITE: Final = "vinery.sqlite3"
@@ -161,6 +166,22 @@ def known_migrations() -> set[tuple[str, str]]:
 
     found = MigrationLoader(None).disk_migrations
     return {*found, *(name for each in found.values() for name in each.replaces)}
+
+
+def newer_migration(executor: MigrationExecutor) -> str:
+    """The last migration that a newer version has applied; empty: there is none.
+
+    Joined migrations of earlier versions are unknown, too. Those of a newer version were applied
+    after the last one of this version.
+    """
+    applied, known = executor.recorder.applied_migrations(), known_migrations()
+    newest = {app: applied.get((app, name)) for app, name in executor.loader.graph.leaf_nodes()}
+    newer = [
+        row.name
+        for (app, name), row in applied.items()
+        if (app, name) not in known and (last := newest.get(app)) and row.pk > last.pk
+    ]
+    return max(newer, default="")
 
 
 def _migrations() -> tuple[str, ...]:

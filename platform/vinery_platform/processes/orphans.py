@@ -2,7 +2,8 @@
 adopts these engines.
 
 On Linux the supervisor becomes the parent of orphans. So the supervisor learns their end, and ends
-engines that no node has ended. Elsewhere engines end with their node.
+engines that no node has ended. The supervisor also keeps each engine that serves, so a node that
+cannot start takes no model down. Elsewhere engines end with their node.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Container
+from pathlib import Path
 from typing import Final
 
 from vinery_platform.processes.supervisor import describe
+from vinery_serving.node.adoption import KeptEngines
 from vinery_serving.processes.child import kill_group
+from vinery_serving.processes.upkeep import until_next
 
 log = logging.getLogger(__name__)
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 # The services' own processes are waited for elsewhere, at once.
 _REAP_AFTER_S: Final = 1.0
+# How often to look for new engines: several times while an engine waits for a node.
+_KEEP_INTERVAL_S: Final = 4.0
 # In the time that the services leave of the ten seconds that containers get.
 _GRACE_S: Final = 1.0
 
@@ -32,9 +38,11 @@ _GRACE_S: Final = 1.0
 class Orphans:
     """Call `begin` once in the event loop, and `end` when no service runs any more."""
 
-    def __init__(self, own: Callable[[], Container[int]]) -> None:
-        """`own` returns the ids of the services' processes."""
+    def __init__(self, own: Callable[[], Container[int]], run_dir: Path) -> None:
+        """`own` returns the ids of the services' processes. `run_dir` has the engines' sockets."""
         self._own = own
+        self._kept = KeptEngines(run_dir)
+        self._keeping: asyncio.Task[None] | None = None
         self._reaping: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
@@ -42,9 +50,13 @@ class Orphans:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
             asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_later)
+            self._keeping = asyncio.create_task(self._keep(), name="keep engines")
 
     async def end(self) -> None:
         """Terminate the orphans, and kill those that do not end in time."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+        self._kept.close()
         if not _has_children():
             return
         import psutil  # 3 MB, and 10 ms of each start
@@ -59,6 +71,11 @@ class Orphans:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         await asyncio.to_thread(psutil.wait_procs, left, _GRACE_S)
+
+    async def _keep(self) -> None:
+        while True:
+            self._kept.look()
+            await asyncio.sleep(until_next(_KEEP_INTERVAL_S))
 
     def _reap_later(self) -> None:
         if self._reaping is None:

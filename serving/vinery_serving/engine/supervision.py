@@ -1,8 +1,9 @@
-"""The ties of an engine process to its node: signs of life, and the nodes that keep the engine.
+"""The ties of an engine process to its node: signs of life, and the processes that keep the engine.
 
-A serving engine outlives its node, so that streams go on, and the next node adopts the engine. An
-engine that no node keeps for `ORPHAN_S` ends by itself. The node that starts an engine holds the
-standard input open until the node ends; other nodes hold a connection open with `Keep` on it.
+A serving engine outlives its node, so that streams go on, and the next node adopts the engine. The
+supervisor keeps the engine until then. An engine that no process keeps for `ORPHAN_S` ends by
+itself. The node that starts an engine holds the standard input open until the node ends; the
+supervisor and other nodes hold a connection open with `Keep` on it.
 """
 
 import os
@@ -16,7 +17,7 @@ from vinery_serving.processes.heartbeat import Heartbeat
 from vinery_serving.transport.messages import Draining
 from vinery_serving.transport.server import Connection, SocketServer
 
-# How long an engine waits for the next node: longer than a busy machine needs to start one.
+# How long an engine waits for the next supervisor: longer than a busy machine needs to start one.
 # On other systems than Linux a node cannot adopt, see `node.adoption`.
 ORPHAN_S: Final = 30.0 if sys.platform == "linux" else 0.0
 _STDIN: Final = 0
@@ -27,7 +28,7 @@ class PipelineBroken(Exception):
 
 
 class Lifeline:
-    """Counts the nodes that keep this engine: the starter, or the adopting nodes."""
+    """Counts the processes that keep this engine: the starter, adopting nodes, the supervisor."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns seconds."""
@@ -46,7 +47,7 @@ class Lifeline:
         server.watch(fd, on_readable)
 
     def add(self, keeper: Connection) -> None:
-        """Note that a node has adopted this engine. The node's connection gets no broadcasts."""
+        """Note that another process keeps this engine. Its connection gets no broadcasts."""
         keeper.gets_broadcasts = False
         self._keepers.add(keeper)
         self._note()

@@ -1,4 +1,4 @@
-"""Finds the engines that have outlived their node, by socket.
+"""Finds the engines that have outlived their node, by socket, and keeps them running.
 
 The kernel knows which process listens on a socket. A file with a process id could name a dead
 process, or a new process with the same id. A descriptor of the process (`pidfd`) then names this
@@ -97,7 +97,48 @@ def find(run_dir: Path) -> dict[EngineAddress, AdoptedEngine]:
     return {address: engine for address, engine in found.items() if engine is not None}
 
 
+class KeptEngines:
+    """Keeps the engines of a folder running for as long as this process lives, without adopting
+    them: the supervisor, while there is no node."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir = run_dir
+        self._connections: dict[Path, socket.socket] = {}
+
+    def look(self) -> None:
+        """Keep the engines that serve since the last look, and forget those that have ended."""
+        for path in [each for each, kept in self._connections.items() if _is_closed(kept)]:
+            self._connections.pop(path).close()
+        with contextlib.suppress(OSError):
+            for path in engine_sockets(self._run_dir).values():
+                if path not in self._connections and (connected := _connect(path)) is not None:
+                    self._connections[path], _ = connected
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+
 def _keep(path: Path) -> AdoptedEngine | None:
+    if (connected := _connect(path)) is None:
+        return None
+    connection, pid = connected
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        connection.close()
+        return None
+    if _is_closed(connection):  # it has ended meanwhile, and `pidfd` may name another process
+        os.close(pidfd)
+        connection.close()
+        return None
+    return AdoptedEngine(pid, pidfd, connection)
+
+
+def _connect(path: Path) -> tuple[socket.socket, int] | None:
+    """Keep the engine of this socket. Returns the connection and the process id; None: there is no
+    engine of this user."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.setblocking(False)
     try:
@@ -108,15 +149,10 @@ def _keep(path: Path) -> AdoptedEngine | None:
         )
         if uid != os.getuid() or pid in (0, os.getpid()):
             raise PermissionError
-        pidfd = os.pidfd_open(pid)
     except OSError:
         connection.close()
         return None
-    if _is_closed(connection):  # it has ended meanwhile, and `pidfd` may name another process
-        os.close(pidfd)
-        connection.close()
-        return None
-    return AdoptedEngine(pid, pidfd, connection)
+    return connection, pid
 
 
 def _is_closed(connection: socket.socket) -> bool:

@@ -22,10 +22,11 @@ from subprocess import DEVNULL, PIPE
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError
 from django.utils import timezone
 
 from vinery_accounts.base import change_signal
+from vinery_accounts.base.connections import giving_back
 from vinery_serving.models.job_requests import take_result, why_futile
 from vinery_serving.models.job_rows import (
     FOLDER_KINDS,
@@ -204,7 +205,7 @@ async def _finish(job: ModelJob, num_attempts: int, end: JobEnd) -> None:
     elif not error and num_attempts < _MAX_ATTEMPTS:
         pause_s = _PAUSES_S[num_attempts - 1]
         _log(job, "job interrupted", reason=end.text, pause_s=pause_s)
-        await asyncio.to_thread(wait_for_attempt, job, pause_s)
+        await asyncio.to_thread(giving_back(wait_for_attempt), job, pause_s)
         return
     error = error or (
         f"{end.text} It was begun {num_attempts} times. The last lines of its log have the "
@@ -250,20 +251,18 @@ def _turn(job: ModelJob) -> str:
     return _TURNS.get(job.kind, job.kind)
 
 
+@giving_back
 def _read_jobs(*, is_first: bool) -> tuple[dict[int, ModelJob], dict[int, str]]:
     """Return the jobs that have not ended, the oldest first, and why some of them cannot end well.
     At the first time, those that a dead node was running wait again."""
-    try:
-        if is_first:
-            ModelJob.objects.filter(state=JobState.RUNNING).update(state=JobState.WAITING)
-        # A paused job that is to go on waits for its turn.
-        paused = ModelJob.objects.filter(state=JobState.PAUSED, asked=Asked.RUN)
-        paused.update(state=JobState.WAITING)
-        unfinished = ModelJob.objects.filter(state__in=UNFINISHED).select_related("model__engine")
-        jobs = {job.pk: job for job in unfinished.order_by("pk")}
-        return jobs, {id_: why for id_, job in jobs.items() if (why := why_futile(job))}
-    finally:
-        close_old_connections()
+    if is_first:
+        ModelJob.objects.filter(state=JobState.RUNNING).update(state=JobState.WAITING)
+    # A paused job that is to go on waits for its turn.
+    paused = ModelJob.objects.filter(state=JobState.PAUSED, asked=Asked.RUN)
+    paused.update(state=JobState.WAITING)
+    unfinished = ModelJob.objects.filter(state__in=UNFINISHED).select_related("model__engine")
+    jobs = {job.pk: job for job in unfinished.order_by("pk")}
+    return jobs, {id_: why for id_, job in jobs.items() if (why := why_futile(job))}
 
 
 async def _write(job: ModelJob, state: JobState, **columns: object) -> None:
@@ -277,6 +276,7 @@ async def _write(job: ModelJob, state: JobState, **columns: object) -> None:
         await asyncio.to_thread(_update, job, {"state": state, **columns})
 
 
+@giving_back
 def _update(job: ModelJob, columns: Mapping[str, object]) -> None:
     ModelJob.objects.filter(pk=job.pk).update(**columns)
     if "state" in columns:
@@ -285,7 +285,6 @@ def _update(job: ModelJob, columns: Mapping[str, object]) -> None:
         if job.kind in FOLDER_KINDS:
             _note_state(job)
         change_signal.send()
-    close_old_connections()
 
 
 def _note_state(job: ModelJob) -> None:
@@ -296,6 +295,7 @@ def _note_state(job: ModelJob) -> None:
         record_event(job.model_id, "failed", job.error or f"The {job.kind} was cancelled.")
 
 
+@giving_back
 def _take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
     """Store the result. Returns what is wrong with it, for administrators; empty: nothing."""
     try:
@@ -307,7 +307,6 @@ def _take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
         return "Its result could not be stored. The log of the node has the reason: vinery logs"
     finally:
         change_signal.send()
-        close_old_connections()
 
 
 def _log(job: ModelJob, event: str, **fields: object) -> None:

@@ -8,15 +8,19 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError
 
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.change_signal import commit_state
+from vinery_accounts.base.connections import DatabaseLock, giving_back
+from vinery_accounts.base.sealed_table import SealedTable
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.options import EngineOptions
@@ -44,12 +48,16 @@ log = logging.getLogger(__name__)
 
 # Changes are signalled, see `change_signal`, but not those of another host.
 _POLL_INTERVAL_S: Final = 3.0
+# The lock of the one node that may use a database: the states of models have no host.
+_NODE_LOCK: Final = 0x56494E45
 # How often it is stored at most which requests wait.
 _WAITS_INTERVAL_S: Final = 0.5
 # How long more changes are waited for: a command or a form often makes several.
 _SETTLE_S: Final = 0.05
 # How often the logs of engines are read.
 _OUTPUT_INTERVAL_S: Final = 1.0
+
+_Specs = list[tuple[ModelSpec, LiveSettings]]
 
 
 def run(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]) -> int:
@@ -76,28 +84,21 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
     keepers: dict[ModelSpec, Keeper] = {}
     scheduler = EngineScheduler(settings.VINERY_MODEL_MEMORY, settings.VINERY_MIN_AWAKE_S)
     formers = FormerEngines(scheduler)
+    wanted = WantedModels({each.model_id for each in found})
     beside = [
         asyncio.create_task(output.follow()),
         asyncio.create_task(_find_devices()),
-        asyncio.create_task(JobRunner().run()),
+        asyncio.create_task(_run_jobs(wanted)),
         asyncio.create_task(scheduler.run()),
         asyncio.create_task(_follow_waits(scheduler)),
     ]
-    state, is_first = None, True
+    reason: str | None = AT_START
     with change_signal.listening(wake.set):
         while not stop.is_set():
             wake.clear()
-            try:
-                if is_first:
-                    await asyncio.to_thread(status.reset, {each.model_id for each in found})
-                state, specs = await asyncio.to_thread(_read_specs, state)
-            except DatabaseError as error:
-                log.warning("database unavailable, engines left unchanged error=%s", error)
-            else:
-                if specs is not None:
-                    reason = AT_START if is_first else None
-                    await _reconcile(keepers, specs, found, formers, scheduler, reason)
-                is_first = False
+            if (specs := await wanted.read()) is not None:
+                await _reconcile(keepers, specs, found, formers, scheduler, reason)
+                reason = None
             await _wait(wake, stop)
     await _end(keepers.values(), STOPPED)
     await formers.end()
@@ -107,6 +108,62 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
     await asyncio.gather(*beside, return_exceptions=True)
     await scheduler.spares.close()
     output.read()
+
+
+class WantedModels:
+    """The models that should be loaded: of the database, or at a start without the database those
+    of the last node of this home."""
+
+    def __init__(self, found: set[int]) -> None:
+        """`found`: the models whose engines have outlived their node."""
+        self._found = found
+        self._state: object = None  # of the database, see `commit_state`
+        self._lock = DatabaseLock(_NODE_LOCK, f"vinery node on {socket.gethostname()}")
+        self._holder = ""
+        self._copy = SealedTable[_Specs]("engines", _Specs)
+        self._is_known = False
+        self.has_read = asyncio.Event()  # once this node is the one of its database
+
+    async def read(self) -> dict[ModelSpec, LiveSettings] | None:
+        """Returns None if nothing has changed, or is known."""
+        try:
+            specs = await asyncio.to_thread(self._read)
+        except DatabaseError as error:
+            log.warning("database unavailable, engines left unchanged error=%s", error)
+            specs = None if self._is_known else await asyncio.to_thread(self._of_last_node)
+        else:
+            if self.has_read.is_set():
+                await status.write_again()
+        self._is_known = self._is_known or specs is not None
+        return specs
+
+    @giving_back
+    def _read(self) -> dict[ModelSpec, LiveSettings] | None:
+        if holder := self._lock.other_holder():
+            if holder != self._holder:
+                log.error("another node uses this database, so this one waits: %s", holder)
+            self._holder = holder
+            return None
+        self._holder = ""
+        if not self.has_read.is_set():
+            status.reset(self._found | status.reported_models())
+        self._state, specs = _read_specs(self._state)
+        self.has_read.set()
+        if specs is not None:
+            self._copy.keep(list(specs.items()))
+        return specs
+
+    def _of_last_node(self) -> dict[ModelSpec, LiveSettings] | None:
+        if (copy := self._copy.read()) is None:
+            return None
+        age_s = time.time() - copy.read_at_s
+        log.warning("models as the database had them %.0f s ago", age_s)
+        return dict(copy.content)
+
+
+async def _run_jobs(wanted: WantedModels) -> None:
+    await wanted.has_read.wait()
+    await JobRunner().run()
 
 
 async def _find_devices() -> None:
@@ -222,6 +279,7 @@ async def _end(keepers: Iterable[Keeper], reason: str | None = None) -> None:
     await asyncio.gather(*(each.end(reason) for each in keepers))
 
 
+@giving_back
 def _read_specs(known: object) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:
     """Return the state of the database, and the specs, each with what administrators have asked
     for; None if the state is `known`, and nothing has changed."""
@@ -236,7 +294,6 @@ def _read_specs(known: object) -> tuple[object, dict[ModelSpec, LiveSettings] | 
         for model in models
         for replica in range(model.num_replicas)
     }
-    close_old_connections()
     return state, specs
 
 

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError
 from django.db.models import F
 from django.utils import timezone
 
 from vinery_accounts.base import change_signal
+from vinery_accounts.base.connections import giving_back
 from vinery_serving.models.engine_status import PICTURES_FAILED, EngineState, EngineStatus
 from vinery_serving.models.job_rows import asker_of, record_event
 from vinery_serving.models.models import ServedModel
@@ -43,6 +44,10 @@ class Subject(NamedTuple):
 class ReplicaStates:
     def __init__(self) -> None:
         self._engines: dict[int, dict[int, tuple[Subject, Mapping[str, Any]]]] = {}  # by model
+
+    @property
+    def model_ids(self) -> set[int]:
+        return {model_id for model_id, engines in self._engines.items() if engines}
 
     def of_model(self, subject: Subject, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a report about one engine as a report about its model."""
@@ -129,8 +134,34 @@ async def report(
     of_model = _replicas.of_model(subject, values)
     # Other engines have the state of the model, which did not change.
     is_beside = of_model["state"] != state
-    named = {"model_id": subject.model_id, "state": of_model["state"]}
-    await _write_or_warn(named, _write, subject.model_id, of_model, "" if is_beside else reason)
+    await _report_model(subject.model_id, of_model, "" if is_beside else reason)
+
+
+# The last report of each model that the database did not take. The next reports do not wait for
+# the database then, because models that load wait for their reports.
+_unwritten: dict[int, tuple[dict[str, Any], str | None]] = {}
+
+
+async def _report_model(model_id: int, values: dict[str, Any], reason: str | None) -> None:
+    if not _unwritten:
+        named = {"model_id": model_id, "state": values["state"]}
+        if await _write_or_warn(named, _write, model_id, values, reason):
+            return
+    earlier, _ = _unwritten.get(model_id, ({}, None))
+    _unwritten[model_id] = earlier | values, reason
+
+
+async def write_again() -> None:
+    """Write the reports that the database did not take. Call it when the database answers."""
+    unwritten = dict(_unwritten)
+    _unwritten.clear()
+    for model_id, (values, reason) in unwritten.items():
+        await _report_model(model_id, values, reason)
+
+
+def reported_models() -> set[int]:
+    """The ids of the models of which this node has an engine, in whatever state."""
+    return _replicas.model_ids
 
 
 async def report_pictures(subject: Subject, failure: str, asked_at: datetime) -> None:
@@ -154,7 +185,6 @@ def _end_test(subject: Subject, failure: str, asked_at: datetime) -> None:
     asked = ServedModel.objects.filter(pk=subject.model_id, test_asked_at=asked_at)
     asked.update(test_asked_at=None)
     change_signal.send()
-    close_old_connections()
 
 
 async def report_former(model_id: int, *, is_serving: bool) -> None:
@@ -188,17 +218,19 @@ async def _try_to_change(changes: Mapping[int, Mapping[str, object]]) -> None:
 
 async def _write_or_warn(
     named: Mapping[str, object], write: Callable[..., None], *values: object
-) -> None:
+) -> bool:
+    """Returns whether the database has taken it."""
     try:
-        await asyncio.get_running_loop().run_in_executor(_thread, write, *values)
+        await asyncio.get_running_loop().run_in_executor(_thread, giving_back(write), *values)
     except DatabaseError as failure:
         log.warning("state not written", extra={"fields": {**named, "error": failure}})
+        return False
+    return True
 
 
 def _change(changes: Mapping[int, Mapping[str, object]]) -> None:
     for model_id, values in changes.items():
         EngineStatus.objects.filter(model_id=model_id).update(**values)
-    close_old_connections()
 
 
 def _write(model_id: int, values: dict[str, object], reason: str | None) -> None:
@@ -211,7 +243,6 @@ def _write(model_id: int, values: dict[str, object], reason: str | None) -> None
             reason = _asked_text(model_id, str(values["state"]))
         record_event(model_id, str(values["state"]), error or reason or "")
         change_signal.send()
-    close_old_connections()
 
 
 def _asked_text(model_id: int, state: str) -> str:
@@ -220,6 +251,7 @@ def _asked_text(model_id: int, state: str) -> str:
     return f"{verb} by {asker}" if asker else ""
 
 
+@giving_back
 def reset(found: Collection[int]) -> None:
     """The last node's states are obsolete, except of engines that have outlived it. Models that
     were asleep still are."""
@@ -229,4 +261,3 @@ def reset(found: Collection[int]) -> None:
     EngineStatus.objects.exclude(model_id__in=found).exclude(state=EngineState.ASLEEP).update(
         state=EngineState.UNLOADED, pid=None, next_attempt_at=None
     )
-    close_old_connections()

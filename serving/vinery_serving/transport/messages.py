@@ -201,7 +201,8 @@ class TestPictures(_Message, frozen=True):
 
 
 class Keep(_Message, frozen=True):
-    """Node to engine: run for as long as this connection, which gets no reports of the load.
+    """Node or supervisor to engine: run for as long as this connection, which gets no reports of
+    the load.
 
     The node that has started the engine needs no `Keep`, see `engine.supervision`.
     """

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from django.conf import settings
-from django.db import Error, close_old_connections
+from django.db import Error
 
 from vinery_accounts.base.change_signal import commit_state
+from vinery_accounts.base.connections import giving_back
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.captures.store import CaptureQueue
@@ -355,7 +356,7 @@ class Runtime:
     async def _store_captures(self) -> None:
         if self.captures:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._threads.captures, _then_close, self.captures.store)
+            await loop.run_in_executor(self._threads.captures, giving_back(self.captures.store))
 
     async def _store_denials(self) -> None:
         if self.media_denials:
@@ -370,7 +371,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         try:
             result = await loop.run_in_executor(
-                thread or self._threads.snapshots, _then_close, work
+                thread or self._threads.snapshots, giving_back(work)
             )
         except DATABASE_UNAVAILABLE:
             self.database.failed()
@@ -474,13 +475,6 @@ def _entry(model: ServedModel) -> ModelEntry:
         task=Task(model.task),
         projects=frozenset(model.project_ids),
     )
-
-
-def _then_close(work: Callable[[], ResultT]) -> ResultT:
-    try:
-        return work()
-    finally:
-        close_old_connections()
 
 
 @cache
