@@ -207,7 +207,7 @@ def test_a_second_import_changes_nothing(repository: Path, run: Run) -> None:
     graph.write_text(GRAPH.replace("cache_eviction_config", "unknown_config"))
 
     status, dry = run(*command, "--dry-run")
-    assert (status, ServedModel.objects.count()) == (1, 0)
+    assert (status, ServedModel.objects.count()) == (2, 0)
     assert "sparse_attention with the mode xattention and draft_model exclude each other" in dry
     graph.write_text(graph.read_text().replace("mode: XATTENTION", "mode: TRISHAPE"))
 
@@ -231,6 +231,35 @@ def test_a_second_import_changes_nothing(repository: Path, run: Run) -> None:
     again = ServedModel.objects.get()
     assert (again.pk, again.updated_at) == (served.pk, served.updated_at)
     assert (MediaRule.objects.count(), MediaFolder.objects.count()) == (2, 0)
+
+
+@pytest.mark.django_db
+def test_a_model_that_cannot_be_read_is_named_and_the_others_are_imported(
+    repository: Path, run: Run
+) -> None:
+    broken = repository / "broken"
+    broken.mkdir()
+    (broken / "graph.pbtxt").write_text("node {")
+    status, report = run(str(repository), "--no-load")
+    assert status == 2
+    assert f"broken is not taken over: {broken}/graph.pbtxt is not a graph: line 1" in report
+    assert [each.name for each in ServedModel.objects.all()] == ["OpenVINO/chat"]
+
+    config, old = repository / "config.json", {"name": "old", "base_path": "/models/old"}
+    listed = [{"name": "far", "base_path": "/models/far"}, {"name": "OpenVINO/chat"}]
+    for configs, classic, expected, lines in (
+        (listed, [], 2, ["far is not taken over: /models/far/graph.pbtxt cannot be read"]),
+        (listed, [], 2, ["In a container, name its folder here: --map /models=FOLDER"]),
+        (listed[1:], [], 0, ["OpenVINO/chat is served already"]),
+        ([], [{"config": old}], 2, ["old is not taken over: Vinery does not import inference"]),
+        ([], [], 0, ["This model server serves nothing."]),
+    ):
+        lists = {"mediapipe_config_list": configs, "model_config_list": classic}
+        config.write_text(json.dumps(lists))
+        status, report = run(str(config), "--no-load")
+        assert status == expected
+        assert [line for line in lines if line not in report] == []
+    assert "--map" not in report, "nothing is missing"
 
 
 @pytest.mark.django_db

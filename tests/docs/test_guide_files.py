@@ -102,6 +102,11 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
     unit.write_text(text.replace("/opt/vinery/bin/vinery", shutil.which("true") or "/bin/true"))
 
     assert run("systemd-analyze", "verify", unit) == ""
+    # It fails above an exposure of 3.0, and the devices of GPUs are in it.
+    run("systemd-analyze", "security", "--offline=true", "--threshold=30", unit)
+    assert {"DeviceAllow=char-drm rw", "DeviceAllow=char-accel rw"} <= set(text.splitlines())
+    filters = re.findall(r"^SystemCallFilter=(.*)$", text, re.M)
+    assert {"seccomp", "landlock_restrict_self"} <= set(" ".join(filters).split())
 
 
 def test_kubernetes_accepts_the_manifest() -> None:

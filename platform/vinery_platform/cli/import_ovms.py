@@ -66,7 +66,7 @@ def _pair(text: str) -> tuple[str, Path]:
 def run_import_ovms(arguments: argparse.Namespace) -> int:
     """Serve the models of an OpenVINO Model Server with the same names, folders, devices and
     options, and allow the same media. Models and rules that exist stay as they are, so a second run
-    changes nothing. The exit status is 1 if something could not be taken over."""
+    changes nothing. The exit status is 0 if all was taken over, and 2 if something was not."""
     roots = Roots(tuple(arguments.map))
     found = _found(arguments, roots)
     results = [
@@ -79,8 +79,8 @@ def run_import_ovms(arguments: argparse.Namespace) -> int:
         print_line("The server")
         _print_lines("no counterpart", lost)
     if not results and not lost:
-        raise Failure("This model server serves nothing.")
-    return 0 if all(results) else 1
+        print_line("This model server serves nothing.")
+    return 0 if all(results) else 2
 
 
 def _found(arguments: argparse.Namespace, roots: Roots) -> Found:
@@ -94,9 +94,10 @@ def _found(arguments: argparse.Namespace, roots: Roots) -> Found:
 
 def _import_model(servable: Servable, roots: Roots, *, load: bool, is_dry: bool) -> bool:
     """Print what becomes of a model. Returns whether Vinery serves it."""
-    if servable.task not in _TASKS:
-        print_line(f"{servable.name} is not taken over: Vinery does not import {servable.task}.")
-        return True
+    unknown = "" if servable.task in _TASKS else f"Vinery does not import {servable.task}."
+    if failure := servable.failure or unknown:
+        print_line(f"{servable.name} is not taken over: {failure}")
+        return False
     model = translate(servable, roots)
     try:
         state = _store(model, load=load, is_dry=is_dry)

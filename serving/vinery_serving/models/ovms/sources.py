@@ -33,6 +33,7 @@ class Servable:
     source: str  # where it is defined
     options: Mapping[str, Any] = field(default_factory=dict)
     task: str = "chat"  # anything else has no counterpart as a chat model
+    failure: str = ""  # why its graph cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def read_path(path: Path, roots: Roots) -> Found:
         raise UnreadableSource(f"{path} has no config.json of a model server and no {GRAPH}.")
     return Found(
         tuple(
-            _graph_servable(each, str(each.parent.relative_to(path)), str(each), roots)
+            _one_of_many(each, str(each.parent.relative_to(path)), str(each), roots)
             for each in graphs
         )
     )
@@ -185,14 +186,14 @@ def _config_servables(path: Path, document: Any, roots: Roots) -> Iterator[Serva
         name = str(each.get("name", ""))
         base = roots.resolve(str(each.get("base_path") or name), path.parent)
         graph = roots.resolve(str(each.get("graph_path") or GRAPH), base)
-        yield _graph_servable(graph, name, f"{path}: mediapipe_config_list", roots)
+        yield _one_of_many(graph, name, f"{path}: mediapipe_config_list", roots)
     for each in _entries(document, "model_config_list", path):
         config = each.get("config", {})
         name = str(config.get("name", ""))
         base = roots.resolve(str(config.get("base_path") or name), path.parent)
         source = f"{path}: model_config_list"
         if (base / GRAPH).is_file():
-            yield _graph_servable(base / GRAPH, name, source, roots)
+            yield _one_of_many(base / GRAPH, name, source, roots)
         else:
             yield Servable(name, base, source, {}, task="inference of a classic model")
 
@@ -202,6 +203,17 @@ def _entries(document: Mapping[str, Any], key: str, path: Path) -> Sequence[Mapp
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
         raise UnreadableSource(f"{key} of {path} must be a list of objects.")
     return entries
+
+
+def _one_of_many(path: Path, name: str, source: str, roots: Roots) -> Servable:
+    """A graph that cannot be read is no reason to leave the others out."""
+    try:
+        return _graph_servable(path, name, source, roots)
+    except UnreadableSource as error:
+        hint = (
+            "" if path.exists() else " In a container, name its folder here: --map /models=FOLDER"
+        )
+        return Servable(name, path.parent, source, failure=f"{error}{hint}")
 
 
 def _graph_servable(path: Path, name: str, source: str, roots: Roots) -> Servable:
