@@ -49,7 +49,11 @@ class _Django(ASGIHandler):
 class Application:
     def __init__(self, process: Runtime, rest: App) -> None:
         self._runtime = process
-        self._django = BoundedDjango(rest, num_threads=settings.VINERY_PAGE_THREADS)
+        self._django = BoundedDjango(
+            rest,
+            num_threads=settings.VINERY_PAGE_THREADS,
+            authenticate=process.keys.authenticate,
+        )
         access = MetricsAccess(
             settings.VINERY_METRICS_TOKEN.encode(), bool(settings.VINERY_PUBLIC_URL)
         )

@@ -4,9 +4,17 @@ import asyncio
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.test import AsyncClient
+from django.test import Client as SyncClient
+from django.urls import resolve
+from msgspec import structs
 
 from tests.tables import table
-from vinery_platform.web.bounded import BoundedDjango
+from vinery_accounts.base.errors import KeyRefused, Refusal
+from vinery_accounts.keys.table import ANONYMOUS, Caller
+from vinery_accounts.models import User
+from vinery_platform.web.bounded import USER_ID, BoundedDjango
 from vinery_serving.core.errors import Overloaded
 
 MB = 2**20
@@ -52,6 +60,7 @@ class Django:
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
+        self.scopes: list[Any] = []
         self.num_running = 0
         self.may_answer = asyncio.Event()
         self.may_end = asyncio.Event()
@@ -59,6 +68,7 @@ class Django:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.bodies.append((await receive())["body"])
         self.num_running += 1
+        self.scopes.append(scope)
         await self.may_answer.wait()
         self.num_running -= 1
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -76,6 +86,28 @@ async def run(application: Any, *clients: Client) -> list[asyncio.Task[None]]:
     return tasks
 
 
+USERS: dict[bytes | None, tuple[int, int | None]]
+USERS = {b"Bearer anna": (1, 1), b"Bearer anna-2": (1, 1), b"Bearer ben": (2, 1)}
+USERS |= {b"Bearer eve": (3, 2), b"Bearer root": (4, None)}
+
+
+def authenticate(authorization: bytes | None) -> Caller:
+    if authorization not in USERS:
+        raise KeyRefused(Refusal.UNKNOWN)
+    user, organization = USERS[authorization]
+    return structs.replace(ANONYMOUS, user_id=user, organization_id=organization)
+
+
+def bounded(django: Any, num_threads: int) -> BoundedDjango:
+    return BoundedDjango(django, num_threads=num_threads, authenticate=authenticate)
+
+
+def asking(path: str, address: int = 1, **headers: str) -> Client:
+    client = Client(path, **headers)
+    client.scope["client"] = (f"192.0.2.{address}", 1)
+    return client
+
+
 @pytest.fixture
 async def django() -> Django:
     return Django()
@@ -85,7 +117,7 @@ async def django() -> Django:
 async def test_a_large_form_is_refused_before_it_is_read(django: Django, path: str) -> None:
     client = Client(path, b"x", content_length="15000000000", cookie="a=b")
 
-    await run(BoundedDjango(django, num_threads=1).pages, client)
+    await run(bounded(django, num_threads=1).pages, client)
 
     assert (client.status, client.num_read_bytes, django.bodies) == (413, 0, [])
 
@@ -95,7 +127,7 @@ async def test_a_form_without_a_length_is_refused_at_the_limit(django: Django) -
     keyless = Client("/api/keys/", bytes(1000))
     django.may_answer.set()
 
-    await run(BoundedDjango(django, num_threads=1).pages, client, keyless)
+    await run(bounded(django, num_threads=1).pages, client, keyless)
 
     assert client.status == 413
     assert client.num_read_bytes <= 1.25 * MB
@@ -109,7 +141,7 @@ async def test_open_forms_have_a_budget(
 ) -> None:
     clients = [Client("/accounts/login/", bytes(num_bytes)) for _ in range(num_clients)]
 
-    await run(BoundedDjango(django, num_threads=1).pages, *clients)
+    await run(bounded(django, num_threads=1).pages, *clients)
 
     refused = [client for client in clients if client.sent]
     assert len(refused) == num_refused
@@ -120,7 +152,7 @@ async def test_open_forms_have_a_budget(
 async def test_only_so_many_pages_run_and_wait(django: Django) -> None:
     clients = [Client("/accounts/login/") for _ in range(400)]
 
-    tasks = await run(BoundedDjango(django, num_threads=4).pages, *clients)
+    tasks = await run(bounded(django, num_threads=4).pages, *clients)
     assert django.num_running == 4
     refused = [client for client in clients if client.sent]
     assert len(refused) == 400 - 4 - 128
@@ -134,7 +166,7 @@ async def test_only_so_many_pages_run_and_wait(django: Django) -> None:
 
 
 async def test_a_client_that_leaves_has_no_turn(django: Django) -> None:
-    application = BoundedDjango(django, num_threads=1).pages
+    application = bounded(django, num_threads=1).pages
     clients = [Client("/accounts/login/", method="GET", content_length="0") for _ in range(4)]
     tasks = await run(application, *clients)
     for client in clients[1:3]:
@@ -151,13 +183,13 @@ async def test_a_client_that_leaves_has_no_turn(django: Django) -> None:
 
 
 async def test_other_requests_wait_for_no_pages_nor_any_for_slow_readers(django: Django) -> None:
-    bounded = BoundedDjango(django, num_threads=1)
+    application = bounded(django, num_threads=1)
     pages = [Client("/accounts/login/") for _ in range(50)]
-    await run(bounded.pages, *pages)
+    await run(application.pages, *pages)
 
     others = [Client("/static/a.css"), Client("/api/keys/")]
-    await run(bounded.pages, *others)
-    await run(bounded.models, Client("/v1/models"))
+    await run(application.pages, *others)
+    await run(application.models, Client("/v1/models"))
     assert django.num_running == 4
 
     django.may_answer.set()  # but not `may_end`: the answers are read slowly
@@ -167,11 +199,82 @@ async def test_other_requests_wait_for_no_pages_nor_any_for_slow_readers(django:
 
 
 async def test_the_openai_api_gets_the_error_itself(django: Django) -> None:
-    bounded = BoundedDjango(django, num_threads=1)
+    application = bounded(django, num_threads=1)
     clients = [Client("/v1/models") for _ in range(200)]
 
-    tasks = await run(bounded.models, *clients)
+    tasks = await run(application.models, *clients)
 
     refused = [task for task in tasks if task.done()]
     assert len(refused) == 200 - 2 - 128
     assert all(isinstance(task.exception(), Overloaded) for task in refused)
+
+
+# -- Accounts
+
+
+def running_of(django: Django, clients: list[Client]) -> list[bool]:
+    return [client.scope in django.scopes for client in clients]
+
+
+async def test_an_account_has_half_of_the_turns_of_the_management_api(django: Django) -> None:
+    application = bounded(django, num_threads=4)
+    keys = ["anna", "anna-2", "anna", "anna-2"]
+    many = [asking("/api/keys/", at, authorization=f"Bearer {key}") for at, key in enumerate(keys)]
+    other = asking("/api/keys/", authorization="Bearer ben")
+
+    await run(application.pages, *many, other)
+
+    assert running_of(django, [*many, other]) == [True, True, False, False, True]
+
+
+async def test_the_sessions_of_an_account_share_its_turns_with_its_keys(django: Django) -> None:
+    application = bounded(django, num_threads=4)
+    first = [asking("/api/keys/", at, cookie=f"a=b; sessionid=s{at}") for at in (1, 2)]
+    for client in first:
+        client.scope[USER_ID] = 1  # as Django finds the user
+    django.may_answer.set()
+    django.may_end.set()
+    await asyncio.gather(*await run(application.pages, *first))
+    django.may_answer.clear()
+
+    sent = [asking("/api/keys/", 2 + at, cookie=f"sessionid=s{at}; x={at}") for at in (1, 2)]
+    key = asking("/api/keys/", 7, authorization="Bearer anna")
+    other = asking("/api/keys/", 2, cookie="sessionid=unknown")
+    await run(application.pages, *sent, key, other)
+
+    assert running_of(django, [*sent, key, other]) == [True, True, False, True]
+
+
+WAITING = ["/api/media-rules/test/", "/api/webhooks/7/test/", "/console/webhooks/7/test/"]
+WAITING += [f"/api/models/{action}/" for action in ("check", "search", "pull")]
+WAITING += ["/console/media/test/", "/console/models/add/hub/", "/console/models/add/convert/"]
+
+
+async def test_requests_that_wait_for_other_servers_hold_no_turn_of_others(django: Django) -> None:
+    application = bounded(django, num_threads=1)
+    slow = [asking(path, at, authorization="Bearer anna") for at, path in enumerate(WAITING)]
+    slow += [asking(WAITING[0], authorization="Bearer ben")]  # of the same organisation
+    others = [asking(WAITING[0], authorization=f"Bearer {name}") for name in ("eve", "root")]
+    quick = [asking("/api/keys/"), asking("/console/keys/")]
+
+    await run(application.pages, *slow, *others, *quick)
+
+    assert [resolve(path).view_name for path in WAITING]
+    assert running_of(django, slow).count(True) == 1
+    assert running_of(django, [*others, *quick]) == [True] * 4
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_django_names_the_user_of_a_session(client: SyncClient) -> None:
+    user = await User.objects.acreate(username="anna")
+    await sync_to_async(client.force_login)(user)
+    signed_in = AsyncClient()
+    signed_in.cookies = client.cookies
+
+    answer: Any = await signed_in.get("/api/keys/")
+    assert answer.status_code == 200
+    assert answer.asgi_request.scope[USER_ID] == user.pk
+
+    answer = await AsyncClient().get("/api/keys/", headers={"authorization": "Bearer x"})
+    assert answer.status_code == 401
+    assert USER_ID not in answer.asgi_request.scope

@@ -6,11 +6,16 @@ event loop share Python's global lock, so few threads may run.
 """
 
 import asyncio
+import re
+from collections.abc import Callable, Hashable
 from contextlib import suppress
+from hashlib import sha256
 from typing import Final
 
 from django.conf import settings
 
+from vinery_accounts.base.errors import KeyRefused
+from vinery_accounts.keys.table import Caller
 from vinery_serving.core.errors import Overloaded, ServingError
 from vinery_serving.core.turns import FairTurns, NoTurn
 from vinery_serving.gateway.endpoints.bodies import BodyBudget, BodyLimits, ClientGone, read_body
@@ -30,6 +35,16 @@ from vinery_serving.gateway.endpoints.refusals import REFUSALS, Reason
 _MAX_WAITING: Final = 256
 _MAX_WAIT_S: Final = 10.0
 _PAGES: Final = ("/admin", "/accounts", "/console")
+# These wait for others' servers, as long as a hub, a receiver or a host of files likes.
+_WAITING: Final = re.compile(
+    r"/api/(media-rules/test|webhooks/[^/]+/test|models/(check|search|pull))/?"
+    r"|/console/(media/test|webhooks/[^/]+/test|models/add/.*)/?"
+)
+_MAX_WAITING_FOR_OTHERS: Final = 4
+_WAIT_FOR_OTHERS_S: Final = 30.0
+_MAX_SESSIONS: Final = 4096
+# Where Django puts the id of the user whose session a request has.
+USER_ID: Final = "vinery.user_id"
 _UNKNOWN: Final = "unknown"
 # Bodies in memory, as multiples of the largest.
 _BODIES_IN_ALL: Final = 32
@@ -39,21 +54,26 @@ _FREE_BYTES: Final = 8 * 1024
 
 
 class BoundedDjango:
-    """Django with turns of its own for pages, the management API, static files and the rest.
+    """Django with turns of its own for pages, the management API, requests that wait for others'
+    servers, static files and the rest.
 
-    None of these kinds is held up by many requests of another one.
+    None of these kinds is held up by many requests of another one. Half of the management API's
+    turns are for one account at most, and one of the turns for others' servers for an organisation.
     """
 
-    def __init__(self, django: App, *, num_threads: int) -> None:
+    def __init__(
+        self, django: App, *, num_threads: int, authenticate: Callable[[bytes | None], Caller]
+    ) -> None:
+        """`authenticate` returns the caller of a key, or raises `KeyRefused`."""
         self._django = django
+        self._authenticate = authenticate
+        self._users: dict[bytes, int] = {}  # of sessions
         self._turns = {
-            kind: _turns(number)
-            for kind, number in {
-                "pages": num_threads,
-                "management": num_threads,
-                "static": 2,
-                "models": 2,
-            }.items()
+            "pages": _turns(num_threads),
+            "management": _turns(num_threads, max_each=max(1, num_threads // 2)),
+            "waiting": _turns(_MAX_WAITING_FOR_OTHERS, max_each=1, wait_s=_WAIT_FOR_OTHERS_S),
+            "static": _turns(2),
+            "models": _turns(2),
         }
         largest = settings.VINERY_MAX_FORM_BYTES
         self._limits = BodyLimits(largest, settings.VINERY_BODY_TIMEOUT_S)
@@ -67,6 +87,8 @@ class BoundedDjango:
         try:
             if path.startswith("/static/"):
                 await self._run("static", scope, receive, send)
+            elif _WAITING.fullmatch(path):
+                await self._with_body("waiting", scope, receive, send)
             elif path.startswith("/api/"):
                 await self._with_body("management", scope, receive, send)
             else:
@@ -82,7 +104,7 @@ class BoundedDjango:
             await self._run("models", scope, receive, send)
 
     async def _with_body(self, kind: str, scope: Scope, receive: Receive, send: Send) -> None:
-        if kind == "management" and not _has_credentials(scope):
+        if scope["path"].startswith("/api/") and not _has_credentials(scope):
             await self._run(kind, scope, receive, send)
             return
         with self._bodies.claim(_client(scope)) as claim:
@@ -96,7 +118,7 @@ class BoundedDjango:
 
         Raises `ClientGone` if the client leaves before its turn.
         """
-        turns, client = self._turns[kind], _client(scope)
+        turns, client = self._turns[kind], self._owner(kind, scope)
         await _begin(turns, client, receive)
         has_turn = True
 
@@ -114,17 +136,51 @@ class BoundedDjango:
             await self._django(scope, _with_body(body, receive), send_and_end_turn)
         finally:
             end_turn()
+            self._remember(scope)
+
+    def _owner(self, kind: str, scope: Scope) -> Hashable:
+        """Whose turn a request takes: of an account or its organisation, as far as they are known
+        before Django runs, else of the address."""
+        if kind not in ("management", "waiting"):
+            return _client(scope)
+        authorization = header(scope, b"authorization")
+        if authorization is None:
+            user_id = self._users.get(_session(scope))
+            return _client(scope) if user_id is None else ("user", user_id)
+        try:
+            caller = self._authenticate(authorization)
+        except KeyRefused:
+            return _client(scope)
+        if kind == "waiting" and caller.organization_id is not None:
+            return "organization", caller.organization_id
+        return "user", caller.user_id
+
+    def _remember(self, scope: Scope) -> None:
+        """Keep the account of a session for its later requests."""
+        session = _session(scope)
+        if session and USER_ID in scope:
+            self._users[session] = scope[USER_ID]
+            if len(self._users) > _MAX_SESSIONS:
+                del self._users[next(iter(self._users))]
 
 
-def _turns(max_running: int) -> FairTurns:
+def _session(scope: Scope) -> bytes:
+    """The digest of the session's cookie; empty without a session."""
+    cookies = (header(scope, b"cookie") or b"").split(b";")
+    named = dict(each.strip().partition(b"=")[::2] for each in cookies)
+    value = named.get(settings.SESSION_COOKIE_NAME.encode())
+    return sha256(value).digest() if value else b""
+
+
+def _turns(max_running: int, max_each: int | None = None, wait_s: float = _MAX_WAIT_S) -> FairTurns:
     """One client can use half of the queue, so that others find room."""
     return FairTurns(
         max_running,
         refuse=_refuse_turn,
         max_waiting=_MAX_WAITING // 2,
         max_waiting_in_all=_MAX_WAITING,
-        wait_s=_MAX_WAIT_S,
-        max_each=max_running,
+        wait_s=wait_s,
+        max_each=max_each or max_running,
     )
 
 
@@ -133,7 +189,7 @@ def _refuse_turn(_: NoTurn, __: float) -> ServingError:
     return Overloaded("Too many pages are being requested. Try again in a moment.")
 
 
-async def _begin(turns: FairTurns, client: str, receive: Receive) -> None:
+async def _begin(turns: FairTurns, client: Hashable, receive: Receive) -> None:
     """Wait for a turn, or until the client leaves. Raises `ClientGone` and `Overloaded`."""
     if turns.begin_now(client):
         return
