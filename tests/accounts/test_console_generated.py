@@ -9,8 +9,8 @@ from django.urls import include, path
 from pages import page, sent
 
 import vinery_platform.urls
+from vinery_accounts.console import generated
 from vinery_accounts.console import page as console_pages
-from vinery_accounts.console import rows
 from vinery_accounts.models import Membership, ModelWeight, Role, User
 from vinery_accounts.resources.limits import ModelWeights
 
@@ -24,7 +24,7 @@ def titled(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """Give weights of models, which have no page, a title."""
     monkeypatch.setattr(ModelWeights, "title", "Token weights")
     monkeypatch.setattr(console_pages, "urlpatterns", [*console_pages.urlpatterns])
-    rows.add_generated_pages()
+    generated.add_generated_pages()
     console = include((console_pages.urlpatterns, "console"))
     patched: Any = ModuleType("patched_urls")
     patched.urlpatterns = [path("console/", console), *vinery_platform.urls.urlpatterns]

@@ -41,25 +41,25 @@ def address(ours: Tenant) -> str:
 def test_a_project_is_created_changed_deactivated_and_removed_after_a_confirmation(
     client: Client, ours: Tenant, owner: User, address: str
 ) -> None:
-    values = {"organization": ours.organization.pk, "name": "search"}
-    assert "The project search is created." in sent(client, f"{PROJECTS}new/", values)
+    values = {"organization": ours.organization.pk, "name": "search", "capture_hours": "0"}
+    assert "ours / search is created." in sent(client, f"{PROJECTS}new/", values)
     taken = sent(client, f"{PROJECTS}new/", values)
     assert "This organisation has a project of that name." in taken
     project = Project.objects.get(name="search")
 
     changed = {"name": "find", "capture_hours": "24", "capture_redactions": "email, Project X"}
     text = sent(client, f"{PROJECTS}{project.pk}/", changed)
-    assert "The project is changed." in text
+    assert "ours / find is changed." in text
     assert 'value="email, Project X"' in text
     project.refresh_from_db()
     assert (project.name, project.capture_hours) == ("find", 24)
     assert project.capture_redactions == ["email", "Project X"]
     assert "find</a>" in page(client, PROJECTS)
-    assert 'data-name="Prompt logging">24 hours<' in page(client, PROJECTS)
+    assert 'data-name="Capture hours">24<' in page(client, PROJECTS)
 
     assert "Deactivate ours / ours one?" in page(client, f"{address}deactivate/")
     client.post(f"{address}deactivate/")
-    assert "deactivated: its keys are refused" in page(client, address)
+    assert ">deactivated<" in page(client, address)
     client.post(f"{address}activate/")
     ours.one.refresh_from_db()
     assert ours.one.is_active
@@ -99,17 +99,17 @@ def test_a_webhook_is_created_rotated_and_removed(client: Client, ours: Tenant) 
 
     address = f"{WEBHOOKS}{webhook.pk}/"
     changed = {"name": "night", "url": f"{URL}night"}
-    assert "The webhook is changed." in sent(client, address, changed)
+    assert "night is changed." in sent(client, address, changed)
     webhook.refresh_from_db()
     assert (webhook.name, webhook.url, webhook.is_active) == ("night", f"{URL}night", False)
-    assert "disabled" in page(client, WEBHOOKS)
+    assert ">deactivated<" in page(client, WEBHOOKS)
 
     assert "whsec_" in sent(client, f"{address}rotate/", {"grace": "3600"})
     webhook.refresh_from_db()
     assert webhook.previous_secret_until is not None
     assert webhook.previous_secret_until > timezone.now() + timedelta(minutes=59)
 
-    assert "Remove the webhook night?" in page(client, f"{address}remove/")
+    assert "Remove night?" in page(client, f"{address}remove/")
     client.post(f"{address}remove/")
     assert not Webhook.objects.exists()
 
@@ -133,14 +133,12 @@ def test_a_test_reports_whether_it_was_delivered_and_failed_deliveries_are_tried
     text = page(client, address)
     assert "The receiver answered 500." in text
     assert "The receiver answered 500." in page(client, WEBHOOKS)
-    assert "Retry failed deliveries" in text
 
     text = sent(client, f"{address}retry/")
     assert "1 message will be sent again within a minute." in text
     delivery.refresh_from_db()
     assert (delivery.state, delivery.num_tries) == ("pending", 0)
     assert delivery.due_at <= timezone.now()
-    assert "Retry failed deliveries" not in text
 
 
 def test_alerts_are_shown_with_receivers_and_the_page_warns_while_they_reach_no_one(
@@ -179,12 +177,12 @@ def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(
         "actor=alice": ["project.deactivate", "project.update"],
         "action=project.update": ["project.update"],
         "search=renamed": ["project.update"],
-        "since=2999-01-01": [],
-        "actor=alice&until=2999-01-01": ["project.deactivate", "project.update"],
+        "from=2999-01-01T00:00": [],
+        "actor=alice&to=2999-01-01T00:00": ["project.deactivate", "project.update"],
     }.items():
         text = page(client, f"{AUDIT}?{query}")
-        assert re.findall(r"<code>(\w+\.\w+)</code></td>", text) == actions, query
-    assert "Enter a valid date." in page(client, f"{AUDIT}?since=x")
+        assert re.findall('"Action">(.*?)<', text) == actions, query
+    assert "Enter a valid date/time." in page(client, f"{AUDIT}?from=x")
     entry = page(client, f"{AUDIT}?action=project.update")
     assert "<dt>name</dt><dd>ours one → renamed</dd>" in entry
     assert "vinery audit verify" in entry

@@ -193,6 +193,11 @@ class Access:
             ).exclude(Q(pk__in=outside.values("user_id")) | Q(pk=self.user_id))
         return rows.none()
 
+    def led_organizations(self) -> QuerySet[Organization]:
+        """The active organisations in which the caller may create rows."""
+        rows = self.rows(Organization).filter(is_active=True).order_by("name")
+        return rows if self.is_superuser else rows.filter(pk__in=self._led)
+
     def _condition(self, model: type[Model]) -> Q:
         by_project = Q(project_id__in=self.projects)
         if model is Organization:

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import served_to
+from vinery_accounts.console.generated import FilterForm
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import (
     GRACES,
@@ -24,7 +25,6 @@ from vinery_accounts.console.rows import (
     ButtonPage,
     ChangeRow,
     ConfirmPage,
-    FilterForm,
     RowPage,
 )
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User

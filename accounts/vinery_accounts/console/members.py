@@ -1,10 +1,8 @@
 """Members: roles of users, new users and service accounts, and invitations."""
 
-from functools import cached_property
 from typing import Any, Final
 
 from django.contrib import messages
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -12,68 +10,71 @@ from django.utils.html import format_html
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
+from vinery_accounts.console.generated import Columns, Rows, Table, cells_of
 from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.rows import (
-    ButtonPage,
-    ChangeRow,
-    ConfirmPage,
-    ListPage,
-    Question,
-    RowPage,
-)
+from vinery_accounts.console.rows import ButtonPage, ChangeRow, ConfirmPage, Question, RowPage
 from vinery_accounts.models import Membership, Role, User
-from vinery_accounts.resources.base import Conflict, Resource, require
-from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.base import Conflict, Resource, columns_of, require
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
 
 _NEW: Final = ("username", "email", "is_service", "role")
+_COLUMNS: Final = columns_of(
+    "user email=user.email role where=scope last_sign-in active=user.is_active",
+    **{
+        "last_sign-in": lambda row: (
+            "service account" if row.user.is_service else row.user.last_login or "never"
+        )
+    },
+)
+_INVITED: Final = columns_of("user=username role where=scope invited_by expires=expires_at")
 
 
 @at("members/", "members")
-class Members(ListPage):
+class Members(Rows):
     """`project=7` shows the roles in that project alone."""
 
-    template_name = "console/members.html"
     resource = MEMBERSHIPS
+    title = "Members"
     ordering = ("user__username", "id")
     inputs = {
         "search": {"type": "search", "placeholder": "name or e-mail", "size": 20},
         "role": {},
+        "project": {"type": "hidden"},
     }
+    hint = "Search for part of a name or an e-mail address."
+    note = "Owners manage members, admins manage service accounts."
 
-    @cached_property
-    def project_id(self) -> int | None:
-        return id_of(self.request.GET.get("project", ""))
+    def columns(self) -> Columns:
+        return _COLUMNS | {"two-factor_authentication": self._second_factor}
 
-    def queryset(self) -> QuerySet[Any]:
-        rows = super().queryset()
-        return rows if self.project_id is None else rows.filter(project_id=self.project_id)
+    def _second_factor(self, row: Membership) -> str:
+        if row.user.is_service or not self.may_open(row):
+            return ""
+        return "on" if getattr(row, "has_second_factor", False) else "off"
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs)
-        return context | {
-            "is_filtered": context["is_filtered"] or self.project_id is not None,
-            "project_id": self.project_id,
-            "invitations": INVITATIONS.rows(self.access) if self.owns else (),
-            "owns": self.owns,
-        }
+    def row_address(self, row: Membership) -> str:
+        return reverse("console:member", args=[row.pk])
 
-    @cached_property
-    def owns(self) -> bool:
-        roles = {*self.access.organizations.values(), *self.access.projects.values()}
-        return self.access.is_superuser or Role.OWNER in roles
+    def buttons(self) -> dict[str, str]:
+        """Return the pages of new users, by their texts."""
+        new = reverse("console:member-new")
+        if not self.access.owns_scope:
+            return {"Create a service account": new}
+        return {"Create a user": new, "Add an existing user": reverse("console:member-invite")}
 
-    def shown(self, row: Membership) -> dict[str, Any]:
-        is_led = self.access.leads(row.organization_id, row.project_id)
-        protected = getattr(row, "has_second_factor", False)
-        return {
-            "membership": row,
-            "second_factor": ("on" if protected else "off") if is_led else "",
-            "may_open": is_led,
-        }
+    def may_open(self, row: Membership) -> bool:
+        return self.access.leads(row.organization_id, row.project_id)
+
+    def sections(self) -> list[Table]:
+        rows = INVITATIONS.rows(self.access) if self.access.owns_scope else ()
+        shown = [
+            (reverse("console:invitation-withdraw", args=[row.pk]), row, cells_of(row, _INVITED))
+            for row in rows
+        ]
+        return [Table("Open invitations", shown, "Withdraw")]
 
 
 class RoleForm(ResourceForm):

@@ -53,11 +53,13 @@ _ORGANIZATION: Final = (
 
 
 def menu_of(access: Access) -> list[Group]:
-    titled = [Entry(path, each.title) for path, each in registered().items() if each.title]
+    named = {each.name for each in _ORGANIZATION}
+    titled = [(k, each.title) for k, each in registered().items() if each.title]
+    more = [Entry(*each) for each in titled if each[0] not in named]
     groups = [
         Group(name, [each for each in entries if each.may_open(access)])
         for name, entries in (
-            ("Usage", (*_USAGE, *titled)),
+            ("Usage", (*_USAGE, *more)),
             ("Organisation", _ORGANIZATION),
         )
     ]

@@ -3,33 +3,21 @@
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
-from django.http import HttpResponse, QueryDict
 from django.template.defaultfilters import pluralize
 from django.urls import reverse
-from django.utils.safestring import mark_safe
 
 from vinery_accounts.access.access import Access
+from vinery_accounts.console.generated import Row, Table, cells_of
 from vinery_accounts.console.page import at
-from vinery_accounts.console.rows import (
-    GRACES,
-    ButtonPage,
-    ChangeRow,
-    ConfirmPage,
-    ListPage,
-    NewRow,
-    Question,
-    show_secret,
-)
-from vinery_accounts.models import Delivery, DeliveryState, Organization, Project, Webhook
+from vinery_accounts.console.rows import ButtonPage
+from vinery_accounts.models import Delivery, DeliveryState, Organization, Project
 from vinery_accounts.resources.alerts import WEBHOOKS
-from vinery_accounts.resources.base import Issued
+from vinery_accounts.resources.base import columns_of
 from vinery_accounts.resources.fields import id_of
-from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.organizations import PROJECTS
 
 # -- Where a role holds
@@ -96,157 +84,53 @@ def _whole(
 # -- Projects
 
 
-def led_organizations(access: Access) -> Any:
-    rows = access.rows(Organization).filter(is_active=True).order_by("name")
-    led = [row.pk for row in rows if access.leads(row.pk)]
-    return rows.filter(pk__in=led)
-
-
-@at("projects/", "projects")
-class Projects(ListPage):
-    template_name = "console/projects.html"
+@at("projects/<int:row_id>/", "projects-row")
+class ProjectPage(Row):
     resource = PROJECTS
-    ordering = ("organization__name", "name")
 
-    def queryset(self) -> QuerySet[Project]:
-        working = Q(api_keys__revoked_at=None, api_keys__id__isnull=False)
-        num_keys = Count("api_keys", filter=working, distinct=True)
-        rows: QuerySet[Project] = super().queryset().annotate(num_keys=num_keys)
-        return rows
-
-    def shown(self, row: Project) -> dict[str, Any]:
-        return {"project": row, "may_open": self.access.leads(row.organization_id, row.pk)}
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        may_make = led_organizations(self.access).exists()
-        return super().get_context_data(**kwargs) | {"may_make": may_make}
-
-
-@at("projects/new/", "project-new")
-class NewProject(NewRow):
-    resource = PROJECTS
-    heading = "Create a project"
-    names = ("organization", "name")
-    done = "The project {row.name} is created."
-
-    def offered(self) -> dict[str, QuerySet[Any]]:
-        """Raises `PermissionDenied` for a user who may create no project."""
-        organizations = led_organizations(self.access)
-        if not organizations.exists():
-            raise PermissionDenied
-        return {"organization": organizations}
-
-
-@at("projects/<int:row_id>/", "project")
-class ProjectPage(ChangeRow):
-    template_name = "console/project.html"
-    resource = PROJECTS
-    names = ("name", "hashes_end_users", "capture_hours", "capture_redactions")
-    done = "The project is changed."
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+    def links(self) -> dict[str, str]:
+        """Return addresses of pages about the project, by their texts."""
         project: Project = self.row
-        return super().get_context_data(**kwargs) | {
-            "num_members": project.memberships.count(),
-            "num_keys": project.api_keys.filter(revoked_at=None).count(),
-            "may_limit": self.access.rows_to_limit(Project).filter(pk=project.pk).exists(),
+        num_roles = project.memberships.count()
+        found = {
+            f"Roles in this project alone ({num_roles})": f"members/?project={project.pk}",
+            "Keys": f"keys/?{urlencode({'search': project.name})}",
+            "Usage by key": f"usage/?by=key&project={project.pk}",
+            "Usage by user": f"usage/?by=user&project={project.pk}",
         }
-
-
-@at("projects/<int:row_id>/", "project", "remove", "deactivate", "activate")
-class ActOnProject(ConfirmPage):
-    resource = PROJECTS
-    questions = {
-        "remove": Question(
-            "Remove {row}?",
-            "Its roles, limits and logged prompts are deleted. Usage records stay. A project with "
-            "keys cannot be removed, even when all of them are revoked: deactivate it instead.",
-            "{row} is removed.",
-        ),
-        "deactivate": Question(
-            "Deactivate {row}?",
-            "Its keys are refused within a second, and running requests end. This can be undone.",
-            "{row} is deactivated.",
-        ),
-        "activate": Question(
-            "Activate {row}?",
-            "Its keys work again.",
-            "{row} is active.",
-            is_danger=False,
-        ),
-    }
+        if self.access.rows_to_limit(Project).filter(pk=project.pk).exists():
+            found["Set a limit"] = f"limits/new/?of=project:{project.pk}"
+        return found
 
 
 # -- Webhooks
 
 _MAX_DELIVERIES: Final = 20
-
-
-@at("webhooks/", "webhooks")
-class Webhooks(ListPage):
-    template_name = "console/webhooks.html"
-    resource = WEBHOOKS
-    ordering = ("name",)
-
-    def queryset(self) -> QuerySet[Webhook]:
-        newest = Delivery.objects.filter(webhook=OuterRef("pk")).order_by("-id")
-        state, error = (Subquery(newest.values(name)[:1]) for name in ("state", "error"))
-        rows: QuerySet[Webhook] = super().queryset()
-        return rows.annotate(last_state=state, last_error=error)
-
-
-_COPY: Final = (
-    "<strong>Copy this secret now.</strong> It is shown once. Your receiver verifies signatures "
-    'with it, as <a href="https://www.standardwebhooks.com" rel="noreferrer">Standard Webhooks</a> '
-    "specifies."
+_DELIVERY: Final = columns_of(
+    "about=alert state tries=num_tries sent=sent_at next_try last_error=error",
+    next_try=lambda each: each.due_at if each.state == DeliveryState.PENDING else "",
 )
 
 
-@at("webhooks/new/", "webhook-new")
-class NewWebhook(NewRow):
+@at("webhooks/<int:row_id>/", "webhooks-row")
+class WebhookPage(Row):
     resource = WEBHOOKS
-    heading = "Create a webhook"
-    names = ("organization", "name", "url")
+    presses = ("test", "retry")
 
-    def offered(self) -> dict[str, QuerySet[Any]]:
-        return {"organization": led_organizations(self.access)}
-
-    def form_of(self, data: QueryDict | None) -> ResourceForm:
-        form = super().form_of(data)
-        if not self.access.is_superuser:  # without one, a webhook is the platform's
-            form.fields["organization"].required = True
-        return form
-
-    def issued(self, new: Issued) -> HttpResponse:
-        return show_secret(self, new, self.row_address(new.row), mark_safe(_COPY))
+    def sections(self) -> list[Table]:
+        found = Delivery.objects.filter(webhook=self.row).select_related("alert")
+        newest = list(found.order_by("-id")[:_MAX_DELIVERIES])
+        return [
+            Table("Last deliveries", [("", each, cells_of(each, _DELIVERY)) for each in newest])
+        ]
 
 
-@at("webhooks/<int:row_id>/", "webhook")
-class WebhookPage(ChangeRow):
-    template_name = "console/webhook.html"
-    resource = WEBHOOKS
-    names = ("name", "url", "is_active")
-    done = "The webhook is changed."
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        webhook: Webhook = self.row
-        found = Delivery.objects.filter(webhook=webhook).select_related("alert")
-        return super().get_context_data(**kwargs) | {
-            "deliveries": found.order_by("-id")[:_MAX_DELIVERIES],
-            "has_failed": found.filter(state=DeliveryState.FAILED).exists(),
-            "graces": GRACES,
-        }
-
-
-@at("webhooks/<int:row_id>/", "webhook", "test", "retry", "rotate")
+@at("webhooks/<int:row_id>/", "webhooks", *WebhookPage.presses)
 class ActOnWebhook(ButtonPage):
     resource = WEBHOOKS
 
     def back_address(self) -> str:
-        return reverse("console:webhook", args=[self.row.pk])
-
-    def issued(self, new: Issued) -> HttpResponse:
-        return show_secret(self, new, self.back_address(), mark_safe(_COPY))
+        return reverse("console:webhooks-row", args=[self.row.pk])
 
     def report(self, result: dict[str, Any], done: str) -> None:
         if "num_messages" in result:
@@ -257,15 +141,3 @@ class ActOnWebhook(ButtonPage):
             messages.success(self.request, "The test was delivered.")
         else:
             messages.error(self.request, f"The test was not delivered. {result['error']}")
-
-
-@at("webhooks/<int:row_id>/", "webhook", "remove")
-class RemoveWebhook(ConfirmPage):
-    resource = WEBHOOKS
-    questions = {
-        "remove": Question(
-            "Remove the webhook {row}?",
-            "{row.url} gets no more messages, and the list of its deliveries is deleted.",
-            "The webhook {row} is removed.",
-        )
-    }

@@ -1,16 +1,16 @@
 """Pages of records: alerts, the audit log, requests in quarantine and rate limit events."""
 
-from datetime import UTC, datetime, time, timedelta
 from typing import Any, Final
 
-from django import forms
 from django.conf import settings
 from django.db.models import Count, Q, QuerySet
+from django.template.defaultfilters import pluralize
+from django.utils.html import format_html, format_html_join
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.deliveries import lead, reachable
+from vinery_accounts.console.generated import Columns, Rows
 from vinery_accounts.console.page import UsagePage, at
-from vinery_accounts.console.rows import FilterForm, ListPage
 from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
 from vinery_accounts.models import AuditEntry, RefusedRequest, Webhook
@@ -19,7 +19,6 @@ from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
 from vinery_accounts.resources.records import AUDIT, REFUSALS, SEARCH_HELP
 from vinery_accounts.usage.filters import Dimension, Effect, among
-from vinery_accounts.usage.periods import check_moment
 
 _ROWS: Final = 50
 
@@ -29,12 +28,11 @@ _MAX_PEOPLE: Final = 20
 
 
 @at("alerts/", "alerts")
-class Alerts(ListPage):
+class Alerts(Rows):
     """Alerts about quotas, and their receivers."""
 
     template_name = "console/alerts.html"
     resource = ALERTS
-    ordering = ("-created_at", "-id")
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | receivers(self.access)
@@ -67,47 +65,18 @@ def _readers(access: Access) -> Q:
 # -- The audit log
 
 
-def _day(label: str) -> forms.DateField:
-    widget = forms.DateInput({"type": "date"})
-    return forms.DateField(label=label, required=False, validators=[check_moment], widget=widget)
-
-
-class AuditFilterForm(FilterForm):
-    lookups = {"since": "created_at__gte", "until": "created_at__lt"}
-    since = _day("From")
-    until = _day("To")
-
-    def clean_since(self) -> datetime | None:
-        day = self.cleaned_data["since"]
-        return day and datetime.combine(day, time(), UTC)
-
-    def clean_until(self) -> datetime | None:
-        day = self.cleaned_data["until"]
-        return day and datetime.combine(day + timedelta(days=1), time(), UTC)
-
-
-@at("audit/", "audit")
-class AuditLog(ListPage):
-    """The newest entry first."""
-
-    template_name = "console/audit.html"
-    resource = AUDIT
-    ordering = ("-number",)
-    filter_form = AuditFilterForm
-    inputs = {
-        "actor": {"size": "14", "placeholder": "alice"},
-        "action": {"size": "14", "placeholder": "key.revoke"},
-        "search": {"size": "14", "type": "search", "title": SEARCH_HELP},
-    }
-
-    def shown(self, row: AuditEntry) -> dict[str, Any]:
-        return {"entry": row, "changes": changes_of(row)}
-
-
-def changes_of(entry: AuditEntry) -> list[tuple[str, str, str]]:
+def _changes(entry: AuditEntry) -> str:
     before, after = entry.before or {}, entry.after or {}
     names = sorted({*before, *after})
-    return [(name, _value(before, name), _value(after, name)) for name in names]
+    if not names:
+        return ""
+    facts = format_html_join(
+        "",
+        "<dt>{}</dt><dd>{}</dd>",
+        ((k, " → ".join(filter(None, (_value(before, k), _value(after, k))))) for k in names),
+    )
+    text = '<details><summary>{} value{}</summary><dl class="facts">{}</dl></details>'
+    return format_html(text, len(names), pluralize(len(names)), facts)
 
 
 def _value(values: dict[str, Any], name: str) -> str:
@@ -115,6 +84,25 @@ def _value(values: dict[str, Any], name: str) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return "" if value is None else str(value)
+
+
+@at("audit/", "audit")
+class AuditLog(Rows):
+    resource = AUDIT
+    note = (
+        "Entries are never changed or deleted, and each holds the hash of the one before: an "
+        "administrator verifies the whole log with the command vinery audit verify."
+    )
+    inputs = {
+        "actor": {"size": "14", "placeholder": "alice"},
+        "action": {"size": "14", "placeholder": "key.revoke"},
+        "search": {"size": "14", "type": "search", "title": SEARCH_HELP},
+        "from": {"type": "datetime-local"},
+        "to": {"type": "datetime-local"},
+    }
+
+    def columns(self) -> Columns:
+        return {**self.resource.columns, "changed": _changes}
 
 
 # -- Rate limit events

@@ -1,15 +1,11 @@
-"""The pages about the rows of any resource: the list, one row, its form, and a confirmation. A
-resource without special pages gets these, generated."""
+"""The parts of pages about rows of a resource: one row, its form, and a confirmation."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
-from django import forms
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
@@ -17,9 +13,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from vinery_accounts.access.access import Action
-from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.resources.base import Conflict, Issued, Resource, registered, require
-from vinery_accounts.resources.forms import ResourceForm, form_field, text_of
+from vinery_accounts.console.page import FormPage, Page
+from vinery_accounts.resources.base import Conflict, Issued, Resource, require
+from vinery_accounts.resources.forms import ResourceForm
 
 ROWS_ON_A_PAGE: Final = 50
 GRACES: Final = [
@@ -40,63 +36,6 @@ class ResourcePage(Page):
     """A page about rows of a resource. The list of the rows has the URL `name`."""
 
     resource: ClassVar[Resource[Any]]
-
-
-class FilterForm(forms.Form):
-    """Filters of a resource. An invalid value is shown at its field, and ignored. `inputs` has the
-    attributes of the input of each filter."""
-
-    lookups: ClassVar[Mapping[str, str]] = {}
-    """Those of the fields with other names."""
-
-    def __init__(
-        self, resource: Resource[Any], inputs: Mapping[str, Mapping[str, Any]], data: Any
-    ) -> None:
-        super().__init__(data)
-        self._filters = resource.filters()
-        for name, attributes in inputs.items():
-            known: Any = self._filters.fields[name]
-            field = self.fields[name] = form_field(known)
-            field.help_text = ""
-            if isinstance(field, forms.ChoiceField):
-                field.choices = [("", "any"), *known.choices.items()]
-            else:
-                field.widget = forms.TextInput({**attributes, **field.widget.attrs})
-        self.order_fields(inputs)
-
-    @cached_property
-    def wanted(self) -> dict[str, Any]:
-        """The lookup and the value of each filter that is set."""
-        self.is_valid()
-        values = self.cleaned_data.items()
-        return {self.lookups.get(name, name): value for name, value in values if value}
-
-    def narrow(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        for lookup, value in self.wanted.items():
-            rows = self._filters.narrow(rows, lookup, value)
-        return rows
-
-
-class ListPage(ResourcePage):
-    """A list of rows, in pages."""
-
-    ordering: ClassVar[tuple[str, ...]] = ()
-    inputs: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """The filters that the page offers, see `FilterForm`."""
-    filter_form: ClassVar[type[FilterForm]] = FilterForm
-
-    def queryset(self) -> QuerySet[Any]:
-        return self.resource.rows(self.access)
-
-    def shown(self, row: Any) -> Any:
-        return row
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        form = self.filter_form(self.resource, self.inputs, self.request.GET)
-        ordering = self.ordering or (*self.resource.ordering, "-pk")
-        page = page_of(form.narrow(self.queryset()).order_by(*ordering), self.request)
-        context = {**page, "rows": [*map(self.shown, page["rows"])], "form": form}
-        return super().get_context_data(**kwargs) | context | {"is_filtered": bool(form.wanted)}
 
 
 class RowPage(ResourcePage):
@@ -134,20 +73,11 @@ class NewRow(RowForm):
     button = "Create"
     done = "{row} is created."
 
-    def offered(self) -> dict[str, QuerySet[Any]]:
-        """Return the rows of a field that does not offer all rows that the user sees."""
-        return {}
-
     def form_of(self, data: QueryDict | None) -> ResourceForm:
-        initial = self.resource.initial(self.access)
-        return self.make_form(data, rows=self.offered(), initial=initial)
+        return self.make_form(data, initial=self.resource.initial(self.access))
 
     def save(self, form: ResourceForm) -> HttpResponse:
-        new = self.resource.create(self.access, form.columns)
-        return self.issued(new) if isinstance(new, Issued) else self.stored(new)
-
-    def issued(self, new: Issued) -> HttpResponse:
-        return show_secret(self, new, self.row_address(new.row))
+        return self.stored(self.resource.create(self.access, form.columns))
 
 
 class ChangeRow(RowPage, RowForm):
@@ -164,11 +94,12 @@ class ChangeRow(RowPage, RowForm):
         return self.stored(self.resource.change(self.access, self.row, form.changed_columns))
 
 
-def show_secret(page: Page, new: Issued, back: str, text: str = "") -> HttpResponse:
+def show_secret(page: ResourcePage, new: Issued, back: str) -> HttpResponse:
     """Return the page with the secret of a row, which is never shown again."""
+    help_text = page.resource.answer_of("create")().fields["secret"].help_text
     context = page.get_context_data() | {
         "heading": str(new.row),
-        "text": text or "Copy this secret now. It is shown once.",
+        "text": f"{help_text} It is shown once.",
         "secret": new.secret,
         "copy": "Copy the secret",
         "back": back,
@@ -266,9 +197,10 @@ class ConfirmPage(ActPage):
         self.check()
         question = self.question
         return super().get_context_data(**kwargs) | {
+            "graces": GRACES if self.does == "rotate" else (),
             "heading": question.heading.format(row=self.row),
             "text": question.text.format(row=self.row, about=self.about()),
-            "button": question.button or _verb(self.does),
+            "button": question.button or verb(self.does),
             "is_danger": question.is_danger,
             "back": self.back_address(),
         }
@@ -280,10 +212,11 @@ def _question(resource: Resource[Any], does: str) -> Question:
         text, done = resource.help.get("remove", "This cannot be undone."), "removed"
     else:
         text, done = resource.action(does).help, resource.action(does).done or "changed"
-    return Question(f"{_verb(does)} {{row}}?", text, f"{{row}} is {done}.")
+    is_danger = does in ("remove", "deactivate")
+    return Question(f"{verb(does)} {{row}}?", text, f"{{row}} is {done}.", is_danger=is_danger)
 
 
-def _verb(does: str) -> str:
+def verb(does: str) -> str:
     return does.replace("_", " ").capitalize()
 
 
@@ -300,99 +233,3 @@ def _address(request: HttpRequest, number: int) -> str:
     query = request.GET.copy()
     query["page"] = str(number)
     return f"?{query.urlencode()}"
-
-
-# -- The pages of a resource that has a `title`, and no pages of its own
-
-
-class _Generated(ResourcePage):
-    """Pages with the URLs `NAME`, `NAME-new`, `NAME-row` and, for all that is done, `NAME-VERB`."""
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        about = {"resource": self.resource, "list": reverse(f"console:{self.name}")}
-        return super().get_context_data(**kwargs) | about
-
-    def row_address(self, row: Any) -> str:
-        return reverse(f"console:{self.name}-row", args=[row.pk])
-
-
-class _Rows(_Generated, ListPage):
-    template_name = "console/rows.html"
-
-    def queryset(self) -> QuerySet[Any]:
-        return self.resource.listed(self.access)
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs)
-        columns = [each for each in self.resource.columns.items() if each[0] != "id"]
-        shown = self.resource.load(context["rows"])
-        names = [name.replace("_", " ").capitalize() for name, _ in columns]
-        rows = []
-        for row, extras in zip(shown, self.resource.extra_columns(shown), strict=True):
-            values = (extras.get(name) or column(row) for name, column in columns)
-            texts = zip(names, map(_cell, values), strict=True)
-            rows.append((self.row_address(row), row, list(texts)))
-        may_create = "create" in self.resource.verbs and self.access.is_leader
-        return context | {"rows": rows, "columns": [*names, ""], "may_create": may_create}
-
-
-def _cell(value: Any) -> Any:
-    return f"{value:%Y-%m-%d %H:%M}" if isinstance(value, datetime) else text_of(value)
-
-
-class _New(_Generated, NewRow):
-    pass
-
-
-class _Row(_Generated, ChangeRow):
-    template_name = "console/row.html"
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs)
-        verbs, actions = self.resource.verbs, self.resource.actions
-        body = self.resource.serializer(context={"access": self.access}).to_representation(self.row)
-        fields = context["form"].fields
-        does = [each.name for each in actions if self.access.may(each.permission, self.row)]
-        if "remove" in verbs and self.access.may(self.resource.removal, self.row):
-            does.append("remove")
-        return context | {
-            "may_change": "change" in verbs and context["may_change"],
-            "facts": [
-                (k.replace("_", " "), text_of(v)) for k, v in body.items() if k not in fields
-            ],
-            "buttons": [
-                (each.replace("_", " "), reverse(f"console:{self.name}-{each}", args=[self.row.pk]))
-                for each in does
-            ],
-        }
-
-    def save(self, form: ResourceForm) -> HttpResponse:
-        if "change" not in self.resource.verbs:
-            raise PermissionDenied
-        return super().save(form)
-
-
-class _Act(_Generated, ConfirmPage):
-    pass
-
-
-def add_generated_pages() -> None:
-    for name, resource in registered().items():
-        if not resource.title:
-            continue
-        row = f"{name}/<int:row_id>/"
-        does = [each.name for each in resource.actions if not each.is_of_list]
-        _add(_Rows, resource, f"{name}/", name)
-        if "create" in resource.verbs:
-            new = {"heading": f"Create {resource.one}"}
-            _add(_New, resource, f"{name}/new/", f"{name}-new", **new)
-        _add(_Row, resource, row, f"{name}-row")
-        for each in (*({"remove"} & resource.verbs), *does):
-            _add(_Act, resource, f"{row}{each}/", f"{name}-{each}", does=each)
-
-
-def _add(
-    page: type[Page], resource: Resource[Any], address: str, url_name: str, **more: str
-) -> None:
-    kind: Any = type(page.__name__, (page,), {"resource": resource, **more})
-    at(address, url_name)(kind)

@@ -1,7 +1,7 @@
 """The pages of accounts under `/console/`. The classes of pages name the addresses."""
 
 from vinery_accounts.console import keys, limits, members, organization, overview, records, usage
-from vinery_accounts.console.rows import add_generated_pages
+from vinery_accounts.console.generated import add_generated_pages
 
 __all__ = ["keys", "limits", "members", "organization", "overview", "records", "usage"]
 

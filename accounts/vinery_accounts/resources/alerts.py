@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import OuterRef, Prefetch, QuerySet, Subquery
 from rest_framework import serializers
 
 from vinery_accounts.access import changes
@@ -77,7 +77,7 @@ class Alerts(Resource[Alert]):
     """Quotas that reached a threshold, once in each window, the newest first."""
 
     model = Alert
-    path = "alerts"
+    path, title = "alerts", "Alerts"
     serializer = AlertSerializer
     filters = AlertFilters.of(
         organization_id=fields.id_filter("an organisation"),
@@ -88,7 +88,7 @@ class Alerts(Resource[Alert]):
     one, many = "an alert", "alerts"
     empty_text = "No quota has reached a threshold yet."
     columns = columns_of(
-        "created_at percent whose metric window used=num_used amount",
+        "created_at percent whose metric window used=num_used amount shadow=is_shadow",
         whose=lambda alert: alert.whose or alert.scope,
     ) | {"messages": deliveries}
     search = ("scope", "whose")
@@ -124,7 +124,9 @@ class WebhookSerializer(StrictModelSerializer):
         fixed = ("organization",)
 
 
-NewWebhookSerializer = fields.with_secret(WebhookSerializer, "Keep it now: it verifies signatures.")
+NewWebhookSerializer = fields.with_secret(
+    WebhookSerializer, "Keep it now: it verifies signatures, as standardwebhooks.com specifies."
+)
 
 
 class SecretRotationSerializer(StrictSerializer):
@@ -174,7 +176,7 @@ class Webhooks(Resource[Webhook]):
     seen. Admins of an organisation manage its webhooks, administrators those of the platform."""
 
     model = Webhook
-    path = "webhooks"
+    path, title = "webhooks", "Webhooks"
     serializer = WebhookSerializer
     answers = {"create": NewWebhookSerializer}
     related = ("organization",)
@@ -216,10 +218,18 @@ class Webhooks(Resource[Webhook]):
         ),
     )
     columns = columns_of(
-        "id name organization url active=is_active",
-        organization=lambda webhook: str(webhook.organization or ""),
+        "id name organization url active=is_active last_delivery",
+        organization=lambda webhook: str(webhook.organization or "the platform"),
+        last_delivery=lambda webhook: (
+            f"{webhook.last_state or ''} {webhook.last_error or ''}".strip()
+        ),
     )
     search = ("name", "url")
+
+    def listed(self, access: Access) -> QuerySet[Webhook]:
+        newest = Delivery.objects.filter(webhook=OuterRef("pk")).order_by("-id")
+        state, error = (Subquery(newest.values(name)[:1]) for name in ("state", "error"))
+        return super().listed(access).annotate(last_state=state, last_error=error)
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
         webhook, secret = webhooks.make(**values)

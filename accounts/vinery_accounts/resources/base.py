@@ -108,7 +108,7 @@ class Resource(Generic[RowT]):
     """The columns of the command's table, see `columns_of`."""
     search: ClassVar[tuple[str, ...]] = ()
     """Lookups that the admin searches in, where there is no filter `search`."""
-    counted: ClassVar[Mapping[str, str]] = {}
+    counted: ClassVar[Mapping[str, str | Count]] = {}
     """Relations whose rows are counted for `columns`, by the name of the number."""
 
     def __init_subclass__(cls) -> None:
@@ -129,7 +129,7 @@ class Resource(Generic[RowT]):
 
     def listed(self, access: Access) -> QuerySet[RowT]:
         """Return the rows with what `columns` need of each."""
-        numbers = {name: Count(relation) for name, relation in self.counted.items()}
+        numbers = {k: Count(v) if isinstance(v, str) else v for k, v in self.counted.items()}
         return self.rows(access).annotate(**numbers) if numbers else self.rows(access)
 
     def load(self, rows: Sequence[RowT]) -> Sequence[Any]:
@@ -147,6 +147,12 @@ class Resource(Generic[RowT]):
 
     def check_values(self, values: Mapping[str, Any], stored: RowT | None = None) -> None:
         """Raise ValidationError for values that are not valid together."""
+
+    def may_create(self, access: Access) -> bool:
+        """Return whether pages offer to create a row."""
+        is_of_organization = "organization" in self.serializer().fields
+        may = access.leads_organization if is_of_organization else access.is_leader
+        return "create" in self.verbs and may
 
     def hidden(self, access: Access, row: RowT | None) -> frozenset[str]:
         return frozenset()

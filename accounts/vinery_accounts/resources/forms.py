@@ -83,6 +83,7 @@ def form_field(field: Any, rows: QuerySet[Any] | None = None) -> forms.Field:
             return forms.BooleanField(**details)
         case serializers.DateTimeField():
             details["help_text"] = f"{details['help_text']} In UTC.".strip()
+            details["validators"] = field.validators
             widget = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
             return forms.DateTimeField(widget=widget, **details)
         case serializers.IntegerField():
@@ -185,16 +186,21 @@ class ResourceForm(SerializerForm):
         taken = {k: fields[k] for k in names or resource.writable() if k not in left_out}
         related = {k: each for k, each in taken.items() if isinstance(each, VisibleRelatedField)}
         offered = {k: access.rows(each.model) for k, each in related.items()}
-        stored = {} if row is None else {k: _initial(row, each) for k, each in taken.items()}
+        if "organization" in related:
+            offered["organization"] = access.led_organizations()
+        shown = resource.model() if row is None else row
+        stored = {k: _initial(shown, taken[k]) for k in taken if row or k not in related}
         more["initial"] = {**stored, **more.get("initial", {})}
         super().__init__(fields, taken, data, {**offered, **(rows or {})}, **more)
         for name, choices in resource.choices(access).items():
             if isinstance(chosen := self.fields.get(name), forms.ChoiceField):
                 chosen.choices = choices
+        if "organization" in related and not access.is_superuser:
+            self.fields["organization"].required = True  # rows without one are the platform's
 
 
 def _initial(row: Any, field: Any) -> Any:
-    value = getattr(row, str(field.source))
+    value = getattr(row, str(field.source), None)
     # The inputs of times have no seconds.
     return value.replace(second=0, microsecond=0) if isinstance(value, datetime) else value
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from django.db.models import QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.utils import timezone
 from rest_framework import serializers
 
@@ -95,7 +95,7 @@ class Projects(Resource[Project]):
     removed, even when all of them are revoked."""
 
     model = Project
-    path = "projects"
+    path, title = "projects", "Projects"
     serializer = ProjectSerializer
     related = ("organization",)
     filters = Filters.of(
@@ -117,7 +117,7 @@ class Projects(Resource[Project]):
         "id organization=organization.name name active=is_active keys=num_keys capture_hours "
         "created=created_at"
     )
-    counted = {"num_keys": "api_keys"}
+    counted = {"num_keys": Count("api_keys", filter=Q(api_keys__revoked_at=None), distinct=True)}
     search = ("name", "organization__name")
 
     def hidden(self, access: Access, row: Project | None) -> frozenset[str]:

@@ -297,7 +297,7 @@ class AuditEntries(Resource[AuditEntry]):
     user their own. Entries never change, and each holds the hash of the entry before it."""
 
     model = AuditEntry
-    path = "audit"
+    path, title = "audit", "Audit log"
     serializer = AuditSerializer
     filters = AuditFilters.of(
         organization_id=fields.id_filter("an organisation"),

@@ -78,9 +78,6 @@ class ScopedForm(ResourceForm):
         row: Any = None,
         **more: Any,
     ) -> None:
-        if row is None:
-            usual = {name: getattr(resource.model(), name) for name in self.names}
-            more["initial"] = {**usual, **more["initial"]}
         super().__init__(resource, access, data, self.names, row, **more)
         for field in self.fields.values():
             # An empty number does not mean the default: a number is required.

@@ -1,0 +1,252 @@
+"""The generated pages of a resource with a `title`: the list, a new row, one row, and all that is
+done to it. A page that differs is a subclass with the same URL."""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+from django import forms
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpResponse, QueryDict
+from django.urls import reverse
+from django.utils.safestring import SafeString
+from rest_framework.serializers import DateTimeField
+
+from vinery_accounts.console import page
+from vinery_accounts.console.menu import state
+from vinery_accounts.console.page import Page, at
+from vinery_accounts.console.rows import (
+    ChangeRow,
+    ConfirmPage,
+    NewRow,
+    ResourcePage,
+    page_of,
+    show_secret,
+    verb,
+)
+from vinery_accounts.resources.base import Issued, Resource, registered
+from vinery_accounts.resources.fields import VisibleRelatedField
+from vinery_accounts.resources.forms import ResourceForm, form_field, text_of
+
+Columns = Mapping[str, Callable[[Any], Any]]
+Cell = tuple[str, Any, bool]
+"""A name, a value in words, and whether the value is a figure."""
+_LABELS: Final = {"at": "Time", "ip": "IP", "organization": "Organisation", "url": "URL"}
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class FilterForm(forms.Form):
+    """Filters of a resource. An invalid value is shown at its field, and ignored. `inputs` has the
+    attributes of the input of each filter."""
+
+    def __init__(
+        self, resource: Resource[Any], inputs: Mapping[str, Mapping[str, Any]], data: Any
+    ) -> None:
+        super().__init__(data)
+        self._filters = resource.filters()
+        for name, attributes in inputs.items():
+            known: Any = self._filters.fields[name]
+            field = self.fields[name] = form_field(known)
+            field.help_text = ""
+            if isinstance(field, forms.ChoiceField):
+                field.choices = [("", "any"), *known.choices.items()]
+            else:
+                field.widget = forms.TextInput({**attributes, **field.widget.attrs})
+        self.order_fields(inputs)
+
+    @cached_property
+    def wanted(self) -> dict[str, Any]:
+        """The lookup and the value of each filter that is set."""
+        self.is_valid()
+        values = self.cleaned_data.items()
+        return {str(self._filters.fields[name].source): value for name, value in values if value}
+
+    def narrow(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        for lookup, value in self.wanted.items():
+            rows = self._filters.narrow(rows, lookup, value)
+        return rows
+
+
+# -- Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows as the template shows them: the address of a row's page, or an empty text, the row
+    itself, and its cells."""
+
+    title: str
+    rows: Sequence[tuple[str, Any, Sequence[Cell]]]
+    button: str = "Open"
+
+    @property
+    def columns(self) -> list[str]:
+        names = [f"{'#' * is_figure}{name}" for name, _, is_figure in self.rows[0][2]]
+        return [*names, ""] if any(address for address, *_ in self.rows) else names
+
+
+def cells_of(row: Any, columns: Columns, extras: Mapping[str, Any] = _NONE) -> list[Cell]:
+    """Return the cells of a row. Its name is the first."""
+    names = sorted(columns, key=lambda name: name != "name")
+    values = ((k, extras[k] if k in extras else columns[k](row)) for k in names)
+    return [cell_of(k, value) for k, value in values if k != "id"]
+
+
+def cell_of(name: str, value: Any) -> Cell:
+    words = name.removeprefix("is_").removeprefix("num_").removesuffix("_at").replace("_", " ")
+    label, is_figure = _LABELS.get(words, words[:1].upper() + words[1:]), False
+    match value:
+        case bool() if label == "Active":
+            value = state(value, "deactivated")
+        case datetime():
+            value = f"{value:%Y-%m-%d %H:%M:%S}"
+        case int() if not isinstance(value, bool):
+            value, is_figure = f"{value:,}", True
+        case _ if not isinstance(value, SafeString):
+            value = text_of(value)
+    return label, value, is_figure
+
+
+# -- Pages
+
+
+class Generated(ResourcePage):
+    """Pages with the URLs `NAME`, `NAME-new`, `NAME-row` and, for all that is done, `NAME-VERB`."""
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        about = {"resource": self.resource, "list": reverse(f"console:{self.name}")}
+        return super().get_context_data(**kwargs) | about | {"sections": self.sections()}
+
+    def sections(self) -> Sequence[Table]:
+        """Return tables below the row or the rows."""
+        return ()
+
+    def row_address(self, row: Any) -> str:
+        return reverse(f"console:{self.name}-row", args=[row.pk])
+
+
+class Rows(Generated):
+    template_name = "console/rows.html"
+    title: str = ""
+    note: str = ""
+    ordering: ClassVar[tuple[str, ...]] = ()
+    inputs: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """The filters that the page offers, see `FilterForm`."""
+
+    def buttons(self) -> Mapping[str, str]:
+        """Return addresses by texts; the first is the usual one."""
+        if not self.resource.may_create(self.access):
+            return {}
+        return {f"Create {self.resource.one}": reverse(f"console:{self.name}-new")}
+
+    def may_open(self, row: Any) -> bool:
+        return True
+
+    def columns(self) -> Columns:
+        return self.resource.columns
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        resource, form = self.resource, FilterForm(self.resource, self.inputs, self.request.GET)
+        rows = form.narrow(resource.listed(self.access))
+        found = page_of(rows.order_by(*(self.ordering or resource.ordering), "-pk"), self.request)
+        about = {"title": self.title or resource.title, "form": form, "note": self.note}
+        tables = {"table": self._table(found["rows"]), "buttons": self.buttons().items()}
+        return super().get_context_data(**kwargs) | found | about | tables
+
+    def _table(self, rows: Sequence[Any]) -> Table:
+        shown, columns = self.resource.load(rows), self.columns()
+        extras = self.resource.extra_columns(shown)
+        addresses = [self.row_address(row) if self.may_open(row) else "" for row in rows]
+        cells = [cells_of(row, columns, more) for row, more in zip(shown, extras, strict=True)]
+        return Table("", list(zip(addresses, rows, cells, strict=True)))
+
+
+class New(Generated, NewRow):
+    def form_of(self, data: QueryDict | None) -> ResourceForm:
+        if not self.resource.may_create(self.access):
+            raise PermissionDenied
+        return super().form_of(data)
+
+    def save(self, form: ResourceForm) -> HttpResponse:
+        new = self.resource.create(self.access, form.columns)
+        if isinstance(new, Issued):
+            return show_secret(self, new, self.row_address(new.row))
+        return self.stored(new)
+
+
+class Row(Generated, ChangeRow):
+    template_name = "console/row.html"
+    presses: ClassVar[tuple[str, ...]] = ()
+    """Actions that need no confirmation."""
+
+    def links(self) -> Mapping[str, str]:
+        """Return addresses of pages about the row, by texts."""
+        return {}
+
+    def does(self) -> list[str]:
+        """Return what the caller may do to the row."""
+        permissions = {each.name: each.permission for each in self.resource.actions}
+        if "remove" in self.resource.verbs:
+            permissions["remove"] = self.resource.removal
+        undone = "activate" if getattr(self.row, "is_active", False) else "deactivate"
+        return [k for k, v in permissions.items() if k != undone and self.access.may(v, self.row)]
+
+    def _facts(self, left_out: Container[str]) -> list[Cell]:
+        """Return what the API shows of the row, but these fields. A related row has its name."""
+        serializer = self.resource.serializer(context={"access": self.access})
+        body = serializer.to_representation(self.row)
+        for name, field in serializer.fields.items():
+            if isinstance(field, VisibleRelatedField | DateTimeField):
+                body[name] = attrgetter(str(field.source))(self.row)
+        known = {"id", *(f"{name}_name" for name in body)}
+        return [cell_of(k, v) for k, v in body.items() if k not in left_out and k not in known]
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        may_change = "change" in self.resource.verbs and context["may_change"]
+        return context | {
+            "may_change": may_change,
+            "facts": self._facts(context["form"].fields if may_change else ()),
+            "links": self.links().items(),
+            "buttons": [
+                (verb(each), f"{self.request.path}{each}/", each in self.presses)
+                for each in self.does()
+            ],
+        }
+
+    def save(self, form: ResourceForm) -> HttpResponse:
+        if "change" not in self.resource.verbs:
+            raise PermissionDenied
+        return super().save(form)
+
+
+class Act(Generated, ConfirmPage):
+    pass
+
+
+def add_generated_pages() -> None:
+    for name, resource in registered().items():
+        if not resource.title:
+            continue
+        row = f"{name}/<int:row_id>/"
+        does = [each.name for each in resource.actions if not each.is_of_list]
+        _add(Rows, resource, f"{name}/", name)
+        if "create" in resource.verbs:
+            new = {"heading": f"Create {resource.one}"}
+            _add(New, resource, f"{name}/new/", f"{name}-new", **new)
+        _add(Row, resource, row, f"{name}-row")
+        for each in (*({"remove"} & resource.verbs), *does):
+            _add(Act, resource, f"{row}{each}/", f"{name}-{each}", does=each)
+
+
+def _add(
+    kind: type[Page], resource: Resource[Any], address: str, url_name: str, **more: str
+) -> None:
+    if not any(each.name == url_name for each in page.urlpatterns):
+        made: Any = type(kind.__name__, (kind,), {"resource": resource, **more})
+        at(address, url_name)(made)
