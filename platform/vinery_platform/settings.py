@@ -293,6 +293,7 @@ VINERY_WEB_WORKERS = env.integer("VINERY_WEB_WORKERS")
 VINERY_HUNG_AFTER_S = env.integer("VINERY_HUNG_AFTER_S")
 # Read by the processes of jobs, and checked here. 0: what is free when one starts.
 env.integer("VINERY_JOB_MEMORY_MB", 0)
+env.networks("VINERY_JOB_NETWORKS")
 VINERY_LIMITS_WHEN_AWAY = env.choice("VINERY_LIMITS_WHEN_AWAY")
 # The endpoints that a key may be restricted to; `accounts` does not import `serving`.
 VINERY_KEY_ENDPOINTS = tuple(map(str, Endpoint))

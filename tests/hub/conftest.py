@@ -14,5 +14,6 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
         monkeypatch.delenv(name, raising=False)
     with FakeHub() as fake:
         monkeypatch.setenv("HF_ENDPOINT", fake.endpoint)
+        monkeypatch.setenv("VINERY_JOB_NETWORKS", "127.0.0.0/8,::1/128")  # of its large files
         yield fake
     huggingface_hub.close_session()

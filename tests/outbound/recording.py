@@ -46,7 +46,21 @@ class RecordedNetwork(httpcore2.AnyIOBackend):
 
     def client(self, tls: ssl.SSLContext | None = None, **limits: float) -> Client:
         context: Callable[[], Any] = lambda: tls  # noqa: E731
-        return Client(resolve=self.resolve, connections=self, tls=context, **limits)
+        blocking = _RecordedConnections(self.connected)
+        return Client(
+            resolve=self.resolve, connections=self, blocking=blocking, tls=context, **limits
+        )
+
+
+@dataclass
+class _RecordedConnections(httpcore2.SyncBackend):
+    connected: list[str]
+
+    def connect_tcp(
+        self, host: str, port: int, *args: Any, **options: Any
+    ) -> httpcore2.NetworkStream:
+        self.connected.append(host)
+        return super().connect_tcp(host, port, *args, **options)
 
 
 @asynccontextmanager

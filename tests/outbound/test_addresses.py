@@ -1,10 +1,18 @@
 """Addresses of ordinary public hosts, and all others."""
 
+from ipaddress import IPv4Address
+
 import pytest
 
 from tests.outbound.attacks import FORBIDDEN_IPV4, FORBIDDEN_IPV6, plain
 from tests.tables import table
-from vinery_accounts.outbound.addresses import is_within, read_networks, why_not_public
+from vinery_accounts.outbound.addresses import (
+    AddressRefused,
+    check_address,
+    is_within,
+    read_networks,
+    why_not_public,
+)
 
 PUBLIC = (
     *("8.8.8.8", "192.0.1.1", "192.89.0.1", "223.255.255.255", "2606:4700::1111", "2a00::1"),
@@ -39,6 +47,29 @@ def test_no_forbidden_address_is_public_in_any_form() -> None:
     for address in (*hosts, *FORBIDDEN_IPV6, *MORE_FORBIDDEN):
         assert why_not_public(address) is not None, address
         assert why_not_public(address, allows_translated=True) is not None, address
+
+
+METADATA = ("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192")
+METADATA_IPV6 = ("fe80::a9fe:a9fe", "fe80::1%eth0", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42")
+
+
+def test_no_network_that_is_named_opens_the_metadata_service_of_a_cloud() -> None:
+    everywhere = read_networks(["0.0.0.0/0", "::/0"])
+    check_address("10.0.0.1", everywhere)
+    check_address("8.8.8.8", ())
+    check_address("64:ff9b::808:808", ())
+    with pytest.raises(AddressRefused, match=r"10\.0\.0\.1 is not public \(private\)"):
+        check_address("10.0.0.1", ())
+    forms = [
+        form.strip("[]")
+        for ip in map(IPv4Address, METADATA)
+        for form in plain(ip)
+        if form.startswith(("[::ffff:", "[64:ff9b::", "[2002:", "[2606:")) and ":0:" not in form
+    ]
+    assert len(forms) == 5 * len(METADATA)
+    for address in (*METADATA, *METADATA_IPV6, *forms):
+        with pytest.raises(AddressRefused, match="metadata service of a cloud"):
+            check_address(address, everywhere)
 
 
 def test_an_ordinary_host_is_public_and_a_translated_one_where_it_is_allowed() -> None:

@@ -66,6 +66,16 @@ _SPECIAL: Final[tuple[tuple[Network, str], ...]] = tuple(
     )
 )
 
+# Of all clouds, by their documents: 169.254.169.254 and others in the link-local networks, Azure's,
+# Oracle's, Alibaba's, Amazon's, Google's and Scaleway's.
+_METADATA_NETWORKS: Final = tuple(
+    ip_network(each)
+    for each in (
+        *("169.254.0.0/16", "fe80::/10", "168.63.129.16/32", "192.0.0.192/32"),
+        *("100.100.100.200/32", "fd00:ec2::/32", "fd20:ce::254/128", "fd00:42::42/128"),
+    )
+)
+
 
 class AddressRefused(Exception):
     """The policy of the caller does not allow the address. The message names the reason."""
@@ -101,6 +111,19 @@ def is_within(address: str, networks: Iterable[Network]) -> bool:
     return ip is not None and any(
         ip.version == network.version and ip in network for network in networks
     )
+
+
+def check_address(address: str, networks: Iterable[Network]) -> None:
+    """Raises `AddressRefused` for an address that is neither public nor in one of these networks,
+    and for the metadata service of a cloud, in whichever network."""
+    ip = ip_address(address.partition("%")[0])
+    inner = _translated(ip) if isinstance(ip, IPv6Address) else None
+    if is_within(str(inner[1] if inner else ip), _METADATA_NETWORKS):
+        raise AddressRefused(f"{address} is the metadata service of a cloud.")
+    if is_within(address, networks):
+        return
+    if reason := why_not_public(address, allows_translated=True):
+        raise AddressRefused(f"{address} is not public ({reason}).")
 
 
 def why_not_public(address: str, *, allows_translated: bool = False) -> str | None:

@@ -200,6 +200,7 @@ SETTINGS: Final = (
         "memory of a conversion, which fails above it",
         *("what is free at its start, less 1024", 0, 1 << 24),
     ),
+    _text("job_networks", "private networks from which models may be pulled"),
     _text(
         "job_torch_index",
         "package index with builds of torch for CPUs; none: that of pip",

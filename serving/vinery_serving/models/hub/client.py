@@ -20,6 +20,7 @@ from vinery_serving.models.hub.errors import PullFailed, explained
 from vinery_serving.models.hub.gguf import architecture_of_head
 from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name, check_path
 from vinery_serving.models.hub.transfer import Stream, WrongContent
+from vinery_serving.models.hub.web import opened
 
 # The log lines have URLs, and URLs of storage are signed.
 logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -88,7 +89,7 @@ class Hub:
         first = next((each.path for each in found.files if each.path.endswith(".gguf")), None)
         if isinstance(named, str) or first is None:
             return named if isinstance(named, str) else None
-        wanted = {"Range": f"bytes=0-{_HEAD_BYTES - 1}", "Accept-Encoding": "identity"}
+        wanted = {"Range": f"bytes=0-{_HEAD_BYTES - 1}"}
         with self.explained(found), self.get(found, first, wanted) as response:
             huggingface_hub.utils.hf_raise_for_status(response)
             return architecture_of_head(next(response.iter_raw(_HEAD_BYTES), b""))
@@ -126,25 +127,20 @@ class Hub:
         headers: Mapping[str, str],
         timeout_s: float = _TIMEOUT_S,
     ) -> AbstractContextManager[Any]:
-        """Begin to fetch a file at the repository's commit. The client sends the token to no other
-        host than the hub's, also where the hub redirects."""
+        """Begin to fetch a file at the repository's commit. The token goes to no other server than
+        the hub's, also where the hub redirects."""
         url = huggingface_hub.hf_hub_url(
             repository.name, path, revision=repository.commit, endpoint=self.endpoint
         )
         own = huggingface_hub.utils.build_hf_headers()
-        return huggingface_hub.get_session().stream(
-            "GET", url, headers={**own, **headers}, timeout=timeout_s
-        )
+        return opened(url, {**own, **headers}, timeout_s, hub=self.endpoint)
 
     @contextmanager
     def open(
         self, repository: Repository, path: str, start: int, stall_s: float
     ) -> Iterator[Stream]:
-        """Begin to read a file, see `transfer.Open`. Without compression, so that bytes of the
-        response are bytes of the file."""
-        headers = {"Accept-Encoding": "identity"}
-        if start:
-            headers["Range"] = f"bytes={start}-"
+        """Begin to read a file, see `transfer.Open`."""
+        headers = {"Range": f"bytes={start}-"} if start else {}
         with self.explained(repository), self.get(repository, path, headers, stall_s) as response:
             yield stream_of(response, start, path)
 

@@ -1,31 +1,26 @@
 """Files at `https://`, `http://` and `s3://`: size, ETag, and bytes from any position on.
 
-Only administrators name these URLs. Addresses of a private network are allowed, since stores of
-models are there; the metadata services of clouds are refused, at every redirect. Credentials of a
-store that speaks S3 are those of AWS's variables and files, so none is in a URL, a job or a log.
+Only administrators name these URLs; `web` checks where they and their redirects lead. Credentials
+of a store that speaks S3 are those of AWS's variables and files, so none is in a URL, a job or a
+log.
 """
 
 import errno
 import logging
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import huggingface_hub
 
-from vinery_accounts.outbound.addresses import is_within, read_networks
 from vinery_serving.models.hub.client import stream_of
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed, explained
 from vinery_serving.models.hub.transfer import Stream
+from vinery_serving.models.hub.web import opened
 
 _TIMEOUT_S: Final = 20.0
-_MAX_REDIRECTS: Final = 5
-_METADATA: Final = read_networks(
-    ("169.254.0.0/16", "fe80::/10", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::/32")
-)
 
 
 class RemoteFile(NamedTuple):
@@ -37,7 +32,10 @@ def remote_of(url: str, *, is_checked: bool, etag: str = "") -> "WebFile | S3Fil
     """Return the file at a URL. `is_checked`: the digest is known, so that HTTP without TLS will
     do. `etag` is the content of an earlier attempt: HTTP continues no other content, and S3 reads
     no other. Raises `PullFailed` for another URL."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # brackets that are not closed
+        raise PullFailed("Write a URL that begins with https:// or s3://.") from None
     if parts.username or parts.password:
         raise PullFailed("Leave the password out of the URL: it would be shown with the job.")
     if parts.scheme == "s3" and parts.hostname and parts.path.strip("/"):
@@ -52,8 +50,10 @@ def remote_of(url: str, *, is_checked: bool, etag: str = "") -> "WebFile | S3Fil
 
 
 def shown(url: str) -> str:
-    """Return a URL without its query, which may be a signature."""
-    return urlunsplit(urlsplit(url)._replace(query="", fragment=""))
+    """Return a URL without a password and without its query, which may be a signature."""
+    parts = urlsplit(url)
+    netloc = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=netloc, query="", fragment=""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,33 +87,11 @@ class WebFile:
     @contextmanager
     def _get(self, headers: dict[str, str], timeout_s: float) -> Iterator[Any]:
         parts = urlsplit(self.url)
-        with explained(f"{parts.scheme}://{parts.netloc}", shown(self.url), ""):
-            url = self.url
-            for _ in range(_MAX_REDIRECTS):
-                _refuse_metadata(url)
-                with huggingface_hub.get_session().stream(
-                    "GET",
-                    url,
-                    headers={"Accept-Encoding": "identity", **headers},
-                    timeout=timeout_s,
-                    follow_redirects=False,
-                ) as response:
-                    if not response.has_redirect_location:
-                        yield response
-                        return
-                    url = urljoin(url, response.headers["location"])
-            raise PullFailed(f"{shown(self.url)} redirects more than {_MAX_REDIRECTS} times.")
-
-
-def _refuse_metadata(url: str) -> None:
-    """Raises `PullFailed` for a host with an address of a cloud's metadata service."""
-    host = urlsplit(url).hostname or ""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return  # the request names the error
-    if any(is_within(str(each[4][0]), _METADATA) for each in found):
-        raise PullFailed(f"{host} is the metadata service of a cloud. No file is fetched there.")
+        with (
+            explained(f"{parts.scheme}://{parts.netloc}", shown(self.url), ""),
+            opened(self.url, headers, timeout_s) as response,
+        ):
+            yield response
 
 
 # -- Objects of a store that speaks S3, with the client of `vinery-platform[s3]`

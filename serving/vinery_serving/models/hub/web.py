@@ -1,0 +1,137 @@
+"""GET requests of pulls: scheme, host and addresses are checked at every redirect as at first.
+
+A connection goes to an address that was checked. Behind a proxy of the environment, the proxy
+resolves names, so only hosts that are written as addresses are checked. Addresses must be public,
+or in VINERY_JOB_NETWORKS, and are never those of a cloud's metadata service.
+"""
+
+import asyncio
+import functools
+import os
+import ssl
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import huggingface_hub
+
+from vinery_accounts.outbound.addresses import (
+    AddressRefused,
+    Network,
+    check_address,
+    read_address,
+    read_networks,
+)
+from vinery_accounts.outbound.client import BadResponse, Client, ExchangeFailed
+from vinery_accounts.outbound.urls import Url, UrlRefused, join, read_url
+from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
+
+_MAX_REDIRECTS: Final = 5
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_EVERYWHERE: Final = read_networks(("0.0.0.0/0", "::/0"))
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    import httpx2  # with the authorities that `huggingface_hub` trusts
+
+    return httpx2.create_ssl_context()
+
+
+CLIENT: Final = Client(connect_s=20.0, tls=_tls)
+
+
+@contextmanager
+def opened(url: str, headers: Mapping[str, str], timeout_s: float, hub: str = "") -> Iterator[Any]:
+    """Yield the response, of `httpx2`, to a GET without compression. `hub` is a URL whose server
+    may have a private address and gets the header `Authorization`. Raises `PullFailed`, and
+    `HubUnavailable` for what may pass."""
+    import huggingface_hub.utils  # noqa: F401  # the readers of responses use it
+
+    sent = {each.lower(): value for each, value in headers.items()}
+    sent.pop("user-agent", None)  # the client has its own
+    with _explained():
+        target, own = read_url(url), read_url(hub).origin if hub else ""
+        for _ in range(_MAX_REDIRECTS + 1):
+            if target.origin != own:
+                sent.pop("authorization", None)
+            networks = _EVERYWHERE if target.origin == own else _job_networks()
+            with _exchange(target, sent, timeout_s, networks) as response:
+                if response.status_code not in _REDIRECTS:
+                    yield response
+                    return
+                target = _following(target, response.headers.get("location", ""))
+    raise PullFailed(f"{target.host} redirects more than {_MAX_REDIRECTS} times.")
+
+
+def _following(url: Url, location: str) -> Url:
+    target = join(url, location)
+    if url.is_tls and not target.is_tls:
+        raise PullFailed(f"{url.host} redirects from https:// to http://, which is not followed.")
+    return target
+
+
+def _job_networks() -> tuple[Network, ...]:
+    words = os.environ.get("VINERY_JOB_NETWORKS", "").split(",")
+    return read_networks(word for word in words if word.strip())
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except UrlRefused as error:
+        raise PullFailed(f"No file is fetched from this URL. {error}") from None
+    except AddressRefused as error:
+        raise PullFailed(
+            f"No file is fetched there: {error} VINERY_JOB_NETWORKS names private networks."
+        ) from None
+    except BadResponse as error:
+        raise HubUnavailable(f"{error} It ended the connection.") from None
+    except ExchangeFailed as error:
+        raise HubUnavailable(f"The server cannot be reached. {error} Check the network.") from None
+
+
+@contextmanager
+def _exchange(
+    url: Url, headers: Mapping[str, str], timeout_s: float, networks: tuple[Network, ...]
+) -> Iterator[Any]:
+    if not _is_proxied(url):
+        with _direct(url, headers, timeout_s, networks) as response:
+            yield response
+        return
+    if read_address(url.host) is not None:
+        check_address(url.host, networks)
+    session = huggingface_hub.get_session()
+    with session.stream(
+        "GET",
+        str(url),
+        headers={"accept-encoding": "identity", **headers},
+        timeout=timeout_s,
+        follow_redirects=False,
+    ) as response:
+        yield response
+
+
+def _is_proxied(url: Url) -> bool:
+    proxies = urllib.request.getproxies()
+    is_named = url.scheme in proxies or "all" in proxies
+    return is_named and not urllib.request.proxy_bypass(url.host)
+
+
+@contextmanager
+def _direct(
+    url: Url, headers: Mapping[str, str], timeout_s: float, networks: tuple[Network, ...]
+) -> Iterator[Any]:
+    import httpx2
+
+    client = replace(CLIENT, read_s=timeout_s)
+    check = functools.partial(check_address, networks=networks)
+    route = asyncio.run(client.route(url, check))
+    with client.exchange_blocking(route, headers) as found:
+        request = httpx2.Request("GET", str(url))
+        yield httpx2.Response(
+            found.status, headers=found.headers, content=found.iter_stream(), request=request
+        )
