@@ -16,6 +16,7 @@ def write_tar(path: Path, files: Mapping[str, bytes], prefix: str = "", mode: st
         for name, content in files.items():
             member = tarfile.TarInfo(prefix + name)
             member.size = len(content)
+            member.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
             archive.addfile(member, io.BytesIO(content))
     return path
 

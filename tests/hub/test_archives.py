@@ -1,5 +1,6 @@
 """Archives are unpacked below their folder only, and within limits."""
 
+import bz2
 import tarfile
 from pathlib import Path
 
@@ -77,10 +78,59 @@ def test_bombs_of_bytes_and_of_files_are_ended(
         unpack(archive, "m", target)
     assert sum(each.stat().st_size for each in target.iterdir()) < 3_000_000
 
-    monkeypatch.setattr(archive_module, "_MAX_FILES", 10)
-    archive = write(tmp_path / "m", {f"{n}": b"x" for n in range(11)})  # type: ignore[operator]
-    with pytest.raises(PullFailed, match="more than 10 files"):
+    monkeypatch.setattr(archive_module, "_MAX_MEMBERS", 10)
+    for names in ([f"{n}" for n in range(11)], [f"{n}/" for n in range(11)]):
+        archive = write(tmp_path / "m", dict.fromkeys(names, b""))  # type: ignore[operator]
+        with pytest.raises(PullFailed, match="more than 10 files"):
+            unpack(archive, "m", target)
+
+
+def test_headers_count_as_bytes_and_files_with_holes_are_refused(
+    tmp_path: Path, target: Path
+) -> None:
+    folder = tarfile.TarInfo("a/")
+    folder.type = tarfile.DIRTYPE
+    archive = tmp_path / "m.tar.bz2"
+    archive.write_bytes(bz2.compress(folder.tobuf() * 9000 + bytes(1024)))
+    with pytest.raises(PullFailed, match="than a model would"):
         unpack(archive, "m", target)
+
+    # A chain of blocks, each with 21 holes, and no end: 20 MB in some hundred bytes.
+    sparse = bytearray(tarfile.TarInfo("w").tobuf())
+    sparse[156:157] = tarfile.GNUTYPE_SPARSE
+    sparse[482] = 1
+    sparse[148:156] = b"%06o\0 " % (sum(sparse[:148]) + sum(sparse[156:512]) + 8 * 32)
+    archive.write_bytes(bz2.compress(bytes(sparse) + (b"\0" * 504 + b"\1" + b"\0" * 7) * 40_000))
+    with pytest.raises(PullFailed, match="a file has holes"):
+        unpack(archive, "m", target)
+
+    with tarfile.open(tmp_path / "m.tar", "w", format=tarfile.PAX_FORMAT) as packed:
+        member = tarfile.TarInfo("w")
+        member.pax_headers = {"GNU.sparse.map": "0,1", "GNU.sparse.size": str(2**45)}
+        packed.addfile(member)
+    with pytest.raises(PullFailed, match="no plain file"):
+        unpack(tmp_path / "m.tar", "m", target)
+
+
+@table("names", [("a", "a/b"), ("a/b", "a")])
+@table("write", [write_tar, write_zip])
+def test_a_name_of_a_file_and_a_folder_is_a_sentence(
+    tmp_path: Path, names: tuple[str, ...], write: object
+) -> None:
+    target = tmp_path / "_".join((*names, write.__name__)).replace("/", "-")  # type: ignore[attr-defined]
+    target.mkdir()
+    archive = write(tmp_path / "m", dict.fromkeys(names, b"x"))  # type: ignore[operator]
+    with pytest.raises(PullFailed, match="a file and a folder of one name at 'a"):
+        unpack(archive, "m", target)
+
+
+def test_a_zip_whose_list_is_long_is_not_read(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = write_zip(tmp_path / "m.zip", {f"{n}": b"" for n in range(100)})
+    monkeypatch.setattr(archive_module, "_MAX_LIST_BYTES", 4000)
+    with pytest.raises(PullFailed, match="the list of its files is too long"):
+        unpack(archive, "m.zip", target)
 
 
 @pytest.mark.parametrize("size", [0, 100, -20_000])

@@ -77,6 +77,35 @@ def test_a_hostile_header_takes_no_memory(tmp_path: Path, body: bytes) -> None:
         read_metadata(path)
 
 
+def _string(text: str) -> bytes:
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+_ARRAY = struct.pack("<IIQI", 9, 4, 1, 32)
+
+
+@table(
+    "key, value",
+    [
+        ("general.alignment", _ARRAY),
+        ("general.alignment", struct.pack("<I", 8) + _string("many")),
+        ("general.alignment", struct.pack("<If", 6, 0.5)),
+        ("qwen3.context_length", _ARRAY),
+        ("tokenizer.ggml.model", _ARRAY),
+        ("tokenizer.ggml.tokens", struct.pack("<II", 4, 7)),
+        ("tokenizer.ggml.eos_token_id", _ARRAY),
+        ("tokenizer.chat_template", _ARRAY),
+    ],
+)
+def test_a_value_of_another_kind_is_a_sentence(tmp_path: Path, key: str, value: bytes) -> None:
+    path = tmp_path / "m.gguf"
+    first = _string("general.architecture") + struct.pack("<I", 8) + _string("qwen3")
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + first + _string(key) + value)
+
+    with pytest.raises(PullFailed, match=f"the value of {key} in it is no "):
+        read_metadata(path)
+
+
 def test_a_hub_without_architectures_is_asked_for_first_bytes(hub: FakeHub, tmp_path: Path) -> None:
     content = write_gguf(tmp_path / "m.gguf", "llama").read_bytes()
     hub.add("acme/listed", {"m.gguf": content}, gguf={"architecture": "gemma3"})

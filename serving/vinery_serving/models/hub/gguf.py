@@ -83,12 +83,24 @@ def _read(file: BinaryIO, path: Path) -> dict[str, Any]:
     if num_keys > _MAX_KEYS or num_tensors > _MAX_TENSORS:
         raise ValueError
     metadata = {_text(file): _value(file, _number(file, "<I")) for _ in range(num_keys)}
+    _check_kinds(metadata, path)
     end = max((_tensor_end(file, path) for _ in range(num_tensors)), default=0)
-    alignment = int(metadata.get("general.alignment", 32))
+    alignment = metadata.get("general.alignment", 32)
     start = -(-file.seek(0, os.SEEK_CUR) // alignment) * alignment
     if start + end > path.stat().st_size:
         raise ValueError
     return metadata
+
+
+def _check_kinds(metadata: Mapping[str, Any], path: Path) -> None:
+    """Raises `PullFailed` for a value of another kind than this module uses."""
+    name = metadata.get("general.architecture")
+    kinds = {**_KINDS, **{f"{name}.{own}": int for own in _CONFIG_KEYS.values()}}
+    for key, kind in kinds.items():
+        if not isinstance(metadata.get(key, kind()), kind):
+            raise PullFailed(
+                f"{path.name} is damaged: the value of {key} in it is no {_KIND_NAMES[kind]}."
+            )
 
 
 def _tensor_end(file: BinaryIO, path: Path) -> int:
@@ -153,6 +165,15 @@ _CONFIG_KEYS: Final = {
     "hidden_size": "embedding_length",
 }
 _TOKENS: Final = ("bos", "eos", "padding")
+_KINDS: Final[Mapping[str, type]] = {
+    "general.architecture": str,
+    "general.alignment": int,
+    "tokenizer.ggml.model": str,
+    "tokenizer.ggml.tokens": list,
+    "tokenizer.chat_template": str,
+    **{f"tokenizer.ggml.{name}_token_id": int for name in _TOKENS},
+}
+_KIND_NAMES: Final = {str: "text", int: "whole number", list: "list"}
 _WRITTEN: Final = (
     *("openvino_model.xml", "openvino_model.bin"),
     *("openvino_tokenizer.xml", "openvino_tokenizer.bin"),
@@ -219,7 +240,7 @@ def _special_tokens(metadata: Mapping[str, Any]) -> dict[str, str]:
     return {
         named[name]: tokens[id_]
         for name, id_ in ids.items()
-        if isinstance(id_, int) and 0 <= id_ < len(tokens)
+        if isinstance(id_, int) and 0 <= id_ < len(tokens) and isinstance(tokens[id_], str)
     }
 
 
