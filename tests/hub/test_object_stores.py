@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import hashlib
-import json
 import os
 import sys
 import threading
@@ -21,7 +20,7 @@ from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.origins import ArchiveOrigin
 from vinery_serving.models.hub.remote import S3File
 from vinery_serving.models.hub.transfer import Patience
-from vinery_serving.models.jobs import JobDocument
+from vinery_serving.models.jobs import JobDocument, JobLine
 from vinery_serving.node.job_runner import run_job
 
 URL = "s3://models/chat/tiny.tar.gz"
@@ -160,7 +159,7 @@ def test_wrong_variables_are_named_and_no_secret(
 
 
 def test_the_job_has_no_secret(store: ObjectStore, tmp_path: Path) -> None:
-    progress: list[dict[str, Any]] = []
+    progress: list[JobLine] = []
     job: dict[str, Any] = {"kind": "pull", "job_id": 1, "node_pid": os.getpid(), "model": "m"}
     parameters = msgspec.to_builtins(ArchiveOrigin.look(URL))
     document = JobDocument(**job, home=tmp_path, parameters=parameters)
@@ -168,7 +167,7 @@ def test_the_job_has_no_secret(store: ObjectStore, tmp_path: Path) -> None:
 
     end = asyncio.run(run_job(document, log, progress.append))
     assert end.result is not None, end
-    kept = json.dumps([document.parameters, end.result, end.error, end.text, progress])
+    kept = repr([document.parameters, end.result, end.error, end.text, progress])
     kept += log.read_text()
     assert "tiny.tar.gz" in kept
     assert store.secret not in kept

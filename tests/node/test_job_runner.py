@@ -1,6 +1,7 @@
 """The node carries out jobs: each in a process that may be killed, paused or cancelled."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -9,13 +10,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import DatabaseError
 
 from tests.conftest import REPOSITORY
 from tests.convert import waiting
 from tests.database_threads import in_thread
+from tests.tables import table
 from vinery_accounts.base import change_signal
 from vinery_serving.models import job_requests as jobs
 from vinery_serving.models.engine_status import EngineState, EngineStatus, ShownState
@@ -27,6 +31,7 @@ from vinery_serving.models.job_rows import (
     ModelJob,
     record_event,
 )
+from vinery_serving.models.jobs import JobDocument
 from vinery_serving.models.models import ServedModel
 from vinery_serving.node import job_runner
 from vinery_serving.node.job_runner import JobRunner
@@ -152,12 +157,144 @@ def test_jobs_fail_with_reasons_and_begin_again(tmp_path, kind, parameters, reas
         assert ModelEvent.objects.first().reason == job.error  # type: ignore[union-attr]
 
 
+NOISE = (
+    *("[INFO] loading\n", "x" * 3_000_000 + "\n", "\n", "[1]\n", "5\n", "null\n", '{"stage": 5}\n'),
+    *('{"stage": "s", "done_bytes": "many"}\n', '{"stage": "s", "done_bytes": -1}\n'),
+    *(f'{{"stage": "s", "total_bytes": {2**63}}}\n', '{"result": []}\n', '{"other": 1}\n'),
+    *('{"stage": "s", "done_bytes": NaN}\n', '{"error": {}}\n', "[" * 100_000 + "\n"),
+)
+
+
+def test_output_that_is_no_line_of_the_protocol_is_log(tmp_path: Path) -> None:
+    job = begin(tmp_path, writes=NOISE, result={"folder": str(TINY_CHAT)})
+    meanwhile(until(job, in_state(JobState.DONE)))
+    assert (job.num_attempts, len(processes(tmp_path))) == (1, 1)
+    logged = job.log_path.read_text()
+    assert "[INFO] loading\n" in logged
+    assert '{"stage": "s", "done_bytes": "many"}\n' in logged
+    assert "A line of its output was too long.\n" in logged
+
+
+def test_output_of_libraries_does_not_reach_the_protocol(tmp_path: Path) -> None:
+    """Native code writes to file descriptor 1, and so do the processes that a job starts."""
+    code = (
+        "import os, subprocess, sys, types\n"
+        "from vinery_serving.models.jobs import __main__ as main\n"
+        "def run(document, reporter):\n"
+        "    os.write(1, b'[INFO] native\\n'); print('[INFO] printed')\n"
+        "    subprocess.run(['echo', '[INFO] a child'])\n"
+        "    if document.parameters: raise TypeError('an error that no code expects')\n"
+        "    return {'folder': '/f'}\n"
+        "sys.modules['own'] = types.SimpleNamespace(run=run)\n"
+        "main._MODULES = {'pull': 'own'}\n"
+        "sys.exit(main.main())\n"
+    )
+
+    async def run(**parameters: int) -> job_runner.JobEnd:
+        known: dict[str, Any] = {"kind": "pull", "job_id": 7, "node_pid": os.getpid()}
+        document = JobDocument(**known, model="m", home=tmp_path, parameters=parameters)
+        log = tmp_path / "job.log"
+        return await job_runner.run_job(document, log, print, (sys.executable, "-c", code))
+
+    assert asyncio.run(run()).result == {"folder": "/f"}
+    logged = (tmp_path / "job.log").read_text()
+    for line in ("[INFO] native", "[INFO] printed", "[INFO] a child"):
+        assert line in logged
+    end = asyncio.run(run(fails=1))
+    assert end.error.startswith("It ended unexpectedly (TypeError).")
+    assert "an error that no code expects" in (tmp_path / "job.log").read_text()
+
+
+def test_an_attempt_whose_end_is_not_stored_counts_and_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever fails while the node reads the output or stores the end of an attempt."""
+    job = begin(tmp_path, error="No such repository.")
+    pauses: list[int] = []
+
+    def keep(row: ModelJob, pause_s: float) -> None:
+        pauses.append(row.num_attempts)
+        wait_for_attempt(row, pause_s)
+
+    async def fail(*_: object) -> None:
+        raise DatabaseError
+
+    wait_for_attempt = job_runner.wait_for_attempt
+    monkeypatch.setattr(job_runner, "wait_for_attempt", keep)
+    with monkeypatch.context() as patch:
+        patch.setattr(job_runner, "_read_to_end", fail)
+        meanwhile(until(job, in_state(JobState.FAILED)))
+    assert (pauses, job.num_attempts) == ([1, 2, 3, 4], 5)
+    assert "could not follow its process: DatabaseError. It was begun 5 times" in job.error
+
+    pauses.clear()
+    jobs.resume(job)
+    store, num_stored = job_runner._fail, 0
+
+    async def fail_often(row: ModelJob, error: str) -> None:
+        nonlocal num_stored
+        num_stored += 1
+        await (store(row, error) if num_stored > 5 else fail())
+
+    monkeypatch.setattr(job_runner, "_fail", fail_often)
+    meanwhile(until(job, in_state(JobState.FAILED)))
+    assert (pauses, job.num_attempts) == ([1, 2, 3, 4], 5)
+    assert "Its end was not stored. It was begun 5 times" in job.error
+
+
+def test_an_attempt_of_a_node_that_was_killed_counts(tmp_path: Path) -> None:
+    job = begin(tmp_path, result={"folder": str(TINY_CHAT)})
+    ModelJob.objects.update(state=JobState.RUNNING, num_attempts=4)
+    meanwhile(until(job, in_state(JobState.DONE)))
+    assert job.num_attempts == 5
+
+    job = begin(tmp_path, result={"folder": str(TINY_CHAT)})
+    ModelJob.objects.filter(pk=job.pk).update(state=JobState.RUNNING, num_attempts=5)
+    meanwhile(until(job, in_state(JobState.FAILED)))
+    assert len(processes(tmp_path)) == 1
+
+
+SECRETS = {"VINERY_SECRET_KEY": "s1", "VINERY_DATABASE_URL": "s2", "DATABASE_URL": "s3"}
+TOKENS = {"HF_TOKEN": "t1", "AWS_SECRET_ACCESS_KEY": "t2", "PIP_INDEX_URL": "t3"}
+WEB = {"https_proxy": "p1", "VINERY_JOB_NETWORKS": "p2"}
+PLACES = {"PATH": "/bin", "HOME": "/home"}
+
+
+@table(
+    "kind, parameters, expected",
+    [
+        ("pull", {"kind": "hub"}, {"HF_TOKEN", *WEB}),
+        ("pull", {"kind": "archive", "url": "https://store/m.zip"}, {*WEB}),
+        (
+            "pull",
+            {"kind": "archive", "url": "s3://a/m.zip"},
+            {"AWS_SECRET_ACCESS_KEY", "https_proxy"},
+        ),
+        ("pull", {"kind": "files"}, set()),
+        ("pull", {"kind": "another"}, set()),
+        ("convert", {"source": "/m"}, {"PIP_INDEX_URL", *WEB}),
+        ("bench", {}, set()),
+        ("tune", {}, set()),
+    ],
+)
+def test_a_job_has_only_the_variables_that_its_work_needs(
+    monkeypatch: pytest.MonkeyPatch, kind: str, parameters: dict[str, str], expected: set[str]
+) -> None:
+    known: dict[str, Any] = {"kind": kind, "job_id": 1, "node_pid": 1, "model": "m"}
+    document = JobDocument(**known, home=Path("/"), parameters=parameters)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "environ", {**SECRETS, **TOKENS, **WEB, **PLACES})
+        assert set(job_runner.job_environment(document)) == {*PLACES, *expected}
+        discarded = msgspec.structs.replace(document, action="discard")
+        assert set(job_runner.job_environment(discarded)) == {*PLACES}
+
+
 def test_a_job_that_ends_while_its_row_is_read_is_not_begun_again(tmp_path, monkeypatch):
     job, runner = begin(tmp_path, error="No such repository."), JobRunner(FAKE)
     ended: list[int] = []
 
-    def read_slowly(*, is_first: bool) -> Any:
-        found = read(is_first=is_first)
+    def read_slowly() -> Any:
+        found = read()
         for _, task in runner._running.values():
             while not task.done():
                 time.sleep(0.01)

@@ -15,9 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from vinery_serving.models.devices import Device
-from vinery_serving.node.starting import engine_environment
 from vinery_serving.processes import parent
-from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.child import ChildProcess, environment_with
 
 # A driver that takes longer hangs.
 TIMEOUT_S: Final = 60
@@ -39,7 +38,7 @@ async def find() -> list[Device]:
             process = ChildProcess(
                 (sys.executable, "-m", __name__),
                 "device probe",
-                environment=engine_environment(),
+                environment=environment_with(),
                 stdout=PIPE,
                 stderr=errors.fileno(),
                 leads_group=False,

@@ -16,11 +16,10 @@ from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.starting import (
     END_TIMEOUT_S,
     SpareEngines,
-    engine_environment,
     start_engine,
     with_digest,
 )
-from vinery_serving.processes.child import ChildProcess, RunningProcess
+from vinery_serving.processes.child import ChildProcess, RunningProcess, environment_with
 from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Page
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
@@ -54,7 +53,7 @@ class EngineProcess:
         """With `spares`, the engine starts in a spare process."""
         # For temporary files. A killed engine cannot remove them: the next one begins with none.
         self._temporary = config.socket_path.with_suffix(".tmp")
-        self._environment = engine_environment()
+        self._environment = environment_with()
         config = structs.replace(config, temporary_dir=self._temporary)
         self._config = with_digest(config, self._environment)
         self._spares = spares if config.task in GENERATION_TASKS else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import Any, Final
 
+import msgspec
 from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
@@ -38,9 +38,9 @@ from vinery_serving.models.job_rows import (
     record_event,
     wait_for_attempt,
 )
-from vinery_serving.models.jobs import JobDocument
-from vinery_serving.node.starting import engine_environment, opened_log
-from vinery_serving.processes.child import ChildProcess
+from vinery_serving.models.jobs import JobDocument, JobLine
+from vinery_serving.node.starting import opened_log
+from vinery_serving.processes.child import NETWORK_VARIABLES, ChildProcess, environment_with
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +60,7 @@ COMMAND: Final = (sys.executable, "-m", "vinery_serving.models.jobs")
 _END_TIMEOUT_S: Final = 5.0
 # A line of progress is short; a result may have a table.
 _MAX_LINE_BYTES: Final = 1 << 20
-# Settings of the libraries that fetch and install, beside those of engines.
-_PASSED_ON: Final = ("HF_", "AWS_", "PIP_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "VINERY_JOB_")
-_PROXIES: Final = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
+_MAX_LOGGED_BYTES: Final = 4096  # of a line that is none of the protocol
 
 
 class JobRunner:
@@ -75,7 +73,6 @@ class JobRunner:
 
     async def run(self) -> None:
         wake = asyncio.Event()
-        is_first = True
         with change_signal.listening(wake.set):
             try:
                 while True:
@@ -85,11 +82,10 @@ class JobRunner:
                         job_id: each for job_id, each in self._running.items() if not each[1].done()
                     }
                     try:
-                        jobs, futile = await asyncio.to_thread(_read_jobs, is_first=is_first)
+                        jobs, futile = await asyncio.to_thread(_read_jobs)
                     except DatabaseError as error:
                         log.warning("database unavailable, jobs left unchanged error=%s", error)
                     else:
-                        is_first = False
                         await self._follow(jobs, futile, wake.set)
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_POLL_INTERVAL_S):
@@ -119,6 +115,9 @@ class JobRunner:
                 await _write(job, JobState.CANCELLED)
             elif job.asked == Asked.PAUSE:
                 await _write(job, JobState.PAUSED)
+            elif job.state == JobState.RUNNING:
+                # A node died, or the database was away at the end of the attempt.
+                await _finish(job, job.num_attempts, JobEnd(text="Its end was not stored."))
             elif self._is_due(job):
                 task = asyncio.create_task(_carry_out(job, self._command), name=f"job {job.pk}")
                 task.add_done_callback(lambda _: on_end())
@@ -143,11 +142,9 @@ class _Progress:
         self.total_bytes: int | None = None
         self._seen: deque[tuple[float, int]] = deque()
 
-    def take(self, values: Mapping[str, Any]) -> None:
-        self.stage = str(values["stage"])[:200]
-        self.done_bytes = int(values.get("done_bytes") or 0)
-        total = values.get("total_bytes")
-        self.total_bytes = None if total is None else int(total)
+    def take(self, line: JobLine) -> None:
+        self.stage = line.stage[:200]
+        self.done_bytes, self.total_bytes = line.done_bytes, line.total_bytes
         now_s = time.monotonic()
         if self._seen and self.done_bytes < self._seen[-1][1]:
             self._seen.clear()  # another stage has begun
@@ -189,6 +186,9 @@ async def _carry_out(job: ModelJob, command: Sequence[str]) -> None:
         # The job was paused or cancelled, or the node ends: the attempt does not count.
         await asyncio.shield(_write(job, JobState.WAITING, num_attempts=num_before))
         raise
+    except Exception as error:
+        log.exception("job not followed", extra={"fields": {"job": str(job), "id": job.pk}})
+        end = JobEnd(text=f"The node could not follow its process: {type(error).__name__}.")
     finally:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
@@ -252,11 +252,9 @@ def _turn(job: ModelJob) -> str:
 
 
 @giving_back
-def _read_jobs(*, is_first: bool) -> tuple[dict[int, ModelJob], dict[int, str]]:
-    """Return the jobs that have not ended, the oldest first, and why some of them cannot end well.
-    At the first time, those that a dead node was running wait again."""
-    if is_first:
-        ModelJob.objects.filter(state=JobState.RUNNING).update(state=JobState.WAITING)
+def _read_jobs() -> tuple[dict[int, ModelJob], dict[int, str]]:
+    """Return the jobs that have not ended, the oldest first, and why some of them cannot end
+    well."""
     # A paused job that is to go on waits for its turn.
     paused = ModelJob.objects.filter(state=JobState.PAUSED, asked=Asked.RUN)
     paused.update(state=JobState.WAITING)
@@ -277,7 +275,7 @@ async def _write(job: ModelJob, state: JobState, **columns: object) -> None:
 
 
 @giving_back
-def _update(job: ModelJob, columns: Mapping[str, object]) -> None:
+def _update(job: ModelJob, columns: dict[str, object]) -> None:
     ModelJob.objects.filter(pk=job.pk).update(**columns)
     if "state" in columns:
         for name, value in columns.items():
@@ -320,20 +318,27 @@ class JobEnd:
     text: str = ""  # of an end without result and error
 
 
-def job_environment() -> dict[str, str]:
-    """Return the variables of the node that the libraries of jobs read, tokens of hubs included."""
-    passed_on = {
-        name: value
-        for name, value in os.environ.items()
-        if name.startswith(_PASSED_ON) or name.lower() in _PROXIES
-    }
-    return engine_environment() | passed_on
+def job_environment(document: JobDocument) -> dict[str, str]:
+    """Return the variables of the node that the process of a job reads: tokens and credentials for
+    the pulls that need them."""
+    asked = document.parameters
+    match document.kind, asked.get("kind"):
+        case _ if document.action == "discard":
+            return environment_with()
+        case JobKind.CONVERT, _:
+            return environment_with("PIP_", "VINERY_JOB_", *NETWORK_VARIABLES)
+        case JobKind.PULL, "hub":
+            return environment_with("HF_", "VINERY_JOB_NETWORKS", *NETWORK_VARIABLES)
+        case JobKind.PULL, "archive":
+            own = "AWS_" if str(asked.get("url")).startswith("s3:") else "VINERY_JOB_NETWORKS"
+            return environment_with(own, *NETWORK_VARIABLES)
+    return environment_with()
 
 
 async def run_job(
     document: JobDocument,
     log_path: Path,
-    on_progress: Callable[[dict[str, Any]], None],
+    on_progress: Callable[[JobLine], None],
     command: Sequence[str] = COMMAND,
 ) -> JobEnd:
     """Run a process to its end, which comes with a cancellation, too. Raises OSError if it cannot
@@ -342,29 +347,42 @@ async def run_job(
         process = ChildProcess(
             (*command, document.kind),
             "job",
-            environment=job_environment(),
+            environment=job_environment(document),
             stdin=PIPE,
             stdout=PIPE,
             stderr=stderr,
         )
-    try:
-        await process.write(document.to_json())
-        process.close_input()
-        return await _read_to_end(process, on_progress)
-    finally:
-        # First the process, which may clean up, then its own children.
-        await asyncio.shield(process.end(_END_TIMEOUT_S))
+        try:
+            await process.write(document.to_json())
+            process.close_input()
+            return await _read_to_end(process, on_progress, stderr)
+        finally:
+            # First the process, which may clean up, then its own children.
+            await asyncio.shield(process.end(_END_TIMEOUT_S))
 
 
 async def _read_to_end(
-    process: ChildProcess, on_progress: Callable[[dict[str, Any]], None]
+    process: ChildProcess, on_progress: Callable[[JobLine], None], log_fd: int | None
 ) -> JobEnd:
     output, end = await process.output(_MAX_LINE_BYTES), None
-    while line := await output.readline():
-        values = json.loads(line)
-        if "stage" in values:
-            on_progress(values)
-        else:
-            end = JobEnd(values.get("result"), values.get("error", ""))
+    while text := await _read_line(output):
+        try:
+            line = msgspec.json.decode(text, type=JobLine)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            with contextlib.suppress(OSError):
+                os.write(log_fd or DEVNULL, text[:_MAX_LOGGED_BYTES])
+            continue
+        if line.stage:
+            on_progress(line)
+        elif line.error or line.result is not None:
+            end = JobEnd(line.result, line.error)
     status = await process.wait()
     return end or JobEnd(text=f"The process ended with status {status}.")
+
+
+async def _read_line(output: asyncio.StreamReader) -> bytes:
+    """Return a line; empty at the end. Of a line that is too long, another text."""
+    try:
+        return await output.readline()
+    except ValueError:
+        return b"A line of its output was too long.\n"

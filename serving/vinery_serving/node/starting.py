@@ -25,7 +25,7 @@ from msgspec import structs
 
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import ENGINE_MODULE, KINDS, EngineConfig
-from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.child import ChildProcess, environment_with
 from vinery_serving.processes.heartbeat import Page
 from vinery_serving.processes.logs.file import open_log
 
@@ -41,12 +41,6 @@ _SERVING: Final = Path(__file__).resolve().parents[1]
 # The rooms of which engine processes consist.
 _ROOMS: Final = ("core", "engine", "processes", "transport")
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
-# Where programs and drivers are, and no secrets.
-_PASSED_ON: Final = ("PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "HOME")
-
-
-def engine_environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
 
 
 def with_digest(config: EngineConfig, environment: Mapping[str, str]) -> EngineConfig:
@@ -128,7 +122,7 @@ class SpareEngines:
 
     def fill(self) -> None:
         try:
-            self._spare = _start(_SPARE, KINDS[Task.CHAT], engine_environment(), Page(0.0))
+            self._spare = _start(_SPARE, KINDS[Task.CHAT], environment_with(), Page(0.0))
         except OSError as error:
             log.warning("no spare engine process: %s", error)
 

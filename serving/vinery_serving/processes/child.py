@@ -35,6 +35,25 @@ _KILLED_WITHIN_S: Final = 1.0
 _POLL_S: Final = 0.1
 _READ_BYTES: Final = 1 << 16
 
+# Where programs and drivers are, and no secrets.
+_PLACES: Final = frozenset({"PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "HOME"})
+# What programs read that connect to other servers, for `environment_with`.
+NETWORK_VARIABLES: Final = (
+    *("SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"),
+)
+
+
+def environment_with(*more: str) -> dict[str, str]:
+    """Return this process's variables that any program needs, and those named in `more`. A name
+    that ends with `_` stands for all names that begin with it."""
+    beginnings = tuple(each for each in more if each.endswith("_"))
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PLACES or name in more or name.startswith(beginnings)
+    }
+
 
 class RunningProcess(ABC):
     """A process that leads a group. Call `end` or `close` in any case."""

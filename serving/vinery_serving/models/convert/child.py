@@ -18,13 +18,8 @@ import psutil
 
 from vinery_serving.models.convert.checkpoint import ConvertError
 from vinery_serving.processes import parent
-from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.child import ChildProcess, environment_with
 
-# No secrets: packages and checkpoints may run code of others.
-_PASSED_ON: Final = re.compile(
-    r"PATH|HOME|LANG|LC_.*|TMPDIR|LD_LIBRARY_PATH|PIP_.*|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|"
-    r"(?i:https?_proxy|no_proxy|all_proxy)"
-)
 _GRACE_S: Final = 5.0
 _LOOK_S: Final = 0.2
 _CHUNK_BYTES: Final = 1 << 16
@@ -64,13 +59,17 @@ async def run(
     limits: ChildLimits,
     *,
     variables: Mapping[str, str] | None = None,
+    passed_on: Sequence[str] = (),
 ) -> int:
-    """Run a program, pass the output to `write`, and return the peak memory in bytes.
+    """Run a program, pass the output to `write`, and return the peak memory in bytes. The program
+    gets `variables`, and of this process's variables those that `environment_with` has for
+    `passed_on`: packages and checkpoints may run code of others.
 
     Raises `ChildFailed`, `MemoryExceeded` and TimeoutError. On cancellation the program gets
     SIGTERM, and the group SIGKILL after 5 s at most.
     """
-    passed_on = {name: each for name, each in os.environ.items() if _PASSED_ON.fullmatch(name)}
+    environment = environment_with("LC_", "TMPDIR", *passed_on)
+    environment.pop("PYTHONPATH", None)
     child = ChildProcess(
         (
             sys.executable,
@@ -83,7 +82,7 @@ async def run(
         Path(command[0]).name,
         stdout=PIPE,
         stderr=STDOUT,
-        environment=passed_on | dict(variables or {}),
+        environment=environment | dict(variables or {}),
     )
     memory = _Memory(child, limits.memory_bytes)
     watching = asyncio.create_task(memory.watch())

@@ -20,6 +20,7 @@ from typing import Final
 from vinery_serving.models.convert import child
 from vinery_serving.models.convert.checkpoint import ConvertError, Line, lines
 from vinery_serving.models.convert.child import ChildFailed, ChildLimits
+from vinery_serving.processes.child import NETWORK_VARIABLES
 
 _NOTE: Final = "vinery.json"  # the digest of the line, written last
 _NEEDED_BYTES: Final = 6 << 30  # packages, their archives, and room for a conversion's files
@@ -159,7 +160,7 @@ class Environments:
         limits = ChildLimits(timeout_s=_INSTALL_TIMEOUT_S)
         for command, advice in steps:
             try:
-                await child.run(command, write, limits)
+                await child.run(command, write, limits, passed_on=("PIP_", *NETWORK_VARIABLES))
             except ChildFailed as error:
                 raise ConvertError(
                     f"The environment {line.name} could not be made: {error.last_line}. {advice}"

@@ -5,7 +5,8 @@ result or an error.
     {"result": {"folder": "..."}}
     {"error": "The repository does not exist. ..."}
 
-A process that ends without a result or an error was killed, and the job restarts.
+A process that ends without a result or an error was killed, and the job restarts. Other lines are
+log.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Annotated, Any, Final, TextIO
 
 import msgspec
 
 # Progress that comes more often is dropped, unless the stage changes.
 _INTERVAL_S: Final = 0.2
+
+
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # as the database stores them
 
 
 class JobFailed(Exception):
@@ -45,6 +49,16 @@ class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self, enc_hook=str)
+
+
+class JobLine(msgspec.Struct, frozen=True):
+    """A line of standard output. Progress has a stage."""
+
+    stage: str = ""
+    done_bytes: Bytes = 0
+    total_bytes: Bytes | None = None
+    result: dict[str, Any] | None = None
+    error: str = ""
 
 
 class Reporter:

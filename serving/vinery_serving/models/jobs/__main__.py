@@ -6,6 +6,7 @@ Standard error is the job's log. The process ends with the node that started it.
 """
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -25,7 +26,9 @@ _MODULES: Final[Mapping[str, str]] = {
 
 
 def main() -> int:
-    output, sys.stdout = sys.stdout, sys.stderr  # what libraries print belongs in the log
+    # What libraries print, native ones too, belongs in the log.
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     document = JobDocument.from_json(sys.stdin.buffer.read())
     # The next node begins the job again.
@@ -41,6 +44,13 @@ def main() -> int:
     except JobFailed as failure:
         logging.error("%s", failure)
         reporter.error(str(failure))
+        return 1
+    except Exception as error:  # another attempt would end like this one
+        logging.exception("The job ended unexpectedly")
+        reporter.error(
+            f"It ended unexpectedly ({type(error).__name__}). Its log has the reason: vinery job "
+            f"log {document.job_id}"
+        )
         return 1
     return 0
 
