@@ -5,15 +5,16 @@ Sessions are not reencrypted: they expire within two weeks.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from allauth.mfa.models import Authenticator
 from cryptography.fernet import InvalidToken
+from django.apps import apps
 from django.db import transaction
 
 from vinery_accounts.access import audit
-from vinery_accounts.alerts import webhooks
 from vinery_accounts.base.encryption import reencrypted
-from vinery_accounts.models import Webhook
 from vinery_accounts.signin import factors
 
 
@@ -26,9 +27,14 @@ class Reencrypted:
 
 
 def reencrypt() -> Reencrypted:
-    hooks = Webhook.objects.values_list("pk", flat=True)
+    """Rows of models with `ENCRYPTED`, a mapping of columns to purposes, and second factors."""
+    done = []
+    for model in apps.get_models():
+        if columns := getattr(model, "ENCRYPTED", None):
+            rows = model._default_manager.exclude(**dict.fromkeys(columns, ""))
+            reencrypt_row = partial(_reencrypt_row, model)
+            done += [_is_done(reencrypt_row, pk) for pk in rows.values_list("pk", flat=True)]
     authenticators = Authenticator.objects.values_list("pk", flat=True)
-    done = [_is_done(_reencrypt_webhook, pk) for pk in hooks]
     done += [_is_done(_reencrypt_factor, pk) for pk in authenticators]
     return Reencrypted(done.count(True), done.count(False))
 
@@ -41,14 +47,14 @@ def _is_done(reencrypt_row: Callable[[int], None], pk: int) -> bool:
     return True
 
 
-def _reencrypt_webhook(pk: int) -> None:
+def _reencrypt_row(model: Any, pk: int) -> None:
     """Raises `cryptography.fernet.InvalidToken`."""
     with audit.writing():
-        for webhook in Webhook.objects.select_for_update().filter(pk=pk):
-            webhook.secret = reencrypted(webhooks.PURPOSE, webhook.secret)
-            if webhook.previous_secret:
-                webhook.previous_secret = reencrypted(webhooks.PURPOSE, webhook.previous_secret)
-            webhook.save(update_fields=["secret", "previous_secret"])
+        for row in model.objects.select_for_update().filter(pk=pk):
+            for column, purpose in model.ENCRYPTED.items():
+                if text := getattr(row, column):
+                    setattr(row, column, reencrypted(purpose, text))
+            row.save(update_fields=list(model.ENCRYPTED))
 
 
 def _reencrypt_factor(pk: int) -> None:

@@ -15,6 +15,9 @@ from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import Webhook
 from vinery_accounts.reencryption import Reencrypted, reencrypt
 from vinery_platform.cli import main
+from vinery_serving.models import job_requests
+from vinery_serving.models.job_rows import JobKind, SecretLost, secret_of
+from vinery_serving.models.models import ServedModel
 
 OLD, NEW = "an old key of Django, quite long and random", "a new key of Django, long and random"
 
@@ -69,6 +72,23 @@ def test_second_factors_and_webhooks_are_reencrypted(client: Any, keys: Any) -> 
 
 
 @pytest.mark.django_db
+def test_secrets_of_jobs_are_reencrypted(keys: Any) -> None:
+    model = ServedModel.objects.create(name="m", folder="/m")
+    job = job_requests.begin(model, JobKind.PULL, {"kind": "archive"}, "?signature")
+    job_requests.begin(model, JobKind.BENCH, {"model_id": 1})
+
+    keys(NEW, OLD)
+    assert reencrypt() == Reencrypted(1, 0)
+    keys(NEW)
+
+    job.refresh_from_db()
+    assert secret_of(job) == "?signature"
+    keys(OLD)
+    with pytest.raises(SecretLost, match="Pull the whole URL again"):
+        secret_of(job)
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("command", ["reencrypt", "reseal"])
 def test_an_undecryptable_secret_is_reported_and_does_not_block_others(
     keys: Any, command: str, capsys: pytest.CaptureFixture[str]
@@ -81,6 +101,6 @@ def test_an_undecryptable_secret_is_reported_and_does_not_block_others(
     assert main(["admin", command]) == 1
 
     printed = capsys.readouterr()
-    assert printed.out.startswith("1 webhooks and second factors")
+    assert printed.out.startswith("1 secrets of webhooks, second factors and jobs")
     assert printed.err.startswith("vinery: 1 more are encrypted with a key that is not configured.")
     assert list(webhooks._secrets(Webhook.objects.get(name="pager"))) == [secret]

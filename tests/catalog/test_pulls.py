@@ -1,25 +1,32 @@
 """Models of a hub are judged, pulled by the node's job and served from their own folder."""
 
 import asyncio
+import hashlib
+import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.core.exceptions import ValidationError
 
 from tests.database_threads import in_thread
 from tests.fakes.hub import FakeHub, Fault
+from tests.hub.archives import FILES, write_tar
 from tests.hub.conftest import hub as hub
 from tests.hub.models import TINY_CHAT, TINY_VISION, checkpoint_files, openvino_files
 from vinery_accounts.base import change_signal
-from vinery_accounts.resources.base import EVERYTHING
+from vinery_accounts.models import AuditEntry
+from vinery_accounts.resources.base import EVERYTHING, Conflict
 from vinery_serving.models import devices, job_requests, pulls
 from vinery_serving.models.devices import Device
 from vinery_serving.models.engine_status import EngineStatus, ShownState
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.verdict import Answer
 from vinery_serving.models.job_requests import take_result
-from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
+from vinery_serving.models.job_resource import MODEL_JOBS
+from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, secret_of
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.pulls import Judged, Pull, Repository, facts_of
 from vinery_serving.models.resource import MODELS
@@ -184,6 +191,79 @@ def test_the_node_pulls_pauses_resumes_and_cancels(
     assert model.source["files"][WEIGHTS] == 4_780_421
     assert tiny.token not in job.log_path.read_text()
     assert not list(beginning.iterdir())
+
+
+SIGNATURE = "X-Amz-Signature=of-a-stranger&private_token=top-secret"
+
+
+def kept_rows() -> str:
+    """All that the database and the API have of jobs, models and changes."""
+    jobs = MODEL_JOBS.serializer(ModelJob.objects.all(), many=True).data
+    models = [*ModelJob.objects.values(), *ServedModel.objects.values()]
+    return json.dumps([jobs, *models, *AuditEntry.objects.values()], default=str)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_end_of_a_url_is_encrypted_until_its_job_ends(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_runner, "_POLL_INTERVAL_S", 0.05)
+    archive = write_tar(tmp_path / "m.tar.gz", FILES).read_bytes()
+    hub.add("acme/archive", {"m.tar.gz": archive})
+    url = f"{hub.endpoint}/acme/archive/resolve/main/m.tar.gz"
+    asked = Pull(
+        repository=f"{url}?{SIGNATURE}#part", sha256=hashlib.sha256(archive).hexdigest(), name="m"
+    )
+    hub.fault("m.tar.gz", Fault(), Fault(status=404))
+    job = pulls.pull(asked, pulls.judge(asked, pulls.machine_for("CPU")))
+    assert (job.parameters["url"], job.parameters["is_signed"]) == (url, True)
+    assert secret_of(job) == f"?{SIGNATURE}"
+    assert "secret" not in str(AuditEntry.objects.get(action="job.create").after)
+    assert "of-a-stranger" not in kept_rows()
+
+    async def failed() -> None:
+        await _until(job, JobState.FAILED)
+
+    asyncio.run(_with_node(failed))
+    assert job.secret == ""
+    with pytest.raises(Conflict, match="Pull the whole URL"):
+        MODEL_JOBS.act(EVERYTHING, MODEL_JOBS.action("resume"), job)
+
+    hub.requests.clear()
+    job = pulls.pull(asked, pulls.judge(asked, pulls.machine_for("CPU")))
+
+    async def done() -> None:
+        await _until(job, JobState.DONE)
+
+    asyncio.run(_with_node(done))
+    assert [each.path for each in hub.requests if not each.is_storage] == [
+        f"/acme/archive/resolve/main/m.tar.gz?{SIGNATURE}"
+    ] * 2
+    assert job.secret == ""
+    assert "of-a-stranger" not in kept_rows() + job.log_path.read_text()
+
+
+def test_a_migration_takes_secrets_out_of_stored_urls() -> None:
+    model = ServedModel.objects.create(name="m", folder=str(TINY_CHAT))
+    stored = {"kind": "archive", "url": f"https://store/m.zip?{SIGNATURE}", "size_bytes": 3}
+    ended = ModelJob.objects.create(model=model, kind="pull", parameters=stored, state="done")
+    waits = ModelJob.objects.create(model=model, kind="pull", parameters=stored)
+    plain = {"kind": "hub", "repository": "acme/tiny"}
+    other = ModelJob.objects.create(model=model, kind="pull", parameters=plain, state="done")
+
+    migration = import_module("vinery_serving.models.migrations.0004_secrets_of_urls")
+    migration.hide_secrets(apps, None)
+
+    for job in (ended, waits, other):
+        job.refresh_from_db()
+    assert (ended.parameters["url"], secret_of(ended)) == ("https://store/m.zip", "")
+    assert (
+        waits.parameters
+        == ended.parameters
+        == {**stored, "url": "https://store/m.zip"} | {"is_signed": True}
+    )
+    assert secret_of(waits) == f"?{SIGNATURE}"
+    assert other.parameters == plain
 
 
 @pytest.mark.usefixtures("tiny")

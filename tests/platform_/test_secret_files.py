@@ -199,6 +199,8 @@ def test_sessions_and_secrets_live_on(settings: Any, capsys: pytest.CaptureFixtu
 
     use_keys(NEW, OLD)
     assert main(["admin", "reencrypt"]) == 0
-    assert capsys.readouterr().out.startswith("1 webhooks and second factors are encrypted")
+    assert capsys.readouterr().out.startswith(
+        "1 secrets of webhooks, second factors and jobs are encrypted"
+    )
     use_keys(NEW)
     assert come_back(new_cookie) == ("alice", new_cookie, 1)

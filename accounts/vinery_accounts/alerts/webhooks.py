@@ -28,7 +28,7 @@ from django.utils import timezone
 from vinery_accounts.access import audit
 from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import Alert, Organization, Webhook
-from vinery_accounts.models.alerts import check_address, check_url
+from vinery_accounts.models.alerts import WEBHOOK_PURPOSE, check_address, check_url
 from vinery_accounts.outbound.addresses import AddressRefused
 from vinery_accounts.outbound.client import Client, ExchangeFailed
 from vinery_accounts.outbound.urls import Url
@@ -38,7 +38,6 @@ CLIENT: Final = Client()
 USUAL_GRACE: Final = timedelta(days=1)
 MAX_GRACE: Final = timedelta(days=30)
 _PREFIX: Final = "whsec_"
-PURPOSE: Final = b"vinery webhooks"
 
 
 class NotDelivered(Exception):
@@ -58,7 +57,7 @@ def make(
 
 
 def _encrypted(secret: str) -> str:
-    return cipher(PURPOSE).encrypt(secret.encode()).decode()
+    return cipher(WEBHOOK_PURPOSE).encrypt(secret.encode()).decode()
 
 
 def rotate(webhook: Webhook, grace: timedelta) -> str:
@@ -146,7 +145,7 @@ def _decrypted(encrypted: str) -> str:
     from cryptography.fernet import InvalidToken
 
     try:
-        return cipher(PURPOSE).decrypt(encrypted.encode()).decode()
+        return cipher(WEBHOOK_PURPOSE).decrypt(encrypted.encode()).decode()
     except InvalidToken:
         raise NotDelivered(
             "The secret cannot be decrypted: VINERY_SECRET_KEY has changed. Rotate the secret "

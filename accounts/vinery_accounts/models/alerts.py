@@ -4,6 +4,8 @@ Webhooks are sent to the public internet over TLS. Other addresses, such as data
 metadata service, need the administrator's permission (`VINERY_WEBHOOK_NETWORKS`).
 """
 
+from typing import ClassVar, Final
+
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models
@@ -18,6 +20,8 @@ from vinery_accounts.outbound.addresses import (
     why_not_public,
 )
 from vinery_accounts.outbound.urls import Url, UrlRefused, read_url
+
+WEBHOOK_PURPOSE: Final = b"vinery webhooks"
 
 
 def check_url(url: str) -> Url:
@@ -51,6 +55,9 @@ def check_address(address: str, *, is_tls: bool) -> None:
 
 class Webhook(Stamped):
     """A URL that receives the alerts of an organisation, or those of the platform."""
+
+    # Columns with the purposes of their encryption.
+    ENCRYPTED: ClassVar = {"secret": WEBHOOK_PURPOSE, "previous_secret": WEBHOOK_PURPOSE}
 
     organization = models.ForeignKey(
         "accounts.Organization",

@@ -401,10 +401,11 @@ def reset_password(arguments: argparse.Namespace) -> str:
 
 
 def reencrypt(_: argparse.Namespace) -> int:
-    """Encrypt the secrets of webhooks and second factors with VINERY_SECRET_KEY, so that the keys
-    in VINERY_SECRET_KEY_FALLBACKS can be removed."""
+    """Encrypt the secrets of webhooks, second factors and jobs with VINERY_SECRET_KEY, so that the
+    keys in VINERY_SECRET_KEY_FALLBACKS can be removed."""
     result = reencryption.reencrypt()
-    print(f"{result.num_done} webhooks and second factors are encrypted with VINERY_SECRET_KEY.")
+    what = f"{result.num_done} secrets of webhooks, second factors and jobs"
+    print(f"{what} are encrypted with VINERY_SECRET_KEY.")
     if result.num_unreadable:
         raise Failure(
             f"{result.num_unreadable} more are encrypted with a key that is not configured. Add "

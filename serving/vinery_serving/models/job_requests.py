@@ -29,6 +29,7 @@ from vinery_serving.models.job_rows import (
     JobState,
     ModelJob,
     SpeedResult,
+    encrypted,
 )
 from vinery_serving.models.models import ServedModel
 
@@ -39,15 +40,20 @@ _MAX_CHECKPOINTS: Final = 100  # that a form suggests
 MEASURABLE: Final = (ShownState.READY, ShownState.ASLEEP)
 
 
-def begin(model: ServedModel, kind: JobKind, parameters: Mapping[str, Any]) -> ModelJob:
+def begin(
+    model: ServedModel, kind: JobKind, parameters: Mapping[str, Any], secret: str = ""
+) -> ModelJob:
     """Ask the node for a job. Raises ValidationError while a job of this kind has not ended."""
     ended = ModelJob.objects.filter(model=model).exclude(state__in=UNFINISHED)
     kept = ended.values_list("pk", flat=True)[:_MAX_ENDED]
     ended.exclude(pk__in=list(kept)).delete()
-    return changes.add(ModelJob(model=model, kind=kind, parameters=dict(parameters)))
+    known = {"parameters": dict(parameters), "secret": encrypted(secret)}
+    return changes.add(ModelJob(model=model, kind=kind, **known))
 
 
-def begin_folder(name: str, kind: JobKind, parameters: Mapping[str, Any], **new: Any) -> ModelJob:
+def begin_folder(
+    name: str, kind: JobKind, parameters: Mapping[str, Any], secret: str = "", **new: Any
+) -> ModelJob:
     """Ask for a job that makes the folder of a model. `new` has the columns of the model if the
     name is new. Raises ValidationError."""
     with transaction.atomic():
@@ -56,7 +62,7 @@ def begin_folder(name: str, kind: JobKind, parameters: Mapping[str, Any], **new:
             model = ServedModel(name=name, **new)
             model.awaits_folder = True
             model = changes.add(model)
-        return begin(model, kind, parameters)
+        return begin(model, kind, parameters, secret)
 
 
 def pause(job: ModelJob) -> ModelJob:
@@ -240,7 +246,7 @@ def take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
     except (ValidationError, ValueError) as error:
         return " ".join(getattr(error, "messages", [str(error)]))
     ModelJob.objects.filter(pk=job.pk).update(
-        state=JobState.DONE, result=dict(result), ended_at=timezone.now(), error=""
+        state=JobState.DONE, result=dict(result), ended_at=timezone.now(), error="", secret=""
     )
     return ""
 

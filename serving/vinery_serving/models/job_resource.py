@@ -136,6 +136,10 @@ def _resumed(row: ModelJob) -> ModelJob:
         raise Conflict(f"The {row} is done.")
     if row.asked == Asked.CANCEL and row.is_unfinished:
         raise Conflict(f"The {row} is being cancelled. Begin another one.")
+    if row.parameters.get("is_signed") and not row.is_unfinished:
+        raise Conflict(
+            "The end of its URL, from ? on, was deleted when the job ended. Pull the whole URL."
+        )
     return job_requests.resume(row)
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from django.apps import apps
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import AuditEntry
 from vinery_serving.processes.logs.folder import log_path
 
@@ -49,10 +50,26 @@ UNFINISHED: Final = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)
 FOLDER_KINDS: Final = (JobKind.PULL, JobKind.CONVERT)
 
 
+SECRET_PURPOSE: Final = b"vinery jobs"
+
+
+class SecretLost(Exception):
+    """No configured key decrypts the secret of a job. The message says what to do."""
+
+
 class ModelJob(models.Model):
+    ENCRYPTED: ClassVar = {"secret": SECRET_PURPOSE}  # columns with purposes
+
     model = models.ForeignKey("serving.ServedModel", on_delete=models.CASCADE, related_name="jobs")
     kind = models.CharField(max_length=16, choices=JobKind.choices)
     parameters = models.JSONField(default=dict, help_text="What its kind needs. No secrets.")
+    secret = models.TextField(
+        default="",
+        db_default="",  # a server of an earlier version writes rows, too
+        blank=True,
+        editable=False,
+        help_text="The end of the URL from ? on, encrypted; empty: none, or the job has ended.",
+    )
     asked = models.CharField(max_length=8, choices=Asked.choices, default=Asked.RUN)
     state = models.CharField(max_length=16, choices=JobState.choices, default=JobState.WAITING)
     stage = models.CharField(
@@ -112,6 +129,23 @@ class ModelJob(models.Model):
         if self.state == JobState.WAITING and self.next_attempt_at is not None:
             return f"waiting for attempt {self.num_attempts + 1}"
         return str(self.state)
+
+
+def encrypted(secret: str) -> str:
+    return cipher(SECRET_PURPOSE).encrypt(secret.encode()).decode() if secret else ""
+
+
+def secret_of(job: ModelJob) -> str:
+    """Raises `SecretLost`."""
+    from cryptography.fernet import InvalidToken
+
+    try:
+        return cipher(SECRET_PURPOSE).decrypt(job.secret.encode()).decode() if job.secret else ""
+    except InvalidToken:
+        raise SecretLost(
+            "The end of the URL cannot be decrypted: VINERY_SECRET_KEY has changed. Pull the whole "
+            "URL again."
+        ) from None
 
 
 def wait_for_attempt(job: ModelJob, pause_s: float) -> None:

@@ -188,10 +188,14 @@ def pull(asked: Pull, judged: Judged | None = None) -> ModelJob:
             text = "A precision is for a checkpoint of a hub, and this is none. Leave it out."
             raise ValidationError({"precision": text})
         origin = msgspec.structs.replace(origin, precision=asked.precision)
+    secret = ""
+    if isinstance(origin, ArchiveOrigin):
+        origin, secret = origin.without_secret()
     return job_requests.begin_folder(
         asked.name or judged.name,
         JobKind.PULL,
         msgspec.to_builtins(origin),
+        secret,
         device=asked.device,
         options=asked.options,
         is_loaded=asked.is_loaded,

@@ -35,7 +35,9 @@ from vinery_serving.models.job_rows import (
     JobKind,
     JobState,
     ModelJob,
+    SecretLost,
     record_event,
+    secret_of,
     wait_for_attempt,
 )
 from vinery_serving.models.jobs import JobDocument, JobLine
@@ -180,6 +182,8 @@ async def _carry_out(job: ModelJob, command: Sequence[str]) -> None:
     writing = asyncio.create_task(_write_progress(job, progress))
     try:
         end = await run_job(_document(job), job.log_path, progress.take, command)
+    except SecretLost as error:
+        end = JobEnd(error=str(error))
     except OSError as error:
         end = JobEnd(text=f"The process could not start: {error.strerror}.")
     except asyncio.CancelledError:
@@ -244,6 +248,7 @@ def _document(job: ModelJob, action: str = "run") -> JobDocument:
         model=job.model.name,
         home=settings.VINERY_HOME,
         parameters=job.parameters,
+        secret=secret_of(job) if action == "run" else "",
     )
 
 
@@ -276,6 +281,8 @@ async def _write(job: ModelJob, state: JobState, **columns: object) -> None:
 
 @giving_back
 def _update(job: ModelJob, columns: dict[str, object]) -> None:
+    if columns.get("state") in (JobState.FAILED, JobState.CANCELLED):
+        columns["secret"] = ""
     ModelJob.objects.filter(pk=job.pk).update(**columns)
     if "state" in columns:
         for name, value in columns.items():

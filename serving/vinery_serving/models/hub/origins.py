@@ -1,8 +1,8 @@
 """The origins of models, and the job that pulls a model: see `vinery_serving.models.jobs`.
 
 An origin is a repository of a hub, an archive, or files of this machine. The request fixes a commit
-or a state of the file, so that a restarted job fetches the same bytes. No origin has a secret: a
-token is in the environment.
+or a state of the file, so that a restarted job fetches the same bytes. No stored origin has a
+secret: tokens are in the environment, and the end of a URL, from ? on, is encrypted beside it.
 """
 
 import sys
@@ -73,12 +73,18 @@ class ArchiveOrigin(_Origin, frozen=True, kw_only=True, tag="archive"):
     size_bytes: int
     etag: str = ""
     sha256: str | None = None
+    is_signed: bool = False  # whether the URL has a query
     precision: str | None = None
 
     @classmethod
     def look(cls, url: str, sha256: str | None = None) -> "ArchiveOrigin":
         found = remote_of(url, is_checked=sha256 is not None).look()
         return cls(url=url, size_bytes=found.size_bytes, etag=found.etag, sha256=sha256)
+
+    def without_secret(self) -> tuple["ArchiveOrigin", str]:
+        """Return the origin that may be stored, and the end of the URL."""
+        url, mark, query = self.url.partition("#")[0].partition("?")
+        return msgspec.structs.replace(self, url=url, is_signed=bool(query)), mark + query
 
     @property
     def name(self) -> str:
@@ -173,6 +179,8 @@ def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:
     """Raises `JobFailed`."""
     try:
         origin = origin_of(document.parameters)
+        if isinstance(origin, ArchiveOrigin):
+            origin = msgspec.structs.replace(origin, url=origin.url + document.secret)
         folder, source = origin.fetch(models_dir(document.home), reporter.progress)
         is_judged = isinstance(origin, HubOrigin)
         precision = origin.precision if is_judged else _conversion_precision(folder)

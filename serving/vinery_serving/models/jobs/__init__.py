@@ -42,6 +42,7 @@ class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
     model: str  # the name of the served model
     home: Path
     parameters: dict[str, Any] = {}
+    secret: str = ""  # the part of the URL after the shown one
 
     @classmethod
     def from_json(cls, text: bytes) -> JobDocument:
