@@ -45,7 +45,7 @@ def test_it_reads_how_the_authors_sample(tmp_path):
     config = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.05}
     config |= {"repetition_penalty": 1.1, "presence_penalty": 1.5, "frequency_penalty": 0.5}
     config |= {"max_new_tokens": 512, "eos_token_id": [7, 9]}
-    sampling = GenerationDefaults(True, 0.6, 0.95, 20, 0.05, 1.1, 1.5, 0.5, 512, (7, 9))
+    sampling = GenerationDefaults(*(0.6, 0.95, 20, 0.05, None, 0.5, 1.5, 1.1), True, 512, (7, 9))
 
     folder = ModelFolder.read(a_folder(tmp_path, generation_config=config))
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Self, get_type_hints
 from xml.etree import ElementTree
 
+from vinery_serving.core.request import Sampling
+
 _MODEL_FILES = ("openvino_model.xml", "openvino_language_model.xml")
 FAST_TOKENIZER = "tokenizer.json"
 VINO_TOKENIZER = "openvino_tokenizer.xml"
@@ -29,17 +31,10 @@ class UnusableFolder(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationDefaults:
+class GenerationDefaults(Sampling):
     """The sampling values in `generation_config.json`. None: the file has no value."""
 
     do_sample: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
     max_new_tokens: int | None = None
     # Including the end tokens of config.json. Each token ends a generation.
     eos_token_ids: tuple[int, ...] = ()
@@ -118,7 +113,9 @@ def _max_context(config: Mapping[str, Any], tokenizer_config: Mapping[str, Any])
 def _defaults(generation: Mapping[str, Any], config: Mapping[str, Any]) -> GenerationDefaults:
     do_sample = generation.get("do_sample")
     values: dict[str, Any] = {}
-    for key, kind in get_type_hints(GenerationDefaults).items():
+    hints = get_type_hints(GenerationDefaults)
+    del hints["seed"]  # a seed for all requests would give equal answers
+    for key, kind in hints.items():
         if kind == float | None:
             values[key] = _number(generation, key)
         elif kind == int | None:

@@ -2,10 +2,17 @@
 processors, reasoning budgets."""
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Final
 
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
-from vinery_serving.core.request import GenerationRequest, LogprobsOptions, RawPrompts, Sampling
+from vinery_serving.core.request import (
+    GenerationRequest,
+    LogprobsOptions,
+    RawPrompts,
+    Sampling,
+    Steering,
+)
 from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.tokenizer import Tokenizer
@@ -14,6 +21,11 @@ from vinery_serving.transport.messages import Hello, LogitsSpec, LogprobsSpec, R
 _CACHED_UNSCORED: Final = (
     "This model has no log-probabilities of prompts while its option enable_prefix_caching is on."
 )
+# The engine changes logits by these as the client sent them.
+_COPIED: Final = ({each.name for each in fields(Steering)} & {*LogitsSpec.__struct_fields__}) - {
+    "bad_words",
+    "processor_args",
+}
 _PICTURES_UNSCORED: Final = (
     "This model takes pictures, and has no log-probabilities of prompts. Leave them out."
 )
@@ -31,9 +43,8 @@ def logits_spec(
         return None
     _check_ids(request, assets.tokenizer.vocab_size)
     return LogitsSpec(
-        bias=steering.bias,
+        **{name: getattr(steering, name) for name in _COPIED},
         bad_words=(*steering.bad_word_ids, *_spellings(steering.bad_words, assets.tokenizer)),
-        allowed_ids=steering.allowed_ids,
         processor_args=None if steering.processor_args is None else dict(steering.processor_args),
         budget=budget,
         logprobs=_logprobs_spec(logprobs.num_top, logprobs, sampling),
