@@ -61,6 +61,7 @@ class Server:
         self.traffic = Traffic()
         self.drain = Drain()
         self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", LIMITS)
+        self.workers.allow([self.engine.entry.folder])
         found = {"entries": {"tiny-chat"}, "aliases": {}, "engines": [self.engine]}
         runtime = SimpleNamespace(
             required_keys=None,

@@ -38,6 +38,7 @@ async def read(
     fetch: Any = no_files,
     tree: str = "v1",
 ) -> Any:
+    pool.allow([engine.entry.folder])
     async with RequestReader(pool, 1, READINGS[name], len(body)) as reader:
         await reader.parse(body, tree, "vinery")
         return await reader.prepare(engine, fetch, ORIGIN)

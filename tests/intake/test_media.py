@@ -144,6 +144,17 @@ async def test_several_pictures_keep_their_order(pool: WorkerPool, engine: Engin
         assert [media.start for media in submit.media] == sorted(m.start for m in submit.media)
 
 
+async def test_no_other_client_uses_a_process_that_has_decoded_a_file(
+    pool: WorkerPool, engine: Engine
+) -> None:
+    num_killed, num_idle = pool.num_killed, len(pool._idle)
+
+    await read(pool, engine, {"messages": [question(picture(inline(a_png(56, 56, RED))))]})
+
+    assert pool.num_killed == num_killed + 1
+    assert len(pool._idle) <= num_idle
+
+
 async def test_the_same_picture_is_decoded_once(
     pool: WorkerPool, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

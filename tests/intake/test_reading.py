@@ -240,6 +240,7 @@ async def test_a_request_whose_process_is_killed_is_read_again(
     own_pool: WorkerPool, engine: Engine
 ) -> None:
     body = (json.dumps({"messages": [USER]}) + LARGE).encode()
+    own_pool.allow([engine.entry.folder])
     async with RequestReader(own_pool, 1, GENERATION[Endpoint.CHAT], len(body)) as reader:
         await reader.parse(body, "v1", "vinery")
         assert own_pool._server is not None

@@ -1,17 +1,22 @@
 """Jobs that behave well and badly."""
 
+import contextlib
+import mmap
 import os
 import resource
 import time
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
+from tests.workers import attacks
+from tests.workers.attacks import Targets
 from vinery_serving.core.errors import ContextTooLong, UnsupportedParameter
 from vinery_serving.gateway.workers.worker import Codec, Session
 
 _loaded: list[Any] = []
+# Shared by all workers of a fork server, which write no files.
+_num_ended = mmap.mmap(-1, 1)
 
 
 class Colour(StrEnum):
@@ -55,13 +60,16 @@ def remember(session: Session, key: str, value: Any) -> Any:
     return previous
 
 
-def end(session: Session, marks: str, times: int, status: int) -> list[str]:
-    """End the process the first `times` times: by a signal if the status is negative."""
-    folder = Path(marks)
-    if (num := len(list(folder.iterdir()))) < times:
-        (folder / str(num)).mkdir()
+def end(session: Session, ends: int, status: int) -> list[str]:
+    """End the process until `ends` have ended: by a signal if the status is negative."""
+    if _num_ended[0] < ends:
+        _num_ended[0] += 1
         os.kill(os.getpid(), -status) if status < 0 else os._exit(status)
     return list(session.state)
+
+
+def num_ended(session: Session) -> int:
+    return _num_ended[0]
 
 
 def refuse(session: Session) -> None:
@@ -95,11 +103,23 @@ def loaded(session: Session) -> list[Any]:
 
 
 def files(session: Session) -> list[str]:
-    return [str(each) for each in Path("/proc/self/fd").iterdir()]
+    descriptors = range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    return [str(each) for each in descriptors if _is_open(each)]
+
+
+def _is_open(descriptor: int) -> bool:
+    with contextlib.suppress(OSError):
+        os.fstat(descriptor)
+        return True
+    return False
 
 
 def limits(session: Session) -> tuple[int, int]:
     return resource.getrlimit(resource.RLIMIT_FSIZE)
+
+
+def attack(session: Session, name: str, to: Targets) -> bool:
+    return attacks.succeeds(name, to)
 
 
 def fail(session: Session) -> float:

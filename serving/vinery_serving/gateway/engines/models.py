@@ -1,6 +1,6 @@
 """Served models and aliases, as any process of the gateway sees them."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -55,6 +55,12 @@ class ModelEntry:
     projects: frozenset[int] = frozenset()  # whose keys see and use the model; empty: all keys
     settings_key: str = ""  # names the settings of the engines
     num_replicas: int = 1
+
+    @property
+    def read_paths(self) -> Sequence[Path]:
+        """The folder, and the file of a template that is elsewhere."""
+        template = self.options.chat_template
+        return (self.folder, Path(template)) if template.startswith("/") else (self.folder,)
 
     def is_visible_to(self, project_id: int | None) -> bool:
         """Whether keys of a project see the model; None: a caller without a project."""

@@ -92,6 +92,7 @@ class RequestReader(Generic[PreparedT]):
             await self._stack.aclose()
         files = await fetch(media)
         worker = self._worker or await self._hand_over("media", packed)
+        worker.use_once()  # decoders have had bugs by which a file takes over the process
         for index, part in enumerate(media):
             worker.param = part.param
             try:

@@ -310,6 +310,8 @@ class Runtime:
         entries, failing, aliases, reports = await self._in_database_thread(_read_models)
         self.engine_reports = reports
         asleep = {name for name, each in reports.items() if each.state == EngineState.ASLEEP}
+        # Before a request can ask for a new model: a worker reads no other folders.
+        self.workers.allow(path for entry in entries.values() for path in entry.read_paths)
         await self.directory.update(entries, failing, aliases, asleep)
         loaded = tuple(engine.serving.entry for engine in self.directory.engines)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)

@@ -2,7 +2,8 @@
 
 The fork server has imported what jobs need, so that a new worker process starts within
 milliseconds. Nothing comes from the web process: no environment, no secrets, no connections. The
-fork server reads commands from a socket and gives signs of life. When the socket closes, the
+fork server opens no sockets and runs no programs, and a worker may do less, see `confine_worker`.
+The fork server reads commands from a socket and gives signs of life. When the socket closes, the
 workers and the fork server end.
 """
 
@@ -17,16 +18,20 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from vinery_serving.gateway.workers.worker import Options, confine, serve
+from vinery_serving.gateway.workers.worker import Options, confine_worker, serve
+from vinery_serving.processes.calls import Act
+from vinery_serving.processes.confine import Needs, confine
 from vinery_serving.processes.heartbeat import END_SIGNAL, Heartbeat
 
 # A command is one of these, the number of a worker, and what is wanted.
-FORK: Final = "fork"  # with the seconds and bytes of a call; the worker's socket comes next
+FORK: Final = "fork"  # with the limits of a call and what a call may read; the socket comes next
 KILL: Final = "kill"
 LOAD: Final = "load"  # an argument for `load` of the jobs
 # The end of a worker: the number and the exit status, negative for a signal.
@@ -89,7 +94,7 @@ class ForkServer:
             gc.collect()
             gc.freeze()
 
-    def _fork(self, number: int, cpu_s: int, memory_bytes: int) -> None:
+    def _fork(self, number: int, cpu_s: int, memory_bytes: int, reads: Sequence[Path]) -> None:
         fd = recv_handle(self._control)
         parent_pid = os.getpid()
         try:
@@ -104,20 +109,19 @@ class ForkServer:
             return
         try:
             limits = self._options._replace(cpu_s=cpu_s, memory_bytes=memory_bytes)
-            self._become_worker(fd, parent_pid, limits)
+            self._become_worker(fd, parent_pid, limits, reads)
             os._exit(0)
         finally:
             os._exit(1)
 
-    def _become_worker(self, fd: int, parent_pid: int, limits: Options) -> None:
+    def _become_worker(
+        self, fd: int, parent_pid: int, limits: Options, reads: Sequence[Path]
+    ) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         faulthandler.unregister(END_SIGNAL)
         self._heartbeat.close()
-        os.close(self._options.page_fd)
-        for other in (self._control, self._wakeup, self._wakeup_write):
-            other.close()
-        confine(parent_pid)
+        confine_worker(parent_pid, fd, reads)
         serve(socket.socket(fileno=fd), self._jobs, limits)
 
     def _reap(self) -> None:
@@ -138,7 +142,11 @@ def arguments(options: Options) -> list[str]:
 
 def main() -> None:
     options = Options(*json.loads(sys.argv[1]))
-    ForkServer(importlib.import_module(options.jobs), options).run()
+    server = ForkServer(importlib.import_module(options.jobs), options)
+    # The folders of later models are not known: workers alone have rules for files.
+    acts = frozenset((Act.FORK, Act.SIGNAL, Act.OUTLIVE, Act.OWN))
+    confine(Needs(reads=None, descriptors=None, acts=acts))
+    server.run()
 
 
 if __name__ == "__main__":

@@ -15,12 +15,13 @@ import signal
 import socket
 import sys
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
+from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any, Final, TypeVar, TypeVarTuple
 
@@ -129,14 +130,14 @@ class ForkServerProcess:
             self._process.watch()
         self._ending: asyncio.Task[None] | None = None
 
-    async def fork(self, limits: WorkLimits) -> WorkerProcess:
+    async def fork(self, limits: WorkLimits, reads: Sequence[Path]) -> WorkerProcess:
         """Start a worker. Raises `WorkerLost` if the fork server does not take the command."""
         own, others = socket.socketpair()
         own.setblocking(False)
         self._num_forked += 1
         number = self._num_forked
         with others:
-            self._send(FORK, number, (limits.cpu_s, limits.memory_bytes))
+            self._send(FORK, number, (limits.cpu_s, limits.memory_bytes, reads))
             try:
                 send_handle(self._control, others.fileno(), None)
             except OSError:
@@ -373,6 +374,7 @@ class WorkerPool:
         self._starts_s: deque[float] = deque(maxlen=_MAX_STARTS)
         self._idle: deque[WorkerProcess] = deque()
         self._loaded: object = None
+        self._readable: Sequence[Path] = ()
         # By kind of work and end.
         self.num_ended: Counter[tuple[str, str]] = Counter()
         self.num_killed = 0
@@ -410,11 +412,25 @@ class WorkerPool:
         if wanted == self._loaded:
             return
         self._loaded = wanted
+        self._kill_idle()
+        if self._server is not None and self._server.is_alive:
+            self._server.load(wanted)
+
+    def allow(self, paths: Iterable[Path]) -> None:
+        """Set the folders and files that processes may read which start from now on: those of
+        models. A process reads nothing else but its libraries."""
+        allowed = tuple(sorted(set(paths)))
+        if allowed != self._readable:
+            self._readable = allowed
+            self._kill_idle()
+
+    def _reads(self) -> Sequence[Path]:
+        return self._readable if self._base is None else (*self._base._readable, *self._readable)
+
+    def _kill_idle(self) -> None:
         for process in self._idle:
             process.kill()
         self._idle.clear()
-        if self._server is not None and self._server.is_alive:
-            self._server.load(wanted)
 
     @contextlib.asynccontextmanager
     async def worker(self, key: Hashable, kind: str) -> AsyncIterator[Worker]:
@@ -453,7 +469,7 @@ class WorkerPool:
         """Start a process. Raises `Overloaded` if none can be started."""
         for _ in range(2):
             try:
-                return await self._live_server().fork(self.limits)
+                return await self._live_server().fork(self.limits, self._reads())
             except (WorkerLost, OSError):
                 continue
         raise Overloaded("No process can be started to read the request; try again shortly.")

@@ -1,7 +1,7 @@
 """The worker process, which runs one call at a time with limits on memory and CPU time, and the
 messages between a worker process and the web process.
 
-A worker has no environment of the server, writes no files, and ends with its parent. The web
+A worker has no environment of the server, is confined, and ends with its parent. The web
 process may kill a worker at any time, and does not trust the answers, because workers read what
 clients send. An answer is a pickle that names no classes: a value of a known type is the type's
 number in a list, and the fields. Reading can only build values of these types.
@@ -31,6 +31,7 @@ from msgspec import Struct
 from vinery_serving.core import errors
 from vinery_serving.core.errors import InvalidRequest, ServingError
 from vinery_serving.processes import parent
+from vinery_serving.processes.confine import Needs, confine
 
 BEGUN: Final = b"b"  # a worker that has been forked sends this first
 # A call: the lengths of a pickle and of the body, then both.
@@ -50,8 +51,14 @@ _ERRORS: Final = {
 }
 # A worker whose memory has grown by more is replaced after its call.
 _MAX_GROWTH_BYTES: Final = 128 * 2**20
-_MAX_OPEN_FILES: Final = 256
-_STATM: Final = Path("/proc/self/statm")
+# What no call may exceed, whatever its own limits: a call that reads a model needs most.
+_HARD_LIMITS: Final = {
+    resource.RLIMIT_FSIZE: 0,
+    resource.RLIMIT_NOFILE: 256,
+    resource.RLIMIT_CPU: 3600,
+}
+_MAX_MEMORY_BYTES: Final = 8 * 2**30
+_statm: list[int] = []  # the open file of /proc about this process
 _MAX_FRAMES: Final = 12
 
 
@@ -130,20 +137,19 @@ def _described(error: BaseException) -> str:
     return f"{type(error).__name__} (at {' < '.join(stack)})"
 
 
-def confine(parent_pid: int) -> None:
-    """Let this process end with the parent, without standard streams and unable to write files."""
+def confine_worker(parent_pid: int, connection: int, reads: Sequence[Path]) -> None:
+    """Let this process end with the parent, without standard streams, and read these files."""
     parent.end_with(parent_pid)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
-    os.close(null)
-    for limit, value in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_NOFILE, _MAX_OPEN_FILES),
-    ):
-        with contextlib.suppress(ValueError, OSError):  # lower already
-            resource.setrlimit(limit, (value, value))
+    with contextlib.suppress(OSError):
+        _statm[:] = [os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)]
+    limits = dict(_HARD_LIMITS)
+    if address_bytes := _address_space_bytes():
+        limits[resource.RLIMIT_AS] = address_bytes + _MAX_MEMORY_BYTES
+    kept = frozenset((0, 1, 2, connection, *_statm))
+    confine(Needs(reads=reads, descriptors=kept, limits=limits))
 
 
 def _limit_call(limits: Options) -> None:
@@ -162,10 +168,7 @@ def _limit(limit: int, soft: int) -> None:
 
 def _address_space_bytes() -> int:
     """0: unknown on this system, and then memory has no limit."""
-    try:
-        return int(_STATM.read_bytes().split()[0]) * resource.getpagesize()
-    except OSError:
-        return 0
+    return int(os.pread(_statm[0], 64, 0).split()[0]) * resource.getpagesize() if _statm else 0
 
 
 def _peak_memory_bytes() -> int:
