@@ -108,16 +108,11 @@ class KeptEngines:
     def look(self) -> None:
         """Keep the engines that serve since the last look, and forget those that have ended."""
         for path in [each for each, kept in self._connections.items() if _is_closed(kept)]:
-            self._connections.pop(path).close()
+            self._connections.pop(path).close()  # a new engine may listen there
         with contextlib.suppress(OSError):
             for path in engine_sockets(self._run_dir).values():
                 if path not in self._connections and (connected := _connect(path)) is not None:
                     self._connections[path], _ = connected
-
-    def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
 
 
 def _keep(path: Path) -> AdoptedEngine | None:
