@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadsco
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up dev install install-dev install-locked lock test test-all test-beyond test-stores test-nightly test-times wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway docs models clean
+.PHONY: help up dev install install-dev install-locked lock lock-lines test test-all test-beyond test-stores test-nightly test-times wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway docs models clean
 .NOTPARALLEL:
 
 # First the lines for users, marked by `##`, and then those for developers, by `#-`.
@@ -48,6 +48,15 @@ lock: #- Write requirements.lock, with hashes from the package index
 	$(UV) pip compile pyproject.toml --extra build --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --no-header --quiet \
 		--default-index https://pypi.org/simple $(LOCK_ARGS) --output-file requirements.lock
+
+LINES := serving/vinery_serving/models/convert/lines
+lock-lines: #- Write the hashes of the exporter's packages, after a change of lines.toml; needs uv
+	$(BIN)/python -c "import tomllib; t = tomllib.load(open('$(LINES).toml', 'rb')); \
+	print(*sorted({*t['packages'], *(p for l in t['lines'].values() for p in l['packages'])}), sep='\n')" | \
+	while read -r package; do echo "$$package" | $(UV) pip compile - --no-deps --generate-hashes \
+		--python-version 3.11 --no-annotate --no-header --quiet \
+		--default-index https://pypi.org/simple | tr -s ' \\\n' ' ' && echo; done | \
+		sed 's/ $$//' > $(LINES).lock
 
 # Without bytecode, every worker would compile all tests, and every started process all code.
 test test-all test-beyond test-stores test-nightly test-times: export PYTHONDONTWRITEBYTECODE :=

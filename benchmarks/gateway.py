@@ -39,6 +39,7 @@ from benchmarks.load import Connection, Endpoint, connect
 from benchmarks.machine import REPOSITORY, WebCpu, show
 from benchmarks.platform_under_test import PlatformFailed, wait_until_it_answers
 from benchmarks.settings import TINY_CHAT
+from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 
 _LEAST_REQUESTS_PER_CORE_S: Final = 800.0
@@ -190,9 +191,9 @@ async def _times_ms(servers: Sequence[Server], num_requests: int) -> list[float]
     return [median(times_ms) for _, _, times_ms in asked]
 
 
-_PRINT_DIGEST = (
-    "from vinery_serving.models.models import ServedModel; "
-    "print(ServedModel.objects.get().settings_digest)"
+_PRINT_DIGEST_AND_SECRET = (
+    "from django.conf import settings; from vinery_serving.models.models import ServedModel; "
+    "print(ServedModel.objects.get().settings_digest, settings.VINERY_SOCKET_SECRET.hex())"
 )
 
 
@@ -217,7 +218,8 @@ class _Home:
         """A web process and its engine. Raises PlatformFailed."""
         environment = self._environment()
         known = json.loads((self.path / "bootstrap.json").read_text(encoding="utf-8"))
-        engine = (sys.executable, "-m", "benchmarks.scripted_engine", self._engine_socket())
+        path, environment["SOCKET_KEY"] = self._engine_socket()
+        engine = (sys.executable, "-m", "benchmarks.scripted_engine", path)
         web = (sys.executable, "-m", "vinery_platform.cli", "web")
         with (self.path / "web.log").open("ab") as log, ExitStack() as stack:
             for command in (engine, web):
@@ -234,12 +236,13 @@ class _Home:
                 _check_limits(endpoint)
             yield Server(endpoint, WebCpu(url))
 
-    def _engine_socket(self) -> Path:
-        """The socket of the reference model, the first model of a home. Raises PlatformFailed."""
-        digest = _run(
-            self._environment(), "manage.py", "shell", "--no-imports", "-c", _PRINT_DIGEST
-        )
-        return engine_socket(self.path / "run", EngineAddress(1, settings_key(digest.strip())))
+    def _engine_socket(self) -> tuple[Path, str]:
+        """The socket of the reference model, the first model of a home, and its key. Raises
+        PlatformFailed."""
+        command = ("manage.py", "shell", "--no-imports", "-c", _PRINT_DIGEST_AND_SECRET)
+        digest, secret = _run(self._environment(), *command).split()
+        path = engine_socket(self.path / "run", EngineAddress(1, settings_key(digest)))
+        return path, socket_key(bytes.fromhex(secret), path).hex()
 
     def _environment(self) -> dict[str, str]:
         return {

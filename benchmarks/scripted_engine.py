@@ -1,11 +1,14 @@
 """`python -m benchmarks.scripted_engine SOCKET`: an engine that answers at once, with one token.
 
+SOCKET_KEY is the key of the socket, in hexadecimal digits.
+
 The engine speaks its side of the transport and computes nothing, so that the web process takes all
 of a request's time.
 """
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
 import sys
@@ -14,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from vinery_serving.transport.handshake import NUM_BYTES, Handshake
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
@@ -48,8 +52,16 @@ def main() -> None:
                 _answer(selector, key.fileobj, key.data)  # type: ignore[arg-type]
                 continue
             peer, _ = server.accept()
+            _shake_hands(peer)
             peer.sendall(pack(_HELLO))
             selector.register(peer, selectors.EVENT_READ, FrameReader())
+
+
+def _shake_hands(peer: socket.socket) -> None:
+    handshake = Handshake(bytes.fromhex(os.environ["SOCKET_KEY"]), listens=True)
+    peer.sendall(handshake.opening)
+    while not handshake.is_done:
+        peer.sendall(handshake.feed(peer.recv(NUM_BYTES))[0])
 
 
 def _answer(selector: selectors.BaseSelector, peer: socket.socket, frames: FrameReader) -> None:

@@ -125,6 +125,7 @@ def _model_config(
         folder=folder,
         device="CPU",
         socket_path=cache / "unused.sock",
+        socket_key=b"",
         cache_dir=cache,
         max_context=0,
         options=msgspec.structs.replace(options, plugin=plugin, **changes),

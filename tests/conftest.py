@@ -42,6 +42,12 @@ _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 # For requests that a test has left behind.
 _DRAIN_S = "5"
+# Of platforms under test, whose models may have the processor of a test.
+_ENVIRONMENT = {
+    "VINERY_PORT": "0",
+    "VINERY_DRAIN_S": _DRAIN_S,
+    "VINERY_LOGITS_PROCESSORS": "tests.system.logits_processors:only_token",
+}
 # The client's own limit of 5 s is a matter of chance while other tests keep both processors busy.
 _REQUEST_TIMEOUT_S = 60.0
 # For how long one thing may keep an event loop from its other clients, by computing and in all: on
@@ -303,7 +309,7 @@ def run_platform(
         supervisor = subprocess.Popen(
             command,
             cwd=REPOSITORY,
-            env={"VINERY_PORT": "0", "VINERY_DRAIN_S": _DRAIN_S, **settings},
+            env={**_ENVIRONMENT, **settings},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

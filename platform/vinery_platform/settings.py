@@ -36,6 +36,7 @@ VINERY_USAGE_DIR = HOME.usage
 VINERY_MIN_FREE_DISK_BYTES = 2**20 * env.integer("VINERY_MIN_FREE_DISK_MB")
 VINERY_MODELS_DIR = MODELS
 VINERY_PULLED_DIR = HOME.models
+VINERY_LOGITS_PROCESSORS = env.words("VINERY_LOGITS_PROCESSORS")
 
 # -- Hub ------------------------------------------------------------------------------
 
@@ -106,6 +107,7 @@ _IS_BEHIND_TLS = _PUBLIC.scheme == "https"
 
 SECRET_KEY = secret_files.django_key(HOME)
 SECRET_KEY_FALLBACKS = secret_files.old_django_keys(HOME)
+VINERY_SOCKET_SECRET = secret_files.socket_secret(HOME)
 VINERY_KEY_PEPPERS = secret_files.key_peppers(HOME)
 VINERY_METRICS_TOKEN = env.token("VINERY_METRICS_TOKEN")
 VINERY_AUTH_ENABLED = env.on_off("VINERY_AUTH")

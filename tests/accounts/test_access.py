@@ -16,9 +16,10 @@ from row_builders import stored_limit, stored_quarantined, stored_refusal
 
 from tests.tables import table
 from vinery_accounts import models
-from vinery_accounts.access import changes
+from vinery_accounts.access import changes, served
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.audit import record
+from vinery_accounts.access.served import Served
 from vinery_accounts.base.actors import Actor
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import ApiKey, AuditEntry, Limit, Organization, Project, Role, User
@@ -87,7 +88,11 @@ def stored(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
 
 
 @pytest.fixture
-def scenario(stored: Scenario) -> Scenario:
+def scenario(stored: Scenario, monkeypatch: pytest.MonkeyPatch) -> Scenario:
+    models = [Served("tiny-chat")]
+    for name in ("one", "two"):
+        models.append(Served(f"of {name}", [stored.rows[f"project {name}"].pk]))
+    monkeypatch.setattr(served, "_readers", [lambda: models])
     return deepcopy(stored)
 
 
@@ -103,6 +108,9 @@ def new_scenario() -> Scenario:
     rows = ours | {f"their {name}": row for name, row in theirs.items()}
     rows["limit of platform"] = stored_limit("platform")
     rows["limit of model"] = stored_limit("model", model="tiny-chat")
+    rows["limit of a model of one"] = stored_limit("model", model="of one")
+    rows["weight of a model of two"] = changes.add(models.ModelWeight(model="of two"))
+    rows["limit of a removed model"] = stored_limit("model", model="removed")
     rows["weight"] = changes.add(models.ModelWeight(model="tiny-chat"))
     rows["new organization"] = Organization(name="new")
     rows["new project"] = Project(organization=one.organization, name="new")
@@ -112,13 +120,16 @@ def new_scenario() -> Scenario:
 
 
 # The rows of our organisation that each user sees. They see no other rows.
-PARTS_OF_ONE = {"project one", "member of one", "key in one", "limit of one", "limit of key"}
+PARTS_OF_ONE = {
+    *("project one", "member of one", "key in one", "limit of one", "limit of key"),
+    "limit of a model of one",
+}
 FOR_ALL = {"limit of platform", "limit of model", "weight"}
 SEEN_IN_ALL = {
     *PARTS_OF_ONE,
     *FOR_ALL,
     *("organization", "project two", "key in two", "person", "service", "member of all"),
-    *("limit of organization", "limit of person"),
+    *("limit of organization", "limit of person", "weight of a model of two"),
 }
 SEEN_IN_ONE = {*PARTS_OF_ONE, *FOR_ALL, "organization", "service", "limit of organization"}
 

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 
 from tests.conftest import REPOSITORY
 from tests.media.pdfs import pages, pdf, words
 from tests.media.picture_server import picture, serving_a_picture
 from tests.tables import table
 from vinery_accounts.access import changes
+from vinery_accounts.access.access import Access
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Organization, Project, Role, Scope, User
-from vinery_accounts.resources.base import Conflict
+from vinery_accounts.resources.base import EVERYTHING, Conflict
 from vinery_serving.core.media import InlineSource, MediaKind, MediaPart, Picture
 from vinery_serving.gateway.reading.media import RequestMedia
 from vinery_serving.media.probe import probe
@@ -49,7 +51,7 @@ def shown(verdict: Verdict) -> list[tuple[str, bool | None]]:
 
 
 def test_an_allowed_picture_has_its_steps(port: int, rule: MediaRule, project: Project) -> None:
-    verdict = tester.test(f"http://127.0.0.1:{port}/cat.png?secret=1", None, None)
+    verdict = tester.test(EVERYTHING, f"http://127.0.0.1:{port}/cat.png?secret=1", None, None)
 
     names = ("rule", "addresses", "response", "bytes", "decoding")
     assert shown(verdict) == [*((each, True) for each in names), ("tokens", None)]
@@ -59,7 +61,7 @@ def test_an_allowed_picture_has_its_steps(port: int, rule: MediaRule, project: P
     assert f"rule {rule.pk}" in verdict.steps[0].text
     assert "secret" not in str(verdict)
 
-    verdict = tester.test(f"http://127.0.0.1:{port}/moved", None, None)
+    verdict = tester.test(EVERYTHING, f"http://127.0.0.1:{port}/moved", None, None)
     names = [name for name, _ in shown(verdict)]
     assert names.count("rule") == 2
     assert "redirect" in names
@@ -68,9 +70,9 @@ def test_an_allowed_picture_has_its_steps(port: int, rule: MediaRule, project: P
     ours = {"host": "127.0.0.1", "schemes": ["http"], "ports": [port]}
     changes.add(MediaRule(**ours, organization=project.organization))
     url = f"http://127.0.0.1:{port}/cat.png"
-    assert tester.test(url, project.organization_id, project.pk).is_allowed
+    assert tester.test(EVERYTHING, url, project.organization_id, project.pk).is_allowed
     changes.change(rule, networks=[])
-    assert not tester.test(url, project.organization_id, project.pk).is_allowed
+    assert not tester.test(EVERYTHING, url, project.organization_id, project.pk).is_allowed
 
 
 @table(
@@ -92,7 +94,7 @@ def test_the_last_step_is_the_one_that_refuses(
     before = {name: getattr(rule, name) for name in values}
     changes.change(rule, **values)
 
-    verdict = tester.test(f"http://127.0.0.1:{port}/{path}", None, None)
+    verdict = tester.test(EVERYTHING, f"http://127.0.0.1:{port}/{path}", None, None)
 
     changes.change(rule, **before)
     assert not verdict.is_allowed
@@ -106,21 +108,21 @@ def test_a_file_of_an_allowed_folder_is_read(tmp_path: Path, project: Project) -
     (folder / "cat.png").write_bytes(picture())
     changes.add(MediaFolder(folder=str(folder)))
     ids = project.organization_id, project.pk
-    assert tester.test(f"{folder}/cat.png", *ids).is_allowed
-    assert tester.test(f"file://{folder}/cat.png", *ids).is_allowed
+    assert tester.test(EVERYTHING, f"{folder}/cat.png", *ids).is_allowed
+    assert tester.test(EVERYTHING, f"file://{folder}/cat.png", *ids).is_allowed
     (folder / "link.png").symlink_to(folder / "cat.png")
     for path in (f"{folder}/link.png", f"{folder}/none.png", f"{folder}/../x", "/etc/passwd"):
-        assert not tester.test(path, *ids).is_allowed
+        assert not tester.test(EVERYTHING, path, *ids).is_allowed
 
     changes.add(MediaFolder(folder="/srv/other", organization=project.organization))
-    refused = tester.test(f"{folder}/cat.png", *ids)
+    refused = tester.test(EVERYTHING, f"{folder}/cat.png", *ids)
     assert shown(refused) == [("rule", True), ("denied", False)]
     assert "organisation ours" in refused.steps[-1].text
 
 
 @table("text", ["", "cat.png", "ftp://a.example/", "http://u:p@a.example/", "\0"])
 def test_what_is_no_url_is_refused_in_a_sentence(text: str) -> None:
-    verdict = tester.test(text, None, None)
+    verdict = tester.test(EVERYTHING, text, None, None)
 
     assert not verdict.is_allowed
     assert verdict.steps[-1].text.endswith(".")
@@ -131,17 +133,17 @@ def test_a_level_without_rules_is_shown_and_few_tests_run_at_a_time(
 ) -> None:
     changes.add(MediaFolder(folder="/srv/other", organization=project.organization))
 
-    verdict = tester.test("https://a.example/", project.organization_id, project.pk)
+    verdict = tester.test(EVERYTHING, "https://a.example/", project.organization_id, project.pk)
     assert shown(verdict) == [("denied", False)]
     changes.add(MediaRule(host="a.example"))
     changes.add(MediaRule(host="b.example", organization=project.organization, project=project))
-    verdict = tester.test("https://a.example/", project.organization_id, project.pk)
+    verdict = tester.test(EVERYTHING, "https://a.example/", project.organization_id, project.pk)
     assert shown(verdict) == [("rule", True), ("rule", None), ("denied", False)]
 
     monkeypatch.setattr(tester, "_RUNNING", threading.BoundedSemaphore(1))
     tester._RUNNING.acquire()
     with pytest.raises(Conflict, match="Try again"):
-        tester.test("https://a.example/", None, None)
+        tester.test(EVERYTHING, "https://a.example/", None, None)
 
 
 # -- Decoding
@@ -173,7 +175,7 @@ def seer() -> ServedModel:
 
 
 def tokens_of(path: Path, model: str | None = None) -> str:
-    verdict = tester.test(str(path), None, None, model)
+    verdict = tester.test(EVERYTHING, str(path), None, None, model)
     assert verdict.steps[-1].name == "tokens", verdict
     return verdict.steps[-1].text
 
@@ -211,7 +213,30 @@ def test_another_model_than_a_loaded_vision_model_is_refused(seer: ServedModel, 
     registry.add_model(tiny, name="unloaded", load=False)
 
     with pytest.raises(ValueError, match=f"{name} is not a loaded vision model. Loaded: seer."):
-        tester.test("https://a.example/", None, None, name)
+        tester.test(EVERYTHING, "https://a.example/", None, None, name)
+
+
+def test_nobody_hears_of_models_that_their_keys_do_not_see(
+    client: Client, project: Project, seer: ServedModel
+) -> None:
+    other = changes.add(Project(organization=changes.add(Organization(name="x")), name="x"))
+    changes.change(seer, project_ids=[other.pk])
+    owner = User.objects.create_user("olga")
+    changes.set_role(owner, project.organization, Role.OWNER)
+    access = Access.of(owner)
+    assert tester.vision_models(access) == []
+    assert tester.vision_models(EVERYTHING) == [seer]
+    client.force_login(owner)
+    page = client.get(reverse("console:media-test"))
+    assert page.status_code == 200
+    assert "seer" not in page.content.decode()
+    body = {"what": "https://a.example/", "project": project.pk, "model": "nope"}
+    answer = client.post("/api/media-rules/test", body, content_type="application/json")
+    assert answer.status_code == 400
+    assert "seer" not in answer.content.decode()
+
+    changes.set_role(owner, other, Role.VIEWER)
+    assert tester.vision_models(Access.of(owner)) == [seer]
 
 
 # -- The console and the API

@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,7 +43,7 @@ import asyncio, sys
 from pathlib import Path
 from vinery_serving.models.convert.environments import Environments, python_of
 from vinery_serving.models.convert.checkpoint import Line
-line = Line("test", ("exporter==1.0",), "torch==1.0")
+line = Line("test", (sys.argv[2],), "torch==1.0")
 asyncio.run(Environments(Path(sys.argv[1])).ensure(line, lambda _: None))
 """
 
@@ -55,14 +56,14 @@ def made(line: Line, wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PIP_NO_INDEX", "1")
         patch.setenv("PIP_FIND_LINKS", str(wheels))
-        kill_while_it_makes(folder)
+        kill_while_it_makes(folder, line)
         assert all_.find(line) is None
         asyncio.run(all_.ensure(line, ignore))
     return all_
 
 
-def kill_while_it_makes(folder: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", _MAKE, str(folder)])
+def kill_while_it_makes(folder: Path, line: Line) -> None:
+    process = subprocess.Popen([sys.executable, "-c", _MAKE, str(folder), *line.packages])
     until((folder / ".test.new" / "bin").exists, timeout_s=60)
     process.kill()
     process.wait()
@@ -85,13 +86,46 @@ async def test_a_missing_package_or_too_small_a_disk_is_named_and_leaves_nothing
     tmp_path: Path, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     all_ = Environments(tmp_path / "all")
+    missing = line.packages[0].replace("==1.0", "==9")
     with pytest.raises(ConvertError, match=r"test could not be made: .*exporter==9"):
-        await all_.ensure(Line(line.name, ("exporter==9",), line.torch), ignore)
+        await all_.ensure(Line(line.name, (missing,), line.torch), ignore)
     assert [path.name for path in (tmp_path / "all").iterdir() if path.is_dir()] == []
     assert b"exporter==9" in all_.log_path(line).read_bytes()
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
     with pytest.raises(ConvertError, match=r"needs 6 GB of disk, and .* has 1\.0 GB"):
         await Environments(tmp_path).ensure(line, ignore)
+
+
+async def test_a_package_of_another_content_or_without_a_hash_is_refused(
+    tmp_path: Path, line: Line
+) -> None:
+    all_ = Environments(tmp_path / "all")
+    for package, reason in (
+        (f"exporter==1.0 --hash=sha256:{'0' * 64}", b"DO NOT MATCH THE HASHES"),
+        ("exporter==1.0", b"Hashes are required"),
+    ):
+        with pytest.raises(
+            ConvertError, match=r"could not be made: .*A mirror must have the files"
+        ):
+            await all_.ensure(Line(line.name, (package,), line.torch), ignore)
+        assert reason in all_.log_path(line).read_bytes()
+
+
+async def test_no_second_index_is_asked_for_a_package(
+    tmp_path: Path, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[tuple[str, ...]] = []
+
+    async def keep(command: Sequence[str], *_: object, **__: object) -> int:
+        commands.append(tuple(command))
+        return 0
+
+    monkeypatch.setattr(module.child, "run", keep)
+    await Environments(tmp_path, "https://torch.example/cpu").ensure(line, ignore)
+    _, torch, others, _ = commands
+    assert torch[-3:] == ("--index-url", "https://torch.example/cpu", line.torch)
+    assert not [each for each in (*torch, *others) if "extra-index" in each]
+    assert "--require-hashes" in others and "--index-url" not in others
 
 
 async def test_a_removed_environment_is_gone_for_good(made: Environments, line: Line) -> None:

@@ -1,5 +1,6 @@
 """The plan of a conversion: line, task and the exporter's arguments."""
 
+import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -33,11 +34,15 @@ def test_every_architecture_has_a_line_of_one_version_of_each_package() -> None:
         names = [package.partition("==")[0] for package in (line.torch, *line.packages)]
         assert all("==" in package for package in (line.torch, *line.packages))
         assert len(names) == len(set(names))
+        assert all(
+            re.fullmatch(r"\S+==\S+( --hash=sha256:[0-9a-f]{64})+", each) for each in line.packages
+        )
         assert {"transformers", "optimum-intel", "nncf", "openvino"} <= set(names)
         assert "torchvision" not in names
     for line in lines().values():
-        assert f"openvino=={version('openvino')}" in line.packages
-        assert f"openvino-tokenizers=={version('openvino-tokenizers')}" in line.packages
+        pinned = {package.partition(" ")[0] for package in line.packages}
+        assert f"openvino=={version('openvino')}" in pinned
+        assert f"openvino-tokenizers=={version('openvino-tokenizers')}" in pinned
 
     assert len({line.digest for line in lines().values()}) == len(lines())
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tokenizers import Tokenizer
 
+from tests.fakes.engine import KEY
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.options import EngineOptions
@@ -151,7 +152,8 @@ class OwnGateway(Gateway):
 @asynccontextmanager
 async def serving(config: EngineConfig, **values: Any) -> AsyncIterator[OwnGateway]:
     """A new engine process, and a client connected to it."""
-    process, client = EngineProcess(config, **values), EngineClient(config.socket_path)
+    process = EngineProcess(config, **values)
+    client = EngineClient(config.socket_path, config.socket_key)
     try:
         await process.start()
         client.open()
@@ -172,6 +174,7 @@ def engine_config(home: Path, name: str, options: Any, folder: Path = TINY_CHAT)
         folder=folder,
         device="CPU",
         socket_path=home / f"{name}.sock",
+        socket_key=KEY,
         cache_dir=home / "cache",
         max_context=2048,
         options=EngineOptions(**options),
@@ -218,7 +221,7 @@ def engine_sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
 def shared_engine(engine_sockets: Callable[..., Path]) -> SharedEngine:
     @asynccontextmanager
     async def connect(**options: Any) -> AsyncIterator[Gateway]:
-        client = EngineClient(engine_sockets(**options))
+        client = EngineClient(engine_sockets(**options), KEY)
         client.open()
         try:
             await client.wait_connected(TIMEOUT_S)

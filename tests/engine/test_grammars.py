@@ -32,7 +32,8 @@ BAD = GrammarSpec("ebnf", "root ::= (")
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SocketServer]:
-    server = SocketServer(tmp_path / "s.sock", lambda: Pong(0, None))  # type: ignore[arg-type]
+    hello = Pong(0, None)  # type: ignore[arg-type]
+    server = SocketServer(tmp_path / "s.sock", b"", lambda: hello)
     yield server
     server.close()
 

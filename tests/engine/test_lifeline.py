@@ -30,7 +30,7 @@ class Started:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SocketServer]:
-    with closing(SocketServer(tmp_path / "e.sock", lambda: HELLO)) as server:
+    with closing(SocketServer(tmp_path / "e.sock", b"", lambda: HELLO)) as server:
         yield server
 
 

@@ -19,10 +19,12 @@ from vinery_serving.gateway.engines.models import ModelEntry
 from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
 from vinery_serving.transport import messages
 from vinery_serving.transport.client import GenerationUpdate
+from vinery_serving.transport.handshake import shake_hands
 from vinery_serving.transport.messages import Cancel, Hello, Submit, ToEngine
 from vinery_serving.transport.sockets import FrameReader, pack
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = b"of the sockets of this home"
 HELLO = Hello(messages.PROTOCOL_VERSION, 1, max_context=2048, max_running=4)
 
 
@@ -88,8 +90,9 @@ class FakeEngine:
     Each connection runs the next script. The last script serves all further connections.
     """
 
-    def __init__(self, path: Path, *scripts: Script) -> None:
+    def __init__(self, path: Path, *scripts: Script, key: bytes = KEY) -> None:
         self._path = path
+        self._key = key
         self._scripts = list(scripts)
 
     async def __aenter__(self) -> Self:
@@ -102,8 +105,9 @@ class FakeEngine:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
         gateway = Gateway(reader, writer)
-        gateway.send(HELLO)
         with suppress(EOFError), closing(writer):
+            await shake_hands(reader, writer, self._key, listens=True)
+            gateway.send(HELLO)
             await script(gateway)
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from tests.fakes.engine import FakeEngine, Gateway
+from tests.fakes.engine import KEY, FakeEngine, Gateway
 from tests.flow.tiny_chat import ASSETS, NOW, TINY_CHAT, new_engine
 from tests.prompting.builders import a_chat
 from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
@@ -36,7 +36,7 @@ UNLOADED = replace(LOADED, id=3, name="c", is_loaded=False)
 
 @pytest.fixture
 async def directory(tmp_path: Path) -> AsyncIterator[LocalDirectory]:
-    directory = LocalDirectory(tmp_path)
+    directory = LocalDirectory(tmp_path, KEY)
     yield directory
     await directory.close()
 
@@ -94,7 +94,7 @@ async def test_only_a_model_whose_engine_is_connected_is_in_the_state_loaded(dir
     assert directory.state_of(LOADED) is ModelState.LOADING
     assert directory.state_of(UNLOADED) is ModelState.NOT_LOADED
     assert directory.state_of(broken) is ModelState.FAILED
-    async with FakeEngine(engine.replicas.path, until_left):
+    async with FakeEngine(engine.replicas.path, until_left, key=engine.replicas.clients[0].key):
         await engine.replicas.wait_connected(30)
         assert directory.state_of(LOADED) is ModelState.LOADED
 
@@ -216,7 +216,7 @@ SECOND = replace(LOADED, folder=TINY_CHAT.parent / "tiny-draft", settings_key="2
 async def engine_of(directory: LocalDirectory) -> AsyncIterator[Engine]:
     """An engine with the newest settings serves."""
     (engine,) = directory.engines
-    async with FakeEngine(engine.replicas.path, until_left):
+    async with FakeEngine(engine.replicas.path, until_left, key=engine.replicas.clients[0].key):
         await engine.replicas.wait_connected(30)
         yield engine
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-from tests.fakes.engine import Gateway, InMemoryEngine
+from tests.fakes.engine import KEY, Gateway, InMemoryEngine
 from vinery_serving.core import request as req
 from vinery_serving.core.events import Event, TextDelta
 from vinery_serving.core.request import Sampling
@@ -37,7 +37,8 @@ SUBMIT = Submit(id=0, prompt_ids=b"", sampling=Sampling(), max_new_tokens=9, dea
 def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> Engine:
     """An engine whose socket is in `folder`. No connection is open."""
     entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(**options), True, NOW, NOW)
-    client, waiting = Replicas(lambda _: EngineClient(folder / "e.sock")), WaitingRequests(folder)
+    client = Replicas(lambda _: EngineClient(folder / "e.sock", KEY))
+    waiting = WaitingRequests(folder, KEY)
     return Engine(entry, assets, client, Quarantine(), Suspects(), waiting)
 
 

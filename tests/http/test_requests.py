@@ -50,7 +50,7 @@ async def _no_route(scope: Any, receive: Any, send: Any) -> None:
 class Server:
     """The API of a process with one model, without a database."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, rest: Any = _no_route) -> None:
         self.engine = new_engine(folder)
         self.has_begun = asyncio.Event()  # whether anything of an answer was sent
         self.has_kept_alive = asyncio.Event()  # whether a keep-alive was
@@ -63,7 +63,7 @@ class Server:
         self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", LIMITS)
         self.workers.allow([self.engine.entry.folder])
         found = {"entries": {"tiny-chat"}, "aliases": {}, "engines": [self.engine]}
-        runtime = SimpleNamespace(
+        self.runtime = SimpleNamespace(
             required_keys=None,
             directory=SimpleNamespace(
                 find=lambda *_: self.engine, named=lambda name, *_: name, **found
@@ -75,9 +75,9 @@ class Server:
             limits=self.limits,
             workers=self.workers,
         )
-        self._api = api_application(cast(Runtime, runtime), _no_route)
+        self._api = api_application(cast(Runtime, self.runtime), rest)
 
-    async def post(self, path: str, body: bytes) -> Response:
+    async def post(self, path: str, body: bytes, method: str = "POST") -> Response:
         messages: list[dict[str, Any]] = []
         received = [{"type": "http.request", "body": body}]
 
@@ -92,7 +92,7 @@ class Server:
             if message.get("body", b"").startswith(KEEP_ALIVES):
                 self.has_kept_alive.set()
 
-        scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
+        scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
         await self._api(scope, receive, send)
         sent = b"".join(message.get("body", b"") for message in messages[1:])
         self.headers = {name.lower(): value for name, value in messages[0]["headers"]}

@@ -55,6 +55,7 @@ def test_a_path_and_a_url_of_a_file_are_read_as_they_are_written(text: str, path
         *(("file://host/data/a.png", "without a host"), ("file:///data/a.png?x", "%3F")),
         *(("file:///data/100%", "%25"), ("file:///data/%ff", "UTF-8")),
         *(("/data/a\0.png", "control"), ("/data/\ud800", "control")),
+        *(("/data/\u202egnp.exe", "invisible"), ("file:///data/%E2%81%A6a.png", "invisible")),
         *(("/" + "a" * 256, "too long"), ("/a" * 2100, "too long")),
     ],
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -15,11 +16,13 @@ from msgspec import structs
 
 from tests.conftest import REPOSITORY, clean_environment
 from tests.engine.conftest import TIMEOUT_S, OwnGateway, engine_config, serving
+from tests.fakes.engine import HELLO, KEY
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node import adoption, starting
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.node.starting import END_TIMEOUT_S, with_digest
+from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.sockets import EngineAddress, engine_socket
 
 ADDRESS = EngineAddress(7, "0123456789ab")
@@ -28,8 +31,10 @@ _LISTENING = """
 import sys
 from pathlib import Path
 from vinery_serving.transport.server import SocketServer
-from tests.fakes.engine import HELLO
-server = SocketServer(Path(sys.argv[1]), lambda: HELLO)
+from vinery_serving.transport.handshake import socket_key
+from tests.fakes.engine import HELLO, KEY
+path = Path(sys.argv[1])
+server = SocketServer(path, socket_key(KEY, path), lambda: HELLO)
 print("listening", flush=True)
 while True:
     for each in server.poll(60):
@@ -72,35 +77,44 @@ def socket(tmp_path: Path) -> Path:
 
 async def test_it_is_found_by_its_socket_until_it_ends(tmp_path: Path, socket: Path) -> None:
     with listening(socket) as process:
-        found = adoption.find(tmp_path)[ADDRESS]
+        found = adoption.find(tmp_path, KEY)[ADDRESS]
         assert found.pid == process.pid
         assert not found.has_ended
+        assert await asyncio.wait_for(found.hello(), TIMEOUT_S) == HELLO
         assert next_line(process) == "Keep"
-        assert adoption.find(tmp_path / "another home") == {}
+        assert adoption.find(tmp_path / "another home", KEY) == {}
         found.close()
         assert next_line(process) == "NoneType"  # the connection has ended
 
-        found = adoption.find(tmp_path)[ADDRESS]
+        found = adoption.find(tmp_path, KEY)[ADDRESS]
         process.kill()
         await asyncio.wait_for(found.wait(), TIMEOUT_S)
         assert found.has_ended
         found.close()
 
-    assert adoption.find(tmp_path) == {}, "a socket without a process is no engine"
+    assert adoption.find(tmp_path, KEY) == {}, "a socket without a process is no engine"
 
 
 def test_the_supervisor_keeps_each_engine_and_adopts_none(tmp_path: Path, socket: Path) -> None:
-    kept = adoption.KeptEngines(tmp_path)
+    kept = adoption.KeptEngines(tmp_path, lambda: KEY)
+
+    def get_to_know() -> None:
+        kept.look()
+        (connected,) = kept._kept.values()
+        while not connected.handshake.is_done:
+            assert select.select([connected.connection], [], [], TIMEOUT_S)[0]
+            kept.look()
+        kept.look()  # once is enough
+
     kept.look()
     with listening(socket) as engine:
-        kept.look()
-        kept.look()  # once is enough
+        get_to_know()
         assert next_line(engine) == "Keep"
         engine.kill()
         engine.wait()
         kept.look()
         with listening(socket) as successor:
-            kept.look()
+            get_to_know()
             assert next_line(successor) == "Keep"
             del kept  # as when the process dies
             assert next_line(successor) == "NoneType"
@@ -108,22 +122,24 @@ def test_the_supervisor_keeps_each_engine_and_adopts_none(tmp_path: Path, socket
 
 async def test_a_process_with_the_id_of_a_dead_engine_is_not_adopted(tmp_path, socket, monkeypatch):
     open_pidfd = os.pidfd_open
-    with listening(socket) as engine, a_stranger(socket) as stranger:
+    accepting = _LISTENING.replace("server = ", "SocketServer._note_unknown = print\nserver = ")
+    command = sys.executable, "-uc", accepting, str(socket)
+    with listening(socket, *command) as engine, a_stranger(socket) as stranger:
 
         def die_first(_: int) -> int:
-            assert next_line(engine) == "Keep"  # so the engine has sent its first message
+            next_line(engine)  # so the engine has sent something
             engine.kill()
             engine.wait()
             return open_pidfd(stranger.pid)
 
         monkeypatch.setattr(os, "pidfd_open", die_first)
-        assert adoption.find(tmp_path) == {}
+        assert adoption.find(tmp_path, KEY) == {}
         assert stranger.poll() is None
 
 
 async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(tmp_path, socket):
     with listening(socket) as engine, a_stranger(socket) as stranger:
-        found = adoption.find(tmp_path)[ADDRESS]
+        found = adoption.find(tmp_path, KEY)[ADDRESS]
         engine.kill()
         engine.wait()
         found.pid = stranger.pid
@@ -136,7 +152,7 @@ async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(
 async def test_an_engine_that_ignores_its_end_is_killed(tmp_path: Path, socket: Path) -> None:
     stubborn = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{_LISTENING}"
     with listening(socket, sys.executable, "-c", stubborn, str(socket)) as process:
-        await adoption.find(tmp_path)[ADDRESS].end(END_TIMEOUT_S)
+        await adoption.find(tmp_path, KEY)[ADDRESS].end(END_TIMEOUT_S)
         assert process.wait(TIMEOUT_S) == -signal.SIGKILL
 
 
@@ -144,7 +160,7 @@ async def test_an_engine_of_another_version_has_no_hello(tmp_path: Path, socket:
     other = _LISTENING.replace("lambda: HELLO", "lambda: type('Hello', (Struct,), {}, tag=1)()")
     other = f"from msgspec import Struct\n{other}"
     with listening(socket, sys.executable, "-c", other, str(socket)):
-        found = adoption.find(tmp_path)[ADDRESS]
+        found = adoption.find(tmp_path, KEY)[ADDRESS]
         assert await asyncio.wait_for(found.hello(), TIMEOUT_S) is None
         found.close()
 
@@ -169,7 +185,8 @@ Outlive = Callable[..., Any]
 def found_config(run_dir: Path, options: dict[str, Any]) -> EngineConfig:
     """The configuration of an engine that listens where nodes look for engines."""
     config = engine_config(run_dir, "e", options)
-    return structs.replace(config, socket_path=engine_socket(run_dir, ADDRESS))
+    path = engine_socket(run_dir, ADDRESS)
+    return structs.replace(config, socket_path=path, socket_key=socket_key(KEY, path))
 
 
 @pytest.fixture
@@ -180,7 +197,7 @@ def outlived(tmp_path: Path) -> Outlive:
     async def start(**options: Any) -> AsyncIterator[tuple[OwnGateway, AdoptedEngine]]:
         async with serving(found_config(tmp_path, options)) as gateway:
             abandon(gateway.process)
-            yield gateway, adoption.find(tmp_path)[ADDRESS]
+            yield gateway, adoption.find(tmp_path, KEY)[ADDRESS]
 
     return start
 
@@ -234,7 +251,7 @@ async def test_an_engine_that_stands_still_ends_with_stacks(outlived, tmp_path, 
             await node.end()
         else:
             os.kill(found.pid, signal.SIGSTOP)
-            silent = adoption.find(tmp_path)[ADDRESS]  # its first message never comes
+            silent = adoption.find(tmp_path, KEY)[ADDRESS]  # its first message never comes
             found.close()
             assert not await node.adopt(silent)
             assert silent.has_ended

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.db import OperationalError, connection, connections
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -169,3 +170,26 @@ def test_a_node_waits_while_another_one_uses_the_database(
     [record] = [each for each in caplog.records if each.levelname == "ERROR"]
     assert "another node uses this database" in record.getMessage()
     assert "moon" in record.getMessage()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_logits_processor_runs_only_if_a_setting_of_the_machine_names_it(settings: Any) -> None:
+    """An admin key changes models, and may not choose code."""
+    name = "tests.system.logits_processors:only_token"
+    row = ServedModel(name="m", folder=str(TINY_CHAT), options={"logits_processors": [name]})
+    settings.VINERY_LOGITS_PROCESSORS = ["package:other"]
+    with pytest.raises(ValidationError) as refused:
+        row.clean_fields()
+    (text,) = refused.value.message_dict["options"]
+    assert name in text
+    assert "VINERY_LOGITS_PROCESSORS, which has package:other." in text
+
+    settings.VINERY_LOGITS_PROCESSORS = ["package:other", name]
+    row.clean_fields()
+    row.save()
+    _, specs = _read_specs(None)
+    (spec,) = specs
+    assert keeper._new_config(spec).options.logits_processors == [name]
+    settings.VINERY_LOGITS_PROCESSORS = []
+    with pytest.raises(ValueError, match="is not allowed here"):
+        keeper._new_config(spec)

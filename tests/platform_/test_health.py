@@ -1,6 +1,7 @@
 """Readiness of a process, metrics of requests and limits, and who may read them."""
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Iterable
@@ -224,6 +225,42 @@ def test_the_token_admits_from_everywhere_and_without_one_no_header() -> None:
     assert not MetricsAccess(is_public=True).permits(nothing)
     for client in ("203.0.113.9", "127.0.0.1", None):
         assert MetricsAccess().permits(scope_of(client)), "without a public URL and a token"
+
+
+async def test_names_of_models_need_the_token_or_this_machine(monkeypatch: Any) -> None:
+    """Without a public URL everybody may read the metrics, but a name may be a secret."""
+    entries = {
+        name: SimpleNamespace(name=name, id=id_, projects=projects)
+        for name, id_, projects in (("open", 3, frozenset()), ("merger-1.5", 7, frozenset({2})))
+    }
+    runtime = SimpleNamespace(directory=SimpleNamespace(entries=entries))
+    exposition = b'a{model="open"} 1\na{model="merger-1.5"} 2\nb{owner="merger-1.5"} 3\n'
+    monkeypatch.setattr(metrics, "exposition", AsyncMock(return_value=exposition))
+    health = HealthApplication(cast(Runtime, runtime), MetricsAccess(TOKEN.encode()))
+    report = b'{"status": "ready", "models": {"open": "ready", "merger-1.5": "asleep"}}'
+    ready = (200, b"application/json", report)
+    health._routes["/readyz"] = AsyncMock(return_value=ready)
+    open_to_all = HealthApplication(cast(Runtime, runtime))
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(dict(message))
+
+    async def body(application: Any, path: str, *scope: Any) -> bytes:
+        scope_ = {**scope_of(*scope), "path": path, "method": "GET"}
+        await application(scope_, None, send)
+        return bytes(sent[-1]["body"])
+
+    hidden = b'a{model="open"} 1\na{model="model-7"} 2\nb{owner="model-7"} 3\n'
+    assert await body(open_to_all, "/metrics", "203.0.113.9") == hidden
+    assert await body(open_to_all, "/metrics", "127.0.0.1") == exposition
+    assert await body(health, "/metrics", "203.0.113.9", BEARER) == exposition
+    del entries["merger-1.5"]
+    assert await body(open_to_all, "/metrics", "203.0.113.9") == hidden
+    assert await body(health, "/readyz", "203.0.113.9", BEARER) == report
+    assert await body(health, "/readyz", "127.0.0.1") == report
+    numbers = json.loads(await body(health, "/readyz", "203.0.113.9"))
+    assert numbers == {"status": "ready", "models": {"ready": 1, "asleep": 1}}
 
 
 async def test_a_refused_client_gets_401_and_what_to_send() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
+from tests.fakes.engine import KEY
 from vinery_serving.models import job_requests
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.job_requests import take_result
@@ -30,19 +31,20 @@ TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
 DIGEST = "0a1b" * 16
 
 
-def a_document(home: Path, folder: Path = TINY_CHAT) -> JobDocument:
-    (home / "run").mkdir(exist_ok=True)
+def a_document(home: Path, folder: Path = TINY_CHAT, engine_key: bytes = b"") -> JobDocument:
+    (home / "run").mkdir(mode=0o700, exist_ok=True)
     names = {"kind": "bench", "job_id": 5, "node_pid": os.getpid(), "model": "tiny-chat"}
     parameters = {"model_id": 3, "settings_digest": DIGEST, "folder": str(folder)}
-    return JobDocument(**names, home=home, parameters=parameters)
+    keys = {"engine_key": engine_key, "node_key": KEY}
+    return JobDocument(**names, home=home, parameters=parameters, **keys)
 
 
 @pytest.mark.live
 async def test_an_engine_is_measured_through_its_socket_beside_others(tmp_path: Path) -> None:
-    document, output = a_document(tmp_path), io.StringIO()
-    encode = bench_job.encode_of(TINY_CHAT)
+    output, encode = io.StringIO(), bench_job.encode_of(TINY_CHAT)
     async with trial_engine(TINY_CHAT, "CPU", {}, 1024, 120) as engine:
         address = EngineAddress(3, settings_key(DIGEST))
+        document = a_document(tmp_path, engine_key=engine.client.key)
         engine_socket(tmp_path / "run", address).symlink_to(engine.client.path)
         other = asyncio.create_task(keep_asking(engine, prompt_ids(encode, 1, 64)))
         result = await asyncio.to_thread(bench_job.run, document, Reporter(output))
@@ -67,7 +69,7 @@ async def test_a_measurement_waits_for_its_model_as_requests_do_and_may_end(tmp_
 
     monkeypatch.setattr(EngineClient, "wait_connected", wait_connected)
     document, heard = a_document(tmp_path), asyncio.Event()
-    node = WaitingServer(tmp_path / "run", heard.set)
+    node = WaitingServer(tmp_path / "run", KEY, heard.set)
     await node.start()
     reporter = Reporter(io.StringIO())
     measuring = asyncio.create_task(asyncio.to_thread(bench_job.run, document, reporter))

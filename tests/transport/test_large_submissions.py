@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from tests.fakes.engine import FakeEngine, Gateway
+from tests.fakes.engine import KEY, FakeEngine, Gateway
 from vinery_serving.core.request import Sampling
 from vinery_serving.transport import messages
 from vinery_serving.transport.client import EngineClient
@@ -57,7 +57,7 @@ def slow() -> SlowEngine:
 
 @pytest.fixture
 async def client(slow: SlowEngine, tmp_path: Path) -> AsyncIterator[EngineClient]:
-    client = EngineClient(tmp_path / "engine.sock")
+    client = EngineClient(tmp_path / "engine.sock", KEY)
     async with FakeEngine(client.path, slow):
         client.open()
         await client.wait_connected(TIMEOUT_S)

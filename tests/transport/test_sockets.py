@@ -33,7 +33,7 @@ def a_folder(num_characters: int) -> Iterator[Path]:
     """A folder whose path has this length, if the system's temporary folder leaves room."""
     with tempfile.TemporaryDirectory() as beginning:
         path = Path(beginning, "x" * max(1, num_characters - len(beginning) - 1))
-        path.mkdir()
+        path.mkdir(mode=0o700)
         yield path
         if (elsewhere := sockets.node_socket(path).parent) != path:
             shutil.rmtree(elsewhere)
@@ -76,3 +76,24 @@ def test_messages_survive_the_wire_and_wrong_frames_are_refused() -> None:
     wrong = msgspec.msgpack.encode(["Submit", "seven", b"", [], 1, 1.0])
     with pytest.raises(msgspec.ValidationError):
         msgspec.msgpack.decode(wrong, type=ToEngine)
+
+
+def test_a_folder_that_others_may_use_or_that_a_link_names_is_refused() -> None:
+    with a_folder(0) as real:
+        link, open_ = real.with_name("link"), real.with_name("open")
+        link.symlink_to(real)
+        open_.mkdir()
+        open_.chmod(0o750)
+        assert sockets.node_socket(real) == real / "node.sock"
+        for folder in (link, open_):
+            with pytest.raises(PermissionError, match=f"{folder} must be a folder, not a link"):
+                sockets.node_socket(folder)
+
+    with a_folder(100) as long:
+        elsewhere = sockets.node_socket(long).parent
+        elsewhere.rmdir()
+        elsewhere.symlink_to(long)
+        with pytest.raises(PermissionError, match="not a link"):
+            sockets.engine_socket(long, _ADDRESSES[0])
+        elsewhere.unlink()
+        sockets.node_socket(long)

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.clock import FakeClock
+from tests.fakes.engine import KEY
+from vinery_serving.transport.handshake import Stranger, shake_hands
 from vinery_serving.transport.sockets import node_socket
 from vinery_serving.transport.waiting import Wait, WaitingRequests, WaitingServer
 
@@ -16,7 +18,7 @@ class Node:
     """A node, and each report that it got."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.server = WaitingServer(run_dir, self._on_change)
+        self.server = WaitingServer(run_dir, KEY, self._on_change)
         self._changed = asyncio.Event()
 
     def _on_change(self) -> None:
@@ -39,7 +41,7 @@ async def running_node(run_dir: Path) -> AsyncIterator[Node]:
 
 @pytest.fixture
 async def gateway(tmp_path: Path) -> AsyncIterator[WaitingRequests]:
-    gateway = WaitingRequests(tmp_path, FakeClock(100))
+    gateway = WaitingRequests(tmp_path, KEY, FakeClock(100))
     yield gateway
     await gateway.close()
 
@@ -51,7 +53,7 @@ async def test_each_node_hears_what_waits_at_all_gateways_until_they_end(tmp_pat
         async with running_node(tmp_path) as node:
             await node.until(lambda: node.server.waits == {7: Wait(1, 100)})
 
-    other = WaitingRequests(tmp_path, FakeClock(90))
+    other = WaitingRequests(tmp_path, KEY, FakeClock(90))
     async with running_node(tmp_path) as node:
         with gateway.of(7), gateway.of(7), gateway.of(8):
             await node.until(lambda: node.server.waits == {7: Wait(2, 100), 8: Wait(1, 100)})
@@ -60,10 +62,24 @@ async def test_each_node_hears_what_waits_at_all_gateways_until_they_end(tmp_pat
                 await other.close()
         await node.until(lambda: node.server.waits == {})
 
-        _, writer = await asyncio.open_unix_connection(str(node_socket(tmp_path)))
+        reader, writer = await asyncio.open_unix_connection(str(node_socket(tmp_path)))
+        await shake_hands(reader, writer, KEY, listens=False)
         writer.write(b"\x00\x00\x00\x02hi")
         with gateway.of(7):
             await node.until(lambda: node.server.waits == {7: Wait(1, 100)})
             await gateway.close()
             await node.until(lambda: node.server.waits == {})
         writer.close()
+
+
+async def test_a_node_hears_no_stranger_and_a_gateway_tells_none(tmp_path, gateway):
+    async with running_node(tmp_path) as node:
+        reader, writer = await asyncio.open_unix_connection(str(node_socket(tmp_path)))
+        with pytest.raises(Stranger):
+            await shake_hands(reader, writer, b"another", listens=False)
+        writer.write(bytes(1000))
+        with suppress(ConnectionError):
+            await reader.read()  # until the node closes
+        writer.close()
+        with gateway.of(7):
+            await node.until(lambda: node.server.waits == {7: Wait(1, 100)})

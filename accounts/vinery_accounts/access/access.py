@@ -27,6 +27,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 from django.db.models import Model, Q, QuerySet
 
+from vinery_accounts.access import served
 from vinery_accounts.base.limit_table import CALENDAR_WINDOWS, Metric, Window
 from vinery_accounts.models import (
     OWNERS,
@@ -61,7 +62,6 @@ _RANKS: Final[Mapping[str, int]] = {
     Role.OWNER: 4,
 }
 _ABOVE_ALL: Final = 5
-_BIND_ALL: Final = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
 
 
 # The id of the organisation, the id of one project or None for all projects, and the role.
@@ -161,14 +161,17 @@ class Access:
         rows = cast(QuerySet[RowT], cast(Any, model).objects.all())
         return rows if self.is_superuser else rows.filter(self._condition(model))
 
+    def project_ids(self) -> set[int]:
+        return set(self.rows(Project).values_list("pk", flat=True))
+
     def quotas_seen(self) -> QuerySet[Limit]:
         """Limits that can be used up, and whose use is visible. Limits of the platform and of
         models are visible to all users, but only superusers see how much of them is used. A limit
         of end users has a separate use for each end user."""
         is_for_ever = Q(window=Window.NONE) & ~Q(metric=Metric.CONCURRENCY)
         is_quota = Q(window__in=CALENDAR_WINDOWS) | is_for_ever
-        limits = self.rows(Limit).filter(is_quota).exclude(scope=LimitScope.END_USER)
-        return limits if self.is_superuser else limits.exclude(_BIND_ALL)
+        limits = Limit.objects.filter(is_quota).exclude(scope=LimitScope.END_USER)
+        return limits if self.is_superuser else limits.filter(self._owned_limits())
 
     def rows_to_limit(self, model: type[RowT]) -> QuerySet[RowT]:
         """The users, projects or keys whose limits the caller may manage."""
@@ -221,10 +224,12 @@ class Access:
         if model in (UsageRecord, RefusedRequest, QuarantinedRequest):
             return restriction({}, self.visible())
         if model is Limit:
-            return self._limits_condition()
+            bind_all = Q(scope=LimitScope.PLATFORM) | (
+                Q(scope=LimitScope.MODEL) & self._visible_models()
+            )
+            return bind_all | self._owned_limits() if self.user_id is not None else Q(pk__in=())
         if model is Alert:
-            limits = self._limits_condition() & ~_BIND_ALL
-            known = Limit.objects.filter(limits).order_by().values("pk")
+            known = Limit.objects.filter(self._owned_limits()).order_by().values("pk")
             return Q(organization_id__in=self.organizations) | Q(limit_id__in=known)
         if model is Webhook:
             return Q(organization_id__in=self._led)
@@ -234,19 +239,23 @@ class Access:
             led = Project.objects.filter(organization_id__in=self._led).order_by()
             return Q(project_id__in=led.values("pk")) | Q(project_id__in=self.captured_projects)
         if model is ModelWeight:
-            return Q() if self.user_id is not None else Q(pk__in=())
+            return self._visible_models() if self.user_id is not None else Q(pk__in=())
         if issubclass(model, ScopedRow):
             return self._scoped_condition()
         raise TypeError(f"no rule for the visibility of {model.__name__}")
 
-    def _limits_condition(self) -> Q:
-        if self.user_id is None:
-            return Q(pk__in=())
-        condition = _BIND_ALL
+    def _owned_limits(self) -> Q:
+        condition = Q(pk__in=())
         for scope, model in OWNERS.items():
             seen = self.rows(model).order_by().values("pk")
             condition |= Q(scope=scope, scope_id__in=seen)
         return condition
+
+    def _visible_models(self) -> Q:
+        """Before the first model, any name is visible."""
+        found = served.served_to(None)
+        names = [each.name for each in served.visible_models(self, found)]
+        return Q(model__in=names) if found else Q()
 
     def _scoped_condition(self) -> Q:
         if self.user_id is None:

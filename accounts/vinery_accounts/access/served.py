@@ -1,11 +1,16 @@
 """Served models, as `serving` provides them: names, projects, and whether chats are answered."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from django.core.exceptions import ValidationError
+
+if TYPE_CHECKING:
+    from vinery_accounts.access.access import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +32,27 @@ def provide(read: Callable[[], Sequence[Served]]) -> None:
     _readers[:] = [read]
 
 
+def visible_models(access: Access, models: list[Served] | None = None) -> list[Served]:
+    """Return what a person, or a key, may know of: administrators everything, others what keys of
+    their projects see. Pages, answers and errors name nothing else."""
+    found = _served() if models is None else models
+    if access.is_superuser or not any(each.project_ids for each in found):
+        return found
+    own = access.project_ids()
+    return [each for each in found if not each.project_ids or own & set(each.project_ids)]
+
+
 def served_to(project_id: int | None) -> list[Served]:
     """Return what keys of a project see; None: everything."""
-    found = _readers[0]() if _readers else ()
     return [
         each
-        for each in found
+        for each in _served()
         if project_id is None or not each.project_ids or project_id in each.project_ids
     ]
+
+
+def _served() -> list[Served]:
+    return list(_readers[0]()) if _readers else []
 
 
 def check_models(

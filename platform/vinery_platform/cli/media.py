@@ -205,7 +205,7 @@ def run_test(arguments: argparse.Namespace) -> int:
     nothing is kept. The exit status is 0 if it is allowed, and 1 if not."""
     scope = _scope(arguments)
     organization, project = (row and row.pk for row in scope.values())
-    verdict = test(arguments.what, organization, project, arguments.model)
+    verdict = test(EVERYTHING, arguments.what, organization, project, arguments.model)
     if arguments.json:
         print(json_of(verdict.body))
     else:

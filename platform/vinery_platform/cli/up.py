@@ -16,13 +16,14 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from vinery_platform import __version__
 from vinery_platform.cli import greeting
 from vinery_platform.cli.ready import Readiness, readiness
 from vinery_platform.cli.services import PREPARED_LATER
-from vinery_platform.config import env
+from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import REPOSITORY, Home
 from vinery_platform.config.notes import Credentials, RunningServer
@@ -144,7 +145,8 @@ def _answer_beside(other: RunningServer, plan: Plan) -> int:
 async def _run(plan: Plan, server: socket.socket) -> int:
     noted = RunningServer.write(plan.home, plan.address.base_url, __version__)
     supervisor = Supervisor(plan.environment(), plan.hung_after_s, plan.drain_s)
-    orphans = Orphans(lambda: supervisor.pids, plan.home.run)
+    secret = partial(secret_files.socket_secret, plan.home)
+    orphans = Orphans(lambda: supervisor.pids, plan.home.run, secret)
     EndSignals(supervisor, plan.drain_s).obey()
     orphans.begin()
     is_first_start = Credentials.read(plan.home.bootstrap_file) is None

@@ -5,6 +5,7 @@ secret has a default, and a process that only reads generates none. The environm
 precedence, for hosts that share a database.
 """
 
+import hmac
 import os
 import re
 import secrets
@@ -26,6 +27,11 @@ _MIN_PEPPER_BYTES = 32
 def django_key(home: Home) -> str:
     """Django's SECRET_KEY; "" without one. Raises `SettingError` if it cannot be read."""
     return env.secret("VINERY_SECRET_KEY") or _stored(home, _KEY_FILE)
+
+
+def socket_secret(home: Home) -> bytes:
+    """The keys of a home's sockets are derived from this secret. Raises `SettingError`."""
+    return hmac.digest(django_key(home).encode(), b"vinery sockets", "sha256")
 
 
 def old_django_keys(home: Home) -> list[str]:

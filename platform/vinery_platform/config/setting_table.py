@@ -93,6 +93,11 @@ SETTINGS: Final = (
         "seconds without a request after which a model sleeps, unless it has its own; 0 for never",
         *(0, 0, 366 * _DAY_S),
     ),
+    _text(
+        "logits_processors",
+        "import paths that the model option logits_processors may name, separated by commas",
+        "none",
+    ),
     _number("min_awake_s", "seconds before a model that woke may make room for others", 5, 0, 3600),
     _number("wake_wait_s", "how long a request waits until its model is loaded", 60, 1, 3600),
     _choice("auth", "on, or off to serve this machine without keys", *SWITCH),

@@ -6,8 +6,9 @@ Django does not handle these paths, so a probe by IP address passes without a kn
 import asyncio
 import hmac
 import json
+import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,6 +60,9 @@ _Check = tuple[bool, str]  # a part of the report: whether healthy, and a descri
 class MetricsAccess:
     """Who may read `/metrics`, which names organisations, models and amounts of use.
 
+    Clients without the token learn no names of models from another machine: `/readyz` has numbers,
+    and `/metrics` the ids of models that not every key sees.
+
     Without a public URL, every client that reaches the port: the network protects it. With one,
     only clients on this machine that did not come through the proxy, and clients with the token.
     """
@@ -72,6 +76,9 @@ class MetricsAccess:
         """Whether the client of this request may read the metrics."""
         if not (self.is_public or self.token):
             return True
+        return self.shows_names(scope)
+
+    def shows_names(self, scope: Mapping[str, Any]) -> bool:
         headers = scope["headers"]
         return _is_local(scope.get("client"), headers) or self._has_token(headers)
 
@@ -93,6 +100,8 @@ class HealthApplication:
     def __init__(self, runtime: Runtime, metrics_access: MetricsAccess | None = None) -> None:
         self._runtime = runtime
         self._metrics_access = metrics_access or MetricsAccess()
+        # Models that not every key sees, with ids; the counters of a removed one go on.
+        self._hidden: dict[bytes, int] = {}
         ready = _Shared(self._ready)
         self._routes: dict[str, Callable[[], Awaitable[Answer]]] = {
             "/livez": self._live,
@@ -118,8 +127,23 @@ class HealthApplication:
             await send_whole(send, 401, _REFUSAL_HEADERS, _REFUSAL)
             return
         status, content_type, body = await self._routes[scope["path"]]()
+        if not self._metrics_access.shows_names(scope):
+            body = self._without_names(content_type, body)
         headers = [(b"content-type", content_type), (b"cache-control", b"no-store")]
         await send_whole(send, status, headers, b"" if scope["method"] == "HEAD" else body)
+
+    def _without_names(self, content_type: bytes, body: bytes) -> bytes:
+        if content_type == _PROMETHEUS:
+            for each in self._runtime.directory.entries.values():
+                self._hidden.pop(each.name.encode(), None)
+                if each.projects:
+                    self._hidden[each.name.encode()] = each.id
+            return _without_labels(body, self._hidden) if self._hidden else body
+        if content_type == _JSON and "models" in (report := json.loads(body)):
+            if isinstance(report["models"], dict):  # `/startupz` has a word
+                report["models"] = Counter(report["models"].values())
+            return json.dumps(report).encode()
+        return body
 
     async def _live(self) -> Answer:
         """200: this process responds."""
@@ -194,6 +218,12 @@ class _Shared:
         self._next = None
         self._begun_at_s = time.monotonic()
         return await self._build()
+
+
+def _without_labels(body: bytes, hidden: Mapping[bytes, int]) -> bytes:
+    names = b"|".join(map(re.escape, hidden))
+    label = re.compile(rb'="(' + names + rb')"')
+    return label.sub(lambda match: b'="model-%d"' % hidden[match[1]], body)
 
 
 def _by_model(health: Iterable[EngineHealth]) -> Mapping[str, list[EngineHealth]]:

@@ -38,10 +38,13 @@ _GRACE_S: Final = 1.0
 class Orphans:
     """Call `begin` once in the event loop, and `end` when no service runs any more."""
 
-    def __init__(self, own: Callable[[], Container[int]], run_dir: Path) -> None:
-        """`own` returns the ids of the services' processes. `run_dir` has the engines' sockets."""
+    def __init__(
+        self, own: Callable[[], Container[int]], run_dir: Path, secret: Callable[[], bytes]
+    ) -> None:
+        """`own` returns the ids of the services' processes. `run_dir` has the engines' sockets, and
+        `secret` returns the secret of these sockets."""
         self._own = own
-        self._kept = KeptEngines(run_dir)
+        self._kept = KeptEngines(run_dir, secret)
         self._keeping: asyncio.Task[None] | None = None
         self._reaping: asyncio.TimerHandle | None = None
 

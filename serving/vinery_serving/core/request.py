@@ -303,6 +303,10 @@ class Sampling:
 SAMPLERS: Final = tuple(each.name for each in fields(Sampling))
 # The values that have no effect, and greedy decoding.
 NEUTRAL: Final = Sampling(0.0, 1.0, 0, 0.0, 0, 0.0, 0.0, 1.0)
+# What the engine takes. It excludes the limits 0 and 1, which other servers allow: a nucleus of
+# 1e-9 has one token in any vocabulary, and with the largest 32-bit float below 1 only tokens as
+# likely as the likeliest one remain.
+BOUNDS: Final = {"top_p": (1e-9, 1.0), "top_k": (0, 2**31 - 1), "min_p": (0.0, 1 - 2**-24)}
 
 
 @dataclass(frozen=True, slots=True)

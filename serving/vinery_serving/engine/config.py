@@ -54,6 +54,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     device: str
     socket_path: Path
+    socket_key: bytes  # see `transport.handshake`
     cache_dir: Path
     usage_dir: Path | None = None  # the gateways' usage journals; None: there are none
     max_context: int  # tokens, prompt and output together; 0: unknown

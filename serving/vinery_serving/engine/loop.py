@@ -52,7 +52,7 @@ class EngineLoop:
         Raises PipelineBroken if the process must be replaced.
         """
         kind = self._kind
-        server = SocketServer(kind.config.socket_path, self._hello)
+        server = SocketServer(kind.config.socket_path, kind.config.socket_key, self._hello)
         kind.open(server)
         on_listening(server)
         self._liveness.is_listening = True

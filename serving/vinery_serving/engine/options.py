@@ -185,7 +185,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     logits_processors: Annotated[
         list[str],
         "import paths (package.module:name) of functions that may change token probabilities, "
-        "for requests with logits_processors_args or vllm_xargs",
+        "for requests with logits_processors_args or vllm_xargs; VINERY_LOGITS_PROCESSORS names "
+        "the allowed ones",
     ] = []
     pooling: Annotated[
         Pooling,

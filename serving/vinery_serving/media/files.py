@@ -9,11 +9,12 @@ writer, and devices have no end.
 import os
 import re
 import stat
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 from urllib.parse import unquote_to_bytes
+
+from vinery_accounts.base.names import is_hidden
 
 _FILE_URL: Final = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>/.*)", re.IGNORECASE)
 _LONE_PERCENT_SIGN: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -42,8 +43,8 @@ def read_path(text: str) -> str:
     path = _path_of(text) if is_file_url(text) else text
     if not path.startswith("/"):
         raise FileRefused("Write an absolute path.")
-    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in path):
-        raise FileRefused("Write the path without control characters.")
+    if any(map(is_hidden, path)):  # pages and terminals show refused paths
+        raise FileRefused("Write the path without control characters and invisible ones.")
     names = [name for name in path.split("/") if name not in ("", ".")]
     if ".." in names:
         raise FileRefused("Write the path without `..`.")

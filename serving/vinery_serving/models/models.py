@@ -17,7 +17,7 @@ from django.db import models
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
-from vinery_serving.engine.options import of_engine
+from vinery_serving.engine.options import EngineOptions, of_engine
 from vinery_serving.models import devices
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.devices import check_device, check_device_options
@@ -279,6 +279,19 @@ def _check_options(options: object) -> None:
     parsed = parse_options(dict(options))
     if parsed.output_format:
         check_output_format(parsed.output_format)
+    check_processors(parsed)
+
+
+def check_processors(options: EngineOptions) -> None:
+    """Raises ValueError for a function that the machine's administrator has not allowed: otherwise
+    an admin key could run any function that can be imported."""
+    allowed = settings.VINERY_LOGITS_PROCESSORS
+    for name in options.logits_processors:
+        if name not in allowed:
+            raise ValueError(
+                f"logits_processors: {name} is not allowed here. Who runs this server can name it "
+                f"in VINERY_LOGITS_PROCESSORS, which has {', '.join(allowed) or 'none'}."
+            )
 
 
 def _check_name(name: str) -> None:

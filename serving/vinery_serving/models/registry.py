@@ -10,8 +10,7 @@ from django.utils import timezone
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access
-from vinery_accounts.access.served import Served
-from vinery_accounts.models import Project
+from vinery_accounts.access.served import Served, visible_models
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import ShownState
@@ -82,13 +81,9 @@ def _served(model: ServedModel) -> Served:
 
 
 def models_seen_by(access: Access) -> list[ServedModel]:
-    """Return the models that a user of the console sees: an administrator all models, others the
-    models of their projects and of all projects."""
-    models = list_models()
-    if access.is_superuser or not any(model.project_ids for model in models):
-        return models
-    own = set(access.rows(Project).values_list("pk", flat=True))
-    return [each for each in models if not each.project_ids or own & set(each.project_ids)]
+    """Return the models that a person may know of."""
+    names = {each.name for each in visible_models(access)}
+    return [each for each in list_models() if each.name in names]
 
 
 def ensure_reference_model() -> None:

@@ -11,14 +11,15 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from vinery_serving.processes.child import RunningProcess
+from vinery_serving.transport.handshake import Handshake, Stranger, check_user, peer_of, socket_key
 from vinery_serving.transport.messages import Hello, Keep
 from vinery_serving.transport.sockets import (
     EngineAddress,
@@ -28,9 +29,13 @@ from vinery_serving.transport.sockets import (
     pack,
 )
 
-# Linux's `struct ucred`: process, user, group.
-_CREDENTIALS: Final = struct.Struct("iII")
 _READ_BYTES: Final = 1 << 16
+
+
+class _Connected(NamedTuple):
+    connection: socket.socket
+    handshake: Handshake
+    pid: int
 
 
 class AdoptedEngine(RunningProcess):
@@ -39,13 +44,16 @@ class AdoptedEngine(RunningProcess):
     Needs a running event loop.
     """
 
-    def __init__(self, pid: int, pidfd: int, connection: socket.socket) -> None:
+    def __init__(
+        self, pid: int, pidfd: int, connection: socket.socket, handshake: Handshake
+    ) -> None:
         super().__init__(pid, "engine")
         self._pidfd = pidfd
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(pidfd, self._on_end)
+        self._hello = self._loop.create_task(self._keep(handshake), name="engine-adoption")
 
     @property
     def has_ended(self) -> bool:
@@ -61,21 +69,25 @@ class AdoptedEngine(RunningProcess):
 
     async def hello(self) -> Hello | None:
         """Return the engine's first message; None if the engine sends none, or ends."""
-        frames = FrameReader()
-        try:
-            while received := await self._loop.sock_recv(self._connection, _READ_BYTES):
-                for frame in frames.feed(received):
-                    return msgspec.msgpack.decode(frame, type=Hello)
-        except (OSError, InvalidFrame, msgspec.MsgspecError):
-            pass
-        return None
+        return await asyncio.shield(self._hello)
 
     def close(self) -> None:
         if not self._is_closed:
+            self._hello.cancel()
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)
             self._connection.close()
         super().close()
+
+    async def _keep(self, handshake: Handshake) -> Hello | None:
+        frames = FrameReader()
+        try:
+            while received := await self._loop.sock_recv(self._connection, _READ_BYTES):
+                for frame in frames.feed(_answer(self._connection, handshake, received)):
+                    return msgspec.msgpack.decode(frame, type=Hello)
+        except (OSError, InvalidFrame, Stranger, msgspec.MsgspecError):
+            pass
+        return None
 
     def _on_end(self) -> None:
         self._loop.remove_reader(self._pidfd)
@@ -83,14 +95,14 @@ class AdoptedEngine(RunningProcess):
             self._ended.set_result(None)
 
 
-def find(run_dir: Path) -> dict[EngineAddress, AdoptedEngine]:
+def find(run_dir: Path, secret: bytes) -> dict[EngineAddress, AdoptedEngine]:
     if sys.platform != "linux":
         return {}
     try:
         sockets = engine_sockets(run_dir)
     except OSError:
         return {}
-    found = {address: _keep(path) for address, path in sockets.items()}
+    found = {address: _adopt(path, secret) for address, path in sockets.items()}
     for address in [each for each, engine in found.items() if engine is None]:
         with contextlib.suppress(OSError):
             sockets[address].unlink()
@@ -101,24 +113,55 @@ class KeptEngines:
     """Keeps the engines of a folder running for as long as this process lives, without adopting
     them: the supervisor, while there is no node."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, secret: Callable[[], bytes]) -> None:
+        """`secret` is that of the home, which the first start makes."""
         self._run_dir = run_dir
-        self._connections: dict[Path, socket.socket] = {}
+        self._secret = secret
+        self._kept: dict[Path, _Connected] = {}
 
     def look(self) -> None:
-        """Keep the engines that serve since the last look, and forget those that have ended."""
-        for path in [each for each, kept in self._connections.items() if _is_closed(kept)]:
-            self._connections.pop(path).close()  # a new engine may listen there
+        """Get to know the engines that serve since the last look, keep those of the look before,
+        and forget those that have ended."""
+        for path, (connection, handshake, _) in list(self._kept.items()):
+            if _is_closed(connection) or not _has_answered(connection, handshake):
+                self._kept.pop(path)
+                connection.close()
         with contextlib.suppress(OSError):
             for path in engine_sockets(self._run_dir).values():
-                if path not in self._connections and (connected := _connect(path)) is not None:
-                    self._connections[path], _ = connected
+                if path in self._kept:
+                    continue
+                if (connected := _connect(path, self._secret())) is not None:
+                    self._kept[path] = connected
 
 
-def _keep(path: Path) -> AdoptedEngine | None:
-    if (connected := _connect(path)) is None:
+def _has_answered(connection: socket.socket, handshake: Handshake) -> bool:
+    """Take what the engine has sent to prove itself; False: it is another process."""
+    try:
+        if not handshake.is_done:
+            _answer(connection, handshake, connection.recv(_READ_BYTES))
+    except BlockingIOError:
+        pass
+    except (OSError, Stranger):
+        return False
+    return True
+
+
+def _answer(connection: socket.socket, handshake: Handshake, received: bytes) -> bytes:
+    """Ask the engine to stay, as soon as both ends have proved themselves. Returns what the engine
+    has sent after its proof. Raises `Stranger` or OSError."""
+    if handshake.is_done:
+        return received
+    reply, rest = handshake.feed(received)
+    connection.send(reply)
+    if handshake.is_done:
+        connection.send(pack(Keep()))
+    return rest
+
+
+def _adopt(path: Path, secret: bytes) -> AdoptedEngine | None:
+    if (connected := _connect(path, secret)) is None:
         return None
-    connection, pid = connected
+    connection, handshake, pid = connected
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -128,26 +171,25 @@ def _keep(path: Path) -> AdoptedEngine | None:
         os.close(pidfd)
         connection.close()
         return None
-    return AdoptedEngine(pid, pidfd, connection)
+    return AdoptedEngine(pid, pidfd, connection, handshake)
 
 
-def _connect(path: Path) -> tuple[socket.socket, int] | None:
-    """Keep the engine of this socket. Returns the connection and the process id; None: there is no
-    engine of this user."""
+def _connect(path: Path, secret: bytes) -> _Connected | None:
+    """None: there is no engine of this user."""
+    handshake = Handshake(socket_key(secret, path), listens=False)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.setblocking(False)
     try:
         connection.connect(str(path))
-        connection.send(pack(Keep()))
-        pid, uid, _ = _CREDENTIALS.unpack(
-            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        )
-        if uid != os.getuid() or pid in (0, os.getpid()):
+        check_user(connection)
+        pid = peer_of(connection).pid
+        if pid in (0, os.getpid()):
             raise PermissionError
-    except OSError:
+        connection.send(handshake.opening)
+    except (OSError, Stranger):
         connection.close()
         return None
-    return connection, pid
+    return _Connected(connection, handshake, pid)
 
 
 def _is_closed(connection: socket.socket) -> bool:

@@ -43,6 +43,13 @@ from vinery_serving.models.job_rows import (
 from vinery_serving.models.jobs import JobDocument, JobLine
 from vinery_serving.node.starting import opened_log
 from vinery_serving.processes.child import NETWORK_VARIABLES, ChildProcess, environment_with
+from vinery_serving.transport.handshake import socket_key
+from vinery_serving.transport.sockets import (
+    EngineAddress,
+    engine_socket,
+    node_socket,
+    settings_key,
+)
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +256,21 @@ def _document(job: ModelJob, action: str = "run") -> JobDocument:
         home=settings.VINERY_HOME,
         parameters=job.parameters,
         secret=secret_of(job) if action == "run" else "",
+        **_socket_keys(job),
     )
+
+
+def _socket_keys(job: ModelJob) -> dict[str, bytes]:
+    """The keys of the sockets that a job of this kind uses."""
+    if job.kind != JobKind.BENCH:
+        return {}
+    run_dir, secret = Path(settings.VINERY_RUN_DIR), settings.VINERY_SOCKET_SECRET
+    digest: str = job.parameters["settings_digest"]
+    address = EngineAddress(job.parameters["model_id"], settings_key(digest))
+    return {
+        "engine_key": socket_key(secret, engine_socket(run_dir, address)),
+        "node_key": socket_key(secret, node_socket(run_dir)),
+    }
 
 
 def _turn(job: ModelJob) -> str:

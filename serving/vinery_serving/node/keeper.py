@@ -26,6 +26,7 @@ from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.engine_status import EngineState
+from vinery_serving.models.models import check_processors
 from vinery_serving.node import fit, status
 from vinery_serving.node.adoption import AdoptedEngine
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
@@ -52,6 +53,7 @@ from vinery_serving.processes.logs.folder import engine_name, log_path
 from vinery_serving.processes.upkeep import until_next
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
+from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 
 log = logging.getLogger(__name__)
@@ -436,13 +438,16 @@ def _estimate_need(spec: ModelSpec, measured: Measured | None) -> Need:
 def _new_config(spec: ModelSpec) -> EngineConfig:
     """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
     options = parse_options(json.loads(spec.options), spec.task)
+    check_processors(options)
     folder = ModelFolder.read(Path(spec.folder))
     pooling = None if spec.task.is_generation else PoolingFolder.read(folder)
+    socket_path = engine_socket(Path(settings.VINERY_RUN_DIR), spec.address)
     return EngineConfig(
         name=spec.name,
         folder=Path(spec.folder),
         device=spec.device,
-        socket_path=engine_socket(Path(settings.VINERY_RUN_DIR), spec.address),
+        socket_path=socket_path,
+        socket_key=socket_key(settings.VINERY_SOCKET_SECRET, socket_path),
         cache_dir=Path(settings.VINERY_CACHE_DIR) / _cache_name(spec),
         usage_dir=Path(settings.VINERY_USAGE_DIR),
         max_context=_max_context(options, folder, pooling) or 0,

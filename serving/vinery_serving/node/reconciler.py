@@ -41,7 +41,8 @@ from vinery_serving.processes.logs.folder import delete_former_engines, engine_l
 from vinery_serving.processes.logs.lines import LogEntry
 from vinery_serving.processes.logs.reading import LogFollower
 from vinery_serving.processes.upkeep import until_next
-from vinery_serving.transport.sockets import EngineAddress, engine_socket
+from vinery_serving.transport.handshake import socket_key
+from vinery_serving.transport.sockets import EngineAddress, engine_socket, node_socket
 from vinery_serving.transport.waiting import Wait, WaitingServer
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     # First: without a node, engines end soon.
-    found = adoption.find(Path(settings.VINERY_RUN_DIR))
+    found = adoption.find(Path(settings.VINERY_RUN_DIR), settings.VINERY_SOCKET_SECRET)
     keepers: dict[ModelSpec, Keeper] = {}
     scheduler = EngineScheduler(settings.VINERY_MODEL_MEMORY, settings.VINERY_MIN_AWAKE_S)
     formers = FormerEngines(scheduler)
@@ -180,7 +181,9 @@ async def _follow_waits(scheduler: EngineScheduler) -> None:
         changed.set()
         scheduler.note()
 
-    server = WaitingServer(Path(settings.VINERY_RUN_DIR), on_change)
+    run_dir = Path(settings.VINERY_RUN_DIR)
+    key = socket_key(settings.VINERY_SOCKET_SECRET, node_socket(run_dir))
+    server = WaitingServer(run_dir, key, on_change)
     scheduler.waits = lambda: server.waits
     try:
         await server.start()
@@ -254,12 +257,13 @@ def _keep_former(
 ) -> None:
     """Keep an engine that has outlived its node and a change of settings. The engine runs already:
     the new configuration serves only to watch it."""
-    run_dir = Path(settings.VINERY_RUN_DIR)
+    socket_path = engine_socket(Path(settings.VINERY_RUN_DIR), address)
     config = EngineConfig(
         name=spec.name,
         folder=Path(spec.folder),
         device=spec.device,
-        socket_path=engine_socket(run_dir, address),
+        socket_path=socket_path,
+        socket_key=socket_key(settings.VINERY_SOCKET_SECRET, socket_path),
         cache_dir=Path(settings.VINERY_CACHE_DIR),
         max_context=0,
         options=EngineOptions(),

@@ -135,7 +135,7 @@ class TestForm(SerializerForm):
     def __init__(self, access: Access, data: Any = None) -> None:
         super().__init__({}, (), data)
         self.fields["of"] = MediaScopeField(access, "For a request of", "")
-        names = [model.name for model in vision_models()]
+        names = [model.name for model in vision_models(access)]
         if names:
             choices = [(name, name) for name in names]
             text = "Who sees it: the size and the tokens depend on the model."
@@ -337,7 +337,7 @@ class TestMedia(FormPage):
         what, ids = form.cleaned_data["what"], ids_of(form.cleaned_data["of"])
         context: dict[str, Any] = {"what": what}
         try:
-            verdict = test(what, *ids, form.cleaned_data.get("model"))
+            verdict = test(self.access, what, *ids, form.cleaned_data.get("model"))
         except (Conflict, ValueError) as error:
             form.add_error(None, str(error))
         else:

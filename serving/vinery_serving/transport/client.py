@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, TypeVar, assert_never, cast
 import msgspec
 from msgspec import structs
 
+from vinery_serving.transport.handshake import Handshake, Stranger
 from vinery_serving.transport.messages import (
     PROTOCOL_VERSION,
     Accepted,
@@ -189,8 +190,11 @@ def _merged_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
 
 
 class _Link(asyncio.Protocol):
-    def __init__(self, on_lost: Callable[[], None], on_draining: Callable[[], None]) -> None:
+    def __init__(
+        self, key: bytes, on_lost: Callable[[], None], on_draining: Callable[[], None]
+    ) -> None:
         loop = asyncio.get_running_loop()
+        self._handshake = Handshake(key, listens=False)
         self._on_lost = on_lost
         self._on_draining = on_draining
         self._frames = FrameReader()
@@ -212,6 +216,7 @@ class _Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast, no assertion: uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._handshake.opening)
 
     def connection_lost(self, exc: Exception | None) -> None:
         # `_on_lost` comes first: a stream's owner may submit again as soon as the stream is lost.
@@ -227,9 +232,12 @@ class _Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
+            if not self._handshake.is_done:
+                reply, data = self._handshake.feed(data)
+                cast("asyncio.Transport", self._transport).write(reply)
             for frame in self._frames.feed(data):
                 self._take(self._decode(frame))
-        except (InvalidFrame, msgspec.MsgspecError):
+        except (InvalidFrame, Stranger, msgspec.MsgspecError):
             self.close()
 
     @property
@@ -391,8 +399,10 @@ def _submit_parts(submit: Submit) -> Iterator[MediaPixels | Submit]:
 class EngineClient:
     """A gateway's client of one engine. Call `open` once, and `close` at the end."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, key: bytes) -> None:
+        """`key` is the engine's, see `handshake`."""
         self.path = path
+        self.key = key
         self._link: _Link | None = None
         self._connected = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -477,7 +487,7 @@ class EngineClient:
             with contextlib.suppress(OSError, EngineDisconnected):
                 path = str(self.path)
                 _, link = await loop.create_unix_connection(
-                    lambda: _Link(self._lose, self._connected.clear), path
+                    lambda: _Link(self.key, self._lose, self._connected.clear), path
                 )
                 try:
                     self.hello = await link.hello

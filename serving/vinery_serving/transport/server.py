@@ -15,11 +15,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from vinery_serving.transport.handshake import Handshake, Stranger, check_user
 from vinery_serving.transport.messages import ToEngine
 from vinery_serving.transport.sockets import FrameReader, InvalidFrame, pack
 
 _READ_BYTES: Final = 1 << 18
 _MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
+# Peers that have proved nothing yet; the oldest one gives way.
+_MAX_UNKNOWN: Final = 32
 
 
 class Connection:
@@ -30,22 +33,33 @@ class Connection:
         self,
         peer: socket.socket,
         selector: selectors.BaseSelector,
+        handshake: Handshake,
+        greeting: Callable[[], msgspec.Struct],
         on_close: Callable[[Connection], None],
     ) -> None:
         self._socket = peer
+        self._handshake = handshake
+        self._greeting = greeting
         self._selector = selector
         self._on_close = on_close
         self._frames = FrameReader()
         self._unsent = bytearray()
         self._decode = msgspec.msgpack.Decoder(ToEngine).decode
         self.is_open = True
-        # A node's connection gets no broadcasts, see `Keep`.
-        self.gets_broadcasts = True
+        # The connection of an unknown peer or a node gets none, see `Keep`.
+        self.gets_broadcasts = False
+        selector.register(peer, selectors.EVENT_READ, self)
+        self._send(handshake.opening)
+
+    @property
+    def is_known(self) -> bool:
+        return self._handshake.is_done
 
     def send(self, message: msgspec.Struct) -> None:
-        if not self.is_open:
-            return
-        frame = pack(message)
+        if self.is_open:
+            self._send(pack(message))
+
+    def _send(self, frame: bytes) -> None:
         if not self._unsent:
             frame = frame[self._write(frame) :]
         if frame and self.is_open:
@@ -56,16 +70,27 @@ class Connection:
                 self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
 
     def receive(self) -> list[ToEngine]:
-        """Return the messages that arrived. Closes the connection at its end or on a bad frame."""
+        """Return the messages that arrived. Closes the connection at its end, on a bad frame, and
+        if the peer is a stranger."""
         try:
             if received := self._socket.recv(_READ_BYTES):
+                if not self.is_known:
+                    received = self._prove(received)
                 return [self._decode(frame) for frame in self._frames.feed(received)]
         except BlockingIOError:
             return []
-        except (OSError, InvalidFrame, msgspec.MsgspecError):
+        except (OSError, InvalidFrame, Stranger, msgspec.MsgspecError):
             pass
         self.close()
         return []
+
+    def _prove(self, received: bytes) -> bytes:
+        reply, rest = self._handshake.feed(received)
+        self._send(reply)
+        if self.is_known:
+            self.gets_broadcasts = True
+            self.send(self._greeting())
+        return rest
 
     def flush(self) -> None:
         del self._unsent[: self._write(bytes(self._unsent))]
@@ -105,9 +130,11 @@ class Incoming(NamedTuple):
 
 
 class SocketServer:
-    def __init__(self, path: Path, greeting: Callable[[], msgspec.Struct]) -> None:
-        """`greeting` makes the first message of each connection."""
+    def __init__(self, path: Path, key: bytes, greeting: Callable[[], msgspec.Struct]) -> None:
+        """`greeting` makes the first message of each connection whose peer knows the key."""
+        self._key = key
         self._greeting = greeting
+        self._unknown: list[Connection] = []
         self._closed: list[Connection] = []  # not yet returned by `poll`
         self._selector = selectors.DefaultSelector()
         self._listener = _listen(path)
@@ -152,10 +179,23 @@ class SocketServer:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             peer, _ = self._listener.accept()
+            try:
+                check_user(peer)
+            except (OSError, Stranger):
+                peer.close()
+                return
             peer.setblocking(False)
-            connection = Connection(peer, self._selector, self._closed.append)
-            self._selector.register(peer, selectors.EVENT_READ, connection)
-            connection.send(self._greeting())
+            handshake = Handshake(self._key, listens=True)
+            connection = Connection(
+                peer, self._selector, handshake, self._greeting, self._closed.append
+            )
+            self._note_unknown(connection)
+
+    def _note_unknown(self, connection: Connection) -> None:
+        self._unknown = [each for each in self._unknown if each.is_open and not each.is_known]
+        if len(self._unknown) >= _MAX_UNKNOWN:
+            self._unknown.pop(0).close()
+        self._unknown.append(connection)
 
 
 def _listen(path: Path) -> socket.socket:

@@ -7,6 +7,7 @@ engine names the settings: an engine with changed settings loads beside the serv
 import hashlib
 import os
 import re
+import stat
 import struct
 import tempfile
 from pathlib import Path
@@ -45,7 +46,7 @@ def engine_socket(run_dir: Path, address: EngineAddress) -> Path:
 
     Its folder is created, for the owner alone. If paths in `run_dir` are too long for a socket, the
     folder is under the system's temporary one and named after `run_dir`, so that two platforms
-    never share it. Raises PermissionError if the folder belongs to another user.
+    never share it. Raises PermissionError if other users could use the folder.
     """
     return _folder(run_dir) / address.file_name
 
@@ -73,8 +74,12 @@ def _folder(run_dir: Path) -> Path:
         digest = hashlib.sha256(os.fsencode(run_dir)).hexdigest()[:16]
         folder = Path(tempfile.gettempdir()) / f"vinery-{os.getuid()}-{digest}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to another user")
+    status = folder.lstat()  # not of the folder that a link names
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    if not is_own or status.st_mode & 0o077:
+        raise PermissionError(
+            f"{folder} must be a folder, not a link, that belongs to this user and has mode 0700."
+        )
     return folder
 
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from vinery_serving.transport.handshake import Stranger, shake_hands
 from vinery_serving.transport.sockets import FrameReader, InvalidFrame, node_socket, pack
 
 _RECONNECT_S: Final = 0.05
@@ -36,8 +37,10 @@ class _Report(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WaitingRequests:
-    def __init__(self, run_dir: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, run_dir: Path, key: bytes, clock: Callable[[], float] = time.time) -> None:
+        """`key` is that of the node's socket."""
         self._run_dir = run_dir
+        self._key = key
         self._clock = clock
         self._came_at: dict[int, list[float]] = {}  # by model id, the oldest first
         self._changed = asyncio.Event()
@@ -73,10 +76,11 @@ class WaitingRequests:
 
     async def _report(self) -> None:
         while self._came_at:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, EOFError, Stranger):
                 path = node_socket(self._run_dir)
                 reader, writer = await asyncio.open_unix_connection(str(path))
                 try:
+                    await shake_hands(reader, writer, self._key, listens=False)
                     await self._send_changes(reader, writer)
                 finally:
                     writer.close()
@@ -102,8 +106,9 @@ class WaitingRequests:
 
 
 class WaitingServer:
-    def __init__(self, run_dir: Path, on_change: Callable[[], None]) -> None:
+    def __init__(self, run_dir: Path, key: bytes, on_change: Callable[[], None]) -> None:
         self._path = node_socket(run_dir)
+        self._key = key
         self._on_change = on_change
         self._reports: dict[asyncio.StreamWriter, _Report] = {}  # by connection
         self._writers: set[asyncio.StreamWriter] = set()
@@ -134,11 +139,12 @@ class WaitingServer:
         frames = FrameReader()
         self._writers.add(writer)
         try:
+            await shake_hands(reader, writer, self._key, listens=True)
             while received := await reader.read(_READ_BYTES):
                 for frame in frames.feed(received):
                     self._reports[writer] = msgspec.msgpack.decode(frame, type=_Report)
                 self._on_change()
-        except (OSError, InvalidFrame, msgspec.MsgspecError):
+        except (OSError, EOFError, Stranger, InvalidFrame, msgspec.MsgspecError):
             pass
         finally:
             self._reports.pop(writer, None)

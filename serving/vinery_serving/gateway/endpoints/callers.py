@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from vinery_accounts.base.errors import KeyRefused, NotAllowed
 from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
+from vinery_accounts.models import Scope as KeyScope
 from vinery_serving.core.errors import InvalidKey, InvalidRequest, NotPermitted
 from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage, PathSource, UrlSource
 from vinery_serving.core.tasks import ALL_TASKS, Task
@@ -81,6 +82,14 @@ def grant_errors() -> Iterator[None]:
         yield
     except NotAllowed as refused:
         raise NotPermitted(refused.message, param=refused.param, code=refused.code) from None
+
+
+def check_grants(caller: Caller, needed: KeyScope, address: str | None) -> None:
+    """Every endpoint that needs a key asks this. `USAGE` reads amounts of use; everything else of
+    this API, lists of models too, is `INFERENCE`. Raises `NotPermitted`."""
+    with grant_errors():
+        caller.grants.check_scope(needed)
+        caller.grants.check_address(address)
 
 
 def permitted_engine(

@@ -27,7 +27,7 @@ from vinery_serving.gateway.endpoints.callers import (
     address_of,
     authenticate,
     authorization_of,
-    grant_errors,
+    check_grants,
 )
 from vinery_serving.gateway.endpoints.edge import JSON, App, Receive, Scope, Send, send_whole
 from vinery_serving.gateway.state.runtime import Runtime
@@ -98,9 +98,7 @@ def key_usage(runtime: Runtime) -> App:
 
     async def read(scope: Scope) -> bytes:
         caller = authenticate(runtime.required_keys, scope, authorization_of(scope["headers"]))
-        with grant_errors():
-            caller.grants.check_scope(KeyScope.USAGE)
-            caller.grants.check_address(address_of(scope))
+        check_grants(caller, KeyScope.USAGE, address_of(scope))
         return json_bytes(await _usage(runtime, caller))
 
     return _document(read, "GET")

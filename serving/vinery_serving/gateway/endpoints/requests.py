@@ -38,6 +38,7 @@ from vinery_serving.gateway.endpoints.callers import (
     address_of,
     authenticate,
     authorization_of,
+    check_grants,
     fetch_media,
     grant_errors,
     permitted_engine,
@@ -291,12 +292,10 @@ def _record_unread(request: ApiRequest, error: ServingError | None) -> None:
 def _check(request: ApiRequest) -> None:
     """Raises `NotPermitted` for a key without the right to the endpoint, and
     `UnsupportedMediaType` for a content type that is not JSON."""
-    grants = request.caller.grants
-    with grant_errors():
-        grants.check_scope(KeyScope.INFERENCE)
-        grants.check_address(address_of(request.scope))
-        if request.is_recorded:
-            grants.check_endpoint(request.name)
+    check_grants(request.caller, KeyScope.INFERENCE, address_of(request.scope))
+    if request.is_recorded:
+        with grant_errors():
+            request.caller.grants.check_endpoint(request.name)
     content_type = header(request.scope, b"content-type") or b""
     media = content_type.partition(b";")[0].strip().lower()
     if media and media not in (b"application/json", b"text/json") and not media.endswith(b"+json"):

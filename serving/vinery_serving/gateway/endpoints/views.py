@@ -12,6 +12,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from vinery_accounts.keys.table import Caller
+from vinery_accounts.models import Scope as KeyScope
 from vinery_serving.core.errors import (
     InvalidRequest,
     MethodNotAllowed,
@@ -22,7 +23,7 @@ from vinery_serving.core.errors import (
 from vinery_serving.gateway.endpoints.callers import (
     authenticate,
     authorization_of,
-    grant_errors,
+    check_grants,
     permitted_engine,
 )
 from vinery_serving.gateway.endpoints.edge import error_response, speaks_anthropic
@@ -123,12 +124,11 @@ async def no_response(
 
 
 def _caller(request: HttpRequest) -> Caller:
-    """Raises `ServingError` without a valid key, or for a key that does not allow the address."""
+    """Raises `ServingError` without a valid key, or for a key without the right to this."""
     scope = getattr(request, "scope", {})  # WSGI requests have none
     sent = [(name.lower().encode(), value.encode()) for name, value in request.headers.items()]
     caller = authenticate(runtime().required_keys, scope, authorization_of(sent))
-    with grant_errors():
-        caller.grants.check_address(request.META.get("REMOTE_ADDR"))
+    check_grants(caller, KeyScope.INFERENCE, request.META.get("REMOTE_ADDR"))
     return caller
 
 

@@ -36,8 +36,9 @@ from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.messages import Hello
-from vinery_serving.transport.sockets import EngineAddress, engine_socket
+from vinery_serving.transport.sockets import EngineAddress, engine_socket, node_socket
 from vinery_serving.transport.waiting import WaitingRequests
 
 log = logging.getLogger(__name__)
@@ -157,12 +158,14 @@ class LocalDirectory:
     def __init__(
         self,
         run_dir: Path,
+        secret: bytes,
         quarantine: Quarantine | None = None,
         wait_s: float = ENGINE_WAIT_S,
     ) -> None:
         self._run_dir = run_dir
+        self._secret = secret
         self._wait_s = wait_s
-        self._waiting = WaitingRequests(run_dir)
+        self._waiting = WaitingRequests(run_dir, socket_key(secret, node_socket(run_dir)))
         self.quarantine = quarantine or Quarantine()
         self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
         self._has_hidden = False  # whether some projects do not see all models
@@ -348,7 +351,8 @@ class LocalDirectory:
 
         def new_client(number: int) -> EngineClient:
             address = EngineAddress(entry.id, entry.settings_key, number)
-            return EngineClient(engine_socket(self._run_dir, address))
+            path = engine_socket(self._run_dir, address)
+            return EngineClient(path, socket_key(self._secret, path))
 
         replicas = Replicas(new_client, entry.num_replicas)
         replicas.open()

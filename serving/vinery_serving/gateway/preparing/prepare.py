@@ -19,6 +19,7 @@ from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.ids import derive_seed
 from vinery_serving.core.media import Clip
 from vinery_serving.core.request import (
+    BOUNDS,
     NEUTRAL,
     PROMPT_FIELDS,
     SAMPLERS,
@@ -50,11 +51,6 @@ _UNLIMITED_TOKENS: Final = 1 << 20
 # Lower temperatures are greedy, as in vLLM: the engine divides logits by the temperature in
 # 32-bit floats, which gives noise for much smaller values.
 _LEAST_TEMPERATURE: Final = 1e-5
-# The engine excludes the limits 0 and 1, which other servers allow. A nucleus of this size has
-# one token in any vocabulary.
-_LEAST_TOP_P: Final = 1e-9
-# The largest 32-bit float below 1: only tokens as likely as the likeliest one remain.
-_MOST_MIN_P: Final = 1 - 2**-24
 
 
 def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> Draft:
@@ -168,9 +164,9 @@ def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -
         values[name] = next((value for value in found if value is not None), None)
     if values["temperature"] < _LEAST_TEMPERATURE:
         values["temperature"] = 0.0
-    values["top_p"] = max(_LEAST_TOP_P, values["top_p"])
-    values["top_k"] = max(0, int(values["top_k"]))
-    values["min_p"] = min(_MOST_MIN_P, values["min_p"])
+    for name, (least, most) in BOUNDS.items():
+        values[name] = min(most, max(least, values[name]))
+    values["top_k"] = int(values["top_k"])
     return Sampling(**values)
 
 

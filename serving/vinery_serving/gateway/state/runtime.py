@@ -129,6 +129,7 @@ class Runtime:
         self._following_quarantine = asyncio.Lock()
         self.directory = LocalDirectory(
             Path(settings.VINERY_RUN_DIR),
+            settings.VINERY_SOCKET_SECRET,
             Quarantine(self._put_in_quarantine if keep_s else None),
             wait_s=settings.VINERY_WAKE_WAIT_S,
         )

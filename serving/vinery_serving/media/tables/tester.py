@@ -27,6 +27,7 @@ from vinery_serving.media.probe import Finding, probe
 from vinery_serving.media.rules import Denial, MediaDenied, MediaPolicy, Step
 from vinery_serving.media.tables.policies import MediaPolicies
 from vinery_serving.models.models import ServedModel
+from vinery_serving.models.registry import models_seen_by
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.vision import VisionProcessor, load_processor
 
@@ -67,14 +68,18 @@ class Verdict:
 
 
 def test(
-    text: str, organization_id: int | None, project_id: int | None, model: str | None = None
+    access: Access,
+    text: str,
+    organization_id: int | None,
+    project_id: int | None,
+    model: str | None = None,
 ) -> Verdict:
-    """Test a URL or a path for a caller with these ids, and a loaded vision model, by default the
-    first one. Blocks until the file is fetched, as long as its rule allows.
+    """Test a URL or a path for a caller with these ids, and a loaded vision model that `access` may
+    know of, by default the first one. Blocks until the file is fetched, as long as its rule allows.
 
     Raises `django.db.Error`, ValueError for another model, and `Conflict` while too many tests run.
     """
-    seer = choose(model) if model else None  # before anything is fetched
+    seer = choose(access, model)  # before anything is fetched
     policies = MediaPolicies()
     policies.refresh()
     policy = policies.policy_of(organization_id, project_id)
@@ -133,7 +138,6 @@ def _decoded(examined: Examination, seer: ServedModel | None) -> Iterator[Step]:
     yield Step("decoding", not found.error, found.error or _what(found))
     if found.error:
         return
-    seer = seer or choose(None)
     if seer is None:
         yield Step("tokens", None, "no vision model is loaded, so none can see it")
     else:
@@ -183,7 +187,7 @@ class MediaTestSerializer(StrictSerializer):
     def validate_model(self, name: str | None) -> str | None:
         """Return the name. Raises ValidationError unless a loaded vision model has the name."""
         try:
-            choose(name)
+            choose(self.context["access"], name)
         except ValueError as error:
             raise serializers.ValidationError(str(error)) from None
         return name
@@ -214,7 +218,7 @@ def _test(access: Access, what: str, **values: Any) -> dict[str, Any]:
     ids = (organization and organization.pk, project and project.pk)
     if not access.owns(*ids):
         raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
-    return test(what, *ids, values.get("model")).seen_by(access).body
+    return test(access, what, *ids, values.get("model")).seen_by(access).body
 
 
 TEST: Final = RowAction(
@@ -232,15 +236,15 @@ TEST: Final = RowAction(
 # -- Size and tokens of media in the loaded vision models
 
 
-def vision_models() -> list[ServedModel]:
-    """Return the loaded vision models by name: one query."""
-    return [each for each in ServedModel.objects.filter(is_loaded=True) if each.takes_pictures]
+def vision_models(access: Access) -> list[ServedModel]:
+    """Return the loaded vision models that a person may know of, by name."""
+    return [each for each in models_seen_by(access) if each.is_loaded and each.takes_pictures]
 
 
-def choose(name: str | None) -> ServedModel | None:
+def choose(access: Access, name: str | None) -> ServedModel | None:
     """Return the vision model with this name, by default the first one; None: none is loaded.
     Raises ValueError for another name."""
-    models = vision_models()
+    models = vision_models(access)
     if not name:
         return models[0] if models else None
     known = {model.name: model for model in models}

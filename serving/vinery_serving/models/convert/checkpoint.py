@@ -1,7 +1,7 @@
 """Architectures that can be converted, each with the line for the export, and checkpoints.
 
-A line, in `lines.toml`, is one release of transformers with all packages beside it. A checkpoint is
-a folder in Hugging Face's layout.
+A line, in `lines.toml`, is one release of transformers with all packages beside it; `lines.lock`
+has their hashes. A checkpoint is a folder in Hugging Face's layout.
 """
 
 import difflib
@@ -26,15 +26,16 @@ class ConvertError(Exception):
 
 Task = Literal["text-generation", "image-text-to-text", "feature-extraction", "text-classification"]
 _DATA: Final = Path(__file__).with_name("lines.toml")
+_LOCK: Final = _DATA.with_suffix(".lock")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An environment: a name such as 5.0, and packages such as `nncf==3.4.0`."""
+    """An environment: a name such as 5.0, and packages such as `nncf==3.4.0 --hash=sha256:...`."""
 
     name: str
     packages: tuple[str, ...]
-    torch: str  # installed first, from an index of its own
+    torch: str  # installed first, from an index of its own, whose builds have other hashes
 
     @property
     def digest(self) -> str:
@@ -93,7 +94,9 @@ def _tables() -> tuple[Mapping[str, Line], Mapping[str, Architecture]]:
 
 
 def _line(name: str, table: Mapping[str, Any], data: Mapping[str, Any]) -> Line:
-    return Line(name, tuple(sorted((*data["packages"], *table["packages"]))), data["torch"])
+    locked = dict(line.split(" ", 1) for line in _LOCK.read_text(encoding="ascii").splitlines())
+    names = sorted((*data["packages"], *table["packages"]))
+    return Line(name, tuple(f"{each} {locked[each]}" for each in names), data["torch"])
 
 
 # -- Checkpoints

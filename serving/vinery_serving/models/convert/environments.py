@@ -32,8 +32,13 @@ _LOCK_LOOK_S: Final = 0.5
 # Builds of torch without CUDA, which are ten times smaller.
 _TORCH_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 _ABOUT_TORCH: Final = (
-    "VINERY_TORCH_INDEX must name an index with a build of torch for CPUs, or be `none` if pip's "
-    "own index has one."
+    "VINERY_JOB_TORCH_INDEX must name an index with a build of torch for CPUs, or be `none` if "
+    "pip's own index has one."
+)
+
+_ABOUT_PACKAGES: Final = (
+    "See the log, and whether pip reaches its index. A mirror must have the files of PyPI: their "
+    "hashes are checked."
 )
 
 
@@ -57,8 +62,8 @@ class EnvironmentState:
 class Environments:
     """The environments below one folder.
 
-    `torch_index` is searched beside pip's own indexes for a build of torch without CUDA; empty:
-    pip's own only.
+    `torch_index` has a build of torch without CUDA, and is asked for torch alone; empty: torch
+    comes from pip's own indexes.
     """
 
     def __init__(self, folder: Path, torch_index: str = "") -> None:
@@ -150,11 +155,12 @@ class Environments:
     async def _install(self, line: Line, folder: Path, write: Callable[[bytes], object]) -> None:
         python = str(python_of(folder))
         pip = (python, "-m", "pip", "install", "--no-input", "--no-deps")
-        index = ("--extra-index-url", self._torch_index) if self._torch_index else ()
+        index = ("--index-url", self._torch_index) if self._torch_index else ()
+        requirements = _write_requirements(folder, line)
         steps = (
             ((sys.executable, "-m", "venv", str(folder)), "Install Python's venv module."),
             ((*pip, *index, line.torch), _ABOUT_TORCH),
-            ((*pip, *line.packages), "See the log, and whether pip reaches its index."),
+            ((*pip, "--require-hashes", "-r", str(requirements)), _ABOUT_PACKAGES),
             ((python, "-c", _TRY), _ABOUT_TORCH),
         )
         limits = ChildLimits(timeout_s=_INSTALL_TIMEOUT_S)
@@ -218,6 +224,13 @@ async def _take(lock: int) -> None:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             await asyncio.sleep(_LOCK_LOOK_S)
+
+
+def _write_requirements(folder: Path, line: Line) -> Path:
+    folder.mkdir()
+    path = folder / "requirements.txt"
+    path.write_text("\n".join(line.packages), encoding="ascii")
+    return path
 
 
 def folder_bytes(folder: Path) -> int:

@@ -43,6 +43,9 @@ class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
     home: Path
     parameters: dict[str, Any] = {}
     secret: str = ""  # the part of the URL after the shown one
+    # Of the sockets of the model's engine and of the node: for a job that asks the engine.
+    engine_key: bytes = b""
+    node_key: bytes = b""
 
     @classmethod
     def from_json(cls, text: bytes) -> JobDocument:

@@ -137,7 +137,8 @@ async def _measure_model(
     document: JobDocument, address: EngineAddress, encode: Encode, reporter: Reporter
 ) -> SpeedCard:
     run_dir = document.home / "run"
-    client, waiting = EngineClient(engine_socket(run_dir, address)), WaitingRequests(run_dir)
+    client = EngineClient(engine_socket(run_dir, address), document.engine_key)
+    waiting = WaitingRequests(run_dir, document.node_key)
     client.open()
     try:
         reporter.progress("waiting for the model")

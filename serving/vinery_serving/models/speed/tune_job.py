@@ -8,6 +8,7 @@ serving one.
 import asyncio
 import json
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -97,12 +98,13 @@ async def trial_engine(
             folder=folder,
             device=device,
             socket_path=Path(scratch) / "engine.sock",
+            socket_key=secrets.token_bytes(32),
             cache_dir=Path(scratch) / "cache",
             max_context=max_context,
             options=parse_options(options),
         )
         process = _start(config)
-        client = EngineClient(config.socket_path)
+        client = EngineClient(config.socket_path, config.socket_key)
         try:
             await process.write(config.to_line())
             await _wait_ready(process, timeout_s)
