@@ -9,18 +9,19 @@ writer, and devices have no end.
 import os
 import re
 import stat
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 from urllib.parse import unquote_to_bytes
-
-from vinery_accounts.base.names import is_hidden
 
 _FILE_URL: Final = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>/.*)", re.IGNORECASE)
 _LONE_PERCENT_SIGN: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _MAX_PATH_BYTES: Final = 4096
 _MAX_NAME_BYTES: Final = 255
 _CAN_WALK: Final = os.open in os.supports_dir_fd
+_HIDDEN: Final = ("Cc", "Cf", "Cs")
+_JOINERS: Final = "\u200c\u200d"  # some scripts cannot be written without these two
 
 
 class FileRefused(Exception):
@@ -43,7 +44,8 @@ def read_path(text: str) -> str:
     path = _path_of(text) if is_file_url(text) else text
     if not path.startswith("/"):
         raise FileRefused("Write an absolute path.")
-    if any(map(is_hidden, path)):  # pages and terminals show refused paths
+    # Pages and terminals show refused paths.
+    if any(unicodedata.category(each) in _HIDDEN and each not in _JOINERS for each in path):
         raise FileRefused("Write the path without control characters and invisible ones.")
     names = [name for name in path.split("/") if name not in ("", ".")]
     if ".." in names:
