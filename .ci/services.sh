@@ -7,7 +7,8 @@ as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 install_packages() {
     as_root apt-get update -qq
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \
-        python3-venv chromium postgresql redis-server nginx-light caddy prometheus >"$work/apt.log" 2>&1 ||
+        python3-venv chromium postgresql redis-server nginx-light caddy prometheus gcc \
+        libc6-dev >"$work/apt.log" 2>&1 ||
         { tail -n 30 "$work/apt.log"; return 1; }
 }
 

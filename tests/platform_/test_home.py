@@ -180,7 +180,7 @@ def test_a_home_that_has_served_is_prepared_later_and_another_one_says_what_is_m
 
     new = scripts.vinery("prepare", environment=away)
     assert new.returncode == 1
-    assert "Nothing was read from it before, so nothing can be served." in new.stderr
+    assert "This home has read nothing from it to serve." in new.stderr
 
     (home / "cache" / "sealed").mkdir()
     (home / "cache" / "sealed" / "keys").touch()

@@ -54,7 +54,9 @@ class DatabaseLock:
             return ""
         try:
             with connection.wrap_database_errors:
-                return self._take()
+                self._connection = self._connection or _connect(self._name)
+                named = {"number": self._number}
+                return str(self._connection.execute(_TAKE, named).fetchone()[0])
         except DATABASE_UNAVAILABLE:
             self.close()
             raise
@@ -64,20 +66,13 @@ class DatabaseLock:
             self._connection.close()
         self._connection = None
 
-    def _take(self) -> str:
-        if self._connection is None:
-            self._connection = _connect(self._name)
-        execute = self._connection.execute
-        (is_taken,) = execute(_TAKE, [self._number]).fetchone()
-        holder = None if is_taken else execute(_HOLDER, [self._number]).fetchone()
-        return "" if is_taken else (holder[0] if holder else "another process")
 
-
-_TAKE: Final = "SELECT pg_try_advisory_lock(%s)"
-_HOLDER: Final = """
-    SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)
-    WHERE locktype = 'advisory' AND granted AND objid = %s
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+_TAKE: Final = """
+    SELECT CASE WHEN pg_try_advisory_lock(%(number)s) THEN '' ELSE coalesce((
+        SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE locktype = 'advisory' AND granted AND objid = %(number)s
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    ), 'another process') END
 """
 
 
@@ -85,8 +80,7 @@ def _connect(name: str) -> Any:
     import psycopg
 
     parameters = connection.get_connection_params()
-    opened = psycopg.connect(**parameters | {"application_name": name}, autocommit=True)
     # When the host of the holder has died, the server notices it after half a minute.
-    for option, value in (("idle", 15), ("interval", 5), ("count", 3)):
-        opened.execute(f"SET tcp_keepalives_{option} = {value}")
-    return opened
+    kept = " ".join(f"-c tcp_keepalives_{each}" for each in ("idle=15", "interval=5", "count=3"))
+    named = {"application_name": name, "options": f"{parameters.get('options', '')} {kept}"}
+    return psycopg.connect(**parameters | named, autocommit=True)

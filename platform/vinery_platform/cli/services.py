@@ -70,10 +70,10 @@ def run_prepare(_: argparse.Namespace) -> int:
         ensure_reference_model()
     except DatabaseError as error:
         reason = f"The database cannot be used: {' '.join(str(error).split())}"
-        is_away = isinstance(error, DATABASE_UNAVAILABLE)
-        if not is_away or sealed_table.is_empty():
-            missing = " Nothing was read from it before, so nothing can be served." * is_away
-            raise Failure(f"{reason}{missing}") from error
+        if not isinstance(error, DATABASE_UNAVAILABLE):
+            raise Failure(reason) from error
+        if sealed_table.is_empty():
+            raise Failure(f"{reason} This home has read nothing from it to serve.") from error
         log.warning("%s Keys, limits and models are those that were read last.", reason)
         _collect_static_files()
         return PREPARED_LATER

@@ -57,9 +57,6 @@ class Orphans:
 
     async def end(self) -> None:
         """Terminate the orphans, and kill those that do not end in time."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-        self._kept.close()
         if not _has_children():
             return
         import psutil  # 3 MB, and 10 ms of each start

@@ -133,11 +133,6 @@ class KeptEngines:
                 if (connected := _connect(path, self._secret())) is not None:
                     self._kept[path] = connected
 
-    def close(self) -> None:
-        for connection, *_ in self._kept.values():
-            connection.close()
-        self._kept.clear()
-
 
 def _has_answered(connection: socket.socket, handshake: Handshake) -> bool:
     """Take what the engine has sent to prove itself; False: it is another process."""

@@ -133,33 +133,30 @@ class WantedModels:
             log.warning("database unavailable, engines left unchanged error=%s", error)
             specs = None if self._is_known else await asyncio.to_thread(self._of_last_node)
         else:
-            if self.has_read.is_set():
+            if not self._holder:
+                self.has_read.set()
                 await status.write_again()
         self._is_known = self._is_known or specs is not None
         return specs
 
     @giving_back
     def _read(self) -> dict[ModelSpec, LiveSettings] | None:
-        if holder := self._lock.other_holder():
-            if holder != self._holder:
-                log.error("another node uses this database, so this one waits: %s", holder)
-            self._holder = holder
+        former, self._holder = self._holder, self._lock.other_holder()
+        if self._holder:
+            if self._holder != former:
+                log.error("another node uses this database, so this one waits: %s", self._holder)
             return None
-        self._holder = ""
         if not self.has_read.is_set():
-            status.reset(self._found | status.reported_models())
+            status.reset(self._found)
         self._state, specs = _read_specs(self._state)
-        self.has_read.set()
         if specs is not None:
             self._copy.keep(list(specs.items()))
         return specs
 
     def _of_last_node(self) -> dict[ModelSpec, LiveSettings] | None:
-        if (copy := self._copy.read()) is None:
-            return None
-        age_s = time.time() - copy.read_at_s
-        log.warning("models as the database had them %.0f s ago", age_s)
-        return dict(copy.content)
+        if (copy := self._copy.read()) is not None:
+            log.warning("models as the database had them %.0f s ago", time.time() - copy.read_at_s)
+        return None if copy is None else dict(copy.content)
 
 
 async def _run_jobs(wanted: WantedModels) -> None:

@@ -159,11 +159,6 @@ async def write_again() -> None:
         await _report_model(model_id, values, reason)
 
 
-def reported_models() -> set[int]:
-    """The ids of the models of which this node has an engine, in whatever state."""
-    return _replicas.model_ids
-
-
 async def report_pictures(subject: Subject, failure: str, asked_at: datetime) -> None:
     """Write the result of a test for which an administrator has asked. After a passed test an
     earlier failure on this device is obsolete."""
@@ -253,11 +248,12 @@ def _asked_text(model_id: int, state: str) -> str:
 
 @giving_back
 def reset(found: Collection[int]) -> None:
-    """The last node's states are obsolete, except of engines that have outlived it. Models that
-    were asleep still are."""
+    """The last node's states are obsolete, except of engines that have outlived it or that this one
+    has reported. Models that were asleep still are."""
+    known = {*found, *_replicas.model_ids}
     EngineStatus.objects.update(
         num_waiting_to_load=0, waiting_since=None, has_former=False, replicas=[]
     )
-    EngineStatus.objects.exclude(model_id__in=found).exclude(state=EngineState.ASLEEP).update(
+    EngineStatus.objects.exclude(model_id__in=known).exclude(state=EngineState.ASLEEP).update(
         state=EngineState.UNLOADED, pid=None, next_attempt_at=None
     )
