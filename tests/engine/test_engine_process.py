@@ -119,7 +119,7 @@ async def test_a_dead_or_invalid_gateway_and_a_late_request_end_alone(gateway: G
     await gateway.stats_when_idle()
 
     reader, writer = await asyncio.open_unix_connection(str(gateway.client.path))
-    writer.write(b"GET / HTTP/1.1\r\nHost: engine\r\nUser-Agent: none of this home\r\n\r\n")
+    writer.write(b"GET / HTTP/1.1\r\nHost: engine\r\n\r\n" * 3)
     await writer.drain()
     await reader.read()  # until the engine closes it
     (answer,) = await gateway.ask(gateway.submit(QUESTION))

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,14 +19,20 @@ from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
+from vinery_serving.core.errors import Overloaded
+from vinery_serving.core.pooling import PoolingDraft, PoolingResult
+from vinery_serving.core.tasks import Endpoint
+from vinery_serving.gateway.endpoints import answers
 from vinery_serving.gateway.endpoints.answers import api_application
 from vinery_serving.gateway.endpoints.bodies import FREE_BYTES, api_bodies
+from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES
 from vinery_serving.gateway.running import generate
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool, WorkerProcess, WorkLimits
+from vinery_serving.protocols.pooling import parse_pooling
 
 Response = tuple[int, bytes]
 LIMITS = WorkLimits(
@@ -476,3 +482,84 @@ async def test_a_stream_that_waits_for_its_turn_has_its_status_and_gets_keep_ali
         await server.engine.replicas.close()
     await server.workers.stop()
     assert {each.outcome for each in server.settled} == {Outcome.OK}
+
+
+# -- Vectors
+
+
+class Vectors:
+    """A request for 100 vectors, whose client reads a part of the answer when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.result = PoolingResult((bytes(32),) * 100, 100)
+        self.draft = PoolingDraft((bytes(4),) * 100, (0,) * 100, 100)
+        self.sent: list[dict[str, Any]] = []
+        self.reads = asyncio.Semaphore(0)
+        self.has_begun = asyncio.Event()
+        self.num_written = 0
+        self.events: list[str] = []
+        body = json.dumps({"input": ["a"] * 100, "encoding_format": "base64"}).encode()
+        self.exchange = parse_pooling(Endpoint.EMBEDDINGS, body)
+        monkeypatch.setattr(answers, "pool", self._pool)
+
+    async def _pool(self, *_: object) -> PoolingResult:
+        return self.result
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+        self.has_begun.set()
+        await self.reads.acquire()
+
+    def _body(self, *arguments: Any) -> Iterator[bytes]:
+        for part in self.exchange.body(*arguments):
+            self.num_written += 1
+            yield part
+
+    async def answer(self, cover: Callable[[int], None]) -> None:
+        async def reserve(*_: object) -> None:
+            pass
+
+        record = SimpleNamespace(
+            meter=Meter(),
+            reservation=SimpleNamespace(reserve_input=reserve, headers=[]),
+            add_answer=lambda data: self.events.append("answer"),
+            succeed=lambda: self.events.append("succeed"),
+            live=SimpleNamespace(sending_since=None),
+        )
+        request = SimpleNamespace(
+            id="r", origin=None, send=self._send, claim=SimpleNamespace(cover=cover)
+        )
+        engine = SimpleNamespace(entry=SimpleNamespace(name="m"))
+        read = (SimpleNamespace(body=self._body), self.draft)
+        await answers.embed(*cast(Any, (request, record, engine, read)))
+
+
+async def test_vectors_are_claimed_and_written_as_the_client_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vectors, claimed = Vectors(monkeypatch), list[int]()
+    task = asyncio.create_task(vectors.answer(claimed.append))
+    await vectors.has_begun.wait()
+    assert claimed == [100 * (32 + 4)]
+    assert vectors.num_written < 50, "the client has read nothing yet"
+
+    for _ in range(20):
+        vectors.reads.release()
+    await task
+
+    parts = [each["body"] for each in vectors.sent[1:]]
+    assert b"".join(parts) == b"".join(vectors.exchange.body(vectors.result, "m", "r"))
+    assert [each["more_body"] for each in vectors.sent[1:]] == [True] * (len(parts) - 1) + [False]
+    assert vectors.events == ["answer"] * len(parts) + ["succeed"]
+
+
+async def test_vectors_without_room_in_memory_are_refused_before_the_answer_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: int) -> None:
+        raise Overloaded("No room.")
+
+    vectors = Vectors(monkeypatch)
+    with pytest.raises(Overloaded):
+        await vectors.answer(refuse)
+    assert (vectors.sent, vectors.num_written) == ([], 0)

@@ -282,3 +282,37 @@ async def test_waits_for_names_and_threads_are_bounded(monkeypatch: pytest.Monke
 
     with pytest.raises(OSError, match="no such name"):
         await DaemonThreads(1).call(fail)
+
+
+async def test_an_owner_of_names_that_nobody_answers_leaves_look_ups_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_answer, asked = threading.Event(), list[bytes]()
+
+    def look_up(host: bytes, *_: object, **__: object) -> list[tuple[str, tuple[str]]]:
+        asked.append(host)
+        if host.startswith(b"slow"):
+            may_answer.wait()
+        return [("", ("192.0.2.1",))]
+
+    monkeypatch.setattr(http.socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(http, "_lookups", DaemonThreads(8, max_each=3))
+    monkeypatch.setattr(http, "_MAX_TRIES", 2)
+    try:
+        with http.lookups_of("eve"):
+            slow = [asyncio.ensure_future(http.resolve(f"slow{at}", 80)) for at in range(6)]
+            done, waiting = await asyncio.wait(slow, timeout=30, return_when="FIRST_EXCEPTION")
+            while len(done) < 3:
+                more, waiting = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
+                done |= more
+            with pytest.raises(http.NotReached, match="Too many names"):
+                await http.resolve("quick", 80)
+        with http.lookups_of("anna"):
+            assert await http.resolve("quick", 80) == ("192.0.2.1",)
+        assert len(asked) == 3 + 1
+    finally:
+        may_answer.set()
+    await asyncio.gather(*waiting)
+    with http.lookups_of("eve"):
+        assert await http.resolve("quick", 80) == ("192.0.2.1",)
+    assert all(isinstance(each.exception(), http.NotReached) for each in done)

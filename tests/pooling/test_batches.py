@@ -51,7 +51,7 @@ def test_texts_of_a_length_are_computed_together_and_none_waits_for_long() -> No
     texts.drop(cancelled, A)
 
     assert [each.owner for each in texts.next_batch()] == [kept]
-    assert len(texts) == texts.num_of(A) == 0
+    assert len(texts) == texts.cost(A) == texts.cost() == 0
 
 
 LENGTHS = st.lists(st.integers(1, 300), max_size=20)

@@ -145,6 +145,13 @@ async def test_it_answers_and_refuses_and_goes_on(tmp_path: Path, model: Pooling
         assert isinstance(await answer(client, request(client, [5])), np.ndarray)
 
 
+async def test_many_short_texts_of_many_requests_wait_for_their_turn(tmp_path: Path) -> None:
+    async with an_engine(tmp_path, max_waiting=64) as (_, client):
+        requests = [request(client, *[[5, 6]] * 150, lane=(1, 1)) for _ in range(8)]
+        answers = await asyncio.gather(*(answer(client, each) for each in requests))
+    assert [len(each) for each in answers if isinstance(each, np.ndarray)] == [150] * 8
+
+
 async def test_a_full_queue_refuses_a_cancel_empties_it_and_a_kill_ends_all(tmp_path: Path) -> None:
     async with an_engine(tmp_path, max_waiting=10) as (process, client):
         running = client.pool(request(client, *[[5] * 500] * 300, lane=(1, 1)))

@@ -30,7 +30,7 @@ from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import Alert, Organization, Webhook
 from vinery_accounts.models.alerts import WEBHOOK_PURPOSE, check_address, check_url
 from vinery_accounts.outbound.addresses import AddressRefused
-from vinery_accounts.outbound.client import Client, ExchangeFailed
+from vinery_accounts.outbound.client import Client, ExchangeFailed, lookups_of
 from vinery_accounts.outbound.urls import Url
 
 TIMEOUT_S: Final = 10.0
@@ -125,7 +125,8 @@ def send(webhook: Webhook, event: Mapping[str, Any]) -> None:
         "webhook-signature": " ".join(signatures),
     }
     try:
-        status = asyncio.run(_post(check_url(webhook.url), headers, body))
+        with lookups_of(("webhooks", webhook.organization_id)):
+            status = asyncio.run(_post(check_url(webhook.url), headers, body))
     except (AddressRefused, ExchangeFailed) as error:
         raise NotDelivered(str(error)) from None
     except TimeoutError:

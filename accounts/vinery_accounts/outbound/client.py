@@ -15,10 +15,12 @@ import functools
 import socket
 import ssl
 import threading
+from collections import Counter
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Hashable,
     Iterable,
     Iterator,
     Mapping,
@@ -26,6 +28,7 @@ from collections.abc import (
 )
 from concurrent.futures import Future
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -40,6 +43,9 @@ Check = Callable[[str], None]
 """Raises `AddressRefused` for an address that may not be connected to."""
 
 _MAX_LOOKUPS: Final = 32
+_MAX_LOOKUPS_OF_OWNER: Final = 8
+_TRY_AGAIN_S: Final = 0.05
+_MAX_TRIES: Final = 100
 _MAX_ADDRESSES: Final = 8  # that are tried
 _YIELD_AFTER_PARTS: Final = 64
 # A head without end costs the event loop as much as its parser needs for one read.
@@ -69,12 +75,30 @@ async def resolve(host: str, port: int) -> tuple[str, ...]:
         socket.getaddrinfo, host.encode("ascii"), port, type=socket.SOCK_STREAM
     )
     try:
-        found = await _lookups.call(query)
-    except ThreadsBusy:
-        raise NotReached("Too many names are being resolved; try again shortly.") from None
+        found = await _looked_up(query)
     except (OSError, UnicodeError):
         raise NotReached(f"There is no host {host}.") from None
     return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+@contextmanager
+def lookups_of(owner: Hashable) -> Iterator[None]:
+    """Count DNS queries inside for this owner, who has a share of the threads: a query goes on
+    after its caller's deadline, for as long as the name servers of the host like."""
+    token = _owner.set(owner)
+    try:
+        yield
+    finally:
+        _owner.reset(token)
+
+
+async def _looked_up(query: Callable[[], Result]) -> Result:
+    for _ in range(_MAX_TRIES):
+        try:
+            return await _lookups.call(query, _owner.get())
+        except ThreadsBusy:
+            await asyncio.sleep(_TRY_AGAIN_S)
+    raise NotReached("Too many names are being resolved; try again shortly.")
 
 
 @functools.cache
@@ -305,13 +329,19 @@ class DaemonThreads:
     on; the number of threads is bounded. A process that ends does not wait for daemon threads, but
     for the threads of an executor."""
 
-    def __init__(self, max_threads: int) -> None:
-        self._free = threading.BoundedSemaphore(max_threads)
+    def __init__(self, max_threads: int, max_each: int | None = None) -> None:
+        """`max_each`: threads of each owner; None: all."""
+        self._max_threads = max_threads
+        self._max_each = max_each or max_threads
+        self._lock = threading.Lock()
+        self._held: Counter[Hashable] = Counter()
 
-    async def call(self, function: Callable[[], Result]) -> Result:
+    async def call(self, function: Callable[[], Result], owner: Hashable = None) -> Result:
         """The function's result, or its exception. Raises `ThreadsBusy`."""
-        if not self._free.acquire(blocking=False):
-            raise ThreadsBusy
+        with self._lock:
+            if self._held.total() >= self._max_threads or self._held[owner] >= self._max_each:
+                raise ThreadsBusy
+            self._held[owner] += 1
         outcome: Future[Result] = Future()
         outcome.set_running_or_notify_cancel()  # a caller that leaves cannot cancel the call
 
@@ -321,11 +351,17 @@ class DaemonThreads:
             except Exception as error:
                 report = functools.partial(outcome.set_exception, error)
             finally:
-                self._free.release()
+                self._release(owner)
             report()
 
         threading.Thread(target=run, daemon=True, name="outbound").start()
         return await asyncio.wrap_future(outcome)
 
+    def _release(self, owner: Hashable) -> None:
+        with self._lock:
+            self._held[owner] -= 1
+            self._held += Counter()  # forgets owners without threads
 
-_lookups: Final = DaemonThreads(_MAX_LOOKUPS)
+
+_owner: Final[ContextVar[Hashable]] = ContextVar("lookups_of", default=None)
+_lookups: Final = DaemonThreads(_MAX_LOOKUPS, _MAX_LOOKUPS_OF_OWNER)

@@ -9,14 +9,16 @@ writer, and devices have no end.
 import os
 import re
 import stat
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-from vinery_accounts.base.names import is_hidden
-
 _FILE_URL: Final = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>/.*)", re.IGNORECASE)
+# Controls, formats (such as writing direction), surrogates, line and paragraph separators.
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_JOINERS: Final = "\u200c\u200d"  # some scripts need these two
 _LONE_PERCENT_SIGN: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _MAX_PATH_BYTES: Final = 4096
 _MAX_NAME_BYTES: Final = 255
@@ -43,7 +45,7 @@ def read_path(text: str) -> str:
     path = _path_of(text) if is_file_url(text) else text
     if not path.startswith("/"):
         raise FileRefused("Write an absolute path.")
-    if any(map(is_hidden, path)):  # pages and terminals show refused paths
+    if any(map(_is_hidden, path)):  # pages and terminals show refused paths
         raise FileRefused("Write the path without control characters and invisible ones.")
     names = [name for name in path.split("/") if name not in ("", ".")]
     if ".." in names:
@@ -53,6 +55,10 @@ def read_path(text: str) -> str:
     if len(path.encode()) > _MAX_PATH_BYTES or longest > _MAX_NAME_BYTES:
         raise FileRefused("The path is too long.")
     return path
+
+
+def _is_hidden(letter: str) -> bool:
+    return unicodedata.category(letter) in _HIDDEN and letter not in _JOINERS
 
 
 def _path_of(url: str) -> str:

@@ -23,6 +23,8 @@ import numpy.typing as npt
 from vinery_serving.engine.fair_queue import Lane
 
 TokenArray = npt.NDArray[np.int32]
+# The memory of a waiting text beside its tokens, as a number of tokens.
+_BESIDE_TOKENS = 16
 
 
 @dataclass(eq=False, slots=True)
@@ -75,39 +77,42 @@ class _Size:
             if not texts:
                 del self._lanes[lane]
 
-    def drop(self, owner: object) -> int:
-        before = sum(map(len, self._lanes.values()))
-        kept = {
-            lane: deque(text for text in texts if text.owner is not owner)
-            for lane, texts in self._lanes.items()
-        }
-        self._lanes = OrderedDict((lane, texts) for lane, texts in kept.items() if texts)
-        return before - sum(map(len, self._lanes.values()))
+    def drop(self, owner: object, lane: Lane) -> list[WaitingText]:
+        texts = self._lanes.get(lane, deque())
+        kept = deque(text for text in texts if text.owner is not owner)
+        if kept:
+            self._lanes[lane] = kept
+        else:
+            self._lanes.pop(lane, None)
+        return [text for text in texts if text.owner is owner]
 
 
 class WaitingTexts:
     def __init__(self, max_batch_tokens: int) -> None:
         self._max_batch_tokens = max_batch_tokens
         self._sizes: dict[int, _Size] = {}  # none is empty
-        self._nums: Counter[Lane] = Counter()  # how many texts wait of each key
+        self._num_texts = 0
+        self._costs: Counter[Lane] = Counter()  # of the texts of each key
         self._numbers = count(1)
         self._last_size = 0
 
     def __len__(self) -> int:
-        return self._nums.total()
+        return self._num_texts
 
-    def num_of(self, lane: Lane) -> int:
-        return self._nums[lane]
+    def cost(self, lane: Lane | None = None) -> int:
+        """The memory of a key's texts, or of all texts, as a number of tokens."""
+        return self._costs.total() if lane is None else self._costs[lane]
 
     def add(self, texts: Iterable[WaitingText]) -> None:
         for text in texts:
             text.number = next(self._numbers)
             self._sizes.setdefault(text.size, _Size()).add(text)
-            self._nums[text.lane] += 1
+            self._count(text, 1)
 
     def drop(self, owner: object, lane: Lane) -> None:
         for size, texts in list(self._sizes.items()):
-            self._count(lane, texts.drop(owner))
+            for text in texts.drop(owner, lane):
+                self._count(text, -1)
             if not texts:
                 del self._sizes[size]
 
@@ -122,10 +127,11 @@ class WaitingTexts:
         if not self._sizes[size]:
             del self._sizes[size]
         for text in batch:
-            self._count(text.lane, 1)
+            self._count(text, -1)
         return batch
 
-    def _count(self, lane: Lane, number: int) -> None:
-        self._nums[lane] -= number
-        if not self._nums[lane]:
-            del self._nums[lane]
+    def _count(self, text: WaitingText, number: int) -> None:
+        self._num_texts += number
+        self._costs[text.lane] += number * (text.num_tokens + _BESIDE_TOKENS)
+        if not self._costs[text.lane]:
+            del self._costs[text.lane]

@@ -29,6 +29,8 @@ from vinery_serving.transport.messages import (
 )
 from vinery_serving.transport.server import Connection, SocketServer
 
+# What waits is bounded by its memory: a request may have thousands of short texts.
+_TOKENS_OF_ANSWER: Final = 512
 _QUEUE_IS_FULL: Final = "The engine's wait queue is full; try again shortly."
 
 
@@ -116,8 +118,8 @@ class VectorEngine(EngineKind[_Request]):
     def _check_room(self, lane: Lane) -> None:
         """Raises Overloaded."""
         options, waiting = self.config.options, self._waiting
-        is_full = len(waiting) >= options.max_waiting
-        has_share = waiting.num_of(lane) >= options.max_waiting_per_key
+        is_full = waiting.cost() >= options.max_waiting * _TOKENS_OF_ANSWER
+        has_share = waiting.cost(lane) >= options.max_waiting_per_key * _TOKENS_OF_ANSWER
         # A request of more texts than may wait runs on an engine that is idle.
         if len(waiting) and (is_full or (lane != (0, 0) and has_share)):
             raise errors.Overloaded(_QUEUE_IS_FULL)

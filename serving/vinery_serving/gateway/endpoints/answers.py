@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, cast
 
 from channels.routing import URLRouter
@@ -16,7 +17,7 @@ from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.callers import client_of
 from vinery_serving.gateway.endpoints.documents import constant, key_usage, openapi, version
-from vinery_serving.gateway.endpoints.edge import ApiEdge, App, BeginInTurns, with_own_paths
+from vinery_serving.gateway.endpoints.edge import JSON, ApiEdge, App, BeginInTurns, with_own_paths
 from vinery_serving.gateway.endpoints.notices import report_clamp, report_unenforced
 from vinery_serving.gateway.endpoints.requests import ApiRequest, JsonEndpoint, ending_of
 from vinery_serving.gateway.engines.directory import Engine
@@ -69,12 +70,34 @@ async def embed(
     record.meter.tokens = TokenCounts(draft.num_tokens)
     await record.reservation.reserve_input(model, draft.num_tokens)
     result = await pool(draft, engine, record.meter, request.origin)
-    parts: list[bytes] = []
-    for number, part in enumerate(exchange.body(result, model, request.id), 1):
-        parts.append(part)
-        if number % _PARTS_AT_ONCE == 0:
-            await asyncio.sleep(0)
-    await _send_whole(request, record, b"".join(parts))
+    # The vectors stay in memory until the client has read the answer.
+    request.claim.cover(sum(map(len, (*draft.texts, *result.vectors))))
+    await _send_parts(request, record, exchange.body(result, model, request.id))
+
+
+async def _send_parts(request: ApiRequest, record: RequestRecord, parts: Iterator[bytes]) -> None:
+    """Send a short answer whole, and write a long one as fast as the client reads."""
+    body, following = _some(parts), _some(parts)
+    if not following:
+        await _send_whole(request, record, body)
+        return
+    headers = [*JSON, *record.reservation.headers]
+    await request.send({"type": "http.response.start", "status": 200, "headers": headers})
+    request.has_started = True
+    while body:
+        record.add_answer(body)
+        if not following:
+            record.succeed()
+        record.live.sending_since = time.monotonic()
+        part = {"type": "http.response.body", "body": body, "more_body": bool(following)}
+        await request.send(part)
+        record.live.sending_since = None
+        await asyncio.sleep(0)
+        body, following = following, _some(parts)
+
+
+def _some(parts: Iterator[bytes]) -> bytes:
+    return b"".join(islice(parts, _PARTS_AT_ONCE))
 
 
 async def _send_whole(request: ApiRequest, record: RequestRecord, body: bytes) -> None:

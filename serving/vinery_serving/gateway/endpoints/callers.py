@@ -15,6 +15,7 @@ from urllib.parse import quote
 from vinery_accounts.base.errors import KeyRefused, NotAllowed
 from vinery_accounts.keys.table import ANONYMOUS, Caller, KeyTable
 from vinery_accounts.models import Scope as KeyScope
+from vinery_accounts.outbound.client import lookups_of
 from vinery_serving.core.errors import InvalidKey, InvalidRequest, NotPermitted
 from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage, PathSource, UrlSource
 from vinery_serving.core.tasks import ALL_TASKS, Task
@@ -141,9 +142,10 @@ async def fetch_media(
         return {}
     begun_at_s = time.monotonic()
     try:
-        fetched = await runtime.media.fetch_all(
-            tuple(wanted.values()), policy, key=caller.key_id, project=caller.project_id
-        )
+        with lookups_of((caller.organization_id, caller.organization_id or caller.key_id)):
+            fetched = await runtime.media.fetch_all(
+                tuple(wanted.values()), policy, key=caller.key_id, project=caller.project_id
+            )
     except MediaDenied as denied:
         runtime.media_denials.put(denied.denial, caller.organization_id, caller.project_id)
         raise

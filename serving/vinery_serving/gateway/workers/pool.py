@@ -64,6 +64,7 @@ _MESSAGES: Final = TurnMessages(
     "time.",
 )
 _STREAM_BYTES: Final = 2**20
+_PART_BYTES: Final = 256 * 1024
 _END_TIMEOUT_S: Final = 2.0
 # How long a fork server may take from the start to the first sign of life.
 _START_LIMIT_S: Final = 60.0
@@ -219,8 +220,9 @@ class WorkerProcess:
         was_usable, self.is_usable = self.is_usable, False
         try:
             self._writer.write(CALL.pack(len(named), len(body)) + named)
-            self._writer.write(body)
-            await self._writer.drain()
+            for at in range(0, len(body), _PART_BYTES):  # other tasks run between
+                self._writer.write(memoryview(body)[at : at + _PART_BYTES])
+                await self._writer.drain()
             if not self.has_begun:
                 await self._reader.readexactly(len(BEGUN))
                 self.has_begun = True
