@@ -166,8 +166,7 @@ class SerializerForm(forms.Form):
 
 class ResourceForm(SerializerForm):
     """A form with fields of a resource, by default all that the caller may set: of a new row, or of
-    `row`, with its values. `rows` has the rows of fields that do not offer all rows that the caller
-    sees."""
+    `row`, with its values."""
 
     def __init__(
         self,
@@ -176,7 +175,6 @@ class ResourceForm(SerializerForm):
         data: Any = None,
         names: Iterable[str] = (),
         row: Any = None,
-        rows: Mapping[str, QuerySet[Any]] | None = None,
         **more: Any,
     ) -> None:
         fields = resource.body_of("create")().fields
@@ -191,7 +189,7 @@ class ResourceForm(SerializerForm):
         shown = resource.model() if row is None else row
         stored = {k: _initial(shown, taken[k]) for k in taken if row or k not in related}
         more["initial"] = {**stored, **more.get("initial", {})}
-        super().__init__(fields, taken, data, {**offered, **(rows or {})}, **more)
+        super().__init__(fields, taken, data, offered, **more)
         for name, choices in resource.choices(access).items():
             if isinstance(chosen := self.fields.get(name), forms.ChoiceField):
                 chosen.choices = choices
