@@ -126,7 +126,8 @@ class JobRunner:
                 await _write(job, JobState.PAUSED)
             elif job.state == JobState.RUNNING:
                 # A node died, or the database was away at the end of the attempt.
-                await _finish(job, job.num_attempts, JobEnd(text="Its end was not stored."))
+                with contextlib.suppress(DatabaseError):
+                    await _finish(job, job.num_attempts, JobEnd(text="Its end was not stored."))
             elif self._is_due(job):
                 task = asyncio.create_task(_carry_out(job, self._command), name=f"job {job.pk}")
                 task.add_done_callback(lambda _: on_end())
