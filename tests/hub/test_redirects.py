@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import huggingface_hub
 import pytest
@@ -13,7 +12,7 @@ from tests.outbound.recording import RecordedNetwork, listening_everywhere
 from tests.outbound.servers import answer, certificate, redirect, serving
 from tests.tables import table
 from vinery_serving.models.hub import web
-from vinery_serving.models.hub.client import Hub
+from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.remote import WebFile, remote_of
 from vinery_serving.models.hub.repository import Repository
@@ -82,6 +81,24 @@ async def test_a_hub_may_be_private_and_its_redirects_may_not(
     assert network.connected == ["127.0.0.1"] * 2
 
 
+async def test_a_question_to_a_hub_is_redirected_within_the_hub_only(
+    network: RecordedNetwork,
+) -> None:
+    name = "acme/tiny"
+    moved = redirect("/api/models/acme/moved")
+    async with serving() as other, serving() as server:
+        hub = Hub(f"http://127.0.0.1:{server.port}")
+        server.answer = redirect(f"http://127.0.0.1:{other.port}/latest/meta-data/")
+        assert "Set HF_ENDPOINT" in await refused(lambda: hub.repository(name))
+        assert "Set HF_ENDPOINT" in await refused(lambda: search(hub, "tiny"))
+        server.answers = {f"/api/models/{name}/revision/main?blobs=true": moved}
+        server.answers |= {f"/api/models/{name}?blobs=true": moved}
+        server.answer = answer(b'{"id": "acme/moved", "siblings": []}')
+        assert "names no commit" in await refused(lambda: hub.repository(name))
+        assert other.num_connections == 0
+    huggingface_hub.close_session()
+
+
 async def test_https_never_falls_to_http(
     network: RecordedNetwork, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -130,13 +147,9 @@ async def test_behind_a_proxy_addresses_in_urls_are_checked_and_names_are_the_pr
     async with serving() as proxy:
         proxy.answer = answer(b"x" * 7)
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
-        huggingface_hub.close_session()
-        try:
-            found: Any = await asyncio.to_thread(WebFile("http://store.example/m.zip").look)
-            assert found.size_bytes == 7
-            assert proxy.requests[0][0] == "http://store.example/m.zip"
-            await refused(WebFile("http://10.0.0.1/m.zip").look)
-            assert len(proxy.requests) == 1
-        finally:
-            huggingface_hub.close_session()
+        found = await asyncio.to_thread(WebFile("http://store.example/m.zip").look)
+        assert found.size_bytes == 7
+        assert proxy.requests[0][0] == "http://store.example/m.zip"
+        await refused(WebFile("http://10.0.0.1/m.zip").look)
+        assert len(proxy.requests) == 1
     assert network.connected == []

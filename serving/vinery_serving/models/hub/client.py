@@ -16,11 +16,12 @@ from urllib.parse import urlsplit
 
 import huggingface_hub
 
+from vinery_accounts.outbound.urls import read_url
 from vinery_serving.models.hub.errors import PullFailed, explained
 from vinery_serving.models.hub.gguf import architecture_of_head
 from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name, check_path
 from vinery_serving.models.hub.transfer import Stream, WrongContent
-from vinery_serving.models.hub.web import opened
+from vinery_serving.models.hub.web import following, opened
 
 # The log lines have URLs, and URLs of storage are signed.
 logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -57,7 +58,7 @@ class Hub:
         """Return a repository at the commit that a branch, tag or commit names; by default that of
         `main`. Raises `PullFailed`, and `HubUnavailable` if the hub does not answer."""
         check_name(name)
-        api = huggingface_hub.HfApi(endpoint=self.endpoint)
+        api = _api_of(self)
         with explained(self.endpoint, name, revision or "main"):
             info = api.model_info(name, revision=revision, files_metadata=True, timeout=_TIMEOUT_S)
         licence = info.card_data.get("license") if info.card_data else None
@@ -148,6 +149,23 @@ class Hub:
         return explained(self.endpoint, repository.name, repository.revision)
 
 
+def _api_of(hub: Hub) -> huggingface_hub.HfApi:
+    huggingface_hub.get_session().event_hooks["response"] = [_check_redirect]
+    return huggingface_hub.HfApi(endpoint=hub.endpoint)
+
+
+def _check_redirect(response: Any) -> None:
+    """Raises `PullFailed` for a redirect to another server. Files are not fetched by this client,
+    see `web`."""
+    if response.has_redirect_location:
+        url = read_url(str(response.request.url))
+        target = following(url, response.headers["location"])
+        if target.origin != url.origin and not (target.is_tls and target.host == url.host):
+            raise PullFailed(
+                f"{url.host} redirects to {target.origin}. Set HF_ENDPOINT to the hub."
+            )
+
+
 def _checked_commit(sha: object, name: str) -> str:
     if not isinstance(sha, str) or not _COMMIT.fullmatch(sha):
         raise PullFailed(f"The hub names no commit of {name}.")
@@ -194,7 +212,7 @@ class Found:
 def search(hub: Hub, text: str, *, only_openvino: bool = True) -> list[Found]:
     """Return the most downloaded repositories that match. Raises `PullFailed`, and
     `HubUnavailable` if the hub does not answer."""
-    api = huggingface_hub.HfApi(endpoint=hub.endpoint)
+    api = _api_of(hub)
     with explained(hub.endpoint, text, "main"):
         listed = api.list_models(
             search=text,

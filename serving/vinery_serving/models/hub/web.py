@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-import huggingface_hub
-
 from vinery_accounts.outbound.addresses import (
     AddressRefused,
     Network,
@@ -24,7 +22,7 @@ from vinery_accounts.outbound.addresses import (
     read_address,
     read_networks,
 )
-from vinery_accounts.outbound.client import BadResponse, Client, ExchangeFailed
+from vinery_accounts.outbound.client import Client, ExchangeFailed
 from vinery_accounts.outbound.urls import Url, UrlRefused, join, read_url
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 
@@ -62,12 +60,16 @@ def opened(url: str, headers: Mapping[str, str], timeout_s: float, hub: str = ""
                 if response.status_code not in _REDIRECTS:
                     yield response
                     return
-                target = _following(target, response.headers.get("location", ""))
+                target = following(target, response.headers.get("location", ""))
     raise PullFailed(f"{target.host} redirects more than {_MAX_REDIRECTS} times.")
 
 
-def _following(url: Url, location: str) -> Url:
-    target = join(url, location)
+def following(url: Url, location: str) -> Url:
+    """Return the target of a redirect. Raises `PullFailed`."""
+    try:
+        target = join(url, location)
+    except UrlRefused as error:
+        raise PullFailed(f"{url.host} redirects to a URL that is refused. {error}") from None
     if url.is_tls and not target.is_tls:
         raise PullFailed(f"{url.host} redirects from https:// to http://, which is not followed.")
     return target
@@ -88,10 +90,8 @@ def _explained() -> Iterator[None]:
         raise PullFailed(
             f"No file is fetched there: {error} VINERY_JOB_NETWORKS names private networks."
         ) from None
-    except BadResponse as error:
-        raise HubUnavailable(f"{error} It ended the connection.") from None
     except ExchangeFailed as error:
-        raise HubUnavailable(f"The server cannot be reached. {error} Check the network.") from None
+        raise HubUnavailable(f"{error} Check the network and HTTPS_PROXY.") from None
 
 
 @contextmanager
@@ -104,8 +104,9 @@ def _exchange(
         return
     if read_address(url.host) is not None:
         check_address(url.host, networks)
-    session = huggingface_hub.get_session()
-    with session.stream(
+    import httpx2
+
+    with httpx2.stream(
         "GET",
         str(url),
         headers={"accept-encoding": "identity", **headers},
