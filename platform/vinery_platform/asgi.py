@@ -1,18 +1,18 @@
 """The ASGI application: health, the API, and Django for the rest.
 
 The runtime starts with the server's lifespan, or with the first request on servers without one,
-such as Daphne. While the database is unavailable the runtime cannot start: health paths still
-respond, and each other request tries again.
+such as Daphne. Without database and sealed copies the runtime cannot start: health paths still
+respond, and other requests are refused at once.
 """
 
-import logging
+import asyncio
 import os
-from typing import cast
+from contextlib import suppress
+from typing import Final, cast
 
 import django
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
-from django.db import Error
 from django.urls import get_resolver
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery_platform.settings")
@@ -21,6 +21,7 @@ django.setup(set_prefix=False)
 # These need the apps that the line above loads.
 from vinery_accounts.limits.service import show_in_pages  # noqa: E402
 from vinery_platform.operations.health import HealthApplication, MetricsAccess  # noqa: E402
+from vinery_platform.processes import heartbeats  # noqa: E402
 from vinery_platform.processes.connections import MAX_UNSENT_BYTES  # noqa: E402
 from vinery_platform.processes.loop_watch import loop_watch  # noqa: E402
 from vinery_platform.web.bounded import BoundedDjango, refuse  # noqa: E402
@@ -33,10 +34,9 @@ from vinery_serving.gateway.endpoints.edge import ApiEdge, App, Receive, Scope, 
 from vinery_serving.gateway.state.runtime import Runtime, runtime  # noqa: E402
 from vinery_serving.models.engine_work import show_engine_work  # noqa: E402
 
-log = logging.getLogger(__name__)
-
 # Django handles these. The API handles all other paths, with CORS headers: a browser's client must
 # be able to read the 404 of a base URL without `/v1`.
+_START_UP_S: Final = 0.5
 _DJANGO_PATHS = ("/admin", "/accounts", "/console", "/static/", "/api/", "/docs")
 
 
@@ -87,7 +87,7 @@ class Application:
                 self._runtime.drain.leave()
 
     async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        if not await self._is_started():
+        if not await self._runtime.start():
             await self._not_started(scope, receive, send)
         elif path == "/" or path.startswith(_DJANGO_PATHS):
             await self._django.pages(scope, receive, send)
@@ -102,29 +102,32 @@ class Application:
         else:
             await self._shutting_down(scope, receive, send)
 
-    async def _is_started(self) -> bool:
-        """Start the runtime if necessary. Returns False while the database is unavailable."""
-        try:
-            await self._runtime.start()
-        except Error as error:
-            log.warning("cannot start without the database: %s", str(error).partition("\n")[0])
-            return False
-        return True
-
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                await self._is_started()
-                await send({"type": "lifespan.startup.complete"})
+                await send({"type": f"lifespan.startup.{await self._start_up()}"})
             else:
                 await self._runtime.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
+    async def _start_up(self) -> str:
+        """A process that succeeds another one takes connections once it can answer, and ends if it
+        cannot. Others take them soon, since health paths answer in any case."""
+        if heartbeats.is_successor():
+            return "complete" if await self._runtime.start() else "failed"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_START_UP_S):
+                await self._runtime.start()
+        return "complete"
+
 
 async def _respond_unavailable(scope: Scope, receive: Receive, send: Send) -> None:
-    raise Unavailable("The database does not answer, so this process cannot start. Try again.")
+    raise Unavailable(
+        "The database does not answer, and there is no usable copy of its keys, limits and models, "
+        "so this process cannot start. Try again."
+    )
 
 
 async def _respond_shutting_down(scope: Scope, receive: Receive, send: Send) -> None:

@@ -40,7 +40,7 @@ def keys_read(read_at_s: float) -> tuple[bool, str]:
 
 
 def test_a_key_table_that_is_too_old_is_reported() -> None:
-    assert keys_read(time.time()) == (True, "up to date")
+    assert keys_read(time.time()) == (True, "read 0 s ago")
     assert keys_read(0.0) == (True, "not read yet")
     is_well, result = keys_read(time.time() - 95)
     assert not is_well

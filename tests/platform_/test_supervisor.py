@@ -81,6 +81,11 @@ while True:
     time.sleep(0.05)
 """
 _NEVER_SERVES = _SERVING.replace("heartbeats.report_serving()\n", "")
+# A service whose successor cannot answer requests.
+_WITHOUT_SUCCESSOR = _SERVING.replace(
+    'write("start")\n',
+    'write("start")\nheartbeats.is_successor() and sys.exit(heartbeats.CANNOT_ANSWER)\n',
+)
 
 
 class Script:
@@ -396,11 +401,36 @@ async def test_a_process_goes_on_while_no_successor_serves(
         await until_started(supervisor, one)
         first = one.pids()[0]
 
-        await until(lambda: "does not serve" in caplog.text)
+        await until(lambda: "has not served in 0.2 s" in caplog.text)
 
         await until(lambda: supervisor.pids == {first})
         assert is_alive(first)
         assert one.pids("asked") == []
+
+
+async def test_a_reload_notes_why_a_process_goes_on_or_that_all_are_replaced(
+    script: MakeScript, tmp_path: Path
+) -> None:
+    (tmp_path / "journal.idle").touch()
+    one = script("one", _WITHOUT_SUCCESSOR, beats=True, is_replaceable=True)
+    two = script("two", _SERVING, beats=True, is_replaceable=True)
+    for service, why_not in ((one, "one is not replaced: the database does not answer"), (two, "")):
+        notes: list[str] = []
+        async with supervised(service) as (supervisor, _):
+            await until_started(supervisor, service)
+            (first,) = service.pids()
+            supervisor.reload(notes.append)
+            await until(lambda notes=notes: notes)
+            assert notes[0].startswith(why_not)
+            assert bool(notes[0]) == bool(why_not)
+
+            if why_not:
+                assert supervisor.pids == {first}
+                assert service.pids("asked") == []
+            else:
+                await until(lambda first=first: not is_alive(first))
+                assert service.pids("asked") == [first]
+        assert len(service.pids()) == 2
 
 
 async def test_a_process_that_dies_while_its_successor_starts_is_restarted_once(

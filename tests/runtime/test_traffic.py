@@ -153,15 +153,19 @@ def test_a_database_that_failed_or_is_silent_for_seconds_is_unavailable_until_it
     clock = FakeClock()
     database = DatabaseHealth(clock)
     assert not database.is_unavailable
+    assert database.report == "has not answered in 0 s"
     database.failed()
     assert database.is_unavailable
+    assert database.report == "unavailable, has not answered in 0 s"
     database.answered()
     assert not database.is_unavailable
 
     clock.now_s += 9.9
     assert not database.is_unavailable
+    assert database.report == "answered 10 s ago"
     clock.now_s += 0.2
     assert database.is_unavailable
+    assert database.report == "unavailable, answered 10 s ago"
     assert round(database.silent_s, 1) == 10.1
     database.answered()
     assert not database.is_unavailable
@@ -170,7 +174,7 @@ def test_a_database_that_failed_or_is_silent_for_seconds_is_unavailable_until_it
 def test_each_disk_is_reported_once_with_all_its_contents(tmp_path: Path) -> None:
     disk = DiskHealth({"usage": tmp_path}, min_free_bytes=0)
     disk.check()
-    assert (disk.is_healthy, disk.report) == (True, "enough")
+    assert (disk.is_healthy, disk.report) == (True, "enough, seen 0 s ago")
     assert disk.disks[0].free_bytes > 0
 
     folders = {"usage": tmp_path, "the database": Path("/proc")}
@@ -180,7 +184,7 @@ def test_each_disk_is_reported_once_with_all_its_contents(tmp_path: Path) -> Non
 
     # The kernel's file system has no free space.
     assert disk.low == (Disk(("the database",), 0),)
-    assert disk.report == "low: 0 MiB for the database"
+    assert disk.report == "low: 0 MiB for the database, seen 0 s ago"
 
     (tmp_path / "usage").mkdir()
     folders = {"usage": tmp_path / "usage", "the database": tmp_path}
@@ -190,18 +194,21 @@ def test_each_disk_is_reported_once_with_all_its_contents(tmp_path: Path) -> Non
 
     assert not disk.is_healthy
     free_mib = disk.disks[0].free_bytes // MIB
-    assert disk.report == f"low: {free_mib} MiB for usage and the database"
+    assert disk.report == f"low: {free_mib} MiB for usage and the database, seen 0 s ago"
     assert str(tmp_path) not in disk.report
 
 
-def test_a_missing_folder_or_a_silent_disk_cannot_be_read(tmp_path: Path) -> None:
+def test_a_missing_folder_or_a_silent_disk_is_reported_with_the_time(tmp_path: Path) -> None:
     folder, clock = tmp_path / "usage", FakeClock()
     disk = DiskHealth({"usage": folder}, min_free_bytes=0, clock=clock)
+    assert disk.report == "not measured for 0 s"
     disk.check()
-    assert (disk.is_healthy, disk.report) == (False, "cannot be read")
+    assert (disk.is_healthy, disk.report) == (False, "cannot be read, seen 0 s ago")
 
     folder.mkdir()
     disk.check()
-    assert disk.report == "enough"
-    clock.now_s += 16.0
-    assert (disk.is_healthy, disk.report) == (False, "cannot be read")
+    clock.now_s += 14.0
+    assert (disk.is_healthy, disk.report) == (True, "enough, seen 14 s ago")
+    clock.now_s += 2.0
+    # It was good when it was seen last.
+    assert (disk.is_healthy, disk.report) == (False, "enough, seen 16 s ago")

@@ -14,7 +14,6 @@ from vinery_accounts.base.errors import KeyRefused, Refusal
 from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.lifecycle import find_key
 from vinery_accounts.models import ApiKey, KeyUse, Scope, User
-from vinery_accounts.outbound.addresses import read_networks
 
 _MARK_INTERVAL: Final = timedelta(minutes=1)
 
@@ -76,8 +75,7 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 
 
 def grants_of(key: ApiKey) -> Grants:
-    networks = read_networks(key.allowed_networks) if key.allowed_networks else None
-    return Grants(frozenset(key.scopes), networks=networks)
+    return Grants(frozenset(key.scopes), networks=tuple(key.allowed_networks) or None)
 
 
 def _bearer_token(header: bytes) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from django.conf import settings
 
-from vinery_accounts.base.encryption import cipher
+from vinery_accounts.base.encryption import seal, unseal
 
 log = logging.getLogger(__name__)
 
@@ -52,34 +52,31 @@ class SealedTable(Generic[ContentT]):
         self._clock = clock
         self._kept: tuple[ContentT, float] | None = None
 
-    def keep(self, content: ContentT) -> None:
-        """Write what the database has now, if it has changed or the copy is a minute old. The
-        caller never changes `content` afterwards. Failures are logged."""
-        now_s = self._clock()
+    def keep(self, content: ContentT, read_at_s: float | None = None) -> None:
+        """Write what was read of the database, now by default, if it has changed or the copy is a
+        minute older. The caller never changes `content` afterwards. Failures are logged."""
+        read_at_s = self._clock() if read_at_s is None else read_at_s
         if self._kept is not None:
-            kept, written_at_s = self._kept
-            if now_s - written_at_s < _RENEW_INTERVAL_S and kept == content:
+            kept, kept_at_s = self._kept
+            if read_at_s - kept_at_s < _RENEW_INTERVAL_S and kept == content:
                 return
-        sealed = cipher(self._purpose).encrypt(_ENCODER.encode((now_s, content)))
+        sealed = seal(self._purpose, _ENCODER.encode((read_at_s, content)))
         try:
             _write(self._path, sealed)
         except OSError as error:
             log.warning("the sealed copy of %s is not written: %s", self._name, error)
             return
-        self._kept = content, now_s
+        self._kept = content, read_at_s
 
     def read(self) -> SealedCopy[ContentT] | None:
         """Return the copy; None without one that can be used."""
-        from cryptography.fernet import InvalidToken
-
         try:
             sealed = self._path.read_bytes()
-            read_at_s, content = self._decoder.decode(cipher(self._purpose).decrypt(sealed))
+            read_at_s, content = self._decoder.decode(unseal(self._purpose, sealed))
         except FileNotFoundError:
             return None
-        except (OSError, InvalidToken, ValueError) as error:
-            reason = str(error) or "it was sealed with another key, or is damaged"
-            log.warning("the sealed copy of %s cannot be used: %s", self._name, reason)
+        except (OSError, ValueError) as error:
+            log.warning("the sealed copy of %s cannot be used: %s", self._name, error)
             return None
         return SealedCopy(content, read_at_s)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from vinery_accounts.base.errors import NotAllowed
 from vinery_accounts.models import Scope
-from vinery_accounts.outbound.addresses import Network, is_within, read_networks
+from vinery_accounts.outbound.addresses import is_within, known_networks, read_networks
 
 ValueT = TypeVar("ValueT")
 
@@ -21,7 +21,7 @@ class Grants(msgspec.Struct, frozen=True):
     scopes: frozenset[str]
     models: frozenset[str] | None = None
     endpoints: frozenset[str] | None = None
-    networks: tuple[Network, ...] | None = None
+    networks: tuple[str, ...] | None = None
 
     def check_scope(self, scope: Scope) -> None:
         if scope not in self.scopes:
@@ -50,7 +50,8 @@ class Grants(msgspec.Struct, frozen=True):
         return self.models is None or model in self.models
 
     def check_address(self, address: str | None) -> None:
-        if self.networks is not None and (address is None or not is_within(address, self.networks)):
+        networks = known_networks(self.networks or ())
+        if self.networks is not None and (address is None or not is_within(address, networks)):
             raise NotAllowed(
                 f"This API key may not be used from {address or 'an unknown address'}. Ask its "
                 "owner for its allowed networks.",
@@ -68,7 +69,7 @@ def read_grants(scopes: str, models: str, endpoints: str, networks: str) -> Gran
         frozenset(_decode(scopes)),
         _some(models, frozenset),
         _some(endpoints, frozenset),
-        _some(networks, read_networks),
+        _some(networks, lambda texts: tuple(map(str, read_networks(texts)))),
     )
 
 

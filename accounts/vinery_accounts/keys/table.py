@@ -60,6 +60,10 @@ class _Entry(msgspec.Struct, frozen=True):
     expires_at_s: float | None  # Unix time
 
 
+KeyEntries = dict[bytes, _Entry]
+"""Admitted keys by digest."""
+
+
 class KeyTable:
     """All keys by digest. One thread may refresh while another authenticates."""
 
@@ -73,7 +77,7 @@ class KeyTable:
         numbered = key_peppers() if peppers is None else peppers
         self._peppers = tuple(pepper for _, pepper in sorted(numbered.items(), reverse=True))
         self._clock = clock
-        self._entries: dict[bytes, _Entry] = {}
+        self._entries: KeyEntries = {}
         self._by_id: dict[int | None, _Entry] = {}
         # New valid keys that are not admitted yet: by digest, with the number of their reading.
         self._pending: dict[bytes, tuple[int, _Entry]] = {}
@@ -102,6 +106,16 @@ class KeyTable:
         if entry is None or entry.refusal is not None:
             return False
         return entry.expires_at_s is None or self._clock() < entry.expires_at_s
+
+    @property
+    def entries(self) -> KeyEntries:
+        """The keys in force now, for a process that starts without the database."""
+        return self._entries.copy()
+
+    def assume(self, entries: KeyEntries) -> None:
+        """Authenticate with these keys until the first `follow`, which reads all."""
+        self._entries = entries
+        self._by_id = {entry.caller.key_id: entry for entry in entries.values()}
 
     def refresh(self) -> None:
         self.follow()

@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
 
+# Redis is away when so many looks in a row have seen no answer to any call: after 0.5 s.
+_NUM_LOOKS: Final = 5
+_LOOK_INTERVAL_S: Final = 0.1
 _MESSAGE: Final = "Redis does not answer"
 
 
@@ -52,15 +55,16 @@ class UnavailablePolicy(StrEnum):
 @dataclass(frozen=True, slots=True)
 class StoreState:
     """The state of Redis, for health checks and pages. `unavailable_since_s` is a Unix time, None
-    while Redis is available. `num_waiting` settlements wait for Redis. `num_dropped` settlements
-    were dropped because too many waited: these reservations count as used. `num_uncounted` requests
-    ran without limits."""
+    while Redis is available, and `answered_at_s` that of the last answer. `num_waiting` settlements
+    wait for Redis. `num_dropped` settlements were dropped because too many waited: these
+    reservations count as used. `num_uncounted` requests ran without limits."""
 
     policy: UnavailablePolicy
     unavailable_since_s: float | None
     num_waiting: int
     num_dropped: int
     num_uncounted: int
+    answered_at_s: float | None = None
 
     @property
     def is_degraded(self) -> bool:
@@ -90,6 +94,8 @@ class FailoverLimiter:
         self._max_waiting = max_waiting
         self._clock = clock
         self._unavailable_since_s: float | None = None
+        self._answered_at_s: float | None = None
+        self._num_answers = 0
         # Whether Redis answers, though it may still be marked as unavailable.
         self.is_answering = True
         # Baselines that were read before the last outage may be too low now.
@@ -107,6 +113,7 @@ class FailoverLimiter:
             len(self._waiting),
             self._num_dropped,
             self._num_uncounted,
+            self._answered_at_s,
         )
 
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
@@ -184,7 +191,7 @@ class FailoverLimiter:
         later."""
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await call
+                answer = await self._unless_silent(call)
         except (LimitsUnavailable, TimeoutError, asyncio.CancelledError) as error:
             if unanswered is not None:
                 self._settle_later(*unanswered)
@@ -192,6 +199,25 @@ class FailoverLimiter:
                 raise
             self._note_outage(error)
             raise LimitsUnavailable(_MESSAGE) from error
+        self._answered_at_s = self._clock()
+        self._num_answers += 1
+        return answer
+
+    async def _unless_silent(self, call: Awaitable[AnswerT]) -> AnswerT:
+        """Raises TimeoutError if Redis answers no call. One answer may be late because hundreds of
+        requests arrive at once, or because the event loop stood still."""
+        task = asyncio.ensure_future(call)
+        num_looks, num_answers = 0, self._num_answers
+        try:
+            while not task.done() and num_looks < _NUM_LOOKS:
+                await asyncio.wait([task], timeout=_LOOK_INTERVAL_S)
+                num_looks = 0 if self._num_answers != num_answers else num_looks + 1
+                num_answers = self._num_answers
+            if task.done():
+                return task.result()
+            raise TimeoutError
+        finally:
+            task.cancel()
 
     def _note_outage(self, error: Exception) -> None:
         if self.is_answering:

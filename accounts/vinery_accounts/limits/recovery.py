@@ -32,7 +32,6 @@ from vinery_accounts.limits import windows
 from vinery_accounts.limits.redis import DEFAULT_PREFIX, lease_key, source
 from vinery_accounts.limits.reservations import (
     NO_COSTS,
-    STORE_DEADLINE_S,
     ActualUsage,
     Costs,
     UsageBaseline,
@@ -363,7 +362,7 @@ def settle_dead_leases(request_ids: Sequence[str]) -> None:
     url = settings.VINERY_REDIS_URL
     if not url or not request_ids:
         return
-    timeout_s = STORE_DEADLINE_S
+    timeout_s = 1.0  # a starting process waits for it
     try:
         with closing(
             Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)

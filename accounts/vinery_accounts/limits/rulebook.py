@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from django.db import connection
 
@@ -56,7 +56,7 @@ class Snapshot:
 
     rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)  # by scope
     weights: Mapping[str, Weights] = field(default_factory=dict)  # by model
-    fingerprint: object = None
+    fingerprint: Any = None
     # By the scope of a rotated key, the scopes of the keys after it.
     successors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     by_key: Mapping[str, Rule] = field(init=False, repr=False)
@@ -78,6 +78,10 @@ class RuleBook:
         self._cached: dict[object, tuple[Rule, ...]] = {}
         self._current = CacheByIdentity(self._find_again)
         self._request_rates = CacheByIdentity(_request_rates)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
 
     @property
     def rules(self) -> Iterable[Rule]:

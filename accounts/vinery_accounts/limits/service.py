@@ -45,7 +45,8 @@ from vinery_accounts.limits.reservations import ReservationRequest as Reservatio
 from vinery_accounts.limits.reservations import num_used as num_used
 from vinery_accounts.limits.responses import headers_of as headers_of
 from vinery_accounts.limits.responses import refusal_of as refusal_of
-from vinery_accounts.limits.rulebook import RuleBook, Snapshot
+from vinery_accounts.limits.rulebook import RuleBook
+from vinery_accounts.limits.rulebook import Snapshot as Snapshot
 from vinery_accounts.limits.rulebook import scope_of as scope_of
 from vinery_accounts.limits.rulebook import scopes_of as scopes_of
 from vinery_accounts.limits.rulebook import valid_rules as valid_rules

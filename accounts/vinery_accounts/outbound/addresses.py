@@ -6,6 +6,7 @@ of a cloud. A network-specific prefix of NAT64 (RFC 6052) cannot be recognised.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 
@@ -96,6 +97,12 @@ def read_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     """The networks. IPv4-mapped networks, such as ::ffff:10.0.0.0/104, become IPv4. Raises
     ValueError with the text that is not a network."""
     return tuple(_unmapped(ip_network(text.strip())) for text in texts)
+
+
+@lru_cache(maxsize=1024)
+def known_networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
+    """See `read_networks`. For texts that come again with each request."""
+    return read_networks(texts)
 
 
 def _unmapped(network: Network) -> Network:

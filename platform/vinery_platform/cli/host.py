@@ -10,19 +10,23 @@ import asyncio
 import os
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from vinery_platform.cli.shape import Failure, add_json, failing_on, print_rows
 from vinery_platform.config import config_file, env
 from vinery_platform.config.home import Home
 from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.config.setting_table import FILE_SUFFIX, SETTINGS, Setting
-from vinery_platform.processes.heartbeats import RELOAD
+from vinery_platform.processes.heartbeats import RELOAD, RELOAD_NOTE
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device
 from vinery_serving.node import device_probe
+
+_RELOAD_POLL_S: Final = 0.1
+_RELOAD_WITHIN_S: Final = 600.0
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -128,18 +132,28 @@ def _device_row(device: Device, *, as_json: bool) -> dict[str, Any]:
 def run_reload(_arguments: argparse.Namespace) -> int:
     """Let the `vinery up` of this home folder replace its web processes one after the other, for
     example to load new code of the same version. Each new process serves before the old one takes
-    no more connections, and running requests finish. Engines, node and jobs go on."""
+    no more connections, and running requests finish. Engines, node and jobs go on. If a new process
+    cannot answer requests, the old one goes on, and the exit status is 1."""
     home = Home.from_env()
-    pid = home.supervisor_pid()
-    try:
+    pid, before = home.supervisor_pid(), _reload_note(home)
+    with suppress(ProcessLookupError):  # it has ended meanwhile
         if pid is not None:
             os.kill(pid, RELOAD)
-    except ProcessLookupError:  # it has ended meanwhile
-        pid = None
-    if pid is None:
-        raise Failure(f"`vinery up` does not run with the home folder {home.path}.")
-    print(
-        f"vinery: process {pid} replaces its web processes one after the other. Its log has a "
-        "line for each; running requests finish first."
-    )
+            print(f"vinery: process {pid} replaces its web processes one after the other.")
+    give_up_at_s = time.monotonic() + _RELOAD_WITHIN_S
+    while (note := _reload_note(home)) == before:
+        if pid is None or home.supervisor_pid() != pid:
+            raise Failure(f"`vinery up` does not run with the home folder {home.path}.")
+        if time.monotonic() > give_up_at_s:
+            raise Failure("The web processes are not replaced yet: see `vinery logs`.")
+        time.sleep(_RELOAD_POLL_S)
+    if why_not := note.partition(" ")[2]:
+        raise Failure(f"{why_not}.")
+    print("vinery: the new web processes serve. The old ones finish their requests.")
     return 0
+
+
+def _reload_note(home: Home) -> str:
+    with suppress(FileNotFoundError):
+        return (home.run / RELOAD_NOTE).read_text(encoding="utf-8")
+    return ""

@@ -191,8 +191,10 @@ def run_web(arguments: argparse.Namespace) -> int:
         own = import_module(f"vinery_platform.processes.{server}_server")
         application = _application()
         from vinery_serving.gateway.state.runtime import runtime
-    own.serve(application, sock, runtime().drain, heartbeats.drain_limit_s)
-    heartbeats.end()
+    try:
+        own.serve(application, sock, runtime().drain, heartbeats.drain_limit_s)
+    finally:
+        heartbeats.end()
     return 0
 
 

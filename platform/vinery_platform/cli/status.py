@@ -1,7 +1,7 @@
 """`vinery status`: the processes of this home, its models and its stores.
 
 The command reads the home's files, the process table and the database, and works also while the web
-process does not answer. Only the web process knows its Redis.
+process does not answer. Only the web process knows its Redis, and how old its keys are.
 """
 
 import argparse
@@ -63,6 +63,7 @@ def run_status(arguments: argparse.Namespace) -> int:
         raise home.missing()
     server = RunningServer.read(home)
     state = None if server is None else readiness(server.base_url)
+    health = {} if server is None else health_report(server.base_url)
     report = {
         "state": "not running" if state is None else _ANSWERS[state],
         "home": str(home.path),
@@ -71,7 +72,8 @@ def run_status(arguments: argparse.Namespace) -> int:
         "processes": [] if server is None else list(_processes(server.pid)),
         **_stores(home),
         # The settings of the web process may be others than those of this shell.
-        "redis": (health_report(server.base_url) if server else {}).get("redis", "unknown"),
+        "redis": health.get("redis", "unknown"),
+        "keys": health.get("keys", "unknown"),  # how old they are in that process
     }
     print(json_of(report)) if arguments.json else _print(report)
     if state is None:
@@ -183,6 +185,7 @@ def _print(report: Row) -> None:
     lines |= {
         "database": report["database"],
         "Redis": report["redis"],
+        "keys": report["keys"],
         "journals": f"{journals['number']} in {journals['folder']}",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }

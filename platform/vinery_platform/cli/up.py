@@ -25,10 +25,10 @@ from vinery_platform.cli.ready import Readiness, readiness
 from vinery_platform.cli.services import PREPARED_LATER
 from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import REPOSITORY, Home
+from vinery_platform.config.home import REPOSITORY, Home, write_private
 from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.processes import log_setup as logs
-from vinery_platform.processes.heartbeats import RELOAD
+from vinery_platform.processes.heartbeats import RELOAD, RELOAD_NOTE
 from vinery_platform.processes.listening import Address, listen, server_for
 from vinery_platform.processes.memory import max_web_memory_from_env
 from vinery_platform.processes.orphans import Orphans
@@ -148,6 +148,7 @@ async def _run(plan: Plan, server: socket.socket) -> int:
     secret = partial(secret_files.socket_secret, plan.home)
     orphans = Orphans(lambda: supervisor.pids, plan.home.run, secret)
     EndSignals(supervisor, plan.drain_s).obey()
+    asyncio.get_running_loop().add_signal_handler(RELOAD, _reload_web, plan, supervisor)
     orphans.begin()
     is_first_start = Credentials.read(plan.home.bootstrap_file) is None
     logs.announce(f"preparing {plan.home.path}")
@@ -182,6 +183,12 @@ async def _prepare_later(supervisor: Supervisor) -> None:
         if status == 0:
             logs.announce("the database is back")
             return
+
+
+def _reload_web(plan: Plan, supervisor: Supervisor) -> None:
+    note = plan.home.run / RELOAD_NOTE
+    # With the time, so that `vinery reload` sees that the note is new.
+    supervisor.reload(lambda why_not: write_private(note, f"{time.time()} {why_not}"))
 
 
 async def _greet(
@@ -269,7 +276,6 @@ class EndSignals:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self.take, number)
-        loop.add_signal_handler(RELOAD, self._supervisor.reload)
 
     def take(self, number: signal.Signals) -> None:
         if not self._supervisor.is_stopping:

@@ -241,28 +241,34 @@ def _of_model(engines: Sequence[EngineHealth]) -> str:
 
 def _of_database(runtime: Runtime) -> _Check:
     """Whether the database answers; if not, with the age of keys, limits and models in memory."""
-    if not runtime.database.is_unavailable:
-        return True, "answers"
+    database = runtime.database
+    if not database.is_unavailable:
+        return True, database.report
     read_at_s = min(runtime.accounts_read_at_s, runtime.models_read_at_s)
     age = f": data of {time.time() - read_at_s:.0f} s ago is used" if read_at_s else ""
-    return False, f"unavailable{age}"
+    return False, f"{database.report}{age}"
 
 
 def _of_keys(runtime: Runtime) -> _Check:
     """Whether changes of keys are followed, so that revoked keys are refused."""
     age_s = time.time() - runtime.accounts_read_at_s
-    if not runtime.accounts_read_at_s or age_s <= _FRESH_S:
-        return True, "up to date" if runtime.accounts_read_at_s else "not read yet"
+    if not runtime.accounts_read_at_s:
+        return True, "not read yet"
+    if age_s <= _FRESH_S:
+        return True, f"read {age_s:.0f} s ago"
     return False, f"changes of the last {age_s:.0f} s are unknown"
 
 
 def _of_limits(state: StoreState | None) -> dict[str, _Check]:
     """Whether limits are counted, and whether Redis answers. Without Redis the process counts."""
-    if state is not None and state.is_degraded:
-        limits = f"Redis is unavailable: {state.policy}"
-        return {"limits": (False, limits), "redis": (False, "unavailable")}
-    redis = "not used" if state is None else "answers"
-    return {"limits": (True, "counted"), "redis": (True, redis)}
+    if state is None:
+        return {"limits": (True, "counted"), "redis": (True, "not used")}
+    at_s, is_well = state.answered_at_s, not state.is_degraded
+    answered = f"answered {time.time() - at_s:.0f} s ago" if at_s else "has not answered yet"
+    return {
+        "limits": (is_well, "counted" if is_well else f"Redis is unavailable: {state.policy}"),
+        "redis": (is_well, answered if is_well else f"unavailable, {answered}"),
+    }
 
 
 def _response(report: Mapping[str, object], *, is_good: bool) -> Answer:

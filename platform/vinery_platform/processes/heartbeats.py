@@ -22,10 +22,16 @@ from vinery_serving.processes.upkeep import until_next
 
 # `FD:SECONDS`
 VARIABLE: Final = "VINERY_HEARTBEAT"
+# Of a process that takes over from another one of its service.
+SUCCESSOR_VARIABLE: Final = "VINERY_SUCCESSOR"
+# The exit status of a successor that cannot answer requests: uvicorn's, if the start fails.
+CANNOT_ANSWER: Final = 3
 # Asks a web process to accept no connection, to finish its requests, and to end.
 END_WHEN_IDLE: Final = signal.SIGUSR1
 # Makes a supervisor replace its web processes. Not SIGHUP, which a closed terminal sends.
 RELOAD: Final = signal.SIGUSR2
+# The file in the run folder for the time of the last reload, and why one process was not replaced.
+RELOAD_NOTE: Final = "reload.txt"
 # How long it answers requests on connections that are open.
 LAST_REQUESTS_S: Final = 3.0
 # Between two heartbeats, and the part of the promised time that it may be at most.
@@ -89,6 +95,11 @@ inherit = _pulse.inherit
 beat = _pulse.beat
 end = _pulse.end
 report_serving = _pulse.report_serving
+
+
+def is_successor() -> bool:
+    """Whether this process was started to replace one that serves."""
+    return bool(os.environ.get(SUCCESSOR_VARIABLE))
 
 
 def begin_in_loop() -> None:

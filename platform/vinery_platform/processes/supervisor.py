@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from vinery_platform.processes import heartbeats
@@ -124,6 +124,7 @@ class Supervisor:
         self._replaced: dict[Service, asyncio.Future[Child]] = {}
         self._restarting: set[Service] = set()
         self._reloading: asyncio.Task[None] | None = None
+        self._finishing: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
 
     @property
@@ -150,11 +151,12 @@ class Supervisor:
                 self._restarting.add(service)
                 child.send_signal(signal.SIGTERM)
 
-    def reload(self) -> None:
-        """Replace the processes that can be, one after the other, without losing a request."""
+    def reload(self, note: Callable[[str], object]) -> None:
+        """Replace the processes that can be, one after the other, without losing a request. `note`
+        is called when all successors serve, or with the reason why one does not."""
         if self.is_stopping or (self._reloading is not None and not self._reloading.done()):
             return
-        self._reloading = asyncio.create_task(self._reload())
+        self._reloading = asyncio.create_task(self._reload(note))
 
     async def run_once(self, service: Service) -> int:
         """Run a process until its end, and return the exit status. `stop` ends it early."""
@@ -180,6 +182,7 @@ class Supervisor:
             if service.max_memory_mb
         ]
         await asyncio.wait((all_keepers, stopping), return_when=asyncio.FIRST_COMPLETED)
+        watching += self._finishing
         if self._reloading is not None:
             watching.append(self._reloading)
         for task in watching:
@@ -238,8 +241,9 @@ class Supervisor:
                 return await child.ended
             child = replaced.result()
 
-    def _start(self, service: Service) -> Child:
-        child = Child(service, self._environment, self._hung_after_s)
+    def _start(self, service: Service, *, is_successor: bool = False) -> Child:
+        mark = {heartbeats.SUCCESSOR_VARIABLE: "1"} if is_successor else {}
+        child = Child(service, {**self._environment, **mark}, self._hung_after_s)
         if self.is_stopping:  # `stop` was called during the start
             child.send_signal(signal.SIGTERM)
         return child
@@ -265,54 +269,62 @@ class Supervisor:
                 if not await self._replace(service, child):
                     await asyncio.sleep(_REPLACE_AGAIN_S)
 
-    async def _reload(self) -> None:
-        finishing = []
+    async def _reload(self, note: Callable[[str], object]) -> None:
+        why_not = ""
         for service, child in list(self._children.items()):
             if not service.is_replaceable:
                 continue
-            if not await self._succeed(service, child):
+            if why_not := await self._succeed(service, child):
                 break  # the others would not serve either
             log.info("%s is replaced: pid %d finishes its requests", service.name, child.pid)
-            finishing.append(asyncio.create_task(self._finish(child)))
-        try:
-            await asyncio.gather(*finishing)
-        finally:
-            for task in finishing:
-                task.cancel()
+            task = asyncio.create_task(self._finish(child))
+            self._finishing.add(task)
+            task.add_done_callback(self._finishing.discard)
+        note(why_not)
 
     async def _replace(self, service: Service, child: Child) -> bool:
         """Start a successor. When the successor serves, let the process finish its requests.
 
         Returns whether the process has ended.
         """
-        if not await self._succeed(service, child):
+        if await self._succeed(service, child):
             return child.ended.done()
         await self._finish(child)
         return True
 
-    async def _succeed(self, service: Service, child: Child) -> bool:
-        """Start a successor. Returns whether it serves instead of `child`."""
+    async def _succeed(self, service: Service, child: Child) -> str:
+        """Start a successor. Returns why `child` goes on serving; empty if the successor serves."""
+        why_not = await self._start_successor(service, child)
+        if why_not:
+            why_not = f"{service.name} is not replaced: {why_not}"
+            log.warning("%s", why_not)
+        return why_not
+
+    async def _start_successor(self, service: Service, child: Child) -> str:
         try:
-            successor = self._start(service)
+            successor = self._start(service, is_successor=True)
         except OSError as error:
-            log.warning("%s is not replaced: it could not start: %s", service.name, error)
-            return False
+            return f"the new process could not start: {error}"
         self._others.add(successor)
-        try:
+        why_not = f"the new process has not served in {START_LIMIT_S:g} s; its log has the reason"
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_LIMIT_S):
                 while not successor.is_serving and not successor.ended.done():
                     await asyncio.wait([successor.ended], timeout=_SERVING_POLL_S)
-        except TimeoutError:
-            log.warning("%s is not replaced: the new process does not serve", service.name)
-        if not successor.is_serving or self._children.get(service) is not child:
-            successor.kill()  # or the process has ended meanwhile, and has a successor already
-            await successor.ended
-            self._others.discard(successor)
-            return False
+        if successor.ended.done():
+            why_not = _why_ended(successor.ended.result())
+        elif self._children.get(service) is not child:
+            why_not = "the process has ended, and another one has replaced it"
+        elif successor.is_serving:
+            why_not = ""
         self._others.discard(successor)
-        self._others.add(child)
-        self._replaced[service].set_result(successor)
-        return True
+        if why_not:
+            successor.kill()
+            await successor.ended
+        else:
+            self._others.add(child)
+            self._replaced[service].set_result(successor)
+        return why_not
 
     async def _finish(self, child: Child) -> None:
         """Let a process that has a successor finish its requests and end."""
@@ -349,3 +361,12 @@ def describe(status: int) -> str:
     if status >= 0:
         return f"exit status {status}"
     return f"killed by {signal.Signals(-status).name}"
+
+
+def _why_ended(status: int) -> str:
+    if status == heartbeats.CANNOT_ANSWER:
+        return (
+            "the database does not answer, and there is no usable copy of its keys, limits and "
+            "models"
+        )
+    return f"the new process ended before it served ({describe(status)})"

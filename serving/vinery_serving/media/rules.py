@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import Any, Final
 
-from vinery_accounts.outbound.addresses import Network, is_within, read_networks, why_not_public
+from vinery_accounts.outbound.addresses import is_within, known_networks, why_not_public
 from vinery_accounts.outbound.urls import DEFAULT_PORTS, Url
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.media.files import is_inside
@@ -248,7 +247,7 @@ class Permit:
         """Raises `MediaDenied` for an address that is not public and that a level does not name."""
         why = why_not_public(address)
         for each in self._latest if why is not None else ():
-            if not is_within(address, _networks(each.rule.networks)):
+            if not is_within(address, known_networks(each.rule.networks)):
                 message = f"{_host(each)} has an address that is not public ({why}), and "
                 message += f"{_rules_of(each.level)} do not allow it."
                 raise self._denied(DenialReason.ADDRESS, each, message, address)
@@ -317,8 +316,3 @@ def _is_type_allowed(content_type: str | None, allowed: tuple[str, ...]) -> bool
     if content_type is None:
         return not allowed
     return any(fnmatchcase(content_type, each.lower()) for each in allowed or _READ_TYPES)
-
-
-@lru_cache(maxsize=1024)
-def _networks(texts: tuple[str, ...]) -> tuple[Network, ...]:
-    return read_networks(texts)

@@ -85,6 +85,13 @@ async def test_a_store_that_hangs_is_unavailable_after_the_deadline_and_not_wait
     assert limiter.state.unavailable_since_s == clock()
 
     await limiter.close()
+    # No deadline of a single call: the store answers none.
+    limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=3600.0)
+    async with asyncio.timeout(60):
+        with pytest.raises(LimitsUnavailable):
+            await limiter.acquire(request_for(rule()))
+
+    await limiter.close()
     limiter = failover(store, UnavailablePolicy.REFUSE, probe_interval_s=3600.0)
     store.hangs, store.is_unavailable, store.num_calls = False, True, 0
     for _ in range(10):

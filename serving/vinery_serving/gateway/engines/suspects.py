@@ -114,14 +114,14 @@ class Quarantine:
         the first submission. `follow` brings the digest back; until then the request is refused
         here alone. Without `on_add` no request is ever refused."""
         self._on_add = on_add
-        self._digests: frozenset[str] = frozenset()
+        self.digests: frozenset[str] = frozenset()
 
     def follow(self, digests: Collection[str]) -> None:
-        self._digests = frozenset(digests)
+        self.digests = frozenset(digests)
 
     def check(self, model: str, submits: Sequence[Work]) -> None:
         """`submits` belong to one request. Raises RequestQuarantined."""
-        if self._digests and (digest := _digest(model, submits)) in self._digests:
+        if self.digests and (digest := _digest(model, submits)) in self.digests:
             raise RequestQuarantined(
                 "Engines ended while they ran this request, so it is not run again. Change it, or "
                 f"ask an administrator to release it from quarantine (its digest is {digest})."
@@ -137,7 +137,7 @@ class Quarantine:
             "request quarantined, because engines ended while they ran it",
             extra={"fields": {**named, "key_id": key_id or None}},
         )
-        self._digests |= {digest}
+        self.digests |= {digest}
         self._on_add(digest, model, first)
 
 

@@ -27,10 +27,12 @@ class DatabaseHealth:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._answered_at_s = clock()
+        self._has_answered = False
         self._has_failed = False
 
     def answered(self) -> None:
         self._answered_at_s = self._clock()
+        self._has_answered = True
         self._has_failed = False
 
     def failed(self) -> None:
@@ -44,6 +46,14 @@ class DatabaseHealth:
     def is_unavailable(self) -> bool:
         """Whether the last query failed, or has not come back in 10 s."""
         return self._has_failed or self.silent_s > _DATABASE_TIMEOUT_S
+
+    @property
+    def report(self) -> str:
+        if self._has_answered:
+            last = f"answered {self.silent_s:.0f} s ago"
+        else:
+            last = f"has not answered in {self.silent_s:.0f} s"
+        return f"unavailable, {last}" if self.is_unavailable else last
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,7 @@ class DiskHealth:
         self._clock = clock
         self._checked_at_s = clock()
         self.disks: tuple[Disk, ...] = ()
-        self._is_unreadable = False
+        self._is_checked = self._is_unreadable = False
 
     def check(self) -> None:
         """Measure the free space. Call it in a thread: a network file system may block."""
@@ -78,7 +88,7 @@ class DiskHealth:
             self._is_unreadable = False
         except OSError:
             self._is_unreadable = True
-        self._checked_at_s = self._clock()
+        self._is_checked, self._checked_at_s = True, self._clock()
 
     @property
     def low(self) -> tuple[Disk, ...]:
@@ -91,13 +101,16 @@ class DiskHealth:
 
     @property
     def report(self) -> str:
-        """The state as a text without paths, because health checks need no key."""
-        if self._is_unavailable:
-            return "cannot be read"
+        """The state and its age as a text without paths, because health checks need no key."""
+        age = f"{self._clock() - self._checked_at_s:.0f} s"
+        if not self._is_checked:
+            return f"not measured for {age}"
+        if self._is_unreadable:
+            return f"cannot be read, seen {age} ago"
         low = [
             f"{disk.free_bytes // 2**20} MiB for {' and '.join(disk.contents)}" for disk in self.low
         ]
-        return f"low: {', '.join(low)}" if low else "enough"
+        return f"{'low: ' if low else ''}{', '.join(low) or 'enough'}, seen {age} ago"
 
     @property
     def _is_unavailable(self) -> bool:

@@ -38,8 +38,9 @@ from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
-from vinery_serving.gateway.engines.models import ModelEntry, Targets
+from vinery_serving.gateway.engines.models import ModelEntry
 from vinery_serving.gateway.engines.suspects import Quarantine, Work
+from vinery_serving.gateway.state.copies import Copies, Models, Tables
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
 from vinery_serving.gateway.state.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
 from vinery_serving.gateway.state.traffic import Traffic
@@ -66,6 +67,10 @@ _REFRESH_INTERVAL_S: Final = 0.5
 # How often to read all without a commit: a quarantine ends with time.
 _REREAD_INTERVAL_S: Final = 60.0
 _TICK_INTERVAL_S: Final = 1.0
+# How long a starting process waits for the first answer of the database, before it serves with the
+# sealed copies, and how long after a failure it asks again.
+_FIRST_ANSWER_S: Final = 2.0
+_ASK_AGAIN_S: Final = 1.0
 _CAPTURES_INTERVAL_S: Final = 1.0
 _PING_TIMEOUT_S: Final = 2.0
 # An idle engine generates a token every 10 s. Without a token for this long it is not ready.
@@ -156,9 +161,13 @@ class Runtime:
         self.engine_reports: dict[str, EngineReport] = {}  # by model
         self.database = DatabaseHealth()
         self.disk = DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
+        self._copies = Copies()
+        self._models: Models = {}, frozenset(), {}, frozenset()
         self._start: asyncio.Task[None] | None = None
-        # Requests can be served: keys and models have been read once.
+        # Requests can be served: keys and models have been read once, or are those of the copies.
         self.is_started = False
+        # The process has started, or knows that the database does not answer.
+        self._is_decided = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._threads = _Threads()
         self._keys_read_at_s = 0.0
@@ -174,26 +183,26 @@ class Runtime:
         """The keys that requests need; None: authentication is off."""
         return self.keys if self.is_auth_on else None
 
-    async def start(self) -> None:
-        """Load keys and models, and begin to refresh them. Idempotent.
-
-        Raises `django.db.Error` while the database is unavailable; the next call tries again.
-        """
+    async def start(self) -> bool:
+        """Begin, and return whether requests can be served. Waits for the first answer of the
+        database only: a process that knows that it cannot serve says so at once, and goes on
+        asking."""
+        self.begin()
         if not self.is_started:
-            await asyncio.shield(self.begin())
+            await self._is_decided.wait()
+        return self.is_started
 
-    def begin(self) -> asyncio.Task[None]:
-        """Return the task of the start, which begins now if not running, and again after a
-        failure."""
-        if self._start is None or _has_failed(self._start):
+    def begin(self) -> None:
+        """Load keys and models, and follow their changes. Idempotent."""
+        if self._start is None:
             self._start = asyncio.create_task(self._begin(), name="runtime-start")
-        return self._start
 
     async def stop(self) -> None:
         """Store pending captures and usage, and disconnect from the engines."""
-        for task in self._tasks:
+        tasks = self._tasks if self._start is None else [*self._tasks, self._start]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.workers.stop()
         await self.directory.close()
         await self.limits.close()
@@ -217,29 +226,90 @@ class Runtime:
 
     async def _begin(self) -> None:
         await self._in_files_thread(self.disk.check)
+        self._repeat("disks", partial(self._in_files_thread, self.disk.check), DISK_INTERVAL_S)
         self.workers.start()
+        while not await self._is_done(self._read_database):
+            if not self.is_started and await self._is_done(self._read_copies):
+                self._serve()
+            self._is_decided.set()
+            await asyncio.sleep(_ASK_AGAIN_S)
+        if not self.is_started:
+            self._serve()
+        await self._keep_copies()
+        # Separate tasks: loading a tokenizer or waiting for Redis may take seconds, and a revoked
+        # key must not work meanwhile.
+        self._repeat("keys", self._refresh_keys, _REFRESH_INTERVAL_S)
+        self._repeat("limits", self._refresh_limits)
+        self._repeat("models", self._follow_models)
+
+    async def _is_done(self, work: Callable[[], Awaitable[None]]) -> bool:
+        try:
+            await work()
+        except (Error, TimeoutError, FileNotFoundError) as error:
+            log.warning("starting: %s", str(error).partition("\n")[0])
+        except Exception:
+            log.exception("starting: keys, limits and models cannot be read")
+        else:
+            return True
+        self._end_requests_of_inactive_keys()
+        return False
+
+    async def _read_database(self) -> None:
+        try:
+            async with asyncio.timeout(_FIRST_ANSWER_S):
+                await self._in_database_thread(commit_state)
+        except TimeoutError:
+            self.database.failed()
+            raise TimeoutError("the database does not answer") from None
         # First, because quotas begin with the usage that is stored.
         await self._in_database_thread(self._recover_usage)
         await self._refresh_keys()
         await self._refresh_limits()
         await self._follow_models()
-        # Nothing below can fail, so a second start repeats only what is above.
+
+    async def _read_copies(self) -> None:
+        """Use the tables of an earlier process. Raises FileNotFoundError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._threads.files, self._copies.read)
+        if found is None:
+            raise FileNotFoundError("there are no usable copies of keys, limits and models")
+        tables, read_at_s = found
+        self.keys.assume(tables.keys)
+        self.limits.book.follow(tables.limits)
+        self.media_policies.assume(tables.media)
+        self.directory.quarantine.follow(tables.quarantine)
+        await self._apply_models(tables.models)
+        self.accounts_read_at_s = self.models_read_at_s = read_at_s
+        age_s = time.time() - read_at_s
+        log.warning("keys, limits and models are those of %.0f s ago, from sealed copies", age_s)
+
+    async def _keep_copies(self) -> None:
+        if not self.is_started:  # not all tables have been read
+            return
+        tables = Tables(
+            self.keys.entries,
+            self.limits.book.snapshot,
+            self.media_policies.levels,
+            self._models,
+            self.directory.quarantine.digests,
+        )
+        read_at_s = min(self.accounts_read_at_s, self.models_read_at_s)
+        await self._in_files_thread(partial(self._copies.keep, tables, read_at_s))
+
+    def _serve(self) -> None:
         self.ledger.start()
         freeze_heap()
-        # Separate tasks: loading a tokenizer or waiting for Redis may take seconds, and a revoked
-        # key must not work meanwhile.
-        for name, work, interval_s in (
-            ("keys", self._refresh_keys, _REFRESH_INTERVAL_S),
-            ("limits", self._refresh_limits, 0.0),
-            ("models", self._follow_models, 0.0),
-            ("quarantine", self._store_quarantined, _REFRESH_INTERVAL_S),
-            ("tick", self._tick, _TICK_INTERVAL_S),
-            ("captures", self._store_captures, _CAPTURES_INTERVAL_S),
-            ("denials", self._store_denials, _TICK_INTERVAL_S),
-            ("disks", partial(self._in_files_thread, self.disk.check), DISK_INTERVAL_S),
-        ):
-            self._tasks.append(asyncio.create_task(_repeat(work, interval_s), name=name))
+        self._repeat("quarantine", self._store_quarantined, _REFRESH_INTERVAL_S)
+        self._repeat("tick", self._tick, _TICK_INTERVAL_S)
+        self._repeat("captures", self._store_captures, _CAPTURES_INTERVAL_S)
+        self._repeat("denials", self._store_denials, _TICK_INTERVAL_S)
         self.is_started = True
+        self._is_decided.set()
+
+    def _repeat(
+        self, name: str, work: Callable[[], Awaitable[None]], interval_s: float = 0.0
+    ) -> None:
+        self._tasks.append(asyncio.create_task(_repeat(work, interval_s), name=name))
 
     async def _refresh_keys(self) -> None:
         """Read the keys if there was a commit, and let limits and models be read after them."""
@@ -247,9 +317,7 @@ class Runtime:
         try:
             has_changed, are_limits_due = await self._in_database_thread(self._follow_keys)
         finally:
-            # Keys expire whether or not the database answers.
-            if self.is_auth_on:
-                self.live.end_of_inactive_keys(self.keys.is_valid)
+            self._end_requests_of_inactive_keys()
         self._keys_read_at_s = begun_at_s
         self._num_changes += has_changed
         if are_limits_due or self._num_changes_of_limits != self._num_changes:
@@ -260,6 +328,13 @@ class Runtime:
             self._are_models_due.set()
         else:
             self.models_read_at_s = begun_at_s
+        if has_changed:  # at once: a key may have been revoked
+            await self._keep_copies()
+
+    def _end_requests_of_inactive_keys(self) -> None:
+        """Keys expire whether or not the database answers."""
+        if self.is_auth_on:
+            self.live.end_of_inactive_keys(self.keys.is_valid)
 
     def _follow_keys(self) -> tuple[bool, bool]:
         """Whether keys were read, and whether limits are due even if not. In a thread."""
@@ -289,6 +364,7 @@ class Runtime:
             await loop.run_in_executor(self._threads.snapshots, self.keys.admit, num_read)
         self._num_changes_of_limits = num_changes
         self.accounts_read_at_s = read_at_s
+        await self._keep_copies()
 
     def _recover_usage(self) -> None:
         """Store the usage journals of dead processes: their requests count against quotas."""
@@ -310,14 +386,19 @@ class Runtime:
         await self._refresh_quarantine()
         entries, failing, aliases, reports = await self._in_database_thread(_read_models)
         self.engine_reports = reports
-        asleep = {name for name, each in reports.items() if each.state == EngineState.ASLEEP}
+        asleep = (name for name, each in reports.items() if each.state == EngineState.ASLEEP)
+        await self._apply_models((entries, failing, aliases, frozenset(asleep)))
+        self.models_read_at_s = begun_at_s
+        await self._keep_copies()
+
+    async def _apply_models(self, models: Models) -> None:
+        self._models = models
         # Before a request can ask for a new model: a worker reads no other folders.
-        self.workers.allow(path for entry in entries.values() for path in entry.read_paths)
-        await self.directory.update(entries, failing, aliases, asleep)
+        self.workers.allow(path for entry in models[0].values() for path in entry.read_paths)
+        await self.directory.update(*models)
         loaded = tuple(engine.serving.entry for engine in self.directory.engines)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
         self.workers.load((loaded, field_limits.configured(), file_limits))
-        self.models_read_at_s = begun_at_s
 
     def _put_in_quarantine(self, digest: str, model: str, work: Work) -> None:
         organization_id, key_id = work.lane
@@ -412,10 +493,6 @@ async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> Non
             log.exception("snapshot not refreshed")
 
 
-def _has_failed(task: asyncio.Task[None]) -> bool:
-    return task.done() and (task.cancelled() or task.exception() is not None)
-
-
 def _data_folders() -> dict[str, Path]:
     database = settings.DATABASES["default"]
     folders = {"usage": Path(settings.VINERY_USAGE_DIR)}
@@ -437,7 +514,7 @@ def _work_limits() -> WorkLimits:
 
 
 def _read_models() -> tuple[
-    dict[str, ModelEntry], frozenset[str], dict[str, Targets], dict[str, EngineReport]
+    dict[str, ModelEntry], frozenset[str], dict[str, dict[str, int]], dict[str, EngineReport]
 ]:
     """All served models by name, sorted, the names of models whose engines fail again and again,
     the targets of all aliases, and the reports of engines. Two queries."""

@@ -15,6 +15,7 @@ RowT = TypeVar("RowT", bound=ScopedRow)
 RuleT = TypeVar("RuleT", UrlRule, FolderRule)
 # The ids of an organisation and of a project; 0 for none.
 Scope = tuple[int, int]
+Levels = dict[Scope, Level]
 _PLATFORM: Final[Scope] = (0, 0)
 # The platform's rule decides on addresses: narrower rules allow all networks.
 _ALL_NETWORKS: Final = ("0.0.0.0/0", "::/0")
@@ -24,21 +25,26 @@ class MediaPolicies:
     """The policies of all callers. Before the first `refresh`, nothing is allowed."""
 
     def __init__(self, levels: Mapping[Scope, Level] | None = None) -> None:
-        self._levels = _with_platform(levels or {})
+        self.levels: Levels = {}
+        self.assume(levels or {})
+
+    def assume(self, levels: Mapping[Scope, Level]) -> None:
+        """Use these rules until the next `refresh`."""
+        self.levels = _with_platform(levels)
 
     def refresh(self) -> None:
         """Read all rules: three queries. Raises `django.db.Error`; the rules stay as they were."""
-        self._levels = _with_platform(read_levels())
+        self.assume(read_levels())
 
     def policy_of(self, organization_id: int | None, project_id: int | None) -> MediaPolicy:
         """Return the policy of a caller; None for a caller without a key. No query."""
         organization, project = organization_id or 0, project_id or 0
         scopes = dict.fromkeys((_PLATFORM, (organization, 0), (organization, project)))
-        levels = self._levels
+        levels = self.levels
         return MediaPolicy(tuple(levels[scope] for scope in scopes if scope in levels))
 
 
-def _with_platform(levels: Mapping[Scope, Level]) -> dict[Scope, Level]:
+def _with_platform(levels: Mapping[Scope, Level]) -> Levels:
     """The platform has no wider level: without a rule it allows nothing."""
     widest = levels.get(_PLATFORM, NOTHING)
     platform = replace(widest, urls=widest.urls or (), folders=widest.folders or ())
