@@ -58,6 +58,7 @@ def test_health_names_each_check(platform: Running) -> None:
         "models": {"tiny-chat": "ready"},
         "database": "answers",
         "keys": "up to date",
+        "model_table": "up to date",
         "limits": "counted",
         "redis": "answers" if "REDIS_URL" in platform.environment else "not used",
         "disk": "enough",

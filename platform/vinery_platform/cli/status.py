@@ -55,14 +55,16 @@ add_status = add_json
 
 
 def run_status(arguments: argparse.Namespace) -> int:
-    """Show what runs with this home: addresses, versions, processes with their memory, models,
-    database, Redis and usage journals. The exit status is 0 if a model is ready, 1 if none is, 2 if
-    there is no home, and 3 if Vinery does not run."""
+    """Show what runs with this home: addresses, versions, processes with their memory, models and
+    whether their changes are followed, database, Redis and usage journals. The exit status is 0 if
+    a model is ready, 1 if none is, 2 if there is no home, and 3 if Vinery does not run."""
     home = Home.from_env()
     if not home.path.exists():
         raise home.missing()
     server = RunningServer.read(home)
     state = None if server is None else readiness(server.base_url)
+    # The settings of the web process may be others than those of this shell.
+    health = health_report(server.base_url) if server else {}
     report = {
         "state": "not running" if state is None else _ANSWERS[state],
         "home": str(home.path),
@@ -70,8 +72,7 @@ def run_status(arguments: argparse.Namespace) -> int:
         "versions": _versions(),
         "processes": [] if server is None else list(_processes(server.pid)),
         **_stores(home),
-        # The settings of the web process may be others than those of this shell.
-        "redis": (health_report(server.base_url) if server else {}).get("redis", "unknown"),
+        **{name: health.get(name, "unknown") for name in ("redis", "model_table")},
     }
     print(json_of(report)) if arguments.json else _print(report)
     if state is None:
@@ -183,6 +184,7 @@ def _print(report: Row) -> None:
     lines |= {
         "database": report["database"],
         "Redis": report["redis"],
+        "models": report["model_table"],
         "journals": f"{journals['number']} in {journals['folder']}",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
