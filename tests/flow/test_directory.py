@@ -9,12 +9,14 @@ from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
+from tests.convert.waiting import until
 from tests.fakes.engine import KEY, FakeEngine, Gateway
 from tests.flow.tiny_chat import ASSETS, NOW, TINY_CHAT, new_engine
 from tests.prompting.builders import a_chat
@@ -25,7 +27,8 @@ from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.endpoints.models import capabilities_of
 from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
 from vinery_serving.gateway.engines.models import ModelEntry, ModelState, draw
-from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.assets import ModelAssets, ModelFacts
+from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.transport.client import EngineClient
 
 LATER = datetime(2026, 1, 2, tzinfo=UTC)
@@ -34,15 +37,24 @@ OTHER = replace(LOADED, id=2, name="b")
 UNLOADED = replace(LOADED, id=3, name="c", is_loaded=False)
 
 
+async def facts_of(entry: ModelEntry) -> ModelFacts:
+    return ModelAssets.load(entry.folder).facts
+
+
 @pytest.fixture
 async def directory(tmp_path: Path) -> AsyncIterator[LocalDirectory]:
-    directory = LocalDirectory(tmp_path, KEY)
+    directory = LocalDirectory(tmp_path, KEY, facts_of)
     yield directory
     await directory.close()
 
 
+async def loaded(directory: LocalDirectory, *values: Any, **named: Any) -> None:
+    await directory.update(*values, **named)
+    await directory.settle()
+
+
 async def serve(directory: LocalDirectory, *entries: ModelEntry) -> None:
-    await directory.update({entry.name: entry for entry in entries})
+    await loaded(directory, {entry.name: entry for entry in entries})
 
 
 async def test_the_only_loaded_model_need_not_be_named_but_an_unknown_name_does_not_mean_it(
@@ -101,7 +113,7 @@ async def test_only_a_model_whose_engine_is_connected_is_in_the_state_loaded(dir
 
 async def test_a_model_whose_engine_fails_again_and_again_is_in_the_state_failed(directory):
     for _ in range(2):
-        await directory.update({"a": LOADED}, frozenset({"a"}))
+        await loaded(directory, {"a": LOADED}, frozenset({"a"}))
 
     assert directory.state_of(LOADED) is ModelState.FAILED
 
@@ -112,7 +124,7 @@ ALIASES = {"chat": {"a": 1, "b": 0, "gone": 5}, "orphan": {"gone": 1}}
 async def test_an_alias_stands_for_a_model_that_is_served_until_it_is_removed(
     directory, monkeypatch
 ):
-    await directory.update({"a": LOADED, "b": OTHER}, aliases=ALIASES)
+    await loaded(directory, {"a": LOADED, "b": OTHER}, aliases=ALIASES)
     assert {directory.find("chat").entry.name for _ in range(20)} == {"a"}
     with pytest.raises(ModelNotFound, match="`orphan` does not exist"):
         directory.find("orphan")
@@ -132,7 +144,7 @@ async def test_an_alias_stands_for_a_model_that_is_served_until_it_is_removed(
 
 async def test_an_alias_that_ends_in_a_star_stands_for_all_names_that_begin_so(directory):
     patterns = {"claude-*": {"a": 1}, "claude-haiku-*": {"b": 1}, "c*": {"b": 1}, "cl": {"b": 1}}
-    await directory.update({"a": LOADED, "b": OTHER}, aliases=patterns)
+    await loaded(directory, {"a": LOADED, "b": OTHER}, aliases=patterns)
     for name, expected in {
         "claude-sonnet-5": "a",
         "claude-": "a",
@@ -149,7 +161,7 @@ async def test_an_alias_that_ends_in_a_star_stands_for_all_names_that_begin_so(d
         directory.find("Claude-1")
 
     # The name of a model comes first.
-    await directory.update({"a": LOADED, "b": OTHER}, aliases={"b*": {"a": 1}})
+    await loaded(directory, {"a": LOADED, "b": OTHER}, aliases={"b*": {"a": 1}})
     assert [directory.find(name).entry.name for name in ("b", "b1")] == ["b", "a"]
 
 
@@ -158,11 +170,11 @@ async def test_a_request_without_a_model_means_the_alias_default_if_its_model_do
 ):
     embedder = replace(OTHER, id=5, name="e", task=Task.EMBEDDINGS, is_loaded=False)
     entries = {entry.name: entry for entry in (LOADED, OTHER, embedder)}
-    await directory.update(entries, aliases={"default": {"b": 1}})
+    await loaded(directory, entries, aliases={"default": {"b": 1}})
     assert directory.find(None, tasks=GENERATION_TASKS).entry == OTHER
     assert directory.find("default").entry == OTHER
     assert directory.named(None, POOLING_TASKS, None) is None
-    await directory.update(entries, aliases={"default": {"gone": 1}})
+    await loaded(directory, entries, aliases={"default": {"gone": 1}})
     with pytest.raises(MissingParameter):
         directory.find(None, tasks=GENERATION_TASKS)
 
@@ -187,7 +199,7 @@ HIDDEN = replace(OTHER, projects=frozenset({7}))
 
 async def test_a_model_of_other_projects_does_not_exist_for_a_caller_nor_for_its_alias(directory):
     entries = {entry.name: entry for entry in (LOADED, HIDDEN)}
-    await directory.update(entries, aliases={"chat": {HIDDEN.name: 9, LOADED.name: 1}})
+    await loaded(directory, entries, aliases={"chat": {HIDDEN.name: 9, LOADED.name: 1}})
     assert directory.find(HIDDEN.name, project_id=7).entry == HIDDEN
     for project_id in (8, None):
         with pytest.raises(ModelNotFound):
@@ -197,9 +209,70 @@ async def test_a_model_of_other_projects_does_not_exist_for_a_caller_nor_for_its
         directory.find(None, project_id=7)
     names = {directory.find("chat", project_id=8).entry.name for _ in range(20)}
     assert names == {LOADED.name}
-    await directory.update(entries, aliases={"chat": {HIDDEN.name: 1}})
+    await loaded(directory, entries, aliases={"chat": {HIDDEN.name: 1}})
     with pytest.raises(ModelNotFound, match="`chat` does not exist"):
         directory.find("chat", project_id=8)
+
+
+async def test_restrictions_aliases_and_removals_apply_while_another_model_is_read(tmp_path):
+    reads: dict[str, asyncio.Event] = {}
+    names: list[str] = []
+
+    async def read(entry: ModelEntry) -> ModelFacts:
+        names.append(entry.name)
+        if entry.name == "slow":
+            event = reads[entry.options.chat_template] = asyncio.Event()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                event.set()
+        return await facts_of(entry)
+
+    directory = LocalDirectory(tmp_path, KEY, read)
+    slow = replace(LOADED, id=9, name="slow", options=EngineOptions(chat_template="1"))
+    await directory.update({"slow": slow, "a": LOADED})
+    for restricted in (LOADED, replace(LOADED, projects=frozenset({7}), updated_at=LATER)):
+        entries = {"slow": slow, "a": restricted, "b": OTHER}
+        await directory.update(entries, aliases={"chat": {"b": 1}})
+        await until(lambda: len(list(directory.engines)) == 2)
+    with pytest.raises(ModelNotFound):
+        directory.find("a", project_id=8)
+    assert directory.find("chat", project_id=8).entry == OTHER
+    assert names == ["slow", "a", "b"]  # other rules need no other files
+    with pytest.raises(ModelNotReady, match="not ready yet"):
+        directory.find("slow")
+
+    changed = replace(slow, options=EngineOptions(chat_template="2"))
+    await directory.update({"slow": changed, "a": LOADED})
+    await asyncio.wait_for(reads["1"].wait(), 60)
+    with pytest.raises(ModelNotFound):
+        directory.find("b")
+    await until(lambda: "2" in reads)
+    await directory.update({"a": LOADED})
+    await asyncio.wait_for(reads["2"].wait(), 60)
+    await directory.close()
+
+
+async def test_an_unreadable_model_is_failed_with_the_reason_and_read_again_after_a_change(
+    tmp_path,
+):
+    reasons = ["It never ends.", ""]
+
+    async def read(entry: ModelEntry) -> ModelFacts:
+        if reason := reasons.pop(0):
+            raise UnusableFolder(reason)
+        return await facts_of(entry)
+
+    directory = LocalDirectory(tmp_path, KEY, read)
+    for _ in range(2):
+        await loaded(directory, {"a": LOADED})
+        assert directory.state_of(LOADED) is ModelState.FAILED
+        assert directory.failures[LOADED.id].reason == "It never ends."
+    with pytest.raises(ModelNotReady, match="failed to load"):
+        directory.find("a")
+    await serve(directory, LOADED, UNLOADED)
+    assert directory.find("a").entry == LOADED
+    await directory.close()
 
 
 async def until_left(gateway: Gateway) -> None:
@@ -242,9 +315,9 @@ async def test_the_engine_of_former_settings_serves_until_the_new_one_does(direc
 async def test_a_new_version_that_never_loads_leaves_the_former_one_in_service(directory):
     await serve(directory, FIRST)
     async with engine_of(directory) as first:
-        await directory.update({"a": SECOND}, failing={"a"})
+        await loaded(directory, {"a": SECOND}, failing={"a"})
         third = replace(SECOND, settings_key="3" * 12)
-        await directory.update({"a": third}, failing={"a"})
+        await loaded(directory, {"a": third}, failing={"a"})
         assert directory.find("a") is first
 
         await serve(directory, FIRST)

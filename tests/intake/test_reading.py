@@ -25,6 +25,7 @@ from vinery_serving.gateway.reading.reading import RequestReader
 from vinery_serving.gateway.reading.worker_jobs import GENERATION
 from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
+from vinery_serving.prompting.assets import ModelAssets
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -285,7 +286,8 @@ async def test_a_folder_with_openvinos_tokenizer_works_too(
     body = json.dumps({"messages": [USER]}).encode()
     _, expected = await read(own_pool, engine, Endpoint.CHAT, body)
     engine.entry = replace(engine.entry, folder=folder)
-    own_pool.load(((engine.entry,), {}, DecodeLimits()))
+    facts = ModelAssets.load(folder).facts
+    own_pool.load((((engine.entry, facts),), {}, DecodeLimits()))
 
     _, draft = await read(own_pool, engine, Endpoint.CHAT, body + LARGE.encode())
 
@@ -308,7 +310,7 @@ async def test_a_worker_imports_neither_django_nor_an_engine() -> None:
 async def test_a_worker_has_the_limits_of_its_web_process(
     own_pool: WorkerPool, engine: Engine
 ) -> None:
-    own_pool.load(((engine.entry,), {"messages": 1}, DecodeLimits()))
+    own_pool.load((((engine.entry, engine.assets.facts),), {"messages": 1}, DecodeLimits()))
     body = json.dumps({"messages": [USER, USER]}) + LARGE
 
     with pytest.raises(InvalidRequest, match="at most 1 entries") as caught:

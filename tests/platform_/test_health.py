@@ -26,6 +26,7 @@ from vinery_platform.operations.health import (
     HealthApplication,
     MetricsAccess,
     _of_keys,
+    _of_model_table,
     _Shared,
 )
 from vinery_serving.core.events import TokenCounts
@@ -35,16 +36,41 @@ from vinery_serving.gateway.state.traffic import ModelTraffic, Traffic
 from vinery_serving.transport.messages import EngineStats
 
 
-def keys_read(read_at_s: float) -> tuple[bool, str]:
-    return _of_keys(cast(Runtime, SimpleNamespace(accounts_read_at_s=read_at_s)))
+@table("of_table, name", [(_of_keys, "accounts"), (_of_model_table, "models")])
+def test_a_table_of_keys_or_models_that_is_too_old_is_reported(of_table, name) -> None:
+    def read(read_at_s: float) -> tuple[bool, str]:
+        result: tuple[bool, str] = of_table(SimpleNamespace(**{f"{name}_read_at_s": read_at_s}))
+        return result
 
-
-def test_a_key_table_that_is_too_old_is_reported() -> None:
-    assert keys_read(time.time()) == (True, "read 0 s ago")
-    assert keys_read(0.0) == (True, "not read yet")
-    is_well, result = keys_read(time.time() - 95)
+    assert read(time.time()) == (True, "read 0 s ago")
+    assert read(0.0) == (True, "not read yet")
+    is_well, result = read(time.time() - 95)
     assert not is_well
     assert result.startswith("changes of the last 9")
+
+
+@table("is_away, status", [(False, 503), (True, 200)])
+async def test_a_process_that_does_not_follow_models_is_not_ready_unless_the_database_is_away(
+    is_away, status
+) -> None:
+    async def health() -> list[EngineHealth]:
+        return [EngineHealth("tiny", None, is_asleep=True)]
+
+    runtime = SimpleNamespace(
+        health=health,
+        drain=SimpleNamespace(is_begun=False),
+        ledger=SimpleNamespace(has_room=True),
+        database=SimpleNamespace(is_unavailable=is_away),
+        limits=SimpleNamespace(state=None),
+        disk=SimpleNamespace(is_healthy=True, report="enough"),
+        is_started=True,
+        accounts_read_at_s=time.time(),
+        models_read_at_s=time.time(),
+    )
+    application = HealthApplication(cast(Runtime, runtime))
+    assert (await application._ready())[0] == 200
+    runtime.models_read_at_s -= 95
+    assert (await application._ready())[0] == status
 
 
 async def test_requests_that_arrive_together_share_an_answer() -> None:

@@ -54,14 +54,14 @@ BUDGET = "{% if thinking_budget is defined %}{{ thinking_budget }}{% endif %}"
 def test_an_effort_becomes_what_a_template_can_express(template, effort, variables, budget):
     parsed = ChatTemplate(template)
 
-    settings = reasoning_settings(Effort(effort), parsed.variables, parsed.constants)
+    settings = reasoning_settings(Effort(effort), parsed.words.variables, parsed.words.constants)
 
     assert settings == ReasoningSettings(variables, budget)
 
 
 def test_every_effort_has_a_budget_and_without_one_nothing_is_set():
     assert set(BUDGETS) == set(Effort)
-    assert reasoning_settings(None, ChatTemplate(SWITCH).variables) == ReasoningSettings()
+    assert reasoning_settings(None, ChatTemplate(SWITCH).words.variables) == ReasoningSettings()
 
 
 def test_the_reference_model_reasons_with_an_effort_which_is_a_budget_without_its_template():

@@ -60,6 +60,7 @@ def test_health_names_each_check(platform: Running) -> None:
         "models": {"tiny-chat": "ready"},
         "database": "answered N s ago",
         "keys": "read N s ago",
+        "model_table": "read N s ago",
         "limits": "counted",
         "redis": "answered N s ago" if "REDIS_URL" in platform.environment else "not used",
         "disk": "enough, seen N s ago",

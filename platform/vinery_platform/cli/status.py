@@ -55,9 +55,9 @@ add_status = add_json
 
 
 def run_status(arguments: argparse.Namespace) -> int:
-    """Show what runs with this home: addresses, versions, processes with their memory, models,
-    database, Redis and usage journals. The exit status is 0 if a model is ready, 1 if none is, 2 if
-    there is no home, and 3 if Vinery does not run."""
+    """Show what runs with this home: addresses, versions, processes with their memory, models and
+    whether their changes are followed, database, Redis and usage journals. The exit status is 0 if
+    a model is ready, 1 if none is, 2 if there is no home, and 3 if Vinery does not run."""
     home = Home.from_env()
     if not home.path.exists():
         raise home.missing()
@@ -71,9 +71,9 @@ def run_status(arguments: argparse.Namespace) -> int:
         "versions": _versions(),
         "processes": [] if server is None else list(_processes(server.pid)),
         **_stores(home),
-        # The settings of the web process may be others than those of this shell.
-        "redis": health.get("redis", "unknown"),
-        "keys": health.get("keys", "unknown"),  # how old they are in that process
+        # The settings of the web process may be others than those of this shell; `keys` and
+        # `model_table` say how old they are in that process.
+        **{name: health.get(name, "unknown") for name in ("redis", "keys", "model_table")},
     }
     print(json_of(report)) if arguments.json else _print(report)
     if state is None:
@@ -186,6 +186,7 @@ def _print(report: Row) -> None:
         "database": report["database"],
         "Redis": report["redis"],
         "keys": report["keys"],
+        "models": report["model_table"],
         "journals": f"{journals['number']} in {journals['folder']}",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }

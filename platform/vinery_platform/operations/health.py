@@ -38,7 +38,7 @@ _REFUSAL_HEADERS: Final = [
     (b"cache-control", b"no-store"),
 ]
 
-# Keys and limits are read twice a second. Data that is older is reported.
+# Keys, limits and models are read twice a second. Data that is older is reported.
 _FRESH_S: Final = 30.0
 
 # How long after an answer of one kind the next one is begun, at least.
@@ -151,7 +151,8 @@ class HealthApplication:
 
     async def _ready(self) -> Answer:
         """200 if at least one model has generated a token lately, or is asleep and wakes with the
-        next request, and usage can be recorded, and this process is not being stopped.
+        next request, and usage can be recorded, and changes of models are followed, and this
+        process is not being stopped.
 
         An unavailable database or Redis, or a full disk, is reported as `degraded` with 200:
         requests are still served, and other processes use the same database and Redis.
@@ -160,15 +161,18 @@ class HealthApplication:
         if runtime.drain.is_begun:
             return _STOPPING
         health, has_room = await runtime.health(), runtime.ledger.has_room
+        model_table = _of_model_table(runtime)
         checks = {
             "database": _of_database(runtime),
             "keys": _of_keys(runtime),
+            "model_table": model_table,
             **_of_limits(runtime.limits.state),
             "disk": (runtime.disk.is_healthy, runtime.disk.report),
             "usage": (has_room, "recorded" if has_room else "no disk space: requests are refused"),
         }
         can_answer = any(each.is_ready or each.is_asleep for each in health)
-        is_ready = runtime.is_started and can_answer and has_room
+        follows_models = model_table[0] or runtime.database.is_unavailable
+        is_ready = runtime.is_started and can_answer and has_room and follows_models
         is_healthy = all(is_well for is_well, _ in checks.values())
         report = {
             "status": ("ready" if is_healthy else "degraded") if is_ready else "not ready",
@@ -251,8 +255,17 @@ def _of_database(runtime: Runtime) -> _Check:
 
 def _of_keys(runtime: Runtime) -> _Check:
     """Whether changes of keys are followed, so that revoked keys are refused."""
-    age_s = time.time() - runtime.accounts_read_at_s
-    if not runtime.accounts_read_at_s:
+    return _of_age(runtime.accounts_read_at_s)
+
+
+def _of_model_table(runtime: Runtime) -> _Check:
+    """Whether changes of models are followed: which projects see them, aliases and removals."""
+    return _of_age(runtime.models_read_at_s)
+
+
+def _of_age(read_at_s: float) -> _Check:
+    age_s = time.time() - read_at_s
+    if not read_at_s:
         return True, "not read yet"
     if age_s <= _FRESH_S:
         return True, f"read {age_s:.0f} s ago"

@@ -36,6 +36,10 @@ class ShownState(models.TextChoices):
     UNLOADING = "unloading"
 
 
+# Why this process cannot read the files of loaded models, by the ids of models.
+UNREADABLE: Final[dict[int, str]] = {}
+
+
 class EngineStatus(models.Model):
     model = models.OneToOneField(
         "serving.ServedModel", on_delete=models.CASCADE, related_name="engine"

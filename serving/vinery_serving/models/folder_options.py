@@ -16,7 +16,7 @@ from django.conf import settings
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.prompting.folder import UnusableFolder, own_templates
-from vinery_serving.prompting.template import ChatTemplate
+from vinery_serving.prompting.template import NO_WORDS, ChatTemplate
 
 _GRAPH: Final = "openvino_model.xml"
 # A folder with this file holds a vision model, see `engine.graph`.
@@ -54,7 +54,7 @@ def _check_template(source: str) -> None:
     try:
         templates = own_templates(source)
         if templates is not None:
-            ChatTemplate(templates.default)
+            ChatTemplate(templates.default, words=NO_WORDS)
     except UnusableFolder as error:
         raise ValueError(str(error)) from error
 

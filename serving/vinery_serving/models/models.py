@@ -21,7 +21,7 @@ from vinery_serving.engine.options import EngineOptions, of_engine
 from vinery_serving.models import devices
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.devices import check_device, check_device_options
-from vinery_serving.models.engine_status import EngineState, EngineStatus, ShownState
+from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus, ShownState
 from vinery_serving.models.folder_options import (
     UnusableModel,
     check_folder,
@@ -139,12 +139,14 @@ class ServedModel(models.Model):
 
     @property
     def status(self) -> EngineStatus:
-        """The node's last report of the engine; UNLOADED without one. One query, unless
-        `engine` was selected."""
+        """The node's last report of the engine; UNLOADED without one. In a web process that cannot
+        read the files, FAILED. One query, unless `engine` was selected."""
         try:
             engine: EngineStatus = self.engine
         except EngineStatus.DoesNotExist:
-            return EngineStatus(model=self)
+            engine = EngineStatus(model=self)
+        if self.is_loaded and (reason := UNREADABLE.get(self.pk)):
+            engine.state, engine.last_error = EngineState.FAILED, reason
         return engine
 
     @property

@@ -267,7 +267,7 @@ def _socket_keys(job: ModelJob) -> dict[str, bytes]:
         return {}
     run_dir, secret = Path(settings.VINERY_RUN_DIR), settings.VINERY_SOCKET_SECRET
     digest: str = job.parameters["settings_digest"]
-    address = EngineAddress(job.parameters["model_id"], settings_key(digest))
+    address = EngineAddress(job.model_id, settings_key(digest))
     return {
         "engine_key": socket_key(secret, engine_socket(run_dir, address)),
         "node_key": socket_key(secret, node_socket(run_dir)),

@@ -439,7 +439,7 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
     """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
     options = parse_options(json.loads(spec.options), spec.task)
     check_processors(options)
-    folder = ModelFolder.read(Path(spec.folder))
+    folder = ModelFolder.read(Path(spec.folder), has_templates=False)
     pooling = None if spec.task.is_generation else PoolingFolder.read(folder)
     socket_path = engine_socket(Path(settings.VINERY_RUN_DIR), spec.address)
     return EngineConfig(

@@ -1,20 +1,22 @@
 """The prompts of one model: its folder, tokenizer and chat templates together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.core.media import MAX_MEDIA_BYTES, MediaKind, MediaPart, decoded
 from vinery_serving.core.request import Conversation, Encoding
+from vinery_serving.prompting.capabilities import TemplateCapabilities
 from vinery_serving.prompting.folder import ModelFolder
 from vinery_serving.prompting.infill import Infill
+from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.prompting.reasoning_effort import reasoning_settings
 from vinery_serving.prompting.render import ChatRenderer, Rendered, marked_text
-from vinery_serving.prompting.template import ChatTemplate
-from vinery_serving.prompting.tokenizer import Tokenizer, load_tokenizer
+from vinery_serving.prompting.template import ChatTemplate, TemplateWords
+from vinery_serving.prompting.tokenizer import Tokenizer, TokenizerFacts, load_tokenizer
 from vinery_serving.prompting.vision import (
     MediaTokens,
     PromptMedia,
@@ -60,8 +62,33 @@ class Prompt:
         return sum(each.num_tokens for each in self.media)
 
 
+@dataclass(frozen=True, slots=True)
+class TemplateFacts:
+    text: str
+    words: TemplateWords
+    capabilities: Mapping[str, Any]  # of `TemplateCapabilities`
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What the files of a model's folder say, as plain data."""
+
+    folder: ModelFolder
+    tokenizer: TokenizerFacts
+    templates: tuple[TemplateFacts, ...]
+    vision: VisionProcessor | None
+    pooling: PoolingFolder | None  # None: the model generates text
+
+    def at(self, path: Path) -> Self:
+        return replace(self, folder=replace(self.folder, path=path))
+
+
 class ModelAssets:
     """Renders and encodes the prompts of one model. Safe to use from several threads."""
+
+    # The usual tags around reasoning, replaced for a model with other tags. After a prompt that
+    # ends with the first tag, the output begins inside the reasoning.
+    reasoning_tags = ("<think>", "</think>")
 
     def __init__(
         self,
@@ -69,25 +96,26 @@ class ModelAssets:
         tokenizer: Tokenizer,
         renderers: Sequence[ChatRenderer],
         vision: VisionProcessor | None = None,
+        pooling: PoolingFolder | None = None,
     ) -> None:
         """`renderers`: none, one for all conversations, or two, the second for conversations with
         tools or calls. Raises `UnusableFolder` if the tokenizer does not fit `vision`."""
         self.folder = folder
         self.tokenizer = tokenizer
         self.vision = vision  # None: the model takes text only
+        self.pooling = pooling
         self._media_tokens = None if vision is None else MediaTokens.of(vision, tokenizer)
-        # The usual tags around reasoning, replaced for a model with other tags. After a prompt that
-        # ends with the first tag, the output begins inside the reasoning.
-        self.reasoning_tags = ("<think>", "</think>")
         self._renderers = renderers
 
     @classmethod
-    def load(cls, path: Path | str, chat_template: str = "") -> Self:
-        """Takes up to a few seconds: it reads vocabularies and probes the chat template.
+    def load(cls, path: Path | str, chat_template: str = "", *, generates: bool = True) -> Self:
+        """Read the folder of a model. May take any time and memory, and runs the model's templates:
+        only for processes that may be killed.
 
         Raises `UnusableFolder`.
         """
         folder = ModelFolder.read(path, chat_template)
+        pooling = None if generates else PoolingFolder.read(folder)
         templates = folder.templates
         texts = [] if templates is None else [templates.default, templates.tools]
         vision = load_processor(folder)
@@ -97,7 +125,38 @@ class ModelAssets:
             for text in texts
             if text is not None
         ]
-        return cls(folder, load_tokenizer(folder), renderers, vision)
+        return cls(folder, load_tokenizer(folder), renderers, vision, pooling)
+
+    @classmethod
+    def of(cls, facts: ModelFacts, *, is_frugal: bool) -> Self:
+        """Return what a process that may be killed has loaded. Reads only the tokenizer. With
+        `is_frugal`, rendering and encoding may raise `OverBudget`.
+
+        Raises `UnusableFolder`.
+        """
+        folder, vision = facts.folder, facts.vision
+        markup = None if vision is None else vision.markup
+        renderers = [
+            ChatRenderer(
+                ChatTemplate(
+                    *(each.text, folder.named_tokens), words=each.words, is_frugal=is_frugal
+                ),
+                markup,
+                TemplateCapabilities.known(each.capabilities),
+            )
+            for each in facts.templates
+        ]
+        tokenizer = load_tokenizer(folder, facts.tokenizer)
+        tokenizer.is_frugal = is_frugal
+        return cls(folder, tokenizer, renderers, vision, facts.pooling)
+
+    @cached_property
+    def facts(self) -> ModelFacts:
+        templates = tuple(
+            TemplateFacts(each.template.text, each.template.words, each.capabilities.facts)
+            for each in self._renderers
+        )
+        return ModelFacts(self.folder, self.tokenizer.facts, templates, self.vision, self.pooling)
 
     @property
     def template_text(self) -> str | None:

@@ -7,7 +7,7 @@ searched for the word. A template that raises lacks the capability.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import MediaKind
@@ -93,6 +93,18 @@ class TemplateCapabilities:
         self.shows_questions = self._shows_questions(text)
         # The roles whose pictures and videos are shown.
         self._shown_media = set() if markup is None else set(self._find_shown_media(markup))
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What was found out, for `known`."""
+        return {name: value for name, value in vars(self).items() if name != "_render_template"}
+
+    @classmethod
+    def known(cls, facts: Mapping[str, Any]) -> Self:
+        """Return the capabilities that were found out elsewhere."""
+        known = cls.__new__(cls)
+        vars(known).update(facts)
+        return known
 
     def shows_media(self, role: Role, kind: MediaKind) -> bool:
         """Whether a part of this kind in a message of this role becomes the model's markup."""

@@ -23,6 +23,11 @@ _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_lengt
 # Tokenizers without a limit have a `model_max_length` of 10^30.
 _SANE_CONTEXT = 1 << 28
 
+# Longer than the file of any model.
+_MAX_CONFIG_BYTES = 32 * 2**20
+_MAX_TOKENIZER_BYTES = 512 * 2**20
+_TOKENIZER_FILES = (FAST_TOKENIZER, "openvino_tokenizer.bin", "openvino_detokenizer.bin")
+
 TOKEN_KEYS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 
 
@@ -68,9 +73,10 @@ class ModelFolder:
     added_tokens: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: Path | str, chat_template: str = "") -> Self:
+    def read(cls, path: Path | str, chat_template: str = "", *, has_templates: bool = True) -> Self:
         """Raises `UnusableFolder` when a file is missing or broken. `chat_template` replaces the
-        templates of the folder, as the option of this name: a text, or an absolute path."""
+        templates of the folder, as the option of this name: a text, or an absolute path. Without
+        templates only small JSON is read."""
         path = Path(path)
         _check_files(path)
         config = read_object(path / "config.json")
@@ -80,7 +86,8 @@ class ModelFolder:
             model_type=_string(config.get("model_type")),
             max_context=_max_context(config, tokenizer_config),
             defaults=_defaults(read_object(path / "generation_config.json"), config),
-            templates=own_templates(chat_template) or _templates(path, tokenizer_config),
+            templates=own_templates(chat_template)
+            or (_templates(path, tokenizer_config) if has_templates else None),
             named_tokens=_named_tokens(path, tokenizer_config),
             tokenizer_class=_string(tokenizer_config.get("tokenizer_class")),
             added_tokens=_added_tokens(tokenizer_config.get("added_tokens_decoder")),
@@ -97,6 +104,16 @@ def _check_files(path: Path) -> None:
         raise UnusableFolder(
             f"{path} has no tokenizer: neither {FAST_TOKENIZER} nor {VINO_TOKENIZER}."
         )
+    for name in _TOKENIZER_FILES:
+        _check_size(path / name, _MAX_TOKENIZER_BYTES)
+
+
+def _check_size(path: Path, max_bytes: int = _MAX_CONFIG_BYTES) -> None:
+    """Raises `UnusableFolder`, also for what is no file: a pipe would never end."""
+    if path.is_file() and path.stat().st_size > max_bytes:
+        raise UnusableFolder(f"{path} is larger than {max_bytes >> 20} MB.")
+    if path.exists() and not path.is_file():
+        raise UnusableFolder(f"{path} is not a file.")
 
 
 def _max_context(config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> int | None:
@@ -215,6 +232,7 @@ def _token_ids(source: Mapping[str, Any], key: str) -> tuple[int, ...]:
 
 def _read_text(path: Path) -> str | None:
     """The text of a file; None when there is none. Raises `UnusableFolder` if unreadable."""
+    _check_size(path)
     try:
         return path.read_text("utf-8")
     except FileNotFoundError:
@@ -240,7 +258,7 @@ def read_value(path: Path) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnusableFolder(f"{path} is broken JSON: {error}.") from error
 
 
@@ -249,6 +267,7 @@ def _read_vino_notes(path: Path) -> Mapping[str, str]:
     is no file. Raises `UnusableFolder` for broken XML."""
     if not path.is_file():
         return {}
+    _check_size(path)
     try:
         notes = ElementTree.parse(path).getroot().find("rt_info")
     except (OSError, ElementTree.ParseError) as error:

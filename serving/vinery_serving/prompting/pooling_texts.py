@@ -69,6 +69,7 @@ class PoolingTexts:
         self, pair: TextPair, limit: int | None, most: int | None = None, *, keeps_start: bool
     ) -> TokenizedText:
         """`most`: of the document, the start of which is kept. Raises `PairTooLong`."""
+        self._assets.tokenizer.check_quick()
         raw = self._assets.tokenizer.raw
         assert isinstance(raw, RawTokenizer), "the catalog refuses others"
         whole = raw.encode(pair.query, pair.document)

@@ -53,20 +53,27 @@ class Rendered:
 
 
 class ChatRenderer:
-    def __init__(self, template: ChatTemplate, markup: Markup | None = None) -> None:
-        """`markup`: of a vision model."""
-        self._template = template
+    def __init__(
+        self,
+        template: ChatTemplate,
+        markup: Markup | None = None,
+        capabilities: TemplateCapabilities | None = None,
+    ) -> None:
+        """`markup`: of a vision model. Without `capabilities` they are found out."""
+        self.template = template
         self._markup = markup
-        self._capabilities = TemplateCapabilities(template.text, template.render, markup)
+        self.capabilities = capabilities or TemplateCapabilities(
+            template.text, template.render, markup
+        )
 
     @property
     def takes_tools(self) -> bool:
-        return self._capabilities.has_tools
+        return self.capabilities.has_tools
 
     def render(self, conversation: Conversation) -> Rendered:
         """Raises `InvalidRequest` for messages that the template refuses or cannot render."""
-        rendering, template = conversation.rendering, self._template
-        reasoning = reasoning_settings(rendering.effort, template.variables, template.constants)
+        rendering, words = conversation.rendering, self.template.words
+        reasoning = reasoning_settings(rendering.effort, words.variables, words.constants)
         variables = {**reasoning.template_variables, **conversation.template_kwargs}
         if rendering.continues_final_message:
             text = self._unfinished_text(conversation, variables)
@@ -79,7 +86,7 @@ class ChatRenderer:
         """Return texts that the rendered conversation surely contains, stripped of white space: the
         questions, for a template that shows whole questions."""
         # A variable may change what the template shows.
-        if not self._capabilities.shows_questions or conversation.template_kwargs:
+        if not self.capabilities.shows_questions or conversation.template_kwargs:
             return []
         return [
             text.strip()
@@ -109,13 +116,13 @@ class ChatRenderer:
                 f"chat_template_kwargs cannot set {name}.", param="chat_template_kwargs"
             )
         variables = {"documents": self._documents(conversation), **variables}
-        return self._template.render(
+        return self.template.render(
             **variables, messages=self._turns(conversation), tools=self._tools(conversation)
         )
 
     def _documents(self, conversation: Conversation) -> list[dict[str, Any]] | None:
         documents = conversation.rendering.documents
-        if documents and "documents" not in self._template.variables:
+        if documents and "documents" not in self.template.words.variables:
             raise UnsupportedParameter(
                 "The chat template of this model takes no documents. Write them into a message.",
                 param="documents",
@@ -124,15 +131,15 @@ class ChatRenderer:
 
     def _tools(self, conversation: Conversation) -> list[Any] | None:
         if not self._gives_tools(conversation):
-            return [] if self._capabilities.needs_tool_list else None
-        if not self._capabilities.has_tools:
+            return [] if self.capabilities.needs_tool_list else None
+        if not self.capabilities.has_tools:
             raise UnsupportedParameter(
                 "The chat template of this model takes no tools. Leave out tools, or choose "
                 "a model that was trained to call them.",
                 param="tools",
             )
         tools = [_tool(tool) for tool in conversation.tools]
-        needs_descriptions = self._capabilities.needs_descriptions
+        needs_descriptions = self.capabilities.needs_descriptions
         return [_described(tool) for tool in tools] if needs_descriptions else tools
 
     def _gives_tools(self, conversation: Conversation) -> bool:
@@ -140,11 +147,11 @@ class ChatRenderer:
         out earlier calls with them."""
         if conversation.offers_tools:
             return True
-        needs_tools = self._capabilities.calls_need_tools and conversation.has_calls
+        needs_tools = self.capabilities.calls_need_tools and conversation.has_calls
         return bool(conversation.tools) and needs_tools
 
     def _turns(self, conversation: Conversation) -> list[dict[str, Any]]:
-        messages = arranged(conversation.messages, self._capabilities)
+        messages = arranged(conversation.messages, self.capabilities)
         callees = {call.id: call.name for message in messages for call in message.tool_calls}
         return [self._turn(message, callees) for message in messages]
 
@@ -156,8 +163,8 @@ class ChatRenderer:
             name = name or callees.get(call_id)
         if name:
             turn["name"] = name
-        if message.reasoning and self._capabilities.reasoning_key:
-            turn[self._capabilities.reasoning_key] = message.reasoning
+        if message.reasoning and self.capabilities.reasoning_key:
+            turn[self.capabilities.reasoning_key] = message.reasoning
         if message.tool_calls:
             turn["tool_calls"] = [self._call(call) for call in message.tool_calls]
         return turn
@@ -165,9 +172,9 @@ class ChatRenderer:
     def _content(self, message: Message) -> Any:
         if message.media:
             return self._content_with_media(message)
-        if message.tool_calls and not message.text and self._capabilities.wants_null_content:
+        if message.tool_calls and not message.text and self.capabilities.wants_null_content:
             return None
-        if self._capabilities.wants_parts:
+        if self.capabilities.wants_parts:
             return [_text_part(part) for part in message.texts]
         return message.text
 
@@ -175,13 +182,13 @@ class ChatRenderer:
         """Return parts, if the template shows pictures of this role; otherwise a text with the
         template's markup of pictures."""
         kinds = {part.kind for part in message.media}
-        if all(self._capabilities.shows_media(message.role, kind) for kind in kinds):
+        if all(self.capabilities.shows_media(message.role, kind) for kind in kinds):
             return [
                 {"type": part.kind.value} if isinstance(part, MediaPart) else _text_part(part)
                 for part in message.content
             ]
         text = marked_text(message, self._markup)
-        if self._capabilities.wants_parts:
+        if self.capabilities.wants_parts:
             return [{"type": "text", "text": text}]
         return text
 
@@ -191,12 +198,12 @@ class ChatRenderer:
         if arguments is None:
             arguments = {INVALID_JSON: text}
             text = json.dumps(arguments, ensure_ascii=False)
-        wants_object = self._capabilities.wants_argument_objects
+        wants_object = self.capabilities.wants_argument_objects
         function = {"name": call.name, "arguments": arguments if wants_object else text}
         return {"id": self._call_id(call.id), "type": "function", "function": function}
 
     def _call_id(self, call_id: str) -> str:
-        return short_call_id(call_id) if self._capabilities.wants_short_ids else call_id
+        return short_call_id(call_id) if self.capabilities.wants_short_ids else call_id
 
 
 def render_untrusted(conversation: Conversation, named_tokens: Mapping[str, str]) -> Rendered:

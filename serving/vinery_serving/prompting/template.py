@@ -3,22 +3,31 @@
 The environment is the same: sandboxed Jinja2 with `trim_blocks`, `lstrip_blocks`, loop controls,
 `raise_exception`, `strftime_now`, a `tojson` that is plain `json.dumps`, and a `{% generation %}`
 block, which marks training targets and has no effect here. In addition there is `from_json`, as in
-OpenVINO Model Server, for templates that were repaired for servers.
+OpenVINO Model Server, for templates that were repaired for servers. Nothing is computed while a
+template is compiled.
 """
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn, Self
 
 import jinja2
 from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import pass_context
 
 from vinery_serving.core.errors import InvalidRequest, cited
 from vinery_serving.core.json_text import exceeded_limit
+from vinery_serving.prompting.budget import (
+    MAX_TEMPLATE_CHARS,
+    FrugalEnvironment,
+    OverBudget,
+    fill_purse,
+)
 from vinery_serving.prompting.folder import UnusableFolder
 
 # An error may quote what the client sent.
@@ -27,6 +36,29 @@ _MAX_ERROR_CHARS = 1000
 
 class TemplateRefusal(jinja2.TemplateError):
     """The template called `raise_exception`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateWords:
+    """The variables that a template reads, and the strings in its code."""
+
+    variables: frozenset[str]
+    constants: frozenset[str]
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """May take any time. Raises `UnusableFolder`."""
+        try:
+            tree = _environment(datetime.now).parse(text)
+            values = (constant.value for constant in tree.find_all(nodes.Const))
+            constants = frozenset(value for value in values if isinstance(value, str))
+            # Last, because the search folds constants.
+            return cls(frozenset(meta.find_undeclared_variables(tree)), constants)
+        except (jinja2.TemplateSyntaxError, RecursionError) as error:
+            raise _not_compiled(error) from error
+
+
+NO_WORDS: Final = TemplateWords(frozenset(), frozenset())
 
 
 class ChatTemplate:
@@ -38,32 +70,34 @@ class ChatTemplate:
         named_tokens: Mapping[str, str] | None = None,
         *,
         now: Callable[[], datetime] = datetime.now,
+        words: TemplateWords | None = None,
+        is_frugal: bool = False,
     ) -> None:
-        """Raises `UnusableFolder` when the template does not compile."""
+        """Raises `UnusableFolder` when the template does not compile. Without `words` they are
+        searched. A rendering of a frugal template may raise `OverBudget`."""
         self.text = text
         self._named_tokens = dict(named_tokens or {})
-        environment = _environment(now)
+        kind = FrugalEnvironment if is_frugal else ImmutableSandboxedEnvironment
+        self._template = None
         try:
-            self._template = environment.from_string(text)
-            tree = environment.parse(text)
-        except jinja2.TemplateSyntaxError as error:
-            raise UnusableFolder(
-                f"The chat template does not compile: {error.message} (line {error.lineno})."
-            ) from error
-        # The strings in the template's code.
-        values = (constant.value for constant in tree.find_all(nodes.Const))
-        self.constants = frozenset(value for value in values if isinstance(value, str))
-        # The variables that the template reads. Computed last, because the search folds constants.
-        self.variables = frozenset(meta.find_undeclared_variables(tree))
+            if not is_frugal or len(text) <= MAX_TEMPLATE_CHARS:
+                self._template = _environment(now, kind).from_string(text)
+        except (jinja2.TemplateSyntaxError, RecursionError) as error:
+            if not is_frugal:
+                raise _not_compiled(error) from error
+        self.words = words or TemplateWords.of(text)
 
     def render(self, /, **variables: Any) -> str:
         """Return the text. Raises `InvalidRequest`, with the message that the template raised, if
         any. A variable may have any name, also `self`."""
+        if self._template is None:
+            raise OverBudget
+        fill_purse()
         try:
             return self._template.render({**self._named_tokens, **variables})
         except TemplateRefusal as error:
             raise InvalidRequest(cited(str(error)[:_MAX_ERROR_CHARS]), param="messages") from error
-        except MemoryError:
+        except (MemoryError, OverBudget):
             raise
         except Exception as error:
             # A template is code that the client gives values to: any exception is possible.
@@ -87,14 +121,31 @@ class _Generation(Extension):
         return nodes.Scope(body, lineno=lineno)
 
 
-def _environment(now: Callable[[], datetime]) -> jinja2.Environment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+def _not_compiled(error: jinja2.TemplateSyntaxError | RecursionError) -> UnusableFolder:
+    if isinstance(error, RecursionError):
+        return UnusableFolder("The chat template does not compile: it is nested too deeply.")
+    return UnusableFolder(
+        f"The chat template does not compile: {error.message} (line {error.lineno})."
+    )
+
+
+def _environment(
+    now: Callable[[], datetime],
+    kind: type[ImmutableSandboxedEnvironment] = ImmutableSandboxedEnvironment,
+) -> ImmutableSandboxedEnvironment:
+    environment = kind(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[_Generation, loopcontrols],
+        optimized=False,
+        finalize=pass_context(lambda _, value: value),  # a function of the context is not folded
     )
     environment.filters["tojson"] = _to_json
     environment.filters["from_json"] = _from_json
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: now().strftime(form)
+    if isinstance(environment, FrugalEnvironment):
+        environment.seal()
     return environment
 
 

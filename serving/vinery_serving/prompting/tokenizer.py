@@ -5,14 +5,19 @@ take seconds for a very long text: call it in a thread then. The fast tokenizer 
 GIL meanwhile, OpenVINO's does not.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as RawTokenizer
 
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.prompting.budget import OverBudget
+from vinery_serving.prompting.encoding_cost import check_decoder, is_quick
 from vinery_serving.prompting.folder import FAST_TOKENIZER, ModelFolder, UnusableFolder
 from vinery_serving.prompting.token_bound import TokenBound, bound_of_fast, bound_of_vino
 
@@ -30,27 +35,55 @@ def _byte_letters() -> dict[str, int]:
 
 _BYTE_OF_LETTER = _byte_letters()
 
+# The library lets no other thread of a process run meanwhile. 250,000 tokens take 1 or 2 s.
+_MAX_LOAD_S = 3
 # Encoding so many characters takes well under a millisecond.
 _SHORT_CHARS = 4_000
 
 
-class Tokenizer(ABC):
-    raw: Any  # the library's object, for the decoders in `output`
+@dataclass(frozen=True, slots=True)
+class TokenizerFacts:
     vocab_size: int  # ids are smaller than this
     eos_ids: frozenset[int]  # the tokens that end a generation
     bound: TokenBound  # how few tokens a text may have
+    special_texts: Mapping[int, str]  # the text of each special token, by id; includes `eos_ids`
+    is_quick: bool  # whether any small text is encoded within milliseconds
+
+
+class Tokenizer(ABC):
+    raw: Any  # the library's object, for the decoders in `output`
+    facts: TokenizerFacts
+    is_frugal = False  # whether only a quick tokenizer may encode
 
     @property
-    @abstractmethod
+    def vocab_size(self) -> int:
+        return self.facts.vocab_size
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        return self.facts.eos_ids
+
+    @property
+    def bound(self) -> TokenBound:
+        return self.facts.bound
+
+    @property
     def special_texts(self) -> Mapping[int, str]:
-        """The text of each special token, by id. Includes `eos_ids`."""
+        return self.facts.special_texts
+
+    def check_quick(self) -> None:
+        """Raises `OverBudget` where a worker process must encode."""
+        if self.is_frugal and not self.facts.is_quick:
+            raise OverBudget
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of this text alone: for rendered chat templates."""
+        self.check_quick()
         return self._encode(text, add_special_tokens=False)
 
     def encode_raw(self, text: str) -> list[int]:
         """Return the ids with the special tokens around a raw text, such as BOS."""
+        self.check_quick()
         return self._encode(text, add_special_tokens=True)
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -74,39 +107,54 @@ class Tokenizer(ABC):
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
 
 
-def load_tokenizer(folder: ModelFolder) -> Tokenizer:
-    """Return the fast tokenizer if the folder has one. Raises `UnusableFolder`."""
+def load_tokenizer(folder: ModelFolder, facts: TokenizerFacts | None = None) -> Tokenizer:
+    """Return the fast tokenizer if the folder has one. Without `facts` they are found out. Raises
+    `UnusableFolder`."""
     has_fast = (folder.path / FAST_TOKENIZER).is_file()
-    return FastTokenizer(folder) if has_fast else VinoTokenizer(folder)
+    return FastTokenizer(folder, facts) if has_fast else VinoTokenizer(folder, facts)
 
 
 class FastTokenizer(Tokenizer):
-    def __init__(self, folder: ModelFolder) -> None:
+    def __init__(self, folder: ModelFolder, facts: TokenizerFacts | None = None) -> None:
+        begun_s = time.process_time()
         self.raw: RawTokenizer = _read_fast(folder.path / FAST_TOKENIZER)
-        vocabulary = self.raw.get_vocab(with_added_tokens=True)
-        self.vocab_size = 1 + max(vocabulary.values(), default=-1)
-        self.bound = bound_of_fast(self.raw, vocabulary)
-        self.eos_ids = _eos_ids(
-            folder, self.raw.token_to_id(folder.named_tokens.get("eos_token", ""))
-        )
+        if facts is None and time.process_time() - begun_s > _MAX_LOAD_S:
+            raise UnusableFolder(f"{FAST_TOKENIZER} takes more than {_MAX_LOAD_S} s to load.")
         added = self.raw.get_added_tokens_decoder()
-        self._special_ids = {id_ for id_, token in added.items() if token.special}
         self._added_ids = frozenset(added)
         # None: the file has no decoder, as with models that never write text.
         decoder = b"" if self.raw.decoder is None else self.raw.decoder.__getstate__()
         self._is_byte_level = b'"ByteLevel"' in decoder
         self._has_byte_tokens = b'"ByteFallback"' in decoder
+        self.facts = facts or self._found(folder)
 
-    @cached_property
-    def special_texts(self) -> Mapping[int, str]:
-        return {id_: self.decode([id_]) for id_ in self._special_ids | self.eos_ids}
+    def _found(self, folder: ModelFolder) -> TokenizerFacts:
+        check_decoder(self.raw)
+        vocabulary = self.raw.get_vocab(with_added_tokens=True)
+        own_eos = self.raw.token_to_id(folder.named_tokens.get("eos_token", ""))
+        eos_ids = _eos_ids(folder, own_eos)
+        added = self.raw.get_added_tokens_decoder()
+        special_ids = {id_ for id_, token in added.items() if token.special}
+        return TokenizerFacts(
+            1 + max(vocabulary.values(), default=-1),
+            eos_ids,
+            bound_of_fast(self.raw, vocabulary),
+            {id_: self.decode([id_]) for id_ in special_ids | eos_ids},
+            is_quick=is_quick(self.raw),
+        )
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """`encode` holds the GIL. `encode_batch_fast` does not, but it wakes threads, which
         costs more than encoding a short text."""
-        if len(text) < _SHORT_CHARS:
-            return self.raw.encode(text, add_special_tokens=add_special_tokens).ids
-        return self.raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        try:
+            if len(text) < _SHORT_CHARS:
+                return self.raw.encode(text, add_special_tokens=add_special_tokens).ids
+            several = self.raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+            return several[0].ids
+        except BaseException as error:  # a pattern took too long
+            if type(error).__name__ != "PanicException":
+                raise
+            raise InvalidRequest("The model's tokenizer cannot encode this text.") from error
 
     def token_bytes(self, token_id: int) -> bytes:
         name = self.token_name(token_id)
@@ -126,24 +174,27 @@ class FastTokenizer(Tokenizer):
 
 
 class VinoTokenizer(Tokenizer):
-    def __init__(self, folder: ModelFolder) -> None:
+    def __init__(self, folder: ModelFolder, facts: TokenizerFacts | None = None) -> None:
         self.raw = _read_vino(folder.path)
-        vocabulary = self.raw.get_vocab()
-        self.vocab_size = 1 + max(vocabulary.values(), default=-1)
-        self.bound = bound_of_vino(folder.path, vocabulary)
-        own_eos = self.raw.get_eos_token_id()
-        self.eos_ids = _eos_ids(folder, own_eos if own_eos >= 0 else None)
+        self.facts = facts or self._found(folder)
 
-    @cached_property
-    def special_texts(self) -> Mapping[int, str]:
+    def _found(self, folder: ModelFolder) -> TokenizerFacts:
+        vocabulary = self.raw.get_vocab()
+        vocab_size = 1 + max(vocabulary.values(), default=-1)
+        own_eos = self.raw.get_eos_token_id()
+        eos_ids = _eos_ids(folder, own_eos if own_eos >= 0 else None)
+        bound = bound_of_vino(folder.path, vocabulary)
+        return TokenizerFacts(vocab_size, eos_ids, bound, self._specials(vocab_size, eos_ids), True)
+
+    def _specials(self, vocab_size: int, eos_ids: frozenset[int]) -> Mapping[int, str]:
         """Found by decoding each token twice: the library does not list them."""
-        ids = [[id_] for id_ in range(self.vocab_size)]
+        ids = [[id_] for id_ in range(vocab_size)]
         all_texts = self.raw.decode(ids, skip_special_tokens=False)
         without_special = self.raw.decode(ids, skip_special_tokens=True)
         return {
             id_: text
             for id_, (text, rest) in enumerate(zip(all_texts, without_special, strict=True))
-            if text != rest or id_ in self.eos_ids
+            if text != rest or id_ in eos_ids
         }
 
     def token_bytes(self, token_id: int) -> bytes:

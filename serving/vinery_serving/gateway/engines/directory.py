@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from vinery_serving.core.errors import (
     ModelNotFound,
     ModelNotReady,
     Overloaded,
+    ServingError,
 )
 from vinery_serving.core.tasks import ALL_TASKS, Task, explanation
 from vinery_serving.gateway.engines.models import (
@@ -32,9 +34,8 @@ from vinery_serving.gateway.engines.models import (
 from vinery_serving.gateway.engines.replicas import Replicas
 from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
 from vinery_serving.output.detokenize import Decoder, Detokenizer
-from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.assets import ModelAssets, ModelFacts
 from vinery_serving.prompting.folder import UnusableFolder
-from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.messages import Hello
@@ -48,6 +49,8 @@ log = logging.getLogger(__name__)
 ENGINE_WAIT_S: Final = 60.0
 # How often a waiting request checks whether the engine can still start.
 _WAIT_CHECK_S: Final = 0.5
+# How long the tokenizer of a model may load in this process, once its files are read.
+_LOAD_S: Final = 60.0
 # The model of a request that names none: an alias or a model of this name, or else the only one.
 DEFAULT_MODEL: Final = "default"
 
@@ -154,16 +157,32 @@ class Engine(LoadedModel):
             raise _failed(self.entry.name)
 
 
+# Reads the files of a model in a process that may be killed. Raises `UnusableFolder` for files that
+# cannot be used, and `ServingError` if reading may work later.
+ReadFacts = Callable[[ModelEntry], Awaitable[ModelFacts]]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    entry: ModelEntry
+    reason: str
+
+
 class LocalDirectory:
     def __init__(
         self,
         run_dir: Path,
         secret: bytes,
+        read: ReadFacts,
         quarantine: Quarantine | None = None,
         wait_s: float = ENGINE_WAIT_S,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_change` is called when a model has loaded."""
         self._run_dir = run_dir
         self._secret = secret
+        self._read = read
+        self._on_change = on_change
         self._wait_s = wait_s
         self._waiting = WaitingRequests(run_dir, socket_key(secret, node_socket(run_dir)))
         self.quarantine = quarantine or Quarantine()
@@ -171,8 +190,13 @@ class LocalDirectory:
         self._has_hidden = False  # whether some projects do not see all models
         self.aliases: Mapping[str, Targets] = {}  # by their own names
         self._dice = Random()
-        self._engines: dict[str, Engine] = {}
-        self._loading = ThreadPoolExecutor(1, thread_name_prefix="models")
+        # All by the ids of models.
+        self._engines: dict[int, Engine] = {}
+        self._loads: dict[int, tuple[ModelEntry, asyncio.Task[None]]] = {}
+        self.failures: dict[int, Failure] = {}
+        self._failing: Set[str] = frozenset()
+        self._asleep: Set[str] = frozenset()
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="models")
 
     @property
     def engines(self) -> Iterable[Engine]:
@@ -203,12 +227,14 @@ class LocalDirectory:
                 "others, with their tasks.",
                 param="model",
             )
-        engine = self._engines.get(entry.name)
-        if engine is not None:
+        engine = self.engine_of(entry)
+        if engine is not None and engine.serving.entry.task in tasks:
             return engine.serving
         if not entry.is_loaded:
             raise ModelNotReady(f"The model {entry.name} is not loaded.")
-        raise _failed(entry.name)
+        if entry.id in self.failures:
+            raise _failed(entry.name)
+        raise ModelNotReady(f"The model {entry.name} is not ready yet.")
 
     def entries_of(self, project_id: int | None) -> Mapping[str, ModelEntry]:
         """Return the models that keys of a project see, by name; None: no project."""
@@ -246,13 +272,15 @@ class LocalDirectory:
 
     def engine_of(self, entry: ModelEntry) -> Engine | None:
         """Return the engine of a model; None if the model should not be loaded, or the files are
-        not usable."""
-        return self._engines.get(entry.name)
+        not read yet or not usable."""
+        return self._engines.get(entry.id)
 
     def state_of(self, entry: ModelEntry) -> ModelState:
         engine = self.engine_of(entry)
         if engine is None:
-            return ModelState.FAILED if entry.is_loaded else ModelState.NOT_LOADED
+            if not entry.is_loaded:
+                return ModelState.NOT_LOADED
+            return ModelState.FAILED if entry.id in self.failures else ModelState.LOADING
         if engine.serving.replicas.is_connected:
             return ModelState.LOADED
         if engine.is_failing:
@@ -266,80 +294,108 @@ class LocalDirectory:
         aliases: Mapping[str, Targets] = MappingProxyType({}),
         asleep: Set[str] = frozenset(),
     ) -> None:
-        """Replace the list of models: load new models and drop removed models.
+        """Replace the list of models and aliases at once. New models and those with other files
+        load meanwhile: see `settle`. Until then a model serves with its former settings.
 
         `failing` names the models whose engines fail again and again, `asleep` the models without
         an engine until a request comes.
         """
-        self._note_states(failing, asleep)
         if entries != self.entries:
-            await self._follow(entries)
-            self._note_states(failing, asleep)
-        await self._drop_formers()
-        # Last: a new target has its engine by now.
+            self.entries = dict(entries)
+            self._has_hidden = any(entry.projects for entry in entries.values())
+            self.failures.clear()
         self.aliases = dict(aliases)
+        self._failing, self._asleep = failing, asleep
+        loaded = {entry.id: entry for entry in entries.values() if entry.is_loaded}
+        for id_ in [id_ for id_, (entry, _) in self._loads.items() if loaded.get(id_) != entry]:
+            self._loads.pop(id_)[1].cancel()
+        unused = [each for id_ in self._engines.keys() - loaded for each in self._drop(id_)]
+        for entry in loaded.values():
+            engine = self.engine_of(entry)
+            if engine is not None and entry.has_files_of(engine.entry):
+                unused += [] if engine.entry == entry else await self._put(entry, engine.assets)
+            else:
+                self._begin_load(entry)
+        self._note_states()
+        for replicas in unused:
+            await replicas.close()
+        await self._drop_formers()
 
-    def _note_states(self, failing: Set[str], asleep: Set[str]) -> None:
-        for name, engine in self._engines.items():
-            engine.is_failing, engine.is_asleep = name in failing, name in asleep
+    async def settle(self, timeout_s: float | None = None) -> None:
+        """Wait until all models are loaded or have failed, or for `timeout_s`."""
+        if tasks := [task for _, task in self._loads.values()]:
+            await asyncio.wait(tasks, timeout=timeout_s)
+
+    def _begin_load(self, entry: ModelEntry) -> None:
+        failure = self.failures.get(entry.id)
+        if entry.id in self._loads or (failure is not None and failure.entry == entry):
+            return
+        task = asyncio.create_task(self._load(entry), name=f"load {entry.name}")
+        self._loads[entry.id] = entry, task
+
+    def _note_states(self) -> None:
+        names = {entry.id: name for name, entry in self.entries.items()}
+        for id_, engine in self._engines.items():
+            engine.is_failing = names[id_] in self._failing
+            engine.is_asleep = names[id_] in self._asleep
 
     async def _drop_formers(self) -> None:
         """Forget former engines that have ended: no node starts them again."""
-        for engine in self._engines.values():
+        for engine in list(self._engines.values()):
             if engine.former is not None and not engine.former.replicas.is_running:
-                await engine.former.replicas.close()
-                engine.former = None
+                former, engine.former = engine.former, None
+                await former.replicas.close()
 
-    async def _follow(self, entries: Mapping[str, ModelEntry]) -> None:
-        changed = {
-            engine.entry.id: engine
-            for name, engine in self._engines.items()
-            if entries.get(name) != engine.entry
-        }
-        # First, so that requests find an engine at any time.
-        new = {
-            entry.id: await self._load(entry, changed.get(entry.id))
-            for name, entry in entries.items()
-            if entry.is_loaded and (name not in self._engines or self._engines[name].entry != entry)
-        }
-        for id_, engine in changed.items():
-            if id_ in new and new[id_] is None and engine.serving.replicas.is_connected:
-                new[id_] = engine  # the node keeps the engine while the new files are unusable
-        unused = [
-            each for id_, engine in changed.items() for each in _replace(engine, new.get(id_))
-        ]
-        for engine in changed.values():
-            self._engines.pop(engine.entry.name, None)
-        names = {entry.id: name for name, entry in entries.items()}
-        self._engines.update({names[id_]: each for id_, each in new.items() if each is not None})
-        self.entries = dict(entries)
-        self._has_hidden = any(entry.projects for entry in entries.values())
-        for replicas in unused:
-            await replicas.close()
+    def _drop(self, id_: int) -> list[Replicas]:
+        return _replace(self._engines.pop(id_), None)
 
     async def close(self) -> None:
         await self.update({})
         await self._waiting.close()
-        self._loading.shutdown(wait=False)
+        self._threads.shutdown(wait=False)
 
-    async def _load(self, entry: ModelEntry, replaced: Engine | None) -> Engine | None:
+    async def _load(self, entry: ModelEntry) -> None:
+        """Read the model's files, and let the model serve instead of its former version."""
+        reason, unused = "", []
         try:
-            loop = asyncio.get_running_loop()
-            template = entry.options.chat_template
-            load = partial(ModelAssets.load, entry.folder, template)
-            assets = await loop.run_in_executor(self._loading, load)
-            if not entry.task.is_generation:
-                PoolingFolder.read(assets.folder)  # refused here rather than with each request
+            facts = (await self._read(entry)).at(entry.folder)
+            load = partial(ModelAssets.of, facts, is_frugal=True)
+            async with asyncio.timeout(_LOAD_S):
+                assets = await asyncio.get_running_loop().run_in_executor(self._threads, load)
+            unused = await self._put(entry, assets)
         except UnusableFolder as error:
-            log.error("model unusable: %s", error, extra={"fields": {"model": entry.name}})
-            return None
+            reason = str(error)
+        except TimeoutError:
+            reason = f"The tokenizer takes more than {_LOAD_S:.0f} s to load."
+        except ServingError as error:
+            log.warning("model not read: %s", error, extra={"fields": {"model": entry.name}})
+        except Exception as error:  # what a process that reads strange files says may be wrong
+            log.exception("model not read", extra={"fields": {"model": entry.name}})
+            reason = f"The files of the model have led to a {type(error).__name__}."
+        del self._loads[entry.id]
+        if reason:
+            log.error("model unusable: %s", reason, extra={"fields": {"model": entry.name}})
+            self.failures[entry.id] = Failure(entry, reason)
+            former = self.engine_of(entry)
+            # The node keeps the engine while the new files are unusable.
+            if former is not None and not former.serving.replicas.is_connected:
+                unused = self._drop(entry.id)
+        self._note_states()
+        self._on_change()
+        for replicas in unused:
+            await replicas.close()
+
+    async def _put(self, entry: ModelEntry, assets: ModelAssets) -> list[Replicas]:
+        """Let the model serve with these settings. Returns the connections that nobody needs."""
+        replaced = self.engine_of(entry)
         replicas = await self._replicas_of(entry, replaced)
         suspects = Suspects() if replaced is None else replaced.suspects
-        return Engine(
+        self._engines[entry.id] = engine = Engine(
             *(entry, assets, replicas, self.quarantine, suspects),
             waiting=self._waiting,
             wait_s=self._wait_s,
         )
+        return [] if replaced is None else _replace(replaced, engine)
 
     async def _replicas_of(self, entry: ModelEntry, replaced: Engine | None) -> Replicas:
         """Return the connections to the engines with these settings. A change that only web

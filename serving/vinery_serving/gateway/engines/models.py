@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Self
 
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.options import EngineOptions
@@ -42,7 +42,7 @@ def draw(targets: Targets, can_answer: Callable[[str], bool], dice: Random) -> s
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A served model. Equal entries need no reload."""
+    """A served model."""
 
     id: int
     name: str
@@ -61,6 +61,11 @@ class ModelEntry:
         """The folder, and the file of a template that is elsewhere."""
         template = self.options.chat_template
         return (self.folder, Path(template)) if template.startswith("/") else (self.folder,)
+
+    def has_files_of(self, other: Self) -> bool:
+        """Whether the files of a loaded model need not be read again."""
+        files = (self.folder, self.options.chat_template, self.settings_key, self.task)
+        return files == (other.folder, other.options.chat_template, other.settings_key, other.task)
 
     def is_visible_to(self, project_id: int | None) -> bool:
         """Whether keys of a project see the model; None: a caller without a project."""
@@ -94,13 +99,14 @@ class LoadedModel:
         self.assets = assets
         self.family = select_family(entry.options.output_format, assets.template_text)
         tags = self.family.parser.reasoning
-        if tags is not None:
-            assets.reasoning_tags = tags.open.text, tags.close.text
+        usual = ModelAssets.reasoning_tags
+        assets.reasoning_tags = usual if tags is None else (tags.open.text, tags.close.text)
 
-    @cached_property
+    @property
     def pooling(self) -> PoolingFolder:
-        """How an embeddings or rerank model is used. Raises `UnusableFolder`."""
-        return PoolingFolder.read(self.assets.folder)
+        """How an embeddings or rerank model is used."""
+        assert self.assets.pooling is not None, "the model generates text"
+        return self.assets.pooling
 
     @cached_property
     def defaults(self) -> GenerationDefaults:

@@ -1,8 +1,9 @@
 """Reads the bodies of requests: small ones here, and large ones in a worker process.
 
 A worker also decodes all media, and translates schemas and patterns and runs templates that came
-with a small request, because these may take long. A body is decoded once, and then handed over as a
-parsed request. A request with a large body never becomes objects of this process.
+with a small request, because these may take long. So does the template or tokenizer of a model
+beyond its budget. A body is decoded once, and then handed over as a parsed request. A request with
+a large body never becomes objects of this process.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from vinery_serving.gateway.reading import worker_jobs
 from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading
 from vinery_serving.gateway.workers.pool import Worker, WorkerCrashed, WorkerPool
 from vinery_serving.gateway.workers.worker import too_large
+from vinery_serving.prompting.budget import OverBudget
 
 # A body of this size takes less than 5 ms of CPU time from JSON to tokens, whatever it contains
 # (measured: 8.5 ms for 8 KiB of tool arguments with a token for each character, 5.5 ms for 8 KiB of
@@ -76,7 +78,10 @@ class RequestReader(Generic[PreparedT]):
         elif worker is None and self._head.may_take_long:
             worker = await self._hand_over(self._reading.long_work)
         if worker is None:
-            return self._reading.prepare(self._parsed, engine, origin)
+            try:
+                return self._reading.prepare(self._parsed, engine, origin)
+            except OverBudget:
+                worker = await self._hand_over(self._reading.long_work)
         prepared: PreparedT = await worker.call(worker_jobs.prepare_parsed, engine.entry, origin)
         return prepared
 

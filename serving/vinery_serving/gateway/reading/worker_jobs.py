@@ -10,12 +10,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from vinery_serving.core import dialects, field_limits, unused
+from vinery_serving.core import dialects, field_limits, picture_sizes, unused
 from vinery_serving.core import media as core_media
 from vinery_serving.core import pooling as core_pooling
 from vinery_serving.core import request as core_request
@@ -31,7 +32,7 @@ from vinery_serving.core.request import (
     RawPrompts,
     Role,
 )
-from vinery_serving.core.tasks import GENERATION_ENDPOINTS, POOLING_ENDPOINTS, Endpoint
+from vinery_serving.core.tasks import GENERATION_ENDPOINTS, POOLING_ENDPOINTS, Endpoint, Task
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.gateway.engines.models import LoadedModel, ModelEntry
 from vinery_serving.gateway.preparing.logits import num_top_of_prompt
@@ -45,8 +46,14 @@ from vinery_serving.gateway.reading.media import RequestMedia
 from vinery_serving.gateway.workers.worker import Codec, Session
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
-from vinery_serving.prompting.assets import ModelAssets, Prompt
+from vinery_serving.prompting import folder as prompting_folder
+from vinery_serving.prompting.assets import ModelAssets, ModelFacts, Prompt, TemplateFacts
 from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
+from vinery_serving.prompting.pooling_folder import PoolingFolder
+from vinery_serving.prompting.template import TemplateWords
+from vinery_serving.prompting.token_bound import TokenBound
+from vinery_serving.prompting.tokenizer import TokenizerFacts
+from vinery_serving.prompting.vision import Markup, QwenProcessor, SizedProcessor
 from vinery_serving.protocols import parse as parse_generation
 from vinery_serving.protocols.chat import ChatExchange
 from vinery_serving.protocols.common.encoding import Exchange
@@ -72,6 +79,7 @@ from vinery_serving.transport import messages as engine_messages
 log = logging.getLogger(__name__)
 
 PreparedT = TypeVar("PreparedT")
+Loaded = tuple[ModelEntry, ModelFacts]
 # An answer of `/tokenize` may be longer than its body. So many pad tokens take no time.
 _SHORT_PADDING: Final = 4096
 
@@ -159,21 +167,23 @@ class _IsolatedModel(LoadedModel):
 
 
 _models: dict[int, LoadedModel] = {}  # by id
+_facts: dict[int, tuple[ModelEntry, ModelFacts]] = {}
 
 
-def load(wanted: tuple[Iterable[ModelEntry], Mapping[str, int], DecodeLimits]) -> None:
+def load(wanted: tuple[Iterable[Loaded], Mapping[str, int], DecodeLimits]) -> None:
     """Load these models before the fork, forget others, and set the limits of fields and files.
 
-    OpenVINO's tokenizers start threads, which no fork survives, so `before_call` loads these in a
-    worker.
+    A process that may be killed has read their files. OpenVINO's tokenizers start threads, which no
+    fork survives, so `before_call` loads these in a worker.
     """
-    entries, limits, of_files = wanted
+    loaded, limits, of_files = wanted
     field_limits.configure(limits)
     request_media.configure(of_files)
-    by_id = {entry.id: entry for entry in entries}
-    for id_ in _models.keys() - by_id.keys():
+    _facts.clear()
+    _facts.update((entry.id, (entry, facts)) for entry, facts in loaded)
+    for id_ in _models.keys() - _facts.keys():
         del _models[id_]
-    for entry in by_id.values():
+    for entry, _ in loaded:
         if (entry.folder / FAST_TOKENIZER).is_file():
             try:
                 if _model_of(entry).assets.vision is not None:
@@ -192,15 +202,32 @@ def before_call(arguments: Iterable[object]) -> None:
 def _model_of(entry: ModelEntry) -> LoadedModel:
     model = _models.get(entry.id)
     if model is None or model.entry != entry:
+        known, facts = _facts.get(entry.id, (None, None))
         try:
-            assets = ModelAssets.load(entry.folder, entry.options.chat_template)
+            if facts is not None and known == entry:
+                assets = ModelAssets.of(facts, is_frugal=False)
+            else:  # this process started before the model was read
+                assets = _assets_of(entry.folder, entry.options.chat_template, entry.task)
         except UnusableFolder:
             raise ModelNotReady(f"The model {entry.name} cannot be loaded.") from None
         model = _models[entry.id] = _IsolatedModel(entry, assets)
     return model
 
 
+def _assets_of(folder: Path | str, chat_template: str, task: Task) -> ModelAssets:
+    return ModelAssets.load(folder, chat_template, generates=task.is_generation)
+
+
 # -- Jobs
+
+
+def read_model(session: Session, folder: str, chat_template: str, task: Task) -> ModelFacts:
+    """Read the files of a model. Raises `ModelNotReady` with the reason for files that cannot be
+    used."""
+    try:
+        return _assets_of(folder, chat_template, task).facts
+    except UnusableFolder as error:
+        raise ModelNotReady(str(error)) from None
 
 
 def parse(session: Session, name: str, tree: str, fingerprint: str | None) -> Head:
@@ -406,5 +433,9 @@ CODEC: Final = Codec(
         *cast(Any, (PoolingExchange, Document)),
         *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
         *cast(Any, (TokenizeExchange, DetokenizeExchange)),
+        *_types_in(picture_sizes),
+        *_types_in(prompting_folder),
+        *cast(Any, (type(Path()), ModelFacts, TemplateFacts, TemplateWords, PoolingFolder)),
+        *cast(Any, (TokenizerFacts, TokenBound, QwenProcessor, SizedProcessor, Markup)),
     )
 )

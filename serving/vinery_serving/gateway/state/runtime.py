@@ -43,6 +43,7 @@ from vinery_serving.gateway.engines.suspects import Quarantine, Work
 from vinery_serving.gateway.state.copies import Copies, Models, Tables
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
 from vinery_serving.gateway.state.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
+from vinery_serving.gateway.state.model_readers import ModelReaders
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
@@ -50,7 +51,7 @@ from vinery_serving.media.fetching import FetchLimits, MediaFetcher
 from vinery_serving.media.tables.denials import DenialQueue
 from vinery_serving.media.tables.policies import MediaPolicies
 from vinery_serving.models.aliases import ModelAlias
-from vinery_serving.models.engine_status import EngineState
+from vinery_serving.models.engine_status import UNREADABLE, EngineState
 from vinery_serving.models.models import ServedModel
 from vinery_serving.processes.upkeep import freeze_heap, until_next
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
@@ -77,6 +78,8 @@ _PING_TIMEOUT_S: Final = 2.0
 _READY_TOKEN_AGE_S: Final = 30.0
 # An engine that failed this often since it was ready is not just restarting.
 _FAILING_AFTER_FAILURES: Final = 2
+# How long a start waits for models to load. Later models are not ready yet.
+_SETTLE_S: Final = 10.0
 # Worker processes share cores with engines: a call may last so many times the CPU time.
 _WALL_TIMES: Final = 3
 
@@ -132,14 +135,17 @@ class Runtime:
         self.quarantine = QuarantineQueue(keep_s)
         self._has_quarantined = asyncio.Event()  # what is not stored yet
         self._following_quarantine = asyncio.Lock()
+        # Read requests that are large or may take long, and, beside them, the files of models.
+        self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", _work_limits())
+        self._model_readers = ModelReaders(self.workers)
         self.directory = LocalDirectory(
             Path(settings.VINERY_RUN_DIR),
             settings.VINERY_SOCKET_SECRET,
+            self._model_readers.read,
             Quarantine(self._put_in_quarantine if keep_s else None),
             wait_s=settings.VINERY_WAKE_WAIT_S,
+            on_change=self._follow_loaded,
         )
-        # Read requests that are large or may take long.
-        self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", _work_limits())
         # Rules of media by URL or path, the fetching, and the refusals.
         self.media_policies = MediaPolicies()
         self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
@@ -203,8 +209,8 @@ class Runtime:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.workers.stop()
         await self.directory.close()
+        await self.workers.stop()
         await self.limits.close()
         await self._store_captures()
         await self._store_denials()
@@ -230,13 +236,13 @@ class Runtime:
         self.workers.start()
         while not await self._is_done(self._read_database):
             if not self.is_started and await self._is_done(self._read_copies):
-                self._serve()
+                await self._serve()
             self._is_decided.set()
             await asyncio.sleep(_ASK_AGAIN_S)
         if not self.is_started:
-            self._serve()
+            await self._serve()
         await self._keep_copies()
-        # Separate tasks: loading a tokenizer or waiting for Redis may take seconds, and a revoked
+        # Separate tasks: waiting for Redis may take seconds, and a revoked
         # key must not work meanwhile.
         self._repeat("keys", self._refresh_keys, _REFRESH_INTERVAL_S)
         self._repeat("limits", self._refresh_limits)
@@ -296,7 +302,8 @@ class Runtime:
         read_at_s = min(self.accounts_read_at_s, self.models_read_at_s)
         await self._in_files_thread(partial(self._copies.keep, tables, read_at_s))
 
-    def _serve(self) -> None:
+    async def _serve(self) -> None:
+        await self.directory.settle(_SETTLE_S)
         self.ledger.start()
         freeze_heap()
         self._repeat("quarantine", self._store_quarantined, _REFRESH_INTERVAL_S)
@@ -382,7 +389,6 @@ class Runtime:
 
     async def _refresh_models(self) -> None:
         begun_at_s = time.time()
-        # First: loading a model may take seconds.
         await self._refresh_quarantine()
         entries, failing, aliases, reports = await self._in_database_thread(_read_models)
         self.engine_reports = reports
@@ -394,9 +400,16 @@ class Runtime:
     async def _apply_models(self, models: Models) -> None:
         self._models = models
         # Before a request can ask for a new model: a worker reads no other folders.
-        self.workers.allow(path for entry in models[0].values() for path in entry.read_paths)
+        entries = models[0]
+        self.workers.allow(path for entry in entries.values() for path in entry.read_paths)
         await self.directory.update(*models)
-        loaded = tuple(engine.serving.entry for engine in self.directory.engines)
+        self._follow_loaded()
+
+    def _follow_loaded(self) -> None:
+        UNREADABLE.clear()
+        UNREADABLE.update({id_: each.reason for id_, each in self.directory.failures.items()})
+        serving = (engine.serving for engine in self.directory.engines)
+        loaded = tuple((each.entry, each.assets.facts) for each in serving)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
         self.workers.load((loaded, field_limits.configured(), file_limits))
 
@@ -531,6 +544,8 @@ def _report(model: ServedModel) -> EngineReport:
 
 def _is_failing(model: ServedModel) -> bool:
     status = model.status
+    if model.pk in UNREADABLE:
+        return False  # the directory knows better
     if status.state in (EngineState.READY, EngineState.FAILED):
         return status.state == EngineState.FAILED
     return status.num_failures_in_row >= _FAILING_AFTER_FAILURES

@@ -13,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import pickle
 import select
 import signal
 import socket
@@ -33,7 +34,7 @@ from vinery_serving.processes.heartbeat import END_SIGNAL, Heartbeat
 # A command is one of these, the number of a worker, and what is wanted.
 FORK: Final = "fork"  # with the limits of a call and what a call may read; the socket comes next
 KILL: Final = "kill"
-LOAD: Final = "load"  # an argument for `load` of the jobs
+LOAD: Final = "load"  # a file with an argument for `load` of the jobs comes next
 # The end of a worker: the number and the exit status, negative for a signal.
 ENDED: Final = struct.Struct("!Ii")
 
@@ -90,7 +91,8 @@ class ForkServer:
                     os.kill(pid, signal.SIGKILL)
         elif command == LOAD:
             self._heartbeat.beat(self._options.load_s)
-            self._jobs.load(wanted)
+            with os.fdopen(recv_handle(self._control), "rb") as file:
+                self._jobs.load(pickle.load(file))
             gc.collect()
             gc.freeze()
 

@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
 from pathlib import Path
 from subprocess import DEVNULL
+from tempfile import TemporaryFile
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from vinery_serving.core.errors import Overloaded, ServingError
@@ -138,20 +139,21 @@ class ForkServerProcess:
         self._num_forked += 1
         number = self._num_forked
         with others:
-            self._send(FORK, number, (limits.cpu_s, limits.memory_bytes, reads))
-            try:
-                send_handle(self._control, others.fileno(), None)
-            except OSError:
-                own.close()
-                self._lose()
-                raise WorkerLost from None
+            self._send(FORK, number, (limits.cpu_s, limits.memory_bytes, reads), fd=others.fileno())
+        if not self.is_alive:
+            own.close()
+            raise WorkerLost
         reader, writer = await asyncio.open_unix_connection(sock=own, limit=_STREAM_BYTES)
         worker = WorkerProcess(self, number, reader, writer)
         self._on_end[number] = worker.end
         return worker
 
     def load(self, wanted: object) -> None:
-        self._send(LOAD, wanted=wanted)
+        """May be more than the socket takes at once."""
+        with TemporaryFile() as file:
+            pickle.dump(wanted, file, protocol=5)
+            file.seek(0)
+            self._send(LOAD, fd=file.fileno())
 
     def kill(self, number: int) -> None:
         if number in self._on_end:
@@ -162,9 +164,13 @@ class ForkServerProcess:
         if self._ending is not None:
             await self._ending
 
-    def _send(self, command: str, number: int = 0, wanted: object = None) -> None:
+    def _send(
+        self, command: str, number: int = 0, wanted: object = None, fd: int | None = None
+    ) -> None:
         try:
             self._control.send((command, number, wanted))
+            if fd is not None:
+                send_handle(self._control, fd, None)
         except OSError:  # also where the fork server does not read
             self._lose()
 
@@ -356,9 +362,9 @@ def _replaced() -> Overloaded:
 class WorkerPool:
     """Belongs to the event loop.
 
-    `jobs` is a module with a `CODEC` of results, and two functions that load what many calls need:
-    `load` before the fork, and never raises; `before_call` the rest, from the arguments of a call,
-    without limits, and may raise `ServingError`.
+    `jobs` names a module with a `CODEC` of results, and two functions that load what many calls
+    need: `load` before the fork, and never raises; `before_call` the rest, from the arguments of a
+    call, without limits, and may raise `ServingError`.
     """
 
     def __init__(self, jobs: str, limits: WorkLimits, base: WorkerPool | None = None) -> None:
@@ -383,8 +389,12 @@ class WorkerPool:
         self.num_starts = 0
 
     @cached_property
+    def jobs(self) -> Any:
+        return import_module(self._jobs)
+
+    @property
     def codec(self) -> Codec:
-        codec: Codec = import_module(self._jobs).CODEC
+        codec: Codec = self.jobs.CODEC
         return codec
 
     def apart(self, limits: WorkLimits) -> WorkerPool:

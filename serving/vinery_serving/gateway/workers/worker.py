@@ -22,7 +22,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, Final, NamedTuple, cast
 
@@ -185,7 +185,7 @@ class BrokenAnswer(Exception):
 
 class Codec:
     """Writes and reads results that consist of builtin values and of `types`: dataclasses, structs,
-    enums, and classes whose instances have no state. Both ends need the same list."""
+    enums, paths, and classes whose instances have no state. Both ends need the same list."""
 
     def __init__(self, types: Sequence[type]) -> None:
         self._numbers = {each: number for number, each in enumerate(types)}
@@ -218,6 +218,8 @@ class Codec:
             return None
         if isinstance(value, Enum):
             return number, value.value
+        if isinstance(value, PurePath):
+            return number, str(value)
         return number, *(getattr(value, name) for name in self._names[kind])
 
     def _build(self, parts: Any) -> object:

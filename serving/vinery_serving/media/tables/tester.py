@@ -257,7 +257,7 @@ def choose(access: Access, name: str | None) -> ServedModel | None:
 def seen_by(model: ServedModel, found: Finding) -> Step:
     """Return the size that the model sees of a decoded file, with `detail` auto, and the tokens."""
     try:
-        processor = load_processor(ModelFolder.read(Path(model.folder)))
+        processor = load_processor(ModelFolder.read(Path(model.folder), has_templates=False))
     except UnusableFolder as error:
         return Step("tokens", False, str(error))
     assert processor is not None, "the folder has no vision model any more"
