@@ -60,7 +60,7 @@ async def test_a_process_that_does_not_follow_models_is_not_ready_unless_the_dat
         health=health,
         drain=SimpleNamespace(is_begun=False),
         ledger=SimpleNamespace(has_room=True),
-        database=SimpleNamespace(is_unavailable=is_away),
+        database=SimpleNamespace(is_unavailable=is_away, report="unavailable"),
         limits=SimpleNamespace(state=None),
         disk=SimpleNamespace(is_healthy=True, report="enough"),
         is_started=True,
