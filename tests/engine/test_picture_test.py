@@ -12,6 +12,7 @@ from vinery_serving.transport.client import EngineDisconnected
 
 RED, BLUE = (7, -0.5), (9, -0.5)
 NUM_TOKENS = 150
+EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 ALIKE = "Some different pictures look alike to the model"
 UNSTABLE = "The same picture looks different twice"
 
@@ -20,7 +21,7 @@ UNSTABLE = "The same picture looks different twice"
     "seen, failure",
     [
         ({"red": [RED, RED], "blue": [BLUE, BLUE]}, ""),
-        ({"red": [RED, (7, -0.5004)], "blue": [BLUE, BLUE]}, ""),
+        ({"red": [RED, (7, -0.53)], "blue": [BLUE, BLUE]}, ""),
         ({"red": [RED, RED], "blue": [(7, -0.7)] * 2}, ""),
         ({"red": [RED, RED], "blue": [RED, RED]}, f"{ALIKE}: red and blue."),
         ({"red": [RED, BLUE], "blue": [BLUE, BLUE]}, f"{UNSTABLE}: red."),
@@ -45,7 +46,8 @@ async def answered(gateway: Gateway, *, is_tested: bool) -> Answer:
 
 @pytest.mark.live
 async def test_a_stream_is_the_same_beside_a_test_and_a_text_model_has_none(shared_engine, gateway):
-    async with shared_engine(folder=TINY_VISION) as vision:
+    # In bf16 the text depends on what else is in the batch.
+    async with shared_engine(folder=TINY_VISION, plugin=EXACT) as vision:
         calm = await answered(vision, is_tested=False)
         tested = await answered(vision, is_tested=True)
     assert tested.tokens == calm.tokens

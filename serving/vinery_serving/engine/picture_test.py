@@ -29,8 +29,10 @@ from vinery_serving.transport.server import Connection
 
 logger = logging.getLogger(__name__)
 
-# Of log-probabilities. The order of additions differs between two runs, and pictures differ more.
-_EQUAL: Final = 1e-3
+# Of log-probabilities. The second showing of a picture finds its prompt in the prefix cache,
+# and a device that computes in bf16 then rounds otherwise. Two first showings differ by less.
+_STABLE: Final = 0.05
+_ALIKE: Final = 1e-3
 _FIRST_TOKENS: Final = 4  # before the picture: any tokens will do
 _FIRST_ID: Final = 3  # of these tokens, in a model without an id for the end of a picture
 _TIMEOUT_S: Final = 60.0  # of a test beside requests
@@ -146,12 +148,14 @@ class PictureTests:
 
 def failure_of(seen: Mapping[str, Sequence[_Seen]]) -> str:
     unstable = [
-        name for name, (first, *rest) in seen.items() if not all(_are_equal(first, e) for e in rest)
+        name
+        for name, (first, *rest) in seen.items()
+        if not all(_are_equal(first, each, _STABLE) for each in rest)
     ]
     if unstable:
         return f"The same picture looks different twice: {', '.join(unstable)}."
     pairs = list(combinations(seen, 2))
-    alike = [pair for pair in pairs if _are_equal(seen[pair[0]][0], seen[pair[1]][0])]
+    alike = [pair for pair in pairs if _are_equal(*(seen[each][0] for each in pair), _ALIKE)]
     if alike:
         named = "; ".join(f"{one} and {other}" for one, other in alike)
         return f"Some different pictures look alike to the model: {named}."
@@ -195,5 +199,5 @@ def _submit(model: VisionModel, pixels: _Pixels, cache_key: bytes) -> Submit:
     )
 
 
-def _are_equal(one: _Seen, other: _Seen) -> bool:
-    return one[0] == other[0] and abs(one[1] - other[1]) < _EQUAL
+def _are_equal(one: _Seen, other: _Seen, most: float) -> bool:
+    return one[0] == other[0] and abs(one[1] - other[1]) < most
