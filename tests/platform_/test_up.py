@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,13 @@ from vinery_platform.cli.greeting import Greeting, command_words
 from vinery_platform.cli.up import modification_times
 from vinery_platform.cli.wait import curl_line
 from vinery_platform.config import env
+from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home, default_path
 from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.processes.listening import Address, listen
 from vinery_platform.processes.supervisor import Service, Supervisor
+from vinery_serving.processes import confine
+from vinery_serving.processes.confine import Part
 
 PLAN = up.Plan(Home(Path("/srv/vinery")), Address("127.0.0.1", 8000), num_web_workers=3)
 
@@ -38,6 +42,23 @@ class Watched(Supervisor):
     def kill(self) -> None:
         self.is_killing = True
         super().kill()
+
+
+@table(
+    "value, held, refusal",
+    [
+        ("auto", frozenset(), None),
+        ("required", confine.ESSENTIAL, None),
+        ("required", confine.ESSENTIAL - {Part.CALLS}, "this system lacks: seccomp"),
+    ],
+)
+def test_a_system_that_cannot_confine_is_refused_on_request(
+    monkeypatch: pytest.MonkeyPatch, value: str, held: frozenset[Part], refusal: str | None
+) -> None:
+    monkeypatch.setenv("VINERY_CONFINE", value)
+    monkeypatch.setattr(confine, "available", lambda: held)
+    with pytest.raises(SettingError, match=refusal) if refusal else nullcontext():
+        up._check_confinement()
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -188,6 +188,38 @@ def succeeds(attack: str, to: Targets) -> bool:
         return bool(globals()[attack](to))
     except OSError:
         return False
+
+
+def in_an_engine(arguments: Mapping[str, Any]) -> None:
+    """A logits processor, which runs in an engine. Its refusal names the attacks that succeed."""
+    to = Targets(**arguments["targets"])
+    raise ValueError(json.dumps([each for each in arguments["attacks"] if succeeds(each, to)]))
+
+
+@contextmanager
+def a_neighbour(home: Path) -> Iterator[Targets]:
+    """A web process with its home, and sockets that listen, beside the attacked process."""
+    for name in ("secret_key", "database", "of_another_user"):
+        (home / name).write_text("grapes")
+    (home / "of_another_user").chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(home / "of_another_user", 4321, 4321)
+    environment = {"VINERY_SECRET_KEY": "grapes"}
+    web = subprocess.Popen(["/bin/sleep", "1000"], env=environment)
+    ports, engine, abstract = socket.socket(), *(socket.socket(socket.AF_UNIX) for _ in "ab")
+    ports.bind(("127.0.0.1", 0))
+    engine.bind(str(home / "engine.sock"))
+    abstract.bind(f"\0vinery-test-{os.getpid()}")
+    for each in (ports, engine, abstract):
+        each.listen(100)
+    address = ports.getsockname()[1]
+    yield Targets(
+        str(home), web.pid, address, str(home / "engine.sock"), f"vinery-test-{os.getpid()}"
+    )
+    for each in (ports, engine, abstract):
+        each.close()
+    web.kill()
+    web.wait()
 
 
 # -- Children that are confined by some parts

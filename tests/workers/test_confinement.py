@@ -2,9 +2,7 @@
 confinement does what it is for: the kernel is asked, with that part alone and without it."""
 
 import os
-import socket
 import struct
-import subprocess
 from collections.abc import Iterator
 from itertools import chain
 
@@ -12,7 +10,7 @@ import pytest
 
 from tests.tables import table
 from tests.workers import jobs_for_tests as jobs
-from tests.workers.attacks import Targets, outcomes
+from tests.workers.attacks import Targets, a_neighbour, outcomes
 from tests.workers.test_pool import call, pool_with
 from vinery_serving.processes.calls import Act, _program
 from vinery_serving.processes.confine import Part, available
@@ -58,28 +56,8 @@ ATTACKS = sorted(STOPPED_BY)
 
 @pytest.fixture(scope="module")
 def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
-    home = tmp_path_factory.mktemp("home")
-    for name in ("secret_key", "database", "of_another_user"):
-        (home / name).write_text("grapes")
-    (home / "of_another_user").chmod(0o600)
-    if os.geteuid() == 0:
-        os.chown(home / "of_another_user", 4321, 4321)
-    environment = {"VINERY_SECRET_KEY": "grapes"}
-    web = subprocess.Popen(["/bin/sleep", "1000"], env=environment)
-    ports, engine, abstract = socket.socket(), *(socket.socket(socket.AF_UNIX) for _ in "ab")
-    ports.bind(("127.0.0.1", 0))
-    engine.bind(str(home / "engine.sock"))
-    abstract.bind(f"\0vinery-test-{os.getpid()}")
-    for each in (ports, engine, abstract):
-        each.listen(100)
-    address = ports.getsockname()[1]
-    yield Targets(
-        str(home), web.pid, address, str(home / "engine.sock"), f"vinery-test-{os.getpid()}"
-    )
-    for each in (ports, engine, abstract):
-        each.close()
-    web.kill()
-    web.wait()
+    with a_neighbour(tmp_path_factory.mktemp("home")) as targets:
+        yield targets
 
 
 @pytest.fixture(scope="module")

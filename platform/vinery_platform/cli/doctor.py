@@ -27,6 +27,7 @@ from vinery_platform.operations import backup
 from vinery_platform.processes.listening import Address, listen
 from vinery_serving.models.hub.machine import memory_limit
 from vinery_serving.node import device_probe
+from vinery_serving.processes import confine
 
 _PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
 _DRIVERS: Final = {
@@ -92,7 +93,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 def _findings() -> Iterator[Finding]:
     """Yield findings as they are made: of files, the machine, the home, and last the stores."""
-    yield from _all((configuration, environment, openvino, devices, memory))
+    yield from _all((configuration, environment, openvino, devices, memory, confinement))
     yield from _all((home, disk, secrets, port))
     try:
         load_django()
@@ -167,6 +168,16 @@ def _driver(kind: str, nodes: Sequence[Path], names: Iterable[str]) -> Finding:
     is_found = any(each.split(".")[0] == kind for each in names)
     text = f"OpenVINO finds {'the' if is_found else 'no'} {kind} of {nodes[0]}."
     return warn_unless(check, text, _DRIVERS[kind], is_good=is_found)
+
+
+def confinement() -> Iterator[Finding]:
+    """The parts by which the kernel confines worker processes and engines."""
+    held = confine.available()
+    missing = sorted(frozenset(confine.Part) - held)
+    text = f"In force: {', '.join(sorted(held))}."
+    cure = "Use a newer kernel, see docs/guides/security.md: Linux 6.12 has all parts."
+    text += f" Missing: {', '.join(missing)}." if missing else ""
+    yield warn_unless("confinement", text, cure, is_good=not missing)
 
 
 def memory() -> Iterator[Finding]:

@@ -26,6 +26,7 @@ from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
 from vinery_platform.config.notes import RunningServer
+from vinery_serving.processes import confine
 
 # The exit status.
 READY: Final = 0
@@ -69,6 +70,7 @@ def run_status(arguments: argparse.Namespace) -> int:
         "home": str(home.path),
         "server": None if server is None else _server(server),
         "versions": _versions(),
+        "confinement": sorted(confine.available()),
         "processes": [] if server is None else list(_processes(server.pid)),
         **_stores(home),
         # The settings of the web process may be others than those of this shell; `keys` and
@@ -189,6 +191,7 @@ def _print(report: Row) -> None:
         "models": report["model_table"],
         "journals": f"{journals['number']} in {journals['folder']}",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+        "confined": ", ".join(report["confinement"]),
     }
     for name, value in lines.items():
         print_line(f"  {name.ljust(10)}{value}")

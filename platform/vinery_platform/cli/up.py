@@ -33,7 +33,7 @@ from vinery_platform.processes.listening import Address, listen, server_for
 from vinery_platform.processes.memory import max_web_memory_from_env
 from vinery_platform.processes.orphans import Orphans
 from vinery_platform.processes.supervisor import START_LIMIT_S, Service, Supervisor
-from vinery_serving.processes import parent
+from vinery_serving.processes import confine, parent
 
 _MAX_OPEN_FILES = 65_536
 _READINESS_POLL_S = 0.2
@@ -100,11 +100,22 @@ def add_up(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _check_confinement() -> None:
+    missing = confine.ESSENTIAL - confine.available()
+    if missing and env.choice("VINERY_CONFINE") == "required":
+        raise SettingError(
+            f"VINERY_CONFINE=required, and this system lacks: {', '.join(sorted(missing))}. Use "
+            "Linux 5.13 or newer with Landlock and seccomp on x86-64 or AArch64, or "
+            "VINERY_CONFINE=auto."
+        )
+
+
 def run_up(arguments: argparse.Namespace) -> int:
     """Prepare the home folder, start web, node and jobs processes, and keep them running. Ctrl-C or
     SIGTERM ends all of them; a second Ctrl-C kills them."""
     if arguments.reload and REPOSITORY is None:
         raise SettingError("--reload is for a clone of the repository, and this is a package.")
+    _check_confinement()
     if arguments.end_with_parent:
         grace_s = env.integer("VINERY_DRAIN_S") + _PARENT_GRACE_S
         parent.end_gently_with(os.getppid(), grace_s=grace_s)

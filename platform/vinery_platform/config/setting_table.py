@@ -75,6 +75,11 @@ SETTINGS: Final = (
     _number(
         "hung_after_s", "seconds after which a silent process is replaced; 0 for never", 4, 0, 3600
     ),
+    _choice(
+        "confine",
+        "auto, or required: refuse to start where the kernel cannot confine workers and engines",
+        *("auto", "required"),
+    ),
     _number(
         "drain_s", "seconds that requests may still run when the server is stopped", 30, 0, 3600
     ),

@@ -2,8 +2,9 @@
 
     python -m vinery_serving.media.probe MAX_PIXELS MAX_FRAMES < FILE
 
-Decoders read files of strangers, so the process has limits of processor time and memory, and its
-parent kills a late process. The output is one JSON object with the fields of `Finding`.
+Decoders read files of strangers, so the process is confined, with limits of processor time and
+memory, and its parent kills a late process. The output is one JSON object with the fields of
+`Finding`.
 """
 
 import json
@@ -23,6 +24,7 @@ from vinery_serving.media.decoding import (
     decode_video,
     kind_of,
 )
+from vinery_serving.processes.confine import Needs, confine
 
 _DEFAULT: Final = DecodeLimits()
 _CPU_S: Final = 5
@@ -64,9 +66,12 @@ def probe(data: bytes, max_pixels: int, max_frames: int = _DEFAULT.max_frames) -
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, _CPU_S))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limits_of_process = {
+        resource.RLIMIT_CPU: _CPU_S,
+        resource.RLIMIT_AS: _MEMORY_BYTES,
+        resource.RLIMIT_FSIZE: 0,
+    }
+    confine(Needs(limits=limits_of_process))
     data = sys.stdin.buffer.read()
     max_pixels, max_frames = map(int, sys.argv[1:])
     limits = DecodeLimits(max_bytes=len(data), max_pixels=max_pixels, max_frames=max_frames)

@@ -32,7 +32,7 @@ class Act(StrEnum):
 
 # The numbers of a call on x86-64 and on AArch64, of `asm/unistd.h`; a dash: there is none.
 _REFUSED: Final = {
-    Act.CONNECT: "socket 41 198, socketpair 53 199, connect 42 203, bind 49 200, listen 50 201",
+    Act.CONNECT: "socket 41 198, connect 42 203, bind 49 200, listen 50 201",
     Act.ACCEPT: "accept 43 202, accept4 288 242",
     Act.FORK: "fork 57 -, vfork 58 -",
     Act.EXECUTE: "execve 59 221, execveat 322 281",
@@ -64,7 +64,7 @@ setresgid 119 149, setfsuid 122 151, setfsgid 123 152, setgroups 116 159
 """
 # Calls whose arguments decide.
 _DECIDED: Final = """
-socket 41 198, socketpair 53 199, clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131,
+socket 41 198, clone 56 220, clone3 435 435, kill 62 129, tgkill 234 131,
 prctl 157 167, prlimit64 302 261, sched_setaffinity 203 122
 """
 _NEWEST: Final = 462  # mseal
@@ -145,7 +145,6 @@ def _program(acts: frozenset[Act], families: Sequence[int], pid: int, machine: s
         program.answer(_numbers(_REFUSED[act], column).values(), _REFUSE)
     if Act.CONNECT in acts:
         program.decide(at["socket"], 0, families)
-        program.decide(at["socketpair"], 0, families)
     if Act.FORK not in acts:
         program.answer([at["clone3"]], _UNKNOWN)  # libraries then use `clone`
         program.decide(at["clone"], 0, [_CLONE_THREAD], test=_HAS_BITS)

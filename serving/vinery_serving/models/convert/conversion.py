@@ -32,12 +32,13 @@ from vinery_serving.models.convert.environments import (
 )
 from vinery_serving.models.convert.options import ConvertOptions, parse
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
+from vinery_serving.processes.confine import Needs, confine
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 
 _EXPORTER: Final = (
     "from optimum.commands.optimum_cli import main; import sys; sys.argv[0] = 'optimum-cli'; main()"
 )
-_CHECK: Final = f"from {__name__} import check_loads; import sys; check_loads(sys.argv[1])"
+_CHECK: Final = f"import sys; from {__name__} import check_confined as c; c(sys.argv[1])"
 # The needed disk as a multiple of the weights: the output, and the exporter's fp16 files.
 _DISK_FACTOR: Final = 2.0
 _SPARE_BYTES: Final = 1 << 30
@@ -177,6 +178,11 @@ async def _check(draft: Path, write: Write) -> None:
         raise ConvertError(
             f"OpenVINO did not read the converted model within {_CHECK_TIMEOUT_S:g} s."
         ) from None
+
+
+def check_confined(folder: str) -> None:
+    confine(Needs(reads=(Path(folder), Path("/proc"), Path("/sys"))))
+    check_loads(folder)
 
 
 def check_loads(folder: str) -> None:

@@ -5,6 +5,8 @@ or a state of the file, so that a restarted job fetches the same bytes. No store
 secret: tokens are in the environment, and the end of a URL, from ? on, is encrypted beside it.
 """
 
+import os
+import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from huggingface_hub.constants import HF_TOKEN_PATH
 
 from vinery_serving.models.hub.archive import unpack
 from vinery_serving.models.hub.client import Hub
@@ -31,6 +34,16 @@ from vinery_serving.models.hub.repository import (
 from vinery_serving.models.hub.transfer import Patience, Progress, Report, fetch
 from vinery_serving.models.hub.verdict import Answer, will_it_load
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
+from vinery_serving.processes.calls import Act
+from vinery_serving.processes.confine import Needs
+
+# The machine's rules for names, and certificates.
+_OF_NETWORKS: Final = (
+    *("/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/gai.conf"),
+    *("/run/systemd/resolve", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/services"),
+    "/sys/fs/cgroup",
+)
+_CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 
 
 class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -188,6 +201,20 @@ def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:
         raise JobFailed(str(error)) from None
     result = {"folder": str(folder), "source": {"kind": document.parameters["kind"], **source}}
     return result | ({"precision": precision} if precision else {})
+
+
+def needs(document: JobDocument) -> Needs:
+    """A pull connects to servers, and writes to the folder of models alone."""
+    models, path = models_dir(document.home), document.parameters.get("path")
+    models.mkdir(mode=0o700, parents=True, exist_ok=True)
+    named = (os.environ.get(name) for name in _CERTIFICATES)
+    return Needs(
+        reads=[Path(each) for each in (*_OF_NETWORKS, HF_TOKEN_PATH, path, *named) if each],
+        writes=(models,),
+        acts=frozenset((Act.CONNECT, Act.OWN)),
+        families=(socket.AF_INET, socket.AF_INET6),
+        descriptors=None,
+    )
 
 
 def _conversion_precision(folder: Path) -> str | None:

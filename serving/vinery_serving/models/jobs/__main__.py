@@ -14,9 +14,11 @@ from typing import Any, Final
 
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.processes import parent
+from vinery_serving.processes.confine import confine
 
 # The modules of the kinds, which this process alone imports. Each has `run`, which returns the
-# result or raises JobFailed, and, if the job leaves unfinished files, `discard`.
+# result or raises JobFailed, and, if the job leaves unfinished files, `discard`; `needs` has what a
+# confined process of the job needs.
 _MODULES: Final[Mapping[str, str]] = {
     "pull": "vinery_serving.models.hub.origins",
     "convert": "vinery_serving.models.convert.conversion",
@@ -33,7 +35,10 @@ def main() -> int:
     document = JobDocument.from_json(sys.stdin.buffer.read())
     # The next node begins the job again.
     parent.end_with(document.node_pid)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # Landlock confines no thread that runs already
     module: Any = import_module(_MODULES[document.kind])
+    if hasattr(module, "needs"):
+        confine(module.needs(document))
     if document.action == "discard":
         if hasattr(module, "discard"):
             module.discard(document)

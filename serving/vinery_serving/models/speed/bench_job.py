@@ -5,6 +5,7 @@ several numbers of streams, one after the other. A sleeping model wakes, as for 
 """
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +22,8 @@ from vinery_serving.models.speed.measuring import (
     memory_bytes,
     prompt_ids,
 )
+from vinery_serving.processes.calls import Act
+from vinery_serving.processes.confine import Needs
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.tokenizer import load_tokenizer
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
@@ -124,6 +127,17 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
             "The engine ended or did not answer. Load the model, then measure again."
         ) from None
     return {**card.as_json(), "versions": {name: metadata.version(name) for name in _PACKAGES}}
+
+
+def needs(document: JobDocument) -> Needs:
+    """A measurement connects to the sockets of its engine and node."""
+    folder, run_dir = Path(document.parameters["folder"]), document.home / "run"
+    return Needs(
+        reads=(folder, run_dir, Path("/proc"), Path("/sys")),
+        acts=frozenset((Act.CONNECT,)),
+        families=(socket.AF_UNIX,),
+        descriptors=None,
+    )
 
 
 def encode_of(folder: Path) -> Encode:
