@@ -155,7 +155,7 @@ def failure_of(seen: Mapping[str, Sequence[_Seen]]) -> str:
     if unstable:
         return f"The same picture looks different twice: {', '.join(unstable)}."
     pairs = list(combinations(seen, 2))
-    alike = [pair for pair in pairs if _are_equal(*(seen[each][0] for each in pair), _ALIKE)]
+    alike = [pair for pair in pairs if _are_equal(seen[pair[0]][0], seen[pair[1]][0], _ALIKE)]
     if alike:
         named = "; ".join(f"{one} and {other}" for one, other in alike)
         return f"Some different pictures look alike to the model: {named}."
