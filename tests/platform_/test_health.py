@@ -31,7 +31,9 @@ from vinery_platform.operations.health import (
 )
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.gateway.endpoints.refusals import Reason, Refusals
-from vinery_serving.gateway.state.runtime import EngineHealth, EngineReport, Runtime
+from vinery_serving.gateway.state.host_health import EngineHealth
+from vinery_serving.gateway.state.model_rows import EngineReport
+from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import ModelTraffic, Traffic
 from vinery_serving.transport.messages import EngineStats
 

@@ -29,7 +29,7 @@ from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import Capture, Limit, UsageRecord, User, Webhook
 from vinery_accounts.usage.reports import Question, totals
 from vinery_accounts.usage.verify import verify
-from vinery_serving.gateway.state import runtime
+from vinery_serving.gateway.state.model_rows import read_models
 from vinery_serving.models.engine_status import EngineState
 from vinery_serving.models.models import ServedModel
 
@@ -157,7 +157,7 @@ class TestUpgrade:
         assert list(webhooks._secrets(Webhook.objects.get())) == [EXPECTED["webhook_secret"]]
 
     def test_models_keep_their_options_and_serve_all_keys_as_before(self) -> None:
-        entries = runtime._read_models()[0]
+        (entries, *_), _ = read_models()
         assert entries["tiny-chat"].options.max_running == 4
         assert {entries[name].options.max_waiting for name in SERVED} == {OPTIONS["max_waiting"]}
         assert {name: entry.task for name, entry in entries.items()} == TASKS

@@ -49,7 +49,9 @@ def database() -> Database:
 @pytest.fixture
 async def runtime(monkeypatch: pytest.MonkeyPatch, database: Database) -> AsyncIterator[Runtime]:
     """A runtime that stores new quarantines."""
-    monkeypatch.setattr(runtime_module, "_read_models", lambda: ({}, frozenset(), {}, {}))
+    monkeypatch.setattr(
+        runtime_module, "read_models", lambda: (({}, frozenset(), {}, frozenset()), {})
+    )
     runtime = Runtime()
     runtime.quarantine = QuarantineQueue(60, store=database.store, read=database.read)
     task = asyncio.create_task(_repeat(runtime._store_quarantined, 0.001))

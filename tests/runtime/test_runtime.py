@@ -14,7 +14,8 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidKey
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.state.drain import LiveRequest
-from vinery_serving.gateway.state.runtime import Runtime, _read_models, _repeat
+from vinery_serving.gateway.state.model_rows import read_models
+from vinery_serving.gateway.state.runtime import Runtime, _repeat
 from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.models import ServedModel
@@ -257,7 +258,7 @@ def test_a_model_is_failing_whose_engine_fails_again_and_again_or_is_no_longer_t
 
     ModelAlias.objects.create(name="chat", targets={"a": 9, "b": 1})
 
-    entries, failing, aliases, reports = _read_models()
+    (entries, failing, aliases, _), reports = read_models()
 
     assert aliases == {"chat": {"a": 9, "b": 1}}
     assert list(entries) == ["a", "b", "c", "d", "e", "f", "g"]

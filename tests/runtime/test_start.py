@@ -21,7 +21,8 @@ from vinery_accounts.limits.rulebook import RuleBook, Snapshot
 from vinery_accounts.models import User
 from vinery_serving.gateway.state import runtime as state
 from vinery_serving.gateway.state.copies import Copies, Tables
-from vinery_serving.gateway.state.runtime import Runtime, _read_models
+from vinery_serving.gateway.state.model_rows import read_models
+from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.media.tables.models import MediaFolder, MediaLimit, MediaRule
 from vinery_serving.media.tables.policies import MediaPolicies
 from vinery_serving.models.aliases import ModelAlias
@@ -144,7 +145,7 @@ def test_each_table_is_the_same_from_its_copy(cache: Path) -> None:
     keys.refresh()
     book.follow(book.read())
     media.refresh()
-    entries, failing, aliases, _ = _read_models()
+    (entries, failing, aliases, _), _ = read_models()
     models = entries, failing, aliases, frozenset({"m"})
 
     kept = Tables(keys.entries, book.snapshot, media.levels, models, frozenset({"a digest"}))

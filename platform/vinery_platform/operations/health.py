@@ -18,7 +18,8 @@ from vinery_accounts.limits.service import StoreState
 from vinery_accounts.outbound.addresses import read_address
 from vinery_platform.operations import metrics
 from vinery_serving.gateway.endpoints.edge import Receive, Scope, Send, send_whole
-from vinery_serving.gateway.state.runtime import EngineHealth, Runtime
+from vinery_serving.gateway.state.host_health import EngineHealth
+from vinery_serving.gateway.state.runtime import Runtime
 
 _JSON: Final = b"application/json"
 _TEXT: Final = b"text/plain; charset=utf-8"

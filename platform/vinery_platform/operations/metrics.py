@@ -25,7 +25,9 @@ from vinery_platform.processes.loop_watch import BOUNDS_S, BlockCounts, loop_wat
 from vinery_platform.processes.memory import resident_bytes
 from vinery_serving.gateway.endpoints.bodies import api_bodies
 from vinery_serving.gateway.endpoints.refusals import REFUSALS, Refusals
-from vinery_serving.gateway.state.runtime import EngineHealth, EngineReport, Runtime
+from vinery_serving.gateway.state.host_health import EngineHealth
+from vinery_serving.gateway.state.model_rows import EngineReport
+from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import ModelTraffic, Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool
 from vinery_serving.transport.messages import EngineStats

@@ -1,6 +1,6 @@
-"""Whether the host can serve: the database answers, and its disks have free space.
+"""Whether the host can serve: the database and the engines answer, and its disks have free space.
 
-Health checks read the results from memory, and never wait for a database or a file system: a check
+Health checks read the results of database and disks from memory, and never wait for these: a check
 that is not back in time is itself a failure.
 """
 
@@ -11,11 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.transport.client import EngineClient, EngineDisconnected
+from vinery_serving.transport.messages import EngineStats
+
 # The database is asked for commits every 0.5 s. After this long the database is unavailable, and
 # not only slow on a busy machine: pages are then refused.
 _DATABASE_TIMEOUT_S: Final = 10.0
 DISK_INTERVAL_S: Final = 5.0
 _DISK_TIMEOUT_S: Final = 3 * DISK_INTERVAL_S
+_PING_TIMEOUT_S: Final = 2.0
+# An idle engine generates a token every 10 s. Without a token for this long it is not ready.
+_READY_TOKEN_AGE_S: Final = 30.0
 
 
 class DatabaseHealth:
@@ -125,3 +132,30 @@ def _disks(folders: Mapping[str, Path]) -> tuple[Disk, ...]:
         names = disks[device].contents if device in disks else ()
         disks[device] = Disk((*names, name), stats.f_bavail * stats.f_frsize)
     return tuple(disks.values())
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHealth:
+    """One engine of a loaded model, for `/readyz` and `/metrics`. `stats` None: no answer."""
+
+    model: str
+    stats: EngineStats | None
+    pid: int | None = None  # of the process; None: not connected
+    is_asleep: bool = False  # the next request wakes the engine
+    replica: int = 0  # the number of the engine
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the engine generated a token in the last 30 s."""
+        age_s = None if self.stats is None else self.stats.last_token_age_s
+        return age_s is not None and age_s < _READY_TOKEN_AGE_S
+
+
+async def health_of(engine: Engine, replica: int, client: EngineClient) -> EngineHealth:
+    name = engine.entry.name
+    try:
+        stats = await client.ping(_PING_TIMEOUT_S)
+    except (EngineDisconnected, TimeoutError):
+        return EngineHealth(name, None, is_asleep=engine.is_asleep, replica=replica)
+    pid = None if client.hello is None else client.hello.pid
+    return EngineHealth(name, stats, pid=pid, replica=replica)

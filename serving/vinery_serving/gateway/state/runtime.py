@@ -9,11 +9,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from django.conf import settings
 from django.db import Error
@@ -34,29 +33,27 @@ from vinery_accounts.models import QuarantinedRequest
 from vinery_accounts.usage.ledger import UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_serving.core import field_limits
-from vinery_serving.core.tasks import Task
-from vinery_serving.engine.option_parsing import parse_options
-from vinery_serving.engine.options import EngineOptions
-from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
-from vinery_serving.gateway.engines.models import ModelEntry
+from vinery_serving.gateway.engines.directory import LocalDirectory
 from vinery_serving.gateway.engines.suspects import Quarantine, Work
 from vinery_serving.gateway.state.copies import Copies, Models, Tables
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
-from vinery_serving.gateway.state.host_health import DISK_INTERVAL_S, DatabaseHealth, DiskHealth
+from vinery_serving.gateway.state.host_health import (
+    DISK_INTERVAL_S,
+    DatabaseHealth,
+    DiskHealth,
+    EngineHealth,
+    health_of,
+)
 from vinery_serving.gateway.state.model_readers import ModelReaders
+from vinery_serving.gateway.state.model_rows import EngineReport, read_models
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits, MediaFetcher
 from vinery_serving.media.tables.denials import DenialQueue
 from vinery_serving.media.tables.policies import MediaPolicies
-from vinery_serving.models.aliases import ModelAlias
-from vinery_serving.models.engine_status import UNREADABLE, EngineState
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.engine_status import UNREADABLE
 from vinery_serving.processes.upkeep import freeze_heap, until_next
-from vinery_serving.transport.client import EngineClient, EngineDisconnected
-from vinery_serving.transport.messages import EngineStats
-from vinery_serving.transport.sockets import settings_key
 
 log = logging.getLogger(__name__)
 
@@ -73,40 +70,10 @@ _TICK_INTERVAL_S: Final = 1.0
 _FIRST_ANSWER_S: Final = 2.0
 _ASK_AGAIN_S: Final = 1.0
 _CAPTURES_INTERVAL_S: Final = 1.0
-_PING_TIMEOUT_S: Final = 2.0
-# An idle engine generates a token every 10 s. Without a token for this long it is not ready.
-_READY_TOKEN_AGE_S: Final = 30.0
-# An engine that failed this often since it was ready is not just restarting.
-_FAILING_AFTER_FAILURES: Final = 2
 # How long a start waits for models to load. Later models are not ready yet.
 _SETTLE_S: Final = 10.0
 # Worker processes share cores with engines: a call may last so many times the CPU time.
 _WALL_TIMES: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class EngineHealth:
-    """One engine of a loaded model, for `/readyz` and `/metrics`. `stats` None: no answer."""
-
-    model: str
-    stats: EngineStats | None
-    pid: int | None = None  # of the process; None: not connected
-    is_asleep: bool = False  # the next request wakes the engine
-    replica: int = 0  # the number of the engine
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether the engine generated a token in the last 30 s."""
-        age_s = None if self.stats is None else self.stats.last_token_age_s
-        return age_s is not None and age_s < _READY_TOKEN_AGE_S
-
-
-class EngineReport(NamedTuple):
-    """The node's report of a model's engine, and the model's device."""
-
-    device: str
-    state: str
-    num_restarts: int
 
 
 class _Threads:
@@ -146,20 +113,13 @@ class Runtime:
             wait_s=settings.VINERY_WAKE_WAIT_S,
             on_change=self._follow_loaded,
         )
-        # Rules of media by URL or path, the fetching, and the refusals.
         self.media_policies = MediaPolicies()
         self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
         self.media_denials = DenialQueue()
         self.live = LiveRequests()
         self.drain = Drain()
         self.traffic = Traffic()
-        self.limits = LimitService(
-            LimitSettings(
-                redis_url=settings.VINERY_REDIS_URL,
-                unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
-                num_processes=settings.VINERY_WEB_WORKERS,
-            )
-        )
+        self.limits = LimitService(_limit_settings())
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory. 0: not read yet.
         self.accounts_read_at_s = 0.0  # keys, their owners and limits
@@ -224,7 +184,7 @@ class Runtime:
         """Return the health of the engines of all models that should be loaded, within 2 s."""
         serving = [engine.serving for engine in self.directory.engines]
         asked = [
-            _health_of(engine, replica, client)
+            health_of(engine, replica, client)
             for engine in serving
             for replica, client in enumerate(engine.replicas.clients)
         ]
@@ -390,10 +350,8 @@ class Runtime:
     async def _refresh_models(self) -> None:
         begun_at_s = time.time()
         await self._refresh_quarantine()
-        entries, failing, aliases, reports = await self._in_database_thread(_read_models)
-        self.engine_reports = reports
-        asleep = (name for name, each in reports.items() if each.state == EngineState.ASLEEP)
-        await self._apply_models((entries, failing, aliases, frozenset(asleep)))
+        models, self.engine_reports = await self._in_database_thread(read_models)
+        await self._apply_models(models)
         self.models_read_at_s = begun_at_s
         await self._keep_copies()
 
@@ -480,16 +438,6 @@ class Runtime:
         return result
 
 
-async def _health_of(engine: Engine, replica: int, client: EngineClient) -> EngineHealth:
-    name = engine.entry.name
-    try:
-        stats = await client.ping(_PING_TIMEOUT_S)
-    except (EngineDisconnected, TimeoutError):
-        return EngineHealth(name, None, is_asleep=engine.is_asleep, replica=replica)
-    pid = None if client.hello is None else client.hello.pid
-    return EngineHealth(name, stats, pid=pid, replica=replica)
-
-
 async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:
     """Repeat `work` forever. After an error the last snapshot stays in use.
 
@@ -514,6 +462,14 @@ def _data_folders() -> dict[str, Path]:
     return folders
 
 
+def _limit_settings() -> LimitSettings:
+    return LimitSettings(
+        redis_url=settings.VINERY_REDIS_URL,
+        unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
+        num_processes=settings.VINERY_WEB_WORKERS,
+    )
+
+
 def _work_limits() -> WorkLimits:
     return WorkLimits(
         num_processes=settings.VINERY_WORK_PROCESSES,
@@ -523,52 +479,6 @@ def _work_limits() -> WorkLimits:
         max_waiting=settings.VINERY_WORK_QUEUE,
         wait_s=settings.VINERY_WORK_WAIT_S,
         hung_after_s=settings.VINERY_HUNG_AFTER_S,
-    )
-
-
-def _read_models() -> tuple[
-    dict[str, ModelEntry], frozenset[str], dict[str, dict[str, int]], dict[str, EngineReport]
-]:
-    """All served models by name, sorted, the names of models whose engines fail again and again,
-    the targets of all aliases, and the reports of engines. Two queries."""
-    models = list(ServedModel.objects.select_related("engine").order_by("name"))
-    failing = frozenset(model.name for model in models if _is_failing(model))
-    aliases = dict(ModelAlias.objects.order_by("name").values_list("name", "targets"))
-    reports = {model.name: _report(model) for model in models}
-    return {model.name: _entry(model) for model in models}, failing, aliases, reports
-
-
-def _report(model: ServedModel) -> EngineReport:
-    return EngineReport(model.device, model.shown_state.value, model.status.num_restarts)
-
-
-def _is_failing(model: ServedModel) -> bool:
-    status = model.status
-    if model.pk in UNREADABLE:
-        return False  # the directory knows better
-    if status.state in (EngineState.READY, EngineState.FAILED):
-        return status.state == EngineState.FAILED
-    return status.num_failures_in_row >= _FAILING_AFTER_FAILURES
-
-
-def _entry(model: ServedModel) -> ModelEntry:
-    try:
-        options = parse_options(model.options, Task(model.task))
-    except ValueError as error:  # the engine cannot start, and the node reports why
-        log.warning("bad options: %s", error, extra={"fields": {"model": model.name}})
-        options = EngineOptions()
-    return ModelEntry(
-        id=model.pk,
-        name=model.name,
-        folder=Path(model.folder),
-        options=options,
-        is_loaded=model.is_loaded and bool(model.folder),
-        created_at=model.created_at,
-        updated_at=model.updated_at,
-        settings_key=settings_key(model.settings_digest),
-        num_replicas=model.num_replicas,
-        task=Task(model.task),
-        projects=frozenset(model.project_ids),
     )
 
 

@@ -1,0 +1,75 @@
+"""Reads the rows of served models, and what the node reports of their engines."""
+
+import logging
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from vinery_serving.core.tasks import Task
+from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.engine.options import EngineOptions
+from vinery_serving.gateway.engines.models import ModelEntry
+from vinery_serving.gateway.state.copies import Models
+from vinery_serving.models.aliases import ModelAlias
+from vinery_serving.models.engine_status import UNREADABLE, EngineState
+from vinery_serving.models.models import ServedModel
+from vinery_serving.transport.sockets import settings_key
+
+log = logging.getLogger(__name__)
+
+# An engine that failed this often since it was ready is not just restarting.
+_FAILING_AFTER_FAILURES: Final = 2
+
+
+class EngineReport(NamedTuple):
+    """The node's report of a model's engine, and the model's device."""
+
+    device: str
+    state: str
+    num_restarts: int
+
+
+def read_models() -> tuple[Models, dict[str, EngineReport]]:
+    """All served models by name, sorted, the names of models whose engines fail again and again,
+    the targets of all aliases, the names of sleeping models, and the reports of engines. Two
+    queries."""
+    models = list(ServedModel.objects.select_related("engine").order_by("name"))
+    failing = frozenset(model.name for model in models if _is_failing(model))
+    aliases = dict(ModelAlias.objects.order_by("name").values_list("name", "targets"))
+    reports = {model.name: _report(model) for model in models}
+    asleep = (name for name, each in reports.items() if each.state == EngineState.ASLEEP)
+    entries = {model.name: _entry(model) for model in models}
+    return (entries, failing, aliases, frozenset(asleep)), reports
+
+
+def _report(model: ServedModel) -> EngineReport:
+    return EngineReport(model.device, model.shown_state.value, model.status.num_restarts)
+
+
+def _is_failing(model: ServedModel) -> bool:
+    status = model.status
+    if model.pk in UNREADABLE:
+        return False  # the directory knows better
+    if status.state in (EngineState.READY, EngineState.FAILED):
+        return status.state == EngineState.FAILED
+    return status.num_failures_in_row >= _FAILING_AFTER_FAILURES
+
+
+def _entry(model: ServedModel) -> ModelEntry:
+    try:
+        options = parse_options(model.options, Task(model.task))
+    except ValueError as error:  # the engine cannot start, and the node reports why
+        log.warning("bad options: %s", error, extra={"fields": {"model": model.name}})
+        options = EngineOptions()
+    return ModelEntry(
+        id=model.pk,
+        name=model.name,
+        folder=Path(model.folder),
+        options=options,
+        is_loaded=model.is_loaded and bool(model.folder),
+        created_at=model.created_at,
+        updated_at=model.updated_at,
+        settings_key=settings_key(model.settings_digest),
+        num_replicas=model.num_replicas,
+        task=Task(model.task),
+        projects=frozenset(model.project_ids),
+    )
