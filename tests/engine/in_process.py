@@ -36,7 +36,9 @@ def pipeline_of(folder: Path, home: Path, **options: object) -> Pipeline:
 
 
 def config_of(folder: Path, home: Path, **options: object) -> EngineConfig:
-    config = engine_config(home, "engine", {"num_threads": 1, **options}, folder)
+    """In bf16, as on some processors, an answer depends on the batch and on the prefix cache."""
+    options = {"num_threads": 1, "plugin": {"INFERENCE_PRECISION_HINT": "f32"}, **options}
+    config = engine_config(home, "engine", options, folder)
     return structs.replace(config, name="model")
 
 

@@ -144,7 +144,11 @@ def genai_answer(folder: Path, text: str, picture: Pixels) -> tuple[int, list[in
     """Return the number of prompt tokens, and the answer's tokens and log-probabilities."""
     scheduler = genai.SchedulerConfig()
     scheduler.cache_size = 1
-    properties = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
+    properties = {
+        "INFERENCE_NUM_THREADS": 1,
+        "ENABLE_CPU_PINNING": False,
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
     pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
     config = genai.GenerationConfig()
     config.max_new_tokens, config.ignore_eos, config.logprobs = 6, True, 1
@@ -217,7 +221,7 @@ def test_keys_do_not_share_cached_tokens_and_answer_alike(batch, model, has_pict
 
 def test_a_picture_is_computed_in_one_step_or_refused(gemma: Path, tmp_path: Path) -> None:
     """GenAI divides prompts where a step is full: then half of a picture would not see the rest."""
-    small = pipeline_of(gemma, tmp_path, max_num_batched_tokens=8, cache_size_gb=1)
+    small = pipeline_of(gemma, tmp_path, max_num_batched_tokens=8, cache_size_gb=1, plugin={})
     model = small.vision
     parts = (LONG, a_fitted_picture(model, 1), "!")
     for batch in emptied(small):

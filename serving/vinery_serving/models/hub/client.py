@@ -149,7 +149,7 @@ class Hub:
         return explained(self.endpoint, repository.name, repository.revision)
 
 
-def _api_of(hub: Hub) -> huggingface_hub.HfApi:
+def _api_of(hub: Hub) -> Any:  # `HfApi`, whose module is large
     huggingface_hub.get_session().event_hooks["response"] = [_check_redirect]
     return huggingface_hub.HfApi(endpoint=hub.endpoint)
 
