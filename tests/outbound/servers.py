@@ -27,6 +27,7 @@ def answer(
     lines = (
         f"HTTP/1.1 {status}",
         *headers,
+        "connection: close",  # as the server does
         f"content-length: {len(body) if length is None else length}",
     )
     return "\r\n".join((*lines, "", "")).encode() + body
@@ -34,7 +35,8 @@ def answer(
 
 def redirect(location: str | bytes, status: str = "302 Found") -> bytes:
     raw = location if isinstance(location, bytes) else location.encode()
-    return b"HTTP/1.1 %s\r\nlocation: %s\r\ncontent-length: 0\r\n\r\n" % (status.encode(), raw)
+    head = b"HTTP/1.1 %s\r\nlocation: %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+    return head % (status.encode(), raw)
 
 
 @dataclass
