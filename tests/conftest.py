@@ -46,8 +46,9 @@ _DRAIN_S = "5"
 _ENVIRONMENT = {
     "VINERY_PORT": "0",
     "VINERY_DRAIN_S": _DRAIN_S,
-    "VINERY_LOGITS_PROCESSORS": "tests.system.logits_processors:only_token",
 }
+# Commands on models check these, too.
+_PROCESSORS = {"VINERY_LOGITS_PROCESSORS": "tests.system.logits_processors:only_token"}
 # The client's own limit of 5 s is a matter of chance while other tests keep both processors busy.
 _REQUEST_TIMEOUT_S = 60.0
 # For how long one thing may keep an event loop from its other clients, by computing and in all: on
@@ -303,7 +304,7 @@ def run_platform(
     own, clean = dict(environment or {}), clean_environment()
     is_copied = not (is_first_start or "DATABASE_URL" in own)
     at_home = prepared_home.copy_to(home, clean) if is_copied else stores.environment_of(home)
-    settings = clean | at_home | own
+    settings = clean | at_home | _PROCESSORS | own
     log = home.with_name(f"{home.name}.log")
     with _terminal_to(log) if has_terminal else log.open("wb") as output:
         supervisor = subprocess.Popen(

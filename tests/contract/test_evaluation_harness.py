@@ -79,7 +79,8 @@ def test_a_text_is_scored_like_its_tokens_and_from_its_end_token_on(raw: httpx.C
     ids = ids_of(raw, end) + ids_of(raw, numbers(6))
     [returned] = scored(raw, [ids])
     total, _ = likelihood(returned, 1)
-    assert total == pytest.approx(one_by_one(raw, ids, 1), abs=0.05)
+    # Processors that compute in bf16 round each token otherwise in a whole prompt.
+    assert total == pytest.approx(one_by_one(raw, ids, 1), abs=0.2)
 
 
 def test_texts_are_generated_for_a_batch_until_a_stop_string(raw: httpx.Client, tree: str) -> None:

@@ -121,7 +121,7 @@ _KNOWN: Final = (
     ),
     _Known(
         r"std::bad_alloc|Cannot allocate memory|MemoryError|[Oo]ut of memory|"
-        r"Resource temporarily unavailable|m_ptr != nullptr",
+        r"Resource temporarily unavailable|m_ptr != nullptr|can't alloc",
         "There is not enough memory to load this model now.",
         "Unload other models, choose a model with smaller weights, or raise the limit of memory "
         "under which Vinery runs.",
