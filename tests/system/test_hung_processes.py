@@ -1,5 +1,6 @@
 """Processes that stand still are replaced, and their neighbours answer meanwhile."""
 
+import json
 import os
 import re
 import signal
@@ -88,7 +89,8 @@ def test_a_stopped_node_is_replaced_beside_running_requests(platform: Running) -
     until(lambda: len(lines_of_hangs(platform)) > before)
     assert re.search("node.*its stacks.*node/reconciler.py", lines_of_hangs(platform)[before])
     # No signal follows a change of the table by hand.
-    execute(platform, "UPDATE serving_servedmodel SET options = '{\"max_running\": 32}'")
+    options = json.dumps({"max_running": 32, "plugin": {"INFERENCE_PRECISION_HINT": "f32"}})
+    execute(platform, f"UPDATE serving_servedmodel SET options = '{options}'")
     until(lambda: platform.has_replaced("engine", [pid]))
     assert answer(platform, max_tokens=600) == text
 
