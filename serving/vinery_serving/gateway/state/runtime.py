@@ -365,7 +365,7 @@ class Runtime:
 
     def _follow_loaded(self) -> None:
         UNREADABLE.clear()
-        UNREADABLE.update({id_: each.reason for id_, each in self.directory.failures.items()})
+        UNREADABLE.update(self.directory.failures)
         serving = (engine.serving for engine in self.directory.engines)
         loaded = tuple((each.entry, each.assets.facts) for each in serving)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
