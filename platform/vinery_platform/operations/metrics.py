@@ -175,11 +175,7 @@ def _of_process(runtime: Runtime) -> Iterator[Metric]:
     num_quarantined = runtime.quarantine.num_in_force
     yield gauge("vinery_quarantined_requests", "Requests in quarantine.", num_quarantined)
     yield gauge("vinery_database_away", "The database does not answer.", database.is_unavailable)
-    free = [
-        ((_pid(), contents), disk.free_bytes)
-        for disk in runtime.disk.disks
-        for contents in disk.contents
-    ]
+    free = [((_pid(), name), num_bytes) for name, num_bytes in runtime.disk.free_bytes.items()]
     yield _family(_GAUGE, "vinery_disk_free_bytes", "Free space by use.", ("pid", "holds"), free)
     if (state := runtime.limits.state) is not None:
         yield gauge("vinery_limits_store_away", "Redis is unavailable.", state.is_degraded)
