@@ -11,7 +11,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -28,14 +27,6 @@ _FOLDER: Final = "sealed"
 # How often a copy of a table without changes is written again, since its time is the age of the
 # data.
 _RENEW_INTERVAL_S: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class SealedCopy(Generic[ContentT]):
-    """The content of a table, as the database had it at a Unix time in seconds."""
-
-    content: ContentT
-    read_at_s: float
 
 
 class SealedTable(Generic[ContentT]):
@@ -68,17 +59,18 @@ class SealedTable(Generic[ContentT]):
             return
         self._kept = content, read_at_s
 
-    def read(self) -> SealedCopy[ContentT] | None:
-        """Return the copy; None without one that can be used."""
+    def read(self) -> tuple[float, ContentT] | None:
+        """Return the Unix time in seconds at which the database had the content, and the content;
+        None without a copy that can be used."""
         try:
-            sealed = self._path.read_bytes()
-            read_at_s, content = self._decoder.decode(unseal(self._purpose, sealed))
+            copy: tuple[float, ContentT]
+            copy = self._decoder.decode(unseal(self._purpose, self._path.read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             log.warning("the sealed copy of %s cannot be used: %s", self._name, error)
             return None
-        return SealedCopy(content, read_at_s)
+        return copy
 
     @property
     def _path(self) -> Path:

@@ -154,9 +154,10 @@ class WantedModels:
         return specs
 
     def _of_last_node(self) -> dict[ModelSpec, LiveSettings] | None:
-        if (copy := self._copy.read()) is not None:
-            log.warning("models as the database had them %.0f s ago", time.time() - copy.read_at_s)
-        return None if copy is None else dict(copy.content)
+        if (copy := self._copy.read()) is None:
+            return None
+        log.warning("models as the database had them %.0f s ago", time.time() - copy[0])
+        return dict(copy[1])
 
 
 async def _run_jobs(wanted: WantedModels) -> None:
