@@ -2,6 +2,8 @@
 
 import logging
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -31,14 +33,10 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """400, or 413 for an API client whose body is too large."""
     if isinstance(exception, DisallowedHost):
         return _wrong_host(request)
-    if is_console(request):
-        return error_page(request, 400)
-    if _is_page(request):
-        return defaults.bad_request(request, exception)
     error: ServingError = InvalidRequest("The request cannot be understood.")
     if isinstance(exception, RequestDataTooBig):
         error = BodyTooLarge(settings.VINERY_MAX_FORM_BYTES)
-    return error_response(error, request)
+    return _answer(request, 400, partial(defaults.bad_request, request, exception), error)
 
 
 def _wrong_host(request: HttpRequest) -> HttpResponse:
@@ -57,20 +55,15 @@ def _wrong_host(request: HttpRequest) -> HttpResponse:
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    if is_console(request):
-        return error_page(request, 403)
-    if _is_page(request):
-        return defaults.permission_denied(request, exception)
-    return error_response(_Forbidden("You may not do this."), request)
+    page = partial(defaults.permission_denied, request, exception)
+    return _answer(request, 403, page, _Forbidden("You may not do this."))
 
 
 def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
     """404. The usual cause is a base URL without `/v1`."""
-    if is_console(request):
-        return error_page(request, 404)
-    if _is_page(request):
-        return defaults.page_not_found(request, exception)
-    return error_response(NotFound(f"Not found: {request.path}. {_advice(request.path)}"), request)
+    page = partial(defaults.page_not_found, request, exception)
+    error = NotFound(f"Not found: {request.path}. {_advice(request.path)}")
+    return _answer(request, 404, page, error)
 
 
 def _advice(path: str) -> str:
@@ -89,11 +82,15 @@ def server_error(request: HttpRequest) -> HttpResponse:
     """500, or 503 while the database is unavailable."""
     if isinstance(sys.exception(), DATABASE_UNAVAILABLE):
         return database_unavailable(request)
+    return _answer(request, 500, partial(defaults.server_error, request), server_failed())
+
+
+def _answer(
+    request: HttpRequest, status: int, page: Callable[[], HttpResponse], error: ServingError
+) -> HttpResponse:
     if is_console(request):
-        return error_page(request, 500)
-    if _is_page(request):
-        return defaults.server_error(request)
-    return error_response(server_failed(), request)
+        return error_page(request, status)
+    return page() if _is_page(request) else error_response(error, request)
 
 
 def database_unavailable(request: HttpRequest) -> HttpResponse:
