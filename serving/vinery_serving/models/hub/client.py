@@ -140,12 +140,13 @@ class Hub:
 
     @contextmanager
     def open(
-        self, repository: Repository, path: str, start: int, stall_s: float
+        self, repository: Repository, file: RepositoryFile, start: int, stall_s: float
     ) -> Iterator[Stream]:
         """Begin to read a file, see `transfer.Open`."""
         headers = {"Range": f"bytes={start}-"} if start else {}
-        with self.explained(repository), self.get(repository, path, headers, stall_s) as response:
-            yield stream_of(response, start, path)
+        sent = self.get(repository, file.path, headers, stall_s)
+        with self.explained(repository), sent as response:
+            yield stream_of(response, start, file.path)
 
     def explained(self, repository: Repository) -> AbstractContextManager[None]:
         return explained(self.endpoint, repository.name, repository.revision)

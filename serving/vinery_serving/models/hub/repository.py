@@ -4,7 +4,7 @@ hub at one commit, or files of this machine."""
 import fnmatch
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Self
@@ -90,7 +90,6 @@ def check_path(path: str, source: str) -> None:
 
 # -- Files of this machine: a folder, or a GGUF file
 
-_COPY_BYTES: Final = 4 << 20
 _ARCHIVES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 
@@ -138,16 +137,3 @@ def _object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         raise PullFailed(f"{path} is no JSON object.") from None
     return value if isinstance(value, dict) else {}
-
-
-def copy(source: Path, target: Path, unfinished: Path, advance: Callable[[int], None]) -> None:
-    """Copy a file, unless an earlier attempt has. Raises OSError."""
-    if target.is_file():
-        advance(target.stat().st_size)
-        return
-    with source.open("rb") as reading, unfinished.open("wb") as writing:
-        while block := reading.read(_COPY_BYTES):
-            writing.write(block)
-            advance(len(block))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished.replace(target)
