@@ -36,6 +36,7 @@ _BODIES: Final[dict[Any, Callable[[Any], Any]]] = {
 }
 _REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
 _REPEATED_FLAT: Final = re.compile(r"\((?:\?:)?[^()|]*\)[*+{]")
+_READ_OTHERWISE: Final = ("&&", "[:", "}+", "}?")
 _PROPERTY: Final = re.compile(r"\\[pP](?:\{\^?\w+\}|[A-Z])")
 
 
@@ -92,13 +93,15 @@ def _longest_mapped(charsmap: str) -> int:
 def is_plain(pattern: str) -> bool:
     """Whether the pattern needs at most the square of a text's length: no loop has another in it or
     alternatives, an alternative has at most two, and nothing must follow the second."""
-    has_others = any(each in pattern for each in ("&&", "[:"))
+    # Classes do not matter, only where loops are. Python would join alternatives to a class.
+    pattern = _PROPERTY.sub(r"\\w", pattern)
+    # Oniguruma reads these otherwise: a sign after `{1,3}` repeats or omits the repetition.
+    has_others = any(each in pattern for each in _READ_OTHERWISE)
     num_flat = len(_REPEATED_FLAT.findall(pattern))
     if has_others or num_flat != len(_REPEATED_GROUP.findall(pattern)):
         return False
     try:
-        # Classes do not matter, only where loops are. Python would join alternatives to a class.
-        _cost(_parser.parse(_PROPERTY.sub(r"\\w", pattern)))
+        _cost(_parser.parse(pattern))
     except (re.error, OverflowError, RecursionError, FutureWarning, _NotPlain):
         return False
     return True
