@@ -16,7 +16,7 @@ from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.prompting.token_bound import parts_of
 
 _MAX_GROWTH: Final = 64
-_MAX_TOKEN_CHARS: Final = 2**16
+_MAX_TOKEN_CHARS: Final = 2**12
 _MAX_WORD_CHARS: Final = 200  # WordPiece needs their square
 _MAX_STATE_BYTES: Final = 2**16
 _MAX_PATTERN_CHARS: Final = 4096
@@ -41,7 +41,9 @@ _PART: Final = re.compile(rf"({'|'.join([_LOOP, *map(re.escape, _KNOWN)])})(?:\|
 def check_decoder(raw: RawTokenizer) -> None:
     """Raises `UnusableFolder` for a tokenizer that may write texts without limit."""
     longest = max(map(len, raw.get_vocab(with_added_tokens=True)), default=0)
-    if longest > _MAX_TOKEN_CHARS or not _is_harmless(raw.decoder, "decoders"):
+    state = b"" if raw.decoder is None else raw.decoder.__getstate__()
+    is_small = longest <= _MAX_TOKEN_CHARS and len(state) <= _MAX_STATE_BYTES
+    if not is_small or not _is_harmless(raw.decoder, "decoders"):
         raise UnusableFolder("The tokenizer's decoder may write more text than any model's.")
 
 
@@ -57,7 +59,8 @@ def is_quick(raw: RawTokenizer) -> bool:
 
 
 def _is_harmless(component: Any, members: str) -> bool:
-    growth, known, parts = 1.0, [], parts_of(component, members)
+    growth, parts = 1.0, parts_of(component, members)
+    known: list[str | None] = []
     for part in parts:
         pattern = part.get("pattern") or {}
         if isinstance(pattern, dict) and "Regex" in pattern:
