@@ -20,6 +20,10 @@ from tests import stores
 
 _TIMEOUT_S: Final = 120.0
 
+# Options of the model: where a processor computes in bf16, a text depends on what else is in the
+# batch.
+EXACT = {"plugin": {"INFERENCE_PRECISION_HINT": "f32"}}
+
 
 def copy_to(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Make `home` a prepared home, unless it exists.
@@ -49,8 +53,7 @@ def _template(environment: frozenset[tuple[str, str]]) -> Path:
 
 def _prepare(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
     servers = stores.environment_of(home)
-    # Where a processor computes in bf16, a text depends on what else is in the batch.
-    exact = "plugin=" + json.dumps({"INFERENCE_PRECISION_HINT": "f32"})
+    exact = "plugin=" + json.dumps(EXACT["plugin"])
     for words in (("prepare",), ("model", "change", "tiny-chat", "--option", exact)):
         subprocess.run(
             [sys.executable, "-m", "vinery_platform.cli", *words],

@@ -183,6 +183,7 @@ def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(
         text = page(client, f"{AUDIT}?{query}")
         assert re.findall('"Action">(.*?)<', text) == actions, query
     assert "Enter a valid date/time." in page(client, f"{AUDIT}?from=x")
+    assert "An action is written exactly, such as" in page(client, f"{AUDIT}?action=none")
     entry = page(client, f"{AUDIT}?action=project.update")
     assert "<dt>name</dt><dd>ours one → renamed</dd>" in entry
     assert "vinery audit verify" in entry

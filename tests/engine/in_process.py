@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from tests.conftest import until
 from tests.engine.conftest import NO_REASONING, TINY_CHAT, Answer, chat_text, engine_config
+from tests.prepared_home import EXACT
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.config import EngineConfig
@@ -36,8 +37,7 @@ def pipeline_of(folder: Path, home: Path, **options: object) -> Pipeline:
 
 
 def config_of(folder: Path, home: Path, **options: object) -> EngineConfig:
-    """In bf16, as on some processors, an answer depends on the batch and on the prefix cache."""
-    options = {"num_threads": 1, "plugin": {"INFERENCE_PRECISION_HINT": "f32"}, **options}
+    options = {"num_threads": 1, **EXACT, **options}
     config = engine_config(home, "engine", options, folder)
     return structs.replace(config, name="model")
 

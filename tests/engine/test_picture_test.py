@@ -6,13 +6,13 @@ import pytest
 
 from tests.engine.conftest import TIMEOUT_S, TINY_VISION, Answer, Gateway
 from tests.engine.test_pictures_process import a_question
+from tests.prepared_home import EXACT
 from tests.tables import table
 from vinery_serving.engine.picture_test import failure_of
 from vinery_serving.transport.client import EngineDisconnected
 
 RED, BLUE = (7, -0.5), (9, -0.5)
 NUM_TOKENS = 150
-EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 ALIKE = "Some different pictures look alike to the model"
 UNSTABLE = "The same picture looks different twice"
 
@@ -47,7 +47,7 @@ async def answered(gateway: Gateway, *, is_tested: bool) -> Answer:
 @pytest.mark.live
 async def test_a_stream_is_the_same_beside_a_test_and_a_text_model_has_none(shared_engine, gateway):
     # In bf16 the text depends on what else is in the batch.
-    async with shared_engine(folder=TINY_VISION, plugin=EXACT) as vision:
+    async with shared_engine(folder=TINY_VISION, **EXACT) as vision:
         calm = await answered(vision, is_tested=False)
         tested = await answered(vision, is_tested=True)
     assert tested.tokens == calm.tokens

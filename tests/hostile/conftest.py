@@ -20,8 +20,8 @@ from tests.system.clients import http_of, new_key, vinery
 from vinery_serving.protocols.openapi import document
 
 # CPU seconds of the web processes for one request: the worst need 1.2, on two processors that other
-# tests keep busy.
-MOST_CPU_S: Final = 2.0
+# tests keep busy, and twice as much where these are two threads of one core.
+MOST_CPU_S: Final = 3.0
 NUM_TRIES: Final = 3
 # Part of one core that is busy when only the neighbour asks.
 MOST_BUSY: Final = 0.5

@@ -6,7 +6,7 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from vinery_serving.models.hub.origins import ArchiveOrigin
 from vinery_serving.models.hub.remote import S3File
 from vinery_serving.models.hub.transfer import Patience
 from vinery_serving.models.jobs import JobDocument, JobLine
-from vinery_serving.node.job_runner import run_job
+from vinery_serving.node.job_runner import JobEnd, run_job
 
 URL = "s3://models/chat/tiny.tar.gz"
 
@@ -158,17 +158,40 @@ def test_wrong_variables_are_named_and_no_secret(
     assert store.secret not in str(error.value)
 
 
-def test_the_job_has_no_secret(store: ObjectStore, tmp_path: Path) -> None:
-    progress: list[JobLine] = []
+def pulled(home: Path, take: Callable[[JobLine], None]) -> tuple[JobDocument, JobEnd]:
     job: dict[str, Any] = {"kind": "pull", "job_id": 1, "node_pid": os.getpid(), "model": "m"}
     parameters = msgspec.to_builtins(ArchiveOrigin.look(URL))
-    document = JobDocument(**job, home=tmp_path, parameters=parameters)
-    log = tmp_path / "job.log"
+    document = JobDocument(**job, home=home, parameters=parameters)
+    return document, asyncio.run(run_job(document, home / "job.log", take))
 
-    end = asyncio.run(run_job(document, log, progress.append))
+
+def test_the_job_has_no_secret(store: ObjectStore, tmp_path: Path) -> None:
+    progress: list[JobLine] = []
+
+    document, end = pulled(tmp_path, progress.append)
     assert end.result is not None, end
     kept = repr([document.parameters, end.result, end.error, end.text, progress])
-    kept += log.read_text()
+    kept += (tmp_path / "job.log").read_text()
     assert "tiny.tar.gz" in kept
     assert store.secret not in kept
     assert store.key_id not in kept
+
+
+@pytest.mark.parametrize("name", [".aws/credentials", "named"])
+def test_the_job_reads_the_files_of_awss_client(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / "user" / name
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        f"[models]\naws_access_key_id={store.key_id}\naws_secret_access_key={store.secret}\n"
+    )
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("AWS_PROFILE", "models")
+    if name == "named":
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(variable)
+
+    _, end = pulled(tmp_path, lambda _: None)
+    assert end.result is not None, end

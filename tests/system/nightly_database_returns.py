@@ -1,54 +1,36 @@
 """A PostgreSQL that goes and returns many times in one life of a platform, and processes that start
 meanwhile."""
 
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests import stores
-from tests.conftest import Running, run_platform, until
+from tests.conftest import Running, until
 from tests.relay import Relay
 from tests.system.clients import command, complete
-from tests.system.ledger import is_written, metric
+from tests.system.ledger import is_written
+from tests.system.test_database_unavailable import is_unavailable, platform, relay
+
+__all__ = ["platform", "relay"]
 
 pytestmark = pytest.mark.system
 
 NUM_RETURNS = 10
 
 
-@pytest.fixture(scope="module")
-def relay() -> Relay:
-    if not os.environ.get("VINERY_TEST_POSTGRES_URL"):
-        pytest.skip("VINERY_TEST_POSTGRES_URL is not set, so there is no PostgreSQL to lose")
-    return Relay(stores.new_postgres_database())
-
-
-@pytest.fixture(scope="module")
-def platform(tmp_path_factory: pytest.TempPathFactory, relay: Relay) -> Iterator[Running]:
-    settings = {"DATABASE_URL": relay.url, "VINERY_WEB_WORKERS": "1"}
-    with run_platform(tmp_path_factory.mktemp("returns") / "home", settings) as running:
-        yield running
-
-
 def node_failures(platform: Running) -> int:
     return platform.log.read_text().count("database unavailable, engines left unchanged")
-
-
-def is_away(platform: Running) -> bool:
-    return bool(metric(platform, "vinery_database_away"))
 
 
 def lose_database(platform: Running, relay: Relay) -> None:
     """Returns when several threads of the node have met the outage."""
     before = node_failures(platform)
     relay.cut()
-    until(lambda: is_away(platform))
+    until(lambda: is_unavailable(platform))
     until(lambda: node_failures(platform) >= before + 4)
 
 
@@ -65,7 +47,7 @@ def test_changes_of_models_are_followed_after_each_of_ten_returns(
         lose_database(platform, relay)
         assert (complete(platform).status_code == 200) is is_loaded
         relay.join()
-        until(lambda: not is_away(platform))
+        until(lambda: not is_unavailable(platform))
         load(platform, is_loaded=not is_loaded)
 
     until(lambda: complete(platform).status_code == 200)
@@ -80,7 +62,7 @@ def test_a_node_that_is_killed_meanwhile_keeps_its_engine_and_starts_another_one
     (engine,) = platform.pids("engine")
     relay.cut()
     try:
-        until(lambda: is_away(platform))
+        until(lambda: is_unavailable(platform))
         killed = platform.kill("node")
         until(lambda: platform.has_replaced("node", killed))
         until(lambda: f"engine adopted model=tiny-chat pid={engine}\n" in platform.log.read_text())

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.conftest import Running, run_platform, runs, until
+from tests.prepared_home import EXACT
 from tests.system.clients import async_http_of, http_of, text_of, vinery
 from tests.system.ledger import (
     execute,
@@ -107,7 +108,7 @@ async def test_answers_survive_a_killed_engine_and_a_change_of_its_options_to_th
 
 
 def set_options(running: Running, options: dict[str, int]) -> None:
-    text = json.dumps(options)
+    text = json.dumps(EXACT | options)
     execute(running, "UPDATE serving_servedmodel SET options = ? WHERE name = 'tiny-chat'", text)
 
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.conftest import Running, clean_environment, until
+from tests.prepared_home import EXACT
 from tests.system.clients import platform_with, text_of
 from tests.system.ledger import execute, metric, outcomes
 from tests.tables import table
@@ -89,7 +90,7 @@ def test_a_stopped_node_is_replaced_beside_running_requests(platform: Running) -
     until(lambda: len(lines_of_hangs(platform)) > before)
     assert re.search("node.*its stacks.*node/reconciler.py", lines_of_hangs(platform)[before])
     # No signal follows a change of the table by hand.
-    options = json.dumps({"max_running": 32, "plugin": {"INFERENCE_PRECISION_HINT": "f32"}})
+    options = json.dumps(EXACT | {"max_running": 32})
     execute(platform, f"UPDATE serving_servedmodel SET options = '{options}'")
     until(lambda: platform.has_replaced("engine", [pid]))
     assert answer(platform, max_tokens=600) == text

@@ -3,8 +3,11 @@ confinement does what it is for: the kernel is asked, with that part alone and w
 
 import os
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +92,32 @@ def test_each_part_stops_what_it_is_for_and_without_it_the_attack_succeeds(
     assert wrong == [], "this part alone does not stop the attack"
     harmless = [row for row, done in zip(without, succeeded[len(alone) :], strict=True) if not done]
     assert harmless == [], "something else stops the attack"
+
+
+_READER = (
+    "import sys; from pathlib import Path; from vinery_serving.processes.confine import *; "
+    "file = Path(sys.argv[1], sys.argv[2]); confine(Needs(reads=[Path(sys.argv[1])])); "
+    "print(file.read_text(), end='')"
+)
+
+
+@pytest.mark.parametrize("name", ["config.json", "1_Pooling/config.json"])
+def test_a_folder_of_a_hubs_cache_is_read_through_its_links(
+    tmp_path: Path, parts: frozenset[Part], name: str
+) -> None:
+    blobs, folder = tmp_path / "blobs", tmp_path / "snapshots"
+    (folder / name).parent.mkdir(parents=True)
+    blobs.mkdir()
+    (blobs / "a").write_text("{}")
+    (blobs / "b").write_text("of another model")
+    (folder / name).symlink_to(os.path.relpath(blobs / "a", (folder / name).parent))
+
+    read, other = (
+        subprocess.run((sys.executable, "-c", _READER, folder, each), capture_output=True)
+        for each in (name, "../blobs/b")
+    )
+    assert read.stdout == b"{}", read.stderr.decode()
+    assert b"PermissionError" in other.stderr
 
 
 _ALLOWED, _REFUSED, _UNKNOWN, _KILLED = 0x7FFF0000, 0x50001, 0x50026, 0x80000000

@@ -35,7 +35,7 @@ def provide(read: Callable[[], Sequence[Served]]) -> None:
 def visible_models(access: Access, models: list[Served] | None = None) -> list[Served]:
     """Return what a person, or a key, may know of: administrators everything, others what keys of
     their projects see. Pages, answers and errors name nothing else."""
-    found = _served() if models is None else models
+    found = served_to(None) if models is None else models
     if access.is_superuser or not any(each.project_ids for each in found):
         return found
     own = access.project_ids()
@@ -46,13 +46,9 @@ def served_to(project_id: int | None) -> list[Served]:
     """Return what keys of a project see; None: everything."""
     return [
         each
-        for each in _served()
+        for each in (_readers[0]() if _readers else ())
         if project_id is None or not each.project_ids or project_id in each.project_ids
     ]
-
-
-def _served() -> list[Served]:
-    return list(_readers[0]()) if _readers else []
 
 
 def check_models(

@@ -20,16 +20,8 @@ from rest_framework.serializers import DateTimeField
 from vinery_accounts.console import page
 from vinery_accounts.console.menu import state
 from vinery_accounts.console.page import Page, at
-from vinery_accounts.console.rows import (
-    ChangeRow,
-    ConfirmPage,
-    NewRow,
-    ResourcePage,
-    page_of,
-    show_secret,
-    verb,
-)
-from vinery_accounts.resources.base import Issued, Resource, registered
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, ResourcePage, page_of, verb
+from vinery_accounts.resources.base import Resource, registered
 from vinery_accounts.resources.fields import VisibleRelatedField
 from vinery_accounts.resources.forms import ResourceForm, form_field, text_of
 
@@ -57,7 +49,6 @@ class FilterForm(forms.Form):
                 field.choices = [("", "any"), *known.choices.items()]
             else:
                 field.widget = forms.TextInput({**attributes, **field.widget.attrs})
-        self.order_fields(inputs)
 
     @cached_property
     def wanted(self) -> dict[str, Any]:
@@ -118,10 +109,6 @@ def cell_of(name: str, value: Any) -> Cell:
 class Generated(ResourcePage):
     """Pages with the URLs `NAME`, `NAME-new`, `NAME-row` and, for all that is done, `NAME-VERB`."""
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        about = {"resource": self.resource, "list": reverse(f"console:{self.name}")}
-        return super().get_context_data(**kwargs) | about | {"sections": self.sections()}
-
     def sections(self) -> Sequence[Table]:
         """Return tables below the row or the rows."""
         return ()
@@ -133,6 +120,8 @@ class Generated(ResourcePage):
 class Rows(Generated):
     template_name = "console/rows.html"
     title: str = ""
+    hint: str = ""
+    """What helps if nothing matches."""
     note: str = ""
     ordering: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
@@ -154,9 +143,8 @@ class Rows(Generated):
         resource, form = self.resource, FilterForm(self.resource, self.inputs, self.request.GET)
         rows = form.narrow(resource.listed(self.access))
         found = page_of(rows.order_by(*(self.ordering or resource.ordering), "-pk"), self.request)
-        about = {"title": self.title or resource.title, "form": form, "note": self.note}
-        tables = {"table": self._table(found["rows"]), "buttons": self.buttons().items()}
-        return super().get_context_data(**kwargs) | found | about | tables
+        shown = {"form": form, "table": self._table(found["rows"])}
+        return super().get_context_data(**kwargs) | found | shown
 
     def _table(self, rows: Sequence[Any]) -> Table:
         shown, columns = self.resource.load(rows), self.columns()
@@ -171,12 +159,6 @@ class New(Generated, NewRow):
         if not self.resource.may_create(self.access):
             raise PermissionDenied
         return super().form_of(data)
-
-    def save(self, form: ResourceForm) -> HttpResponse:
-        new = self.resource.create(self.access, form.columns)
-        if isinstance(new, Issued):
-            return show_secret(self, new, self.row_address(new.row))
-        return self.stored(new)
 
 
 class Row(Generated, ChangeRow):
@@ -212,7 +194,6 @@ class Row(Generated, ChangeRow):
         return context | {
             "may_change": may_change,
             "facts": self._facts(context["form"].fields if may_change else ()),
-            "links": self.links().items(),
             "buttons": [
                 (verb(each), f"{self.request.path}{each}/", each in self.presses)
                 for each in self.does()

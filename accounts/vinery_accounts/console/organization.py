@@ -87,6 +87,7 @@ def _whole(
 @at("projects/<int:row_id>/", "projects-row")
 class ProjectPage(Row):
     resource = PROJECTS
+    note = "The keys of a deactivated project are refused."
 
     def links(self) -> dict[str, str]:
         """Return addresses of pages about the project, by their texts."""
@@ -116,6 +117,7 @@ _DELIVERY: Final = columns_of(
 class WebhookPage(Row):
     resource = WEBHOOKS
     presses = ("test", "retry")
+    note = "A webhook that does not answer is tried again for almost a day. Tests are not listed."
 
     def sections(self) -> list[Table]:
         found = Delivery.objects.filter(webhook=self.row).select_related("alert")

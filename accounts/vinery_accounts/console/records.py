@@ -89,6 +89,7 @@ def _value(values: dict[str, Any], name: str) -> str:
 @at("audit/", "audit")
 class AuditLog(Rows):
     resource = AUDIT
+    hint = "An action is written exactly, such as membership.create."
     note = (
         "Entries are never changed or deleted, and each holds the hash of the one before: an "
         "administrator verifies the whole log with the command vinery audit verify."

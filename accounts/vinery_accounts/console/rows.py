@@ -77,7 +77,10 @@ class NewRow(RowForm):
         return self.make_form(data, initial=self.resource.initial(self.access))
 
     def save(self, form: ResourceForm) -> HttpResponse:
-        return self.stored(self.resource.create(self.access, form.columns))
+        new = self.resource.create(self.access, form.columns)
+        if isinstance(new, Issued):
+            return show_secret(self, new, self.row_address(new.row))
+        return self.stored(new)
 
 
 class ChangeRow(RowPage, RowForm):

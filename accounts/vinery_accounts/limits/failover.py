@@ -209,12 +209,12 @@ class FailoverLimiter:
         task = asyncio.ensure_future(call)
         num_looks, num_answers = 0, self._num_answers
         try:
-            while not task.done() and num_looks < _NUM_LOOKS:
+            while num_looks < _NUM_LOOKS:
                 await asyncio.wait([task], timeout=_LOOK_INTERVAL_S)
+                if task.done():
+                    return task.result()
                 num_looks = 0 if self._num_answers != num_answers else num_looks + 1
                 num_answers = self._num_answers
-            if task.done():
-                return task.result()
             raise TimeoutError
         finally:
             task.cancel()

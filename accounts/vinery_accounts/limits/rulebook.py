@@ -74,25 +74,21 @@ class RuleBook:
     """The rules in force. One thread may read new rules while another asks."""
 
     def __init__(self) -> None:
-        self._snapshot = Snapshot()
+        self.snapshot = Snapshot()
         self._cached: dict[object, tuple[Rule, ...]] = {}
         self._current = CacheByIdentity(self._find_again)
         self._request_rates = CacheByIdentity(_request_rates)
 
     @property
-    def snapshot(self) -> Snapshot:
-        return self._snapshot
-
-    @property
     def rules(self) -> Iterable[Rule]:
-        return self._snapshot.all_rules
+        return self.snapshot.all_rules
 
     def rules_for(self, caller: Owners, model: str, end_user: str = "") -> tuple[Rule, ...]:
         """Return the rules that bind a request of this caller to this model, the widest first. The
         end user is named as in usage records; empty: the request has none."""
-        if not self._snapshot.rules:
+        if not self.snapshot.rules:
             return _NO_RULES
-        of_each = self._snapshot.rules.get(f"{END_USER}:{caller.project_id}", _NO_RULES)
+        of_each = self.snapshot.rules.get(f"{END_USER}:{caller.project_id}", _NO_RULES)
         named = end_user if of_each else ""
         # The fields of the caller that `scopes_of` reads.
         owners = (caller.organization_id, caller.project_id, caller.user_id, caller.key_id)
@@ -115,7 +111,7 @@ class RuleBook:
 
     def rules_in(self, scope: str) -> tuple[Rule, ...]:
         """Return the rules of a scope. A rotated key also has the rules of all its successors."""
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         scopes = (scope, *snapshot.successors.get(scope, ()))
         return tuple(rule for each in scopes for rule in snapshot.rules.get(each, _NO_RULES))
 
@@ -130,30 +126,30 @@ class RuleBook:
         current = self._current(rules)
         if current is rules:
             return rules
-        return tuple(rule for rule in current if rule.limit_key in self._snapshot.by_key)
+        return tuple(rule for rule in current if rule.limit_key in self.snapshot.by_key)
 
     def weights_of(self, model: str) -> Weights:
-        return self._snapshot.weights.get(model, EQUAL_WEIGHTS)
+        return self.snapshot.weights.get(model, EQUAL_WEIGHTS)
 
     def read(self) -> Snapshot:
         """Read the database: one small query when nothing has changed. The snapshot holds from
         `follow` on, so that the limiter can receive the baselines of new quotas first. Raises
         `django.db.Error`."""
         fingerprint = _fingerprint()
-        if fingerprint == self._snapshot.fingerprint:
-            return self._snapshot
+        if fingerprint == self.snapshot.fingerprint:
+            return self.snapshot
         rules = _all_rules()
         weights = weights_by_model(ModelWeight.objects.all())
         return Snapshot(rules, weights, fingerprint, _successors(rules))
 
     def follow(self, snapshot: Snapshot) -> None:
-        if snapshot is not self._snapshot:
+        if snapshot is not self.snapshot:
             self._cached.clear()
             self._current = CacheByIdentity(self._find_again)
-        self._snapshot = snapshot
+        self.snapshot = snapshot
 
     def _find_again(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        by_key = self._snapshot.by_key
+        by_key = self.snapshot.by_key
         current = tuple(
             replace(found, end_user=rule.end_user) if rule.end_user else found
             for rule in rules

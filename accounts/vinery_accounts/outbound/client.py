@@ -27,11 +27,11 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import httpcore2
 
@@ -180,17 +180,11 @@ class Client:
         body: bytes = b"",
     ) -> AsyncIterator[Response]:
         """Yield the beginning of the response. Raises `NotReached` and `BadResponse`."""
-        url = _url_of(route.url)
-        request = httpcore2.Request(
-            method,
-            url,
-            headers=_headers(route.url, headers, body),
-            content=body,
-            extensions={"timeout": {"read": self.read_s, "write": self.read_s}},
-        )
+        request = self._request(route.url, method, headers, body)
         with _explained(route.url):
             stream = _BoundedStream(await self._connect(route))
-            async with aclosing(httpcore2.AsyncHTTP11Connection(url.origin, stream)) as connection:
+            opened = httpcore2.AsyncHTTP11Connection(request.url.origin, stream)
+            async with aclosing(opened) as connection:
                 response = await connection.handle_async_request(request)
                 stream.is_in_head = False
                 async with aclosing(response.aiter_stream()) as parts:
@@ -202,27 +196,26 @@ class Client:
     ) -> Iterator[httpcore2.Response]:
         """As `exchange` with GET, for large files and a thread without an event loop, which reads
         several times as fast."""
-        timeout = {"connect": self.connect_s, "read": self.read_s, "write": self.read_s}
-        pool = httpcore2.ConnectionPool(
-            ssl_context=self.tls() if route.url.is_tls else None,
-            network_backend=_Pinned(route.addresses, self.blocking),
+        request = self._request(route.url, "GET", headers)
+        with _explained(route.url):
+            stream = self._connect_blocking(route)
+            with closing(httpcore2.HTTP11Connection(request.url.origin, stream)) as connection:
+                yield connection.handle_request(request)
+
+    def _request(
+        self, url: Url, method: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> httpcore2.Request:
+        return httpcore2.Request(
+            method,
+            httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
+            headers=_headers(url, headers, body),
+            content=body,
+            extensions={"timeout": {"read": self.read_s, "write": self.read_s}},
         )
-        asked = pool.stream(
-            "GET",
-            _url_of(route.url),
-            headers=_headers(route.url, headers, b""),
-            extensions={"timeout": timeout},
-        )
-        with _explained(route.url), pool, asked as response:
-            yield response
 
     async def _connect(self, route: Route) -> httpcore2.AsyncNetworkStream:
         stream = await self._connect_tcp(route)
-        if not route.url.is_tls:
-            return stream
-        context = self.tls()
-        context.set_alpn_protocols(["http/1.1"])
-        return await stream.start_tls(context, route.url.host, self.connect_s)
+        return await stream.start_tls(*self._tls_of(route)) if route.url.is_tls else stream
 
     async def _connect_tcp(self, route: Route) -> httpcore2.AsyncNetworkStream:
         """The first successful connection. Raises httpcore's error of the last attempt."""
@@ -233,26 +226,22 @@ class Client:
                 return await self.connections.connect_tcp(address, port, timeout)
         return await self.connections.connect_tcp(last, port, timeout)
 
+    def _connect_blocking(self, route: Route) -> httpcore2.NetworkStream:
+        stream = self._connect_tcp_blocking(route)
+        return stream.start_tls(*self._tls_of(route)) if route.url.is_tls else stream
 
-@dataclass(frozen=True, slots=True)
-class _Pinned(httpcore2.NetworkBackend):
-    """Connects to these addresses, the first that answers, whatever the host is."""
-
-    addresses: tuple[str, ...]
-    backend: httpcore2.NetworkBackend
-
-    def connect_tcp(
-        self, host: str, port: int, timeout: float | None = None, *_: Any, **__: Any
-    ) -> httpcore2.NetworkStream:
-        *others, last = self.addresses[:_MAX_ADDRESSES]
+    def _connect_tcp_blocking(self, route: Route) -> httpcore2.NetworkStream:
+        port, timeout = route.url.port, self.connect_s
+        *others, last = route.addresses[:_MAX_ADDRESSES]
         for address in others:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                return self.backend.connect_tcp(address, port, timeout)
-        return self.backend.connect_tcp(last, port, timeout)
+                return self.blocking.connect_tcp(address, port, timeout)
+        return self.blocking.connect_tcp(last, port, timeout)
 
-
-def _url_of(url: Url) -> httpcore2.URL:
-    return httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target)
+    def _tls_of(self, route: Route) -> tuple[ssl.SSLContext, str, float]:
+        context = self.tls()
+        context.set_alpn_protocols(["http/1.1"])
+        return context, route.url.host, self.connect_s
 
 
 def _headers(url: Url, own: Mapping[str, str], body: bytes) -> list[tuple[str, str]]:

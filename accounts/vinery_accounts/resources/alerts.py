@@ -86,7 +86,7 @@ class Alerts(Resource[Alert]):
         **fields.limit_filters(),
     )
     one, many = "an alert", "alerts"
-    empty_text = "No quota has reached a threshold yet."
+    empty_text = "No quota has reached 50, 80 or 100 % yet, or what its limit names."
     columns = columns_of(
         "created_at percent whose metric window used=num_used amount shadow=is_shadow",
         whose=lambda alert: alert.whose or alert.scope,
@@ -189,6 +189,7 @@ class Webhooks(Resource[Webhook]):
     verbs = frozenset({"create", "change", "remove"})
     help = {
         "create": "Create a webhook. The response holds its secret, which is never returned again.",
+        "remove": "Remove a webhook, with the list of its deliveries. Its URL gets no messages.",
     }
     empty_text = "No webhook yet: alerts are sent by e-mail only, if there is a mail server."
     actions = (

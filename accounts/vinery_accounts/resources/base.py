@@ -108,8 +108,8 @@ class Resource(Generic[RowT]):
     """The columns of the command's table, see `columns_of`."""
     search: ClassVar[tuple[str, ...]] = ()
     """Lookups that the admin searches in, where there is no filter `search`."""
-    counted: ClassVar[Mapping[str, str | Count]] = {}
-    """Relations whose rows are counted for `columns`, by the name of the number."""
+    counted: ClassVar[Mapping[str, Count]] = {}
+    """What is counted for `columns`, by the name of the number."""
 
     def __init_subclass__(cls) -> None:
         if "field_names" in vars(cls):
@@ -129,8 +129,7 @@ class Resource(Generic[RowT]):
 
     def listed(self, access: Access) -> QuerySet[RowT]:
         """Return the rows with what `columns` need of each."""
-        numbers = {k: Count(v) if isinstance(v, str) else v for k, v in self.counted.items()}
-        return self.rows(access).annotate(**numbers) if numbers else self.rows(access)
+        return self.rows(access).annotate(**self.counted) if self.counted else self.rows(access)
 
     def load(self, rows: Sequence[RowT]) -> Sequence[Any]:
         """Return what the serializer shows of these rows, read at once."""

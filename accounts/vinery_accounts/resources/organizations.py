@@ -41,7 +41,7 @@ class Organizations(Resource[Organization]):
     }
     empty_text = "No organisation yet. Add one: users and projects belong to it."
     columns = columns_of("id name active=is_active projects=num_projects created=created_at")
-    counted = {"num_projects": "projects"}
+    counted = {"num_projects": Count("projects")}
     search = ("name",)
 
 

@@ -158,6 +158,7 @@ _SYSTEM: Final = """
 /usr/lib /usr/lib64 /usr/local/lib /usr/share /lib /lib64 /nix/store /etc/ld.so.cache
 /etc/localtime /etc/timezone /sys/devices/system /proc/cpuinfo /proc/meminfo /proc/stat /proc/sys
 """
+_OF_KERNEL: Final = (Path("/proc"), Path("/sys"))  # their links lead everywhere
 _PLAIN_DEVICES: Final = tuple(map(Path, ("/dev/null", "/dev/zero", "/dev/urandom")))
 
 
@@ -233,8 +234,11 @@ def _libraries() -> tuple[Path, ...]:
 
 
 def _with_targets(paths: Iterable[Path]) -> Iterator[Path]:
-    """The paths, and the targets of links in them: a cache of a hub has links only."""
+    """The paths, and the targets of links in them and in their folders: a cache of a hub has links
+    only."""
     for path in paths:
         yield path
-        with suppress(OSError), os.scandir(path) as entries:
-            yield from (Path(each.path).resolve() for each in entries if each.is_symlink())
+        with suppress(OSError):
+            for each in () if path in _OF_KERNEL else (*path.glob("*"), *path.glob("*/*")):
+                if each.is_symlink():
+                    yield Path(os.path.realpath(each))

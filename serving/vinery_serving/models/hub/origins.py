@@ -44,6 +44,11 @@ _OF_NETWORKS: Final = (
     "/sys/fs/cgroup",
 )
 _CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
+# Files that AWS's client reads beside the folder .aws, for s3:// alone.
+_OF_AWS: Final = (
+    *("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_CA_BUNDLE"),
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+)
 
 
 class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -207,9 +212,11 @@ def needs(document: JobDocument) -> Needs:
     """A pull connects to servers, and writes to the folder of models alone."""
     models, path = models_dir(document.home), document.parameters.get("path")
     models.mkdir(mode=0o700, parents=True, exist_ok=True)
-    named = (os.environ.get(name) for name in _CERTIFICATES)
+    files = [*_OF_NETWORKS, HF_TOKEN_PATH, path, *map(os.environ.get, _CERTIFICATES)]
+    if str(document.parameters.get("url")).startswith("s3:"):
+        files += ["~/.aws", *map(os.environ.get, _OF_AWS)]
     return Needs(
-        reads=[Path(each) for each in (*_OF_NETWORKS, HF_TOKEN_PATH, path, *named) if each],
+        reads=[Path(each).expanduser() for each in files if each],
         writes=(models,),
         acts=frozenset((Act.CONNECT, Act.OWN)),
         families=(socket.AF_INET, socket.AF_INET6),

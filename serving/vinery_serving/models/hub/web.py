@@ -11,7 +11,7 @@ import os
 import ssl
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -94,26 +94,17 @@ def _explained() -> Iterator[None]:
         raise HubUnavailable(f"{error} Check the network and HTTPS_PROXY.") from None
 
 
-@contextmanager
 def _exchange(
     url: Url, headers: Mapping[str, str], timeout_s: float, networks: tuple[Network, ...]
-) -> Iterator[Any]:
+) -> AbstractContextManager[Any]:
     if not _is_proxied(url):
-        with _direct(url, headers, timeout_s, networks) as response:
-            yield response
-        return
+        return _direct(url, headers, timeout_s, networks)
     if read_address(url.host) is not None:
         check_address(url.host, networks)
     import httpx2
 
-    with httpx2.stream(
-        "GET",
-        str(url),
-        headers={"accept-encoding": "identity", **headers},
-        timeout=timeout_s,
-        follow_redirects=False,
-    ) as response:
-        yield response
+    sent = {"accept-encoding": "identity", **headers}
+    return httpx2.stream("GET", str(url), headers=sent, timeout=timeout_s, follow_redirects=False)
 
 
 def _is_proxied(url: Url) -> bool:
