@@ -1,6 +1,7 @@
 """The node carries out jobs: each in a process that may be killed, paused or cancelled."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -372,6 +373,24 @@ def test_a_cancelled_job_discards_what_it_has_made(tmp_path: Path) -> None:
     meanwhile(until(job, has_begun), ask(jobs.cancel, job), cancelled)
     assert len(processes(tmp_path, "discard")) == 1
     assert ServedModel.objects.get().shown_state is ShownState.REGISTERED
+
+
+def test_a_job_is_discarded_later_if_the_process_cannot_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_job, errors = job_runner.run_job, [OSError(errno.EAGAIN, "no processes")]
+
+    async def run_later(document: JobDocument, *others: Any) -> job_runner.JobEnd:
+        if document.action == "discard" and errors:
+            raise errors.pop()
+        return await run_job(document, *others)
+
+    monkeypatch.setattr(job_runner, "run_job", run_later)
+    job = begin(tmp_path, blocks=True)
+    cancelled = until(job, in_state(JobState.CANCELLED))
+    meanwhile(until(job, has_begun), ask(jobs.cancel, job), cancelled)
+    assert not errors
+    assert len(processes(tmp_path, "discard")) == 1
 
 
 @pytest.mark.stores
