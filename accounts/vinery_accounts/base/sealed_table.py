@@ -39,7 +39,7 @@ class SealedTable(Generic[ContentT]):
     def __init__(self, name: str, content: Any, *, clock: Callable[[], float] = time.time) -> None:
         self._name = name
         self._purpose = f"sealed table {name}".encode()
-        self._decoder = msgspec.msgpack.Decoder(tuple[float, content], dec_hook=_read_other)
+        self._decoder = msgspec.msgpack.Decoder(tuple[float, content], dec_hook=_read_path)
         self._clock = clock
         self._kept: tuple[ContentT, float] | None = None
 
@@ -96,16 +96,8 @@ def _write(path: Path, content: bytes) -> None:
         Path(draft).unlink(missing_ok=True)
 
 
-def _write_other(value: Any) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    raise NotImplementedError(f"no sealed form of {type(value)}")
+def _read_path(kind: type, text: str) -> Any:
+    return kind(text)
 
 
-def _read_other(kind: type, value: Any) -> Any:
-    if kind is Path:
-        return Path(value)
-    raise NotImplementedError(f"no sealed form of {kind}")
-
-
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_write_other)
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=str)
