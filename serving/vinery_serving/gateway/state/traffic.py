@@ -33,12 +33,6 @@ _QUEUE_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 class ModelTraffic:
     """The requests to one model, by endpoint and HTTP status, and their durations."""
 
-    __slots__ = (
-        *("answer", "decode", "encode", "fetch", "finished", "first_token", "image_tokens"),
-        *("inter_token", "media", "media_bytes", "media_pixels", "queue", "request", "requests"),
-        *("token_gap", "video_tokens"),
-    )
-
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int | None]] = Counter()
         self.first_token = Histogram(_FIRST_TOKEN_S)
