@@ -7,8 +7,6 @@ authenticated with Django's key, so it reveals nothing, and nobody else can make
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ import msgspec
 from django.conf import settings
 
 from vinery_accounts.base.encryption import seal, unseal
+from vinery_accounts.base.files import write_private
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,8 @@ class SealedTable(Generic[ContentT]):
                 return
         sealed = seal(self._purpose, _ENCODER.encode((read_at_s, content)))
         try:
-            _write(self._path, sealed)
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            write_private(self._path, sealed)
         except OSError as error:
             log.warning("the sealed copy of %s is not written: %s", self._name, error)
             return
@@ -80,20 +80,6 @@ class SealedTable(Generic[ContentT]):
 def is_empty() -> bool:
     """Whether no table has a copy in this home."""
     return not any((Path(settings.VINERY_CACHE_DIR) / _FOLDER).glob("[!.]*"))
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file for this user alone, atomically. Raises OSError."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).replace(path)
-    finally:
-        Path(draft).unlink(missing_ok=True)
 
 
 def _read_path(kind: type, text: str) -> Any:
