@@ -56,12 +56,16 @@ def read(run_dir: Path) -> DeviceList | None:
 
 def write(run_dir: Path, devices: Sequence[Device]) -> None:
     """Raises OSError."""
-    content = msgspec.json.encode(DeviceList(tuple(devices), time.time()))
-    handle, draft = tempfile.mkstemp(dir=run_dir, prefix=f".{_FILE}.")
+    store(run_dir / _FILE, DeviceList(tuple(devices), time.time()))
+
+
+def store(path: Path, value: object) -> None:
+    """Replace a file of the run folder. Raises OSError."""
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        Path(draft).replace(run_dir / _FILE)
+            file.write(msgspec.json.encode(value))
+        Path(draft).replace(path)
     except OSError:
         Path(draft).unlink(missing_ok=True)
         raise

@@ -52,6 +52,7 @@ from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits, MediaFetcher
 from vinery_serving.media.tables.denials import DenialQueue
 from vinery_serving.media.tables.policies import MediaPolicies
+from vinery_serving.models.devices import store
 from vinery_serving.models.engine_status import UNREADABLE
 from vinery_serving.processes.upkeep import freeze_heap, until_next
 
@@ -129,6 +130,7 @@ class Runtime:
         self.disk = DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._copies = Copies()
         self._models: Models = {}, frozenset(), {}, frozenset()
+        self._unreadable: dict[str, str] | None = None  # the reasons that were stored last
         self._start: asyncio.Task[None] | None = None
         # Requests can be served: keys and models have been read once, or are those of the copies.
         self.is_started = False
@@ -364,8 +366,14 @@ class Runtime:
         self._follow_loaded()
 
     def _follow_loaded(self) -> None:
-        UNREADABLE.clear()
-        UNREADABLE.update({id_: each.reason for id_, each in self.directory.failures.items()})
+        failures = self.directory.failures.values()
+        reasons = {each.entry.settings_key: each.reason for each in failures}
+        if reasons != self._unreadable:
+            self._unreadable = reasons
+            try:
+                store(Path(settings.VINERY_RUN_DIR, UNREADABLE), reasons)
+            except OSError as error:
+                log.warning("reasons of unusable models not stored: %s", error)
         serving = (engine.serving for engine in self.directory.engines)
         loaded = tuple((each.entry, each.assets.facts) for each in serving)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
