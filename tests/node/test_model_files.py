@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,3 +108,13 @@ def test_a_folder_that_appears_is_a_change(tmp_path: Path) -> None:
     (later / "file").write_text("")
     assert folder_state([folder, later]) != before
     assert folder_state([later]) != ()
+
+
+@table("text", ["<a>" * 100_000 + "</a>" * 100_000, "<a>" + "<b c='d'/>" * 1_000_000 + "</a>"])
+def test_a_hostile_graph_takes_no_memory(tmp_path: Path, text: str) -> None:
+    (tmp_path / "openvino_model.xml").write_text(text)
+    tracemalloc.start()
+    check_weights(tmp_path)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 16 << 20

@@ -8,36 +8,12 @@ from tests.tables import table
 from vinery_serving.prompting.encoding_cost import check_decoder, is_quick
 from vinery_serving.prompting.folder import UnusableFolder
 
-_CASES = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _ENDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_MARKS = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"
-
-
-def _cased(ends: str) -> str:
-    start, (upper, lower) = r"[^\r\n\p{L}\p{N}]?", _CASES
-    return f"{start}{upper}*{lower}+{ends}|{start}{upper}+{lower}*{ends}"
-
-
 KNOWN = {
     "GPT-2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "Llama 3": rf"{_ENDS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_REST}",
     "Qwen 3": rf"{_ENDS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}",
-    "Qwen 3.5": rf"{_ENDS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
-    r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "GPT-4o": _cased(_ENDS + "?") + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+"
-    r"|\s+(?!\S)|\s+",
-    "Mistral": _cased("") + r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "DeepSeek 3": _MARKS + "[A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
-    "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
-    "DeepSeek, Chinese": "[一-龥\u3040-\u309f\u30a0-\u30ff]+",
-    "DeepSeek 2": r"\s?[A-Za-zµÀ-ÖØ-öø-ƺ]+",
-    "Ling": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*"
-    r"|\s*[\r\n]|\s+(?!\S)|\s+",
-    "Seed": rf"{_ENDS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|\s+",
-    "Bloom": r" ?[^(\s|[.,!?…。，、।۔،])]+",  # noqa: RUF001
-    "Falcon": r"[\p{P}\$\+<=>\^~\|`]+",
-    "Falcon, numbers": "[0-9][0-9][0-9]",
     "T5": " {2,}",
 }
 
@@ -57,19 +33,9 @@ def test_the_patterns_of_models_are_known(pattern):
 @table(
     "patterns",
     [
-        *([r"(a+)+$"], [r"(a|a)*b"], [r"(?:(?:a|a)b){2,}c"], [r"(\w+\s?)*$"], [r"a*a*a*b"]),
-        *(
-            [r"(.*a){20}"],
-            ["a?" * 30 + "a" * 30],
-            [r"(a)\1+"],
-            [r"(?=(a+))\1*b"],
-            [r"[[:alpha:]]+"],
-        ),
-        *([r"[a&&b]+"], [r"\p{L}{1,3}+b"], [r"\p{L}{1,9}"], ["a{1}?" * 30 + "a" * 30]),
-        # These take the square of a text's length, alone or in a tokenizer of its own.
-        *([r"\s+$"], [r"\d{1,3}(?=(?:\d{3})*\b)"], [r"\s*[\r\n]|\s*[\r\n]"]),
-        *([r"[\c]]+|\p{L}*\p{L}*\p{N}"], [_cased(""), _cased("")], [r"[a-z]+|" * 999 + r"\s+"]),
-        [f"[{chr(each)}]+" for each in range(97, 114)],
+        *([r"(a+)+$"], [r"(a|a)*b"], ["a?" * 30 + "a" * 30], [r"\p{L}{1,9}+b"]),
+        # Oniguruma repeats a counted repetition.
+        *(["a{1}?" * 30 + "a" * 30], [r"\s+$"], [r"[a-z]+"], [r"\s+"] * 17),
     ],
 )
 def test_other_patterns_are_not(patterns):

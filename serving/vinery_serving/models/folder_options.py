@@ -4,9 +4,10 @@ The outputs of the graph decide on the task, because a folder may keep the confi
 export: the same BERT is exported for embeddings, for ranking and for filling in words.
 """
 
-import json
 import os
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -15,7 +16,7 @@ from django.conf import settings
 
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.prompting.folder import UnusableFolder, own_templates
+from vinery_serving.prompting.folder import UnusableFolder, own_templates, read_object
 from vinery_serving.prompting.template import NO_WORDS, ChatTemplate
 
 _GRAPH: Final = "openvino_model.xml"
@@ -24,6 +25,7 @@ EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
 # The states of convolutions and recurrences, beside those of attention.
 _LINEAR: Final = re.compile(rb'variable_id="[^"]*(?:ssm|conv|recurrent|linear)')
 _CHUNK: Final = 1 << 20
+_MAX_GRAPH_BYTES: Final = 16 << 20
 
 
 def check_folder_options(options: EngineOptions, folder: Path) -> None:
@@ -43,7 +45,8 @@ def check_folder_options(options: EngineOptions, folder: Path) -> None:
     if options.eagle3_head:
         _check_draft("eagle3_head", Path(options.eagle3_head))
         check_head(Path(options.eagle3_head), folder)
-    if options.cache_interval_multiplier and not _has_linear_attention(folder / _GRAPH):
+    graph, is_set = folder / _GRAPH, options.cache_interval_multiplier
+    if is_set and not (graph.is_file() and _mentions(graph, _LINEAR)):
         raise ValueError(
             "cache_interval_multiplier is for models with linear attention, and this one has none. "
             "Leave it out."
@@ -84,16 +87,14 @@ def _check_draft(option: str, folder: Path) -> None:
         )
 
 
-def _has_linear_attention(graph: Path) -> bool:
-    try:
-        with graph.open("rb") as file:
-            rest = b""
-            while chunk := file.read(_CHUNK):
-                if _LINEAR.search(rest + chunk):
-                    return True
-                rest = chunk[-256:]
-    except OSError:
-        return False
+def _mentions(graph: Path, pattern: re.Pattern[bytes]) -> bool:
+    """Raises OSError."""
+    with graph.open("rb") as file:
+        rest = b""
+        while chunk := file.read(_CHUNK):
+            if pattern.search(rest + chunk):
+                return True
+            rest = chunk[-256:]
     return False
 
 
@@ -108,8 +109,10 @@ _LEAST_LAYERS: Final = 10
 
 def kind_of_head(folder: Path) -> str | None:
     """Return `EAGLE-3` or `DFlash`; None for another model. Raises OSError."""
-    config = folder / "config.json"
-    text = _notes(folder) + (config.read_bytes().lower() if config.is_file() else b"")
+    text = _notes(folder)
+    if (config := folder / "config.json").is_file():
+        with config.open("rb") as file:
+            text += file.read(_CHUNK).lower()
     return next((kind for mark, kind in _KINDS if mark in text), None)
 
 
@@ -150,10 +153,10 @@ def _notes(folder: Path) -> bytes:
 def _num_layers(folder: Path) -> int:
     """Return the layers that config.json names; 0: none."""
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = _json_object(folder / "config.json")
         text = config.get("text_config") or {}
         return int(config.get("num_hidden_layers") or text.get("num_hidden_layers") or 0)
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError):
         return 0
 
 
@@ -177,7 +180,8 @@ _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 _VECTORS: Final = frozenset({"sentence_embedding", "last_hidden_state", "token_embeddings"})
 _SCORES: Final = "logits"
 # A graph that keeps a state generates text, whatever the names of the outputs.
-_STATE: Final = 'type="ReadValue"'
+_STATE: Final = re.compile(b'type="ReadValue"')
+_TEMPLATE: Final = re.compile(b"<chat_template")
 _MAX_LABELS: Final = 2
 
 
@@ -190,11 +194,11 @@ def read_task(folder: Path) -> Task | None:
     if (folder / EMBEDDINGS).is_file():
         return Task.VISION
     try:
-        graph = (folder / _GRAPH).read_text("utf-8", errors="replace")
+        has_state = _mentions(folder / _GRAPH, _STATE)
     except OSError:
         return None
-    if _STATE not in graph:
-        outputs = _outputs(graph)
+    if not has_state:
+        outputs = _outputs(folder / _GRAPH)
         if outputs.keys() & _VECTORS:
             return Task.EMBEDDINGS
         if outputs.get(_SCORES) == 2:
@@ -203,10 +207,17 @@ def read_task(folder: Path) -> Task | None:
     return Task.CHAT if _has_template(folder) else Task.COMPLETION
 
 
-def _outputs(graph: str) -> dict[str, int]:
-    """The number of dimensions of each output, by its names; empty for a broken graph."""
+def _outputs(graph: Path) -> dict[str, int]:
+    """The number of dimensions of each output, by its names; empty for a broken graph. Raises
+    UnusableModel for a graph that is larger than those of models without states."""
+    if graph.stat().st_size > _MAX_GRAPH_BYTES:
+        raise UnusableModel(f"{graph} has no states and more than {_MAX_GRAPH_BYTES >> 20} MB.")
+    parser = ElementTree.XMLParser()
     try:
-        root = ElementTree.fromstring(graph)
+        with graph.open("rb") as file:
+            while chunk := file.read(_CHUNK):  # others may run between two parts
+                parser.feed(chunk)
+        root = parser.close()
     except ElementTree.ParseError:
         return {}
     layers = {each.get("id", ""): each for each in root.iterfind("layers/layer")}
@@ -247,19 +258,15 @@ def _has_template(folder: Path) -> bool:
         return True
     if _json_object(folder / "tokenizer_config.json").get("chat_template"):
         return True
-    try:
-        tokenizer = (folder / "openvino_tokenizer.xml").read_text("utf-8", errors="replace")
-    except OSError:
-        return False
-    return "<chat_template" in tokenizer
+    with suppress(OSError):
+        return _mentions(folder / "openvino_tokenizer.xml", _TEMPLATE)
+    return False
 
 
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+def _json_object(path: Path) -> Mapping[str, Any]:
+    with suppress(UnusableFolder):
+        return read_object(path)
+    return {}
 
 
 def check_folder(text: str) -> None:

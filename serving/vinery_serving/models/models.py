@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -30,6 +31,7 @@ from vinery_serving.models.folder_options import (
     shipped_folder,
 )
 from vinery_serving.models.job_rows import FOLDER_KINDS, JobKind, JobState, ModelJob
+from vinery_serving.transport.sockets import settings_key
 
 _MAX_IDLE_S: Final = 366 * 24 * 3600
 _MAX_REPLICAS: Final = 64
@@ -139,15 +141,25 @@ class ServedModel(models.Model):
 
     @property
     def status(self) -> EngineStatus:
-        """The node's last report of the engine; UNLOADED without one. In a web process that cannot
-        read the files, FAILED. One query, unless `engine` was selected."""
+        """The node's last report of the engine; UNLOADED without one. If web processes cannot read
+        the files, FAILED. One query, unless `engine` was selected."""
         try:
             engine: EngineStatus = self.engine
         except EngineStatus.DoesNotExist:
             engine = EngineStatus(model=self)
-        if self.is_loaded and (reason := UNREADABLE.get(self.pk)):
+        if self.is_loaded and (reason := self.unreadable_reason):
             engine.state, engine.last_error = EngineState.FAILED, reason
         return engine
+
+    @property
+    def unreadable_reason(self) -> str:
+        """Why web processes cannot read the files; empty: they can, or have not tried."""
+        try:
+            content = Path(settings.VINERY_RUN_DIR, UNREADABLE).read_bytes()
+            reasons = msgspec.json.decode(content, type=dict[str, str])
+        except (OSError, msgspec.MsgspecError):
+            return ""
+        return reasons.get(settings_key(self.settings_digest), "")
 
     @property
     def shown_state(self) -> ShownState:

@@ -6,9 +6,9 @@ A copy that was cut is shorter than the end of the last constant.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from xml.etree.ElementTree import ParseError, iterparse
+from xml.parsers.expat import ExpatError, ParserCreate
 
 FolderState = tuple[tuple[str, int, int, int], ...]
 """The path, size, modification time and inode of each file."""
@@ -60,14 +60,19 @@ def _needed_bytes(graph: Path) -> int:
     """Return where the last constant ends; 0 without constants, and for a file that is no graph:
     loading reports such a file."""
     end, is_constant = 0, False
+
+    def begin(name: str, attributes: Mapping[str, str]) -> None:
+        nonlocal end, is_constant
+        if name == "layer":
+            is_constant = attributes.get("type") == "Const"
+        elif name == "data" and is_constant:
+            end = max(end, int(attributes.get("offset", 0)) + int(attributes.get("size", 0)))
+
+    parser = ParserCreate()  # keeps nothing of the graph
+    parser.StartElementHandler = begin
     try:
-        for event, element in iterparse(graph, ("start", "end")):
-            if event == "start" and element.tag == "layer":
-                is_constant = element.get("type") == "Const"
-            elif event == "end" and element.tag == "data" and is_constant:
-                end = max(end, int(element.get("offset", 0)) + int(element.get("size", 0)))
-            elif event == "end" and element.tag == "layer":
-                element.clear()  # a large graph would take a hundred times its size
-    except (ParseError, ValueError):
+        with graph.open("rb") as file:
+            parser.ParseFile(file)
+    except (ExpatError, ValueError):
         return 0
     return end

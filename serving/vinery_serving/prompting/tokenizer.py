@@ -166,22 +166,23 @@ def load_tokenizer(
     """Return the fast tokenizer if the folder has one. Without `facts` they are found out. Raises
     `UnusableFolder`."""
     has_fast = (folder.path / FAST_TOKENIZER).is_file()
-    kind = FastTokenizer if has_fast else VinoTokenizer
-    return kind(folder, facts, is_frugal=is_frugal)
+    listed = facts.listed if facts is not None and is_frugal else None
+    tokenizer = FastTokenizer(folder, facts, listed) if has_fast else VinoTokenizer(folder, facts)
+    tokenizer.is_frugal = is_frugal
+    return tokenizer
 
 
 class FastTokenizer(Tokenizer):
     def __init__(
-        self, folder: ModelFolder, facts: TokenizerFacts | None = None, *, is_frugal: bool = False
+        self,
+        folder: ModelFolder,
+        facts: TokenizerFacts | None = None,
+        listed: TokenList | None = None,
     ) -> None:
-        self.is_frugal = is_frugal
-        begun_s = time.thread_time()
-        listed = facts.listed if facts is not None and is_frugal else None
-        self.raw: RawTokenizer = (
-            _read_fast(folder.path / FAST_TOKENIZER)
-            if listed is None
-            else cast(Any, _ListedTokens(listed))
-        )
+        """`listed` replaces the file."""
+        begun_s, path = time.thread_time(), folder.path / FAST_TOKENIZER
+        own = _read_fast(path) if listed is None else cast(Any, _ListedTokens(listed))
+        self.raw: RawTokenizer = own
         load_s = time.thread_time() - begun_s
         if facts is None and load_s > _MAX_LOAD_S:
             raise UnusableFolder(f"{FAST_TOKENIZER} takes more than {_MAX_LOAD_S} s to load.")
@@ -192,8 +193,8 @@ class FastTokenizer(Tokenizer):
         self._is_byte_level = b'"ByteLevel"' in decoder
         self._has_byte_tokens = b'"ByteFallback"' in decoder
         self.facts = facts or self._found(folder, is_slow=load_s > _LONG_LOAD_S)
-        if listed is not None:  # nobody else needs the list
-            self.facts = replace(self.facts, listed=None)
+        if listed is not None:
+            self.facts = replace(self.facts, listed=None)  # nobody else needs the list
 
     def _found(self, folder: ModelFolder, *, is_slow: bool) -> TokenizerFacts:
         check_decoder(self.raw)
@@ -243,10 +244,7 @@ class FastTokenizer(Tokenizer):
 
 
 class VinoTokenizer(Tokenizer):
-    def __init__(
-        self, folder: ModelFolder, facts: TokenizerFacts | None = None, *, is_frugal: bool = False
-    ) -> None:
-        self.is_frugal = is_frugal
+    def __init__(self, folder: ModelFolder, facts: TokenizerFacts | None = None) -> None:
         self.raw = _read_vino(folder.path)
         self.facts = facts or self._found(folder)
 

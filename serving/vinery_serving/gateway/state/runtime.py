@@ -14,12 +14,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+import msgspec
 from django.conf import settings
 from django.db import Error
 
 from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.base.connections import giving_back
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
+from vinery_accounts.base.files import write_private
 from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.captures.store import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
@@ -120,6 +122,7 @@ class Runtime:
         self.disk = DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._copies = Copies()
         self._models: Models = {}, frozenset(), {}, frozenset()
+        self._unreadable: dict[str, str] | None = None  # the reasons that were stored last
         self._start: asyncio.Task[None] | None = None
         # Requests can be served: keys and models have been read once, or are those of the copies.
         self.is_started = False
@@ -352,8 +355,15 @@ class Runtime:
         self._follow_loaded()
 
     def _follow_loaded(self) -> None:
-        UNREADABLE.clear()
-        UNREADABLE.update(self.directory.failures)
+        failures, entries = self.directory.failures, self.directory.entries.values()
+        reasons = {each.settings_key: failures[each.id] for each in entries if each.id in failures}
+        if reasons != self._unreadable:
+            self._unreadable = reasons
+            try:
+                path = Path(settings.VINERY_RUN_DIR, UNREADABLE)
+                write_private(path, msgspec.json.encode(reasons))
+            except OSError as error:
+                log.warning("reasons of unusable models not stored: %s", error)
         serving = (engine.serving for engine in self.directory.engines)
         loaded = tuple((each.entry, each.assets.facts) for each in serving)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)

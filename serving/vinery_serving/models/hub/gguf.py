@@ -23,7 +23,8 @@ _MAX_KEYS: Final = 4096
 _MAX_TENSORS: Final = 100_000
 _MAX_DIMENSIONS: Final = 8
 _MAX_TEXT_BYTES: Final = 8 << 20
-_MAX_ITEMS: Final = 4_000_000  # of a list; the largest vocabularies have some hundred thousand
+_MAX_METADATA_BYTES: Final = 64 << 20
+_MAX_ITEMS: Final = 4_000_000  # of all lists; the largest vocabularies have some hundred thousand
 _STRING: Final = 8
 _ARRAY: Final = 9
 # Formats of `struct` by the numbers of the types.
@@ -81,8 +82,12 @@ def _header(file: BinaryIO) -> tuple[int, int]:
 
 
 def _pairs(file: BinaryIO, num_keys: int) -> Iterator[tuple[str, Any]]:
+    num_items = 0
     for _ in range(num_keys):
-        yield _text(file), _value(file, _number(file, "<I"))
+        key = _text(file)
+        value = _value(file, _number(file, "<I"), _MAX_ITEMS - num_items)
+        num_items += len(value) if isinstance(value, list) else 0
+        yield key, value
 
 
 def _read(file: BinaryIO, path: Path) -> dict[str, Any]:
@@ -125,20 +130,20 @@ def _tensor_end(file: BinaryIO, path: Path) -> int:
     return int(offset + num_values // values * num_bytes)
 
 
-def _value(file: BinaryIO, kind: int) -> Any:
+def _value(file: BinaryIO, kind: int, max_items: int = _MAX_ITEMS) -> Any:
     if kind == _STRING:
         return _text(file)
     if kind != _ARRAY:
         return _number(file, _NUMBERS[kind])
     item_kind, length = _number(file, "<I"), _number(file, "<Q")
-    if item_kind == _ARRAY or length > _MAX_ITEMS:
+    if item_kind == _ARRAY or length > max_items:
         raise ValueError
     return [_value(file, item_kind) for _ in range(length)]
 
 
 def _text(file: BinaryIO) -> str:
     length = _number(file, "<Q")
-    if length > _MAX_TEXT_BYTES:
+    if length > _MAX_TEXT_BYTES or file.tell() > _MAX_METADATA_BYTES:
         raise ValueError
     content = file.read(length)
     if len(content) < length:

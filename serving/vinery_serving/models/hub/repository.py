@@ -2,7 +2,6 @@
 hub at one commit, or files of this machine."""
 
 import fnmatch
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any, Final, Self
 
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.gguf import read_metadata
+from vinery_serving.prompting.folder import UnusableFolder, read_object
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
 
@@ -131,9 +131,6 @@ def _gguf_repository(path: Path) -> Repository:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError):
-        raise PullFailed(f"{path} is no JSON object.") from None
-    return value if isinstance(value, dict) else {}
+        return dict(read_object(path))
+    except UnusableFolder as error:
+        raise PullFailed(str(error)) from None
