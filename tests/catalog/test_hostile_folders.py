@@ -1,13 +1,14 @@
 """A folder that hangs or bombs is refused with a sentence, and holds up no other change."""
 
 import os
+import resource
 import shutil
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.db import connection
 from django.test import Client
 from django.urls import reverse
@@ -15,9 +16,11 @@ from django.urls import reverse
 from tests.catalog.conftest import ADD, TINY_CHAT, text_of
 from tests.tables import table
 from vinery_accounts.models import User
-from vinery_serving.models import folder_options, models, registry
+from vinery_serving.models import folder_options, job_requests, models, pulls, registry
+from vinery_serving.models.hub.errors import PullFailed
+from vinery_serving.models.job_requests import Conversion
 from vinery_serving.models.models import ServedModel
-from vinery_serving.processes.apart import Limits, run_apart
+from vinery_serving.processes import apart
 
 LOOPS = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"
 GRAPH = "openvino_model.xml"
@@ -49,7 +52,7 @@ def text(content: str) -> Callable[[Path], object]:
         ("tokenizer_config.json", text("[" * 1_000_000), "is broken JSON"),
         (GRAPH, text("<a>" * 100_000 + "</a>" * 100_000), "it is no graph of OpenVINO."),
         (GRAPH, text("<a>" * 20_000_000), "Reading the files of "),
-        (GRAPH, sparse, "has led to a MemoryError"),
+        (GRAPH, sparse, "Reading the files of "),
         ("chat_template.jinja", text(LOOPS), "takes more than 3 s or 1 GB"),
         ("chat_template.jinja", text("{{ 'a' * 10**11 }}"), "Reading the files of "),
         ("chat_template.jinja", text("{{" + "(" * 50_000), "The chat template does not compile"),
@@ -63,8 +66,8 @@ def test_a_hostile_folder_is_refused(
     spoil: Callable[[Path], object],
     words: str,
 ) -> None:
-    limits = Limits(cpu_s=3, memory_bytes=2**30)
-    monkeypatch.setattr(folder_options, "run_apart", partial(run_apart, limits=limits))
+    monkeypatch.setitem(apart._LIMITS, resource.RLIMIT_CPU, 3)
+    monkeypatch.setitem(apart._LIMITS, resource.RLIMIT_AS, 2**30)
     folder = a_copy(tmp_path_factory.mktemp("models") / "model")
     spoil(folder / name)
 
@@ -103,3 +106,16 @@ def test_files_are_read_before_the_transaction_in_which_others_wait(
 
     # A model can be renamed, whatever its folder has become.
     assert client.patch(f"/api/models/{model.pk}/", {"name": "n"}, **sent).status_code == 200
+
+
+@pytest.mark.django_db
+def test_a_hostile_checkpoint_or_repository_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(apart._LIMITS, resource.RLIMIT_AS, 2**30)
+    sparse(tmp_path / "config.json")
+
+    with pytest.raises(ValidationError, match="Reading the files of "):
+        job_requests.convert(Conversion(folder=str(tmp_path), name="m"))
+    with pytest.raises(PullFailed, match="Reading the files of "):
+        pulls.look(pulls.Repository(repository=str(tmp_path)))

@@ -45,13 +45,17 @@ def weights_bytes_of(folder: Path) -> int:
 
 def kv_numbers_of_token(config: Mapping[str, Any]) -> int:
     """Return how many numbers a token has in the KV cache; 0 if config.json does not show it."""
-    text = _text_config(config)
-    layers = _first(text, "num_hidden_layers", "n_layer", "num_layers")
+    text, layers = _text_config(config), layers_of(config)
     heads = _first(text, "num_attention_heads", "n_head")
     hidden = _first(text, "hidden_size", "n_embd", "d_model")
     kv_heads = _first(text, "num_key_value_heads", "multi_query_group_num") or heads
     head_size = _first(text, "head_dim", "kv_channels") or (hidden // heads if heads else 0)
     return 2 * layers * kv_heads * head_size
+
+
+def layers_of(config: Mapping[str, Any]) -> int:
+    """Return the layers of the language model; 0 if config.json does not name them."""
+    return _first(_text_config(config), "num_hidden_layers", "n_layer", "num_layers")
 
 
 def context_of(config: Mapping[str, Any]) -> int:

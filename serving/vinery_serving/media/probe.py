@@ -19,22 +19,13 @@ from vinery_serving.media.decoding import (
     decode_video,
     kind_of,
 )
-from vinery_serving.processes.apart import Limits, NoAnswer, run_apart
+from vinery_serving.processes.apart import NoAnswer, run_apart
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.vision import VisionProcessor, load_processor
 
 _DEFAULT: Final = DecodeLimits()
-_LIMITS: Final = Limits(cpu_s=5, wall_s=15.0)
 # Only the size is reported, so pixels are scaled down to a few.
 _SCALED: Final = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Seer:
-    """A vision model, with the most pixels that it is shown; 0: as many as it takes."""
-
-    folder: Path
-    max_pixels: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +44,29 @@ class Finding:
 
 
 def probe(
-    data: bytes, max_pixels: int, max_frames: int = _DEFAULT.max_frames, seer: Seer | None = None
+    data: bytes,
+    max_pixels: int,
+    max_frames: int = _DEFAULT.max_frames,
+    seer: Path | None = None,
+    seen_pixels: int = 0,
 ) -> Finding:
-    """Decode the file in a process. Blocks for up to 15 s. Raises nothing for a bad file."""
+    """Decode the file in a process. Blocks for up to 15 s. Raises nothing for a bad file. `seer` is
+    the folder of a vision model that is shown at most `seen_pixels`; 0: as many as it takes."""
     limits = DecodeLimits(max_bytes=len(data), max_pixels=max_pixels, max_frames=max_frames)
-    reads = () if seer is None else (seer.folder,)
     try:
-        answer = asyncio.run(run_apart(find, data, limits, seer, reads=reads, limits=_LIMITS))
+        reads = () if seer is None else (seer,)
+        answer = asyncio.run(run_apart(find, data, limits, seer, seen_pixels, reads=reads))
         return msgspec.json.decode(answer, type=Finding)
     except (NoAnswer, OSError, msgspec.MsgspecError):
         return Finding(error="The file could not be decoded within the limits of time and memory.")
 
 
-def find(data: bytes, limits: DecodeLimits, seer: Seer | None) -> bytes:
+def find(data: bytes, limits: DecodeLimits, seer: Path | None, seen_pixels: int) -> bytes:
     """Return a `Finding`. Only for a process that may be killed."""
     try:
         found = _decode(data, limits)
         if seer is not None:
-            found = replace(found, seen=_sight(seer, found))
+            found = replace(found, seen=_sight(seer, seen_pixels, found))
     except InvalidRequest as error:
         found = Finding(error=error.message)
     except UnusableFolder as error:
@@ -98,15 +94,15 @@ def _decode(data: bytes, limits: DecodeLimits) -> Finding:
     return Finding(kind.value, width, height, number, tuple(sizes))
 
 
-def _sight(seer: Seer, found: Finding) -> str:
+def _sight(folder: Path, max_pixels: int, found: Finding) -> str:
     """Raises `UnusableFolder` if the model sees nothing."""
-    processor = load_processor(ModelFolder.read(seer.folder, has_templates=False))
+    processor = load_processor(ModelFolder.read(folder, has_templates=False))
     if processor is None:
-        raise UnusableFolder(f"{seer.folder} has no vision model any more.")
+        raise UnusableFolder(f"{folder} has no vision model any more.")
     kind = MediaKind(found.kind)
     if kind is MediaKind.VIDEO and not processor.takes_video:
         raise UnusableFolder("The model takes pictures only, no videos.")
-    return _seen(processor.within(seer.max_pixels), kind, found)
+    return _seen(processor.within(max_pixels), kind, found)
 
 
 def _seen(processor: VisionProcessor, kind: MediaKind, found: Finding) -> str:

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import msgspec
 from django.conf import settings
 
-from vinery_serving.core.model_files import FolderState, folder_state
+from vinery_serving.core.model_files import FolderState, folder_state, layers_of
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
@@ -51,7 +51,7 @@ class Findings:
 
 
 def find(folder: str, options: Mapping[str, Any]) -> Findings:
-    """Read the files of a model and of its options. Blocks for up to 20 s. Options that are wrong
+    """Read the files of a model and of its options. Blocks for up to 15 s. Options that are wrong
     without a model are left out."""
     path = Path(folder)
     if not path.is_absolute():
@@ -208,7 +208,7 @@ def check_head(head: Path, folder: Path) -> None:
             f"{head} has no note eagle3_mode in its graph, by which OpenVINO GenAI knows a head: "
             "export it again with optimum-intel 2.2 or newer."
         )
-    num_layers = _num_layers(folder)
+    num_layers = layers_of(read_object(folder / "config.json"))
     if b"hidden_layers_list" not in notes and num_layers < _LEAST_LAYERS:
         raise ValueError(
             f"OpenVINO GenAI chooses the layers that a head reads only in models with "
@@ -221,15 +221,6 @@ def _notes(folder: Path) -> bytes:
     with (folder / _GRAPH).open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _NOTES_BYTES))
         return file.read().lower()
-
-
-def _num_layers(folder: Path) -> int:
-    """Return the layers that config.json names; 0: none."""
-    config = read_object(folder / "config.json")
-    text = config.get("text_config")
-    of_text = text.get("num_hidden_layers") if isinstance(text, dict) else 0
-    layers = config.get("num_hidden_layers") or of_text
-    return layers if isinstance(layers, int) else 0
 
 
 # -- Models that ship with Vinery: a name stands for the folder, in a clone and in a wheel

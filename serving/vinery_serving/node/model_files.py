@@ -16,12 +16,12 @@ from xml.etree.ElementTree import ParseError, iterparse
 import msgspec
 
 from vinery_serving.core.model_files import kv_numbers_of_token
-from vinery_serving.processes.apart import Limits, NoAnswer, run_apart
+from vinery_serving.processes.apart import NoAnswer, run_apart
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder, read_object
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 
 # Only this model waits for a busy machine or a slow disk.
-_LIMITS: Final = Limits(wall_s=120.0)
+_WITHIN_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ async def read_facts(
     """Read the folder of a model, which is the first, and those of its options."""
     try:
         work = partial(find_facts, folders, generates=generates, checks_weights=checks_weights)
-        answer = await run_apart(work, reads=folders, limits=_LIMITS)
+        answer = await run_apart(work, reads=folders, within_s=_WITHIN_S)
         return msgspec.json.decode(answer, type=EngineFacts)
     except (NoAnswer, OSError, msgspec.MsgspecError) as error:
         return EngineFacts(error=f"Reading the files of {folders[0]} {error}.", is_passing=True)

@@ -22,7 +22,7 @@ from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedFie
 from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.media.fetching import Examination, MediaFetcher
 from vinery_serving.media.files import is_file_url
-from vinery_serving.media.probe import Finding, Seer, probe
+from vinery_serving.media.probe import Finding, probe
 from vinery_serving.media.rules import Denial, MediaDenied, MediaPolicy, Step
 from vinery_serving.media.tables.policies import MediaPolicies
 from vinery_serving.models.models import ServedModel
@@ -131,9 +131,9 @@ def _decoded(examined: Examination, seer: ServedModel | None) -> Iterator[Step]:
     if examined.content is None:
         return
     max_frames = settings.VINERY_DECODE_LIMITS["max_frames"]
-    options = {} if seer is None else seer.options
-    shown = seer and Seer(Path(seer.folder), options.get("max_image_pixels") or 0)
-    found = probe(examined.content.data, examined.content.max_pixels, max_frames, shown)
+    content, folder = examined.content, None if seer is None else Path(seer.folder)
+    seen_pixels = 0 if seer is None else seer.options.get("max_image_pixels") or 0
+    found = probe(content.data, content.max_pixels, max_frames, folder, seen_pixels)
     yield Step("decoding", not found.error, found.error or _what(found))
     if found.error:
         return
