@@ -281,7 +281,6 @@ async def _end(keepers: Iterable[Keeper], reason: str | None = None) -> None:
     await asyncio.gather(*(each.end(reason) for each in keepers))
 
 
-@giving_back
 def _read_specs(known: object) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:
     """Return the state of the database, and the specs, each with what administrators have asked
     for; None if the state is `known`, and nothing has changed."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Self
 
+import msgspec
+
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.gguf import read_metadata
 from vinery_serving.prompting.folder import UnusableFolder, read_object
@@ -95,6 +97,14 @@ _ARCHIVES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(_ARCHIVES)
+
+
+def find_local(path: Path) -> bytes:
+    """Return a `Repository`, or why there is none. Only for a process that may be killed."""
+    try:
+        return msgspec.json.encode(local_repository(path))
+    except PullFailed as error:
+        return msgspec.json.encode(str(error))
 
 
 def local_repository(path: Path) -> Repository:
