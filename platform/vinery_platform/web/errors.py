@@ -2,18 +2,15 @@
 
 import logging
 import sys
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from django.views import csrf, defaults
 
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
-from vinery_accounts.console.menu import error_page, is_console, old_form_page
+from vinery_accounts.console.menu import error_page, old_form_page
 from vinery_accounts.signin.middleware import guarded
 from vinery_serving.core.errors import (
     BodyTooLarge,
@@ -26,7 +23,7 @@ from vinery_serving.gateway.endpoints.edge import error_response, server_failed
 
 log = logging.getLogger(__name__)
 
-_PAGES = ("/admin/", "/accounts/", "/console/")
+_PAGES = ("/admin/", "/accounts/", "/console/", "/docs/")
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -36,7 +33,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     error: ServingError = InvalidRequest("The request cannot be understood.")
     if isinstance(exception, RequestDataTooBig):
         error = BodyTooLarge(settings.VINERY_MAX_FORM_BYTES)
-    return _answer(request, 400, partial(defaults.bad_request, request, exception), error)
+    return _answer(request, 400, error)
 
 
 def _wrong_host(request: HttpRequest) -> HttpResponse:
@@ -55,15 +52,13 @@ def _wrong_host(request: HttpRequest) -> HttpResponse:
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    page = partial(defaults.permission_denied, request, exception)
-    return _answer(request, 403, page, _Forbidden("You may not do this."))
+    return _answer(request, 403, _Forbidden("You may not do this."))
 
 
 def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
     """404. The usual cause is a base URL without `/v1`."""
-    page = partial(defaults.page_not_found, request, exception)
     error = NotFound(f"Not found: {request.path}. {_advice(request.path)}")
-    return _answer(request, 404, page, error)
+    return _answer(request, 404, error)
 
 
 def _advice(path: str) -> str:
@@ -82,31 +77,20 @@ def server_error(request: HttpRequest) -> HttpResponse:
     """500, or 503 while the database is unavailable."""
     if isinstance(sys.exception(), DATABASE_UNAVAILABLE):
         return database_unavailable(request)
-    return _answer(request, 500, partial(defaults.server_error, request), server_failed())
+    return _answer(request, 500, server_failed())
 
 
-def _answer(
-    request: HttpRequest, status: int, page: Callable[[], HttpResponse], error: ServingError
-) -> HttpResponse:
-    if is_console(request):
-        return error_page(request, status)
-    return page() if _is_page(request) else error_response(error, request)
+def _answer(request: HttpRequest, status: int, error: ServingError) -> HttpResponse:
+    return error_page(request, status) if _is_page(request) else error_response(error, request)
 
 
 def database_unavailable(request: HttpRequest) -> HttpResponse:
-    if is_console(request):
-        return error_page(request, 503)
-    if _is_page(request) or request.path == "/":
-        # Without the request, because the template would read the user from the database.
-        return guarded(HttpResponse(render_to_string("503.html"), status=503))
     error = DatabaseUnavailable("The database does not answer. Try again soon.")
-    return error_response(error, request)
+    return error_page(request, 503) if request.path == "/" else _answer(request, 503, error)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    if is_console(request):
-        return old_form_page(request)
-    return csrf.csrf_failure(request, reason)
+    return old_form_page(request)
 
 
 class DatabaseUnavailable(Unavailable, retry_after_s=5):
