@@ -11,8 +11,10 @@ from tests.catalog.conftest import TINY_CHAT
 from vinery_accounts.access import changes
 from vinery_accounts.models import AuditEntry, User
 from vinery_serving.models import registry
-from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.devices import store
+from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus
 from vinery_serving.models.models import ServedModel
+from vinery_serving.transport.sockets import settings_key
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
@@ -73,3 +75,19 @@ def test_a_failed_model_is_waiting_only_after_what_the_node_reacts_to() -> None:
     assert state_after(options={}) == "failed"
     registry.retry(ServedModel.objects.get())
     assert ServedModel.objects.get().shown_state == "waiting"
+
+
+def test_any_process_shows_why_web_processes_cannot_read_a_model(tmp_path: Path, settings) -> None:
+    settings.VINERY_RUN_DIR = tmp_path
+    model = registry.add_model(TINY_CHAT, name="a")
+    digest = model.settings_digest
+    EngineStatus.objects.create(model=model, state=EngineState.READY, settings_digest=digest)
+    store(tmp_path / UNREADABLE, {settings_key(digest): "It never ends."})
+    model = ServedModel.objects.get()
+    assert (model.shown_state, model.status.reason) == ("failed", "It never ends.")
+
+    ServedModel.objects.update(options={"max_running": 2})
+    assert ServedModel.objects.get().unreadable_reason == ""
+    ServedModel.objects.update(options={})
+    store(tmp_path / UNREADABLE, ["no object"])
+    assert ServedModel.objects.get().shown_state == "ready"

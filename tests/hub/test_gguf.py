@@ -1,6 +1,7 @@
 """A GGUF file becomes a folder that the gateway and the engine read."""
 
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,8 @@ def test_a_cut_file_is_refused(tmp_path: Path, size: int) -> None:
         struct.pack("<QQ", 0, 1 << 60),  # keys
         struct.pack("<QQQ", 0, 1, 1 << 60),  # the length of a key
         struct.pack("<QQQ1sIIQ", 0, 1, 1, b"k", 9, 0, 1 << 60),  # items of a list
+        struct.pack("<QQQ1sIIQ", 0, 1, 1, b"k", 9, 0, 1 << 40),
+        struct.pack("<QQQ1sIQ", 0, 1, 1, b"k", 8, 1 << 60),  # the length of a text
         struct.pack("<QQQ1sIIQ", 0, 1, 1, b"k", 9, 9, 1),  # a list of lists
         struct.pack("<QQQ1sI", 0, 1, 1, b"k", 99),  # an unknown type
     ],
@@ -75,6 +78,36 @@ def test_a_hostile_header_takes_no_memory(tmp_path: Path, body: bytes) -> None:
 
     with pytest.raises(PullFailed, match="is no GGUF file"):
         read_metadata(path)
+
+
+def test_many_lists_together_have_no_more_items_than_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf, "_MAX_ITEMS", 4000)
+    path, list_of_texts = tmp_path / "m.gguf", struct.pack("<Q1sIIQ", 1, b"k", 9, 8, 1000)
+    empty_texts = bytes(8 * 1000)
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 5) + 5 * (list_of_texts + empty_texts))
+
+    with pytest.raises(PullFailed, match="is no GGUF file"):
+        read_metadata(path)
+
+
+def test_texts_without_end_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    text = struct.pack("<Q", 1 << 20)
+    with path.open("wb") as file:
+        file.write(b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 8, 4_000_000))
+        for _ in range(80):
+            file.write(text)
+            file.seek(1 << 20, 1)  # zeros, which take no disk
+        file.truncate(1 << 40)
+
+    tracemalloc.start()
+    with pytest.raises(PullFailed, match="is no GGUF file"):
+        read_metadata(path)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 200 << 20
 
 
 def _string(text: str) -> bytes:

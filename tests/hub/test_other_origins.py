@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,11 @@ def test_folders_archives_and_gguf_files_of_this_machine_are_pulled(tmp_path: Pa
 
     archive = write_zip(tmp_path / "bad.zip", {"config.json": b"{}", "model.pt": b"x"})
     with pytest.raises(JobFailed, match="pickle format"):
+        pulled(FilesOrigin.look(archive), tmp_path)
+
+    bomb = b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 9, 1 << 40)
+    archive = write_zip(tmp_path / "bomb.zip", {"m.gguf": bomb})
+    with pytest.raises(JobFailed, match=r"m\.gguf is no GGUF file, or is damaged"):
         pulled(FilesOrigin.look(archive), tmp_path)
 
     with pytest.raises(JobFailed, match="parameters of the pull are wrong"):

@@ -259,6 +259,7 @@ def test_an_attempt_of_a_node_that_was_killed_counts(tmp_path: Path) -> None:
 
 SECRETS = {"VINERY_SECRET_KEY": "s1", "VINERY_DATABASE_URL": "s2", "DATABASE_URL": "s3"}
 TOKENS = {"HF_TOKEN": "t1", "AWS_SECRET_ACCESS_KEY": "t2", "PIP_INDEX_URL": "t3"}
+TOKENS |= {"XDG_CACHE_HOME": "/c"}  # where Hugging Face's login writes its token
 WEB = {"https_proxy": "p1", "VINERY_JOB_NETWORKS": "p2"}
 PLACES = {"PATH": "/bin", "HOME": "/home"}
 
@@ -266,7 +267,7 @@ PLACES = {"PATH": "/bin", "HOME": "/home"}
 @table(
     "kind, parameters, expected",
     [
-        ("pull", {"kind": "hub"}, {"HF_TOKEN", *WEB}),
+        ("pull", {"kind": "hub"}, {"HF_TOKEN", "XDG_CACHE_HOME", *WEB}),
         ("pull", {"kind": "archive", "url": "https://store/m.zip"}, {*WEB}),
         (
             "pull",

@@ -5,9 +5,16 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders
+from tokenizers.models import WordLevel
 
 from tests.examples import examples
 from tests.tables import table
+from vinery_serving.gateway.reading.worker_jobs import CODEC
+from vinery_serving.output.detokenize import Detokenizer
+from vinery_serving.prompting import tokenizer as room
+from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.budget import OverBudget
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.tokenizer import FastTokenizer, VinoTokenizer, load_tokenizer
 
@@ -97,3 +104,78 @@ def test_it_refuses_a_broken_tokenizer(tmp_path):
     (path / "openvino_tokenizer.xml").write_text("<net></net>")
     with pytest.raises(UnusableFolder, match="OpenVINO's tokenizer"):
         load_tokenizer(ModelFolder.read(path))
+
+
+# -- Tokenizers that take long to load
+
+_NAMES = [
+    *(f"<0x{byte:02X}>" for byte in (0x0A, 0x20, 0xC3, 0xA9, 0xE6, 0x9D, 0xB1, 0xFF)),
+    *("a", "b", "\u2581the", "\u2581", "\u0120Hi", "\u0120", "\u00c3", "\u00a9", "##ing", "ing"),
+    *("word</w>", "|", "<pad>", " ", "\n", "x y", "'s", ".", "\u00e9", "\U0001f600", ""),
+]
+_REPLACES = decoders.Replace("\u2581", " ")
+_DECODERS = [
+    *(None, decoders.ByteLevel(), decoders.Metaspace(), decoders.WordPiece(), decoders.CTC()),
+    *(decoders.BPEDecoder(), decoders.Fuse(), decoders.ByteFallback(), _REPLACES),
+    decoders.Metaspace(prepend_scheme="first", split=False),
+    decoders.WordPiece(prefix="", cleanup=False),
+    decoders.Sequence(
+        [_REPLACES, decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1)]
+    ),
+]
+
+
+def _named_tokenizer(decoder):
+    names = {name: 2 * at for at, name in enumerate(_NAMES)}  # every other id has no token
+    raw = Tokenizer(WordLevel(names, unk_token="a"))
+    raw.add_special_tokens(["<s>", "</s>"])
+    raw.add_tokens([AddedToken("\u2581Hello there", normalized=False)])
+    raw.decoder = decoder
+    return raw
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.sampled_from(_DECODERS), st.lists(st.integers(0, 70), max_size=12))
+def test_a_list_of_tokens_decodes_as_the_tokenizer_does(decoder, ids):
+    raw = _named_tokenizer(decoder)
+    listed = room.TokenList.of(raw, 1 + max(raw.get_vocab().values()))
+    tokens = room._ListedTokens(CODEC.loads(CODEC.dumps(listed)))
+
+    assert tokens.decode(ids, skip_special_tokens=False) == raw.decode(
+        ids, skip_special_tokens=False
+    )
+    assert [*map(tokens.id_to_token, ids)] == [*map(raw.id_to_token, ids)]
+    for name in ("a", "<s>", "\u2581Hello there", "none"):
+        assert tokens.token_to_id(name) == raw.token_to_id(name)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(text=st.text(max_size=60))
+def test_answers_have_the_same_text(fast, listed, text):
+    ids = fast.encode(text)
+    texts = []
+    for each in (fast, listed):
+        decoder = Detokenizer(each.raw, frozenset()).new_decoder()
+        texts.append("".join(map(decoder.feed, ids)) + decoder.finish())
+    assert texts == [text, text]
+
+
+@pytest.fixture(scope="module")
+def listed():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "_LONG_LOAD_S", -1)
+        facts = CODEC.loads(CODEC.dumps(ModelAssets.load(MODEL).facts))
+    return ModelAssets.of(facts, is_frugal=True).tokenizer
+
+
+def test_the_web_process_lists_the_tokens_of_a_tokenizer_that_takes_long_to_load(fast, listed):
+    assert not isinstance(listed.raw, Tokenizer)
+    every = range(fast.vocab_size + 1)
+    assert [*map(listed.token_name, every)] == [*map(fast.token_name, every)]
+    assert [*map(listed.token_bytes, every)] == [*map(fast.token_bytes, every)]
+    assert listed.decode(fast.encode(PROMPT)) == PROMPT
+    with pytest.raises(OverBudget):
+        listed.encode(PROMPT)
+    # Others load the file and encode.
+    assert listed.facts.listed is None
+    assert load_tokenizer(ModelFolder.read(MODEL), listed.facts).encode("Hi") == fast.encode("Hi")

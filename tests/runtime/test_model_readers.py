@@ -147,3 +147,27 @@ async def test_a_small_request_goes_to_a_worker_where_a_pattern_of_the_tokenizer
     assert await num_in_workers(pool, engine, "Hello!") == 1
     with pytest.raises(InvalidRequest, match="cannot encode"):
         await num_in_workers(pool, engine, "x" * 3000)
+
+
+async def test_a_small_request_goes_to_a_worker_where_only_openvino_has_the_tokenizer(
+    pool, entry, tmp_path
+):
+    (entry.folder / "tokenizer.json").unlink()
+    engine = await loaded(pool, replace(entry, id=3), tmp_path)
+    assert await num_in_workers(pool, engine, "Hello!") == 1
+
+
+async def test_the_web_process_decodes_with_a_large_tokenizer_and_a_worker_encodes(
+    pool, entry, tmp_path
+):
+    file = entry.folder / "tokenizer.json"
+    content = json.loads(file.read_text())
+    vocabulary = content["model"]["vocab"]
+    for number in range(300_000):
+        vocabulary[f"none{number}"] = len(vocabulary) + len(content["added_tokens"])
+    file.write_text(json.dumps(content))
+    engine = await loaded(pool, replace(entry, id=4), tmp_path)
+
+    assert not isinstance(engine.assets.tokenizer.raw, Tokenizer)
+    assert engine.assets.tokenizer.token_name(0) == "<|endoftext|>"
+    assert await num_in_workers(pool, engine, "Hello!") == 1

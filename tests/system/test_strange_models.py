@@ -16,8 +16,9 @@ _LOOPS = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{%
 def test_others_go_on_beside_a_template_that_never_ends(running: Running, tmp_path: Path) -> None:
     folder = tmp_path / "endless"
     shutil.copytree(REPOSITORY / "models" / "tiny-chat", folder)
+    command(running, "model", "add", str(folder), "--name", "endless", "--no-load")
     (folder / "chat_template.jinja").write_text(_LOOPS)
-    command(running, "model", "add", str(folder), "--name", "endless")
+    command(running, "model", "load", "endless")
     try:
         with http_of(running) as client:
             listed = "/v1/models?all=true"
@@ -36,3 +37,17 @@ def test_others_go_on_beside_a_template_that_never_ends(running: Running, tmp_pa
         command(running, "model", "remove", "endless")
         vinery(running, "alias", "remove", "stranger")
     assert chat(running, model="endless").status_code == 404
+
+
+def test_a_command_shows_why_the_web_process_refuses_a_model(
+    running: Running, tmp_path: Path
+) -> None:
+    folder = tmp_path / "broken"
+    shutil.copytree(REPOSITORY / "models" / "tiny-chat", folder)
+    (folder / "chat_template.jinja").write_text("{% if %}")
+    command(running, "model", "add", str(folder), "--name", "broken")
+    try:
+        until(lambda: "does not compile" in command(running, "model", "show", "broken"))
+        assert "failed" in command(running, "model", "list")
+    finally:
+        command(running, "model", "remove", "broken")

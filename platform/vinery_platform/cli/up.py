@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from vinery_accounts.base.files import write_private
 from vinery_platform import __version__
 from vinery_platform.cli import greeting
 from vinery_platform.cli.ready import Readiness, readiness
 from vinery_platform.cli.services import PREPARED_LATER
 from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import REPOSITORY, Home, write_private
+from vinery_platform.config.home import REPOSITORY, Home
 from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.heartbeats import RELOAD, RELOAD_NOTE

@@ -6,6 +6,8 @@ from typing import Final
 
 from django.db import models
 
+# In the run folder: why web processes cannot read the files of models, by the keys of settings.
+UNREADABLE: Final = "unreadable.json"
 # The beginning of the last error of a vision model that fails its self-test.
 PICTURES_FAILED: Final = "The self-test with pictures failed on"
 
@@ -34,10 +36,6 @@ class ShownState(models.TextChoices):
     RETRYING = "retrying"
     FAILED = "failed"
     UNLOADING = "unloading"
-
-
-# Why this process cannot read the files of loaded models, by the ids of models.
-UNREADABLE: Final[dict[int, str]] = {}
 
 
 class EngineStatus(models.Model):

@@ -363,7 +363,9 @@ def job_environment(document: JobDocument) -> dict[str, str]:
         case JobKind.CONVERT, _:
             return environment_with("PIP_", "VINERY_JOB_", *NETWORK_VARIABLES)
         case JobKind.PULL, "hub":
-            return environment_with("HF_", "VINERY_JOB_NETWORKS", *NETWORK_VARIABLES)
+            return environment_with(
+                "HF_", "XDG_CACHE_HOME", "VINERY_JOB_NETWORKS", *NETWORK_VARIABLES
+            )
         case JobKind.PULL, "archive":
             own = "AWS_" if str(asked.get("url")).startswith("s3:") else "VINERY_JOB_NETWORKS"
             return environment_with(own, *NETWORK_VARIABLES)

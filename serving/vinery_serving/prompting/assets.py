@@ -130,7 +130,8 @@ class ModelAssets:
     @classmethod
     def of(cls, facts: ModelFacts, *, is_frugal: bool) -> Self:
         """Return what a process that may be killed has loaded. Reads only the tokenizer. With
-        `is_frugal`, rendering and encoding may raise `OverBudget`.
+        `is_frugal`, rendering and encoding may raise `OverBudget`, and a tokenizer that takes long
+        to load only decodes.
 
         Raises `UnusableFolder`.
         """
@@ -146,8 +147,7 @@ class ModelAssets:
             )
             for each in facts.templates
         ]
-        tokenizer = load_tokenizer(folder, facts.tokenizer)
-        tokenizer.is_frugal = is_frugal
+        tokenizer = load_tokenizer(folder, facts.tokenizer, is_frugal=is_frugal)
         return cls(folder, tokenizer, renderers, vision, facts.pooling)
 
     @cached_property

@@ -87,7 +87,7 @@ class ModelFolder:
             max_context=_max_context(config, tokenizer_config),
             defaults=_defaults(read_object(path / "generation_config.json"), config),
             templates=own_templates(chat_template)
-            or (_templates(path, tokenizer_config) if has_templates else None),
+            or (templates_of(path, tokenizer_config) if has_templates else None),
             named_tokens=_named_tokens(path, tokenizer_config),
             tokenizer_class=_string(tokenizer_config.get("tokenizer_class")),
             added_tokens=_added_tokens(tokenizer_config.get("added_tokens_decoder")),
@@ -150,16 +150,16 @@ def own_templates(source: str) -> ChatTemplates | None:
     `UnusableFolder` for a path without a file."""
     if not source.startswith("/"):
         return ChatTemplates(source) if source else None
-    text = _read_text(Path(source))
+    text = read_text(Path(source))
     if text is None:
         raise UnusableFolder(f"There is no file {source}, which the option chat_template names.")
     return ChatTemplates(text)
 
 
-def _templates(path: Path, tokenizer_config: Mapping[str, Any]) -> ChatTemplates | None:
+def templates_of(path: Path, tokenizer_config: Mapping[str, Any]) -> ChatTemplates | None:
     """The templates of the first file that has any, in the order of Hugging Face's look-up."""
-    tools = _read_text(path / "additional_chat_templates" / "tool_use.jinja")
-    default = _read_text(path / "chat_template.jinja")
+    tools = read_text(path / "additional_chat_templates" / "tool_use.jinja")
+    default = read_text(path / "chat_template.jinja")
     if default is not None:
         return ChatTemplates(default, tools)
     for value in (
@@ -230,7 +230,7 @@ def _token_ids(source: Mapping[str, Any], key: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _read_text(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
     """The text of a file; None when there is none. Raises `UnusableFolder` if unreadable."""
     _check_size(path)
     try:
@@ -253,7 +253,7 @@ def read_object(path: Path) -> Mapping[str, Any]:
 
 def read_value(path: Path) -> Any:
     """The JSON value in a file; None when there is no file. Raises `UnusableFolder`."""
-    text = _read_text(path)
+    text = read_text(path)
     if text is None:
         return None
     try:

@@ -61,8 +61,8 @@ NO_BOUND: Final = TokenBound()
 
 def bound_of_fast(raw: RawTokenizer, vocabulary: Iterable[str]) -> TokenBound:
     """Return the bound of a tokenizer and its vocabulary, with added tokens."""
-    splitters = _parts(raw.pre_tokenizer, "pretokenizers")
-    factor = _factor(_parts(raw.normalizer, "normalizers"))
+    splitters = parts_of(raw.pre_tokenizer, "pretokenizers")
+    factor = _factor(parts_of(raw.normalizer, "normalizers"))
     names = list(vocabulary)
     if factor is None or type(raw.model).__name__ != "BPE":
         return NO_BOUND
@@ -90,7 +90,7 @@ def bound_of_vino(folder: Path, vocabulary: Iterable[bytes]) -> TokenBound:
     return TokenBound(max(map(len, tokens)), ignores_space=True)
 
 
-def _parts(component: Any, members: str) -> list[dict[str, Any]]:
+def parts_of(component: Any, members: str) -> list[dict[str, Any]]:
     """Return the settings of a component of the library, or of all components in a sequence."""
     if component is None:
         return []

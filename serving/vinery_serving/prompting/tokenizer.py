@@ -8,12 +8,14 @@ GIL meanwhile, OpenVINO's does not.
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self, cast
 
+import msgspec
 from tokenizers import Tokenizer as RawTokenizer
+from tokenizers.decoders import Fuse
 
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.prompting.budget import OverBudget
@@ -35,10 +37,60 @@ def _byte_letters() -> dict[str, int]:
 
 _BYTE_OF_LETTER = _byte_letters()
 
-# The library lets no other thread of a process run meanwhile. 250,000 tokens take 1 or 2 s.
+# The library lets no other thread of a process run meanwhile. 150,000 tokens take 0.8 s. A file
+# that takes longer than the first time is refused; after the second, the web process gets a list.
 _MAX_LOAD_S = 3
+_LONG_LOAD_S = 0.1
+_NAMES_OF_PART = 2**14
 # Encoding so many characters takes well under a millisecond.
 _SHORT_CHARS = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class TokenList:
+    """What decoding with a fast tokenizer needs, without what encoding needs."""
+
+    # JSON lists of the spellings by id; null: there is no such token. A part is read at once.
+    names: tuple[bytes, ...]
+    added_ids: frozenset[int]
+    decoder: bytes | None  # as the library writes it
+
+    @classmethod
+    def of(cls, raw: RawTokenizer, vocab_size: int) -> Self:
+        names = [raw.id_to_token(id_) for id_ in range(vocab_size)]
+        starts = range(0, vocab_size, _NAMES_OF_PART)
+        return cls(
+            tuple(msgspec.json.encode(names[start : start + _NAMES_OF_PART]) for start in starts),
+            frozenset(raw.get_added_tokens_decoder()),
+            None if raw.decoder is None else raw.decoder.__getstate__(),
+        )
+
+
+class _ListedTokens:
+    """Has the library's methods that decode."""
+
+    def __init__(self, listed: TokenList) -> None:
+        parts = (msgspec.json.decode(part, type=list[str | None]) for part in listed.names)
+        self._names = [name for part in parts for name in part]
+        self._ids = {name: id_ for id_, name in enumerate(self._names)}
+        self._added_ids = listed.added_ids
+        self.decoder: Any = None
+        if listed.decoder is not None:
+            self.decoder = Fuse()
+            self.decoder.__setstate__(listed.decoder)
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: Literal[False]) -> str:
+        names = [name for name in map(self.id_to_token, ids) if name is not None]
+        return " ".join(names) if self.decoder is None else str(self.decoder.decode(names))
+
+    def get_added_tokens_decoder(self) -> frozenset[int]:
+        return self._added_ids
+
+    def id_to_token(self, id_: int) -> str | None:
+        return self._names[id_] if id_ < len(self._names) else None
+
+    def token_to_id(self, name: str) -> int | None:
+        return self._ids.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +100,7 @@ class TokenizerFacts:
     bound: TokenBound  # how few tokens a text may have
     special_texts: Mapping[int, str]  # the text of each special token, by id; includes `eos_ids`
     is_quick: bool  # whether any small text is encoded within milliseconds
+    listed: TokenList | None = None  # of a tokenizer that takes long to load
 
 
 class Tokenizer(ABC):
@@ -107,18 +160,31 @@ class Tokenizer(ABC):
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
 
 
-def load_tokenizer(folder: ModelFolder, facts: TokenizerFacts | None = None) -> Tokenizer:
+def load_tokenizer(
+    folder: ModelFolder, facts: TokenizerFacts | None = None, *, is_frugal: bool = False
+) -> Tokenizer:
     """Return the fast tokenizer if the folder has one. Without `facts` they are found out. Raises
     `UnusableFolder`."""
     has_fast = (folder.path / FAST_TOKENIZER).is_file()
-    return FastTokenizer(folder, facts) if has_fast else VinoTokenizer(folder, facts)
+    listed = facts.listed if facts is not None and is_frugal else None
+    tokenizer = FastTokenizer(folder, facts, listed) if has_fast else VinoTokenizer(folder, facts)
+    tokenizer.is_frugal = is_frugal
+    return tokenizer
 
 
 class FastTokenizer(Tokenizer):
-    def __init__(self, folder: ModelFolder, facts: TokenizerFacts | None = None) -> None:
-        begun_s = time.process_time()
-        self.raw: RawTokenizer = _read_fast(folder.path / FAST_TOKENIZER)
-        if facts is None and time.process_time() - begun_s > _MAX_LOAD_S:
+    def __init__(
+        self,
+        folder: ModelFolder,
+        facts: TokenizerFacts | None = None,
+        listed: TokenList | None = None,
+    ) -> None:
+        """`listed` replaces the file."""
+        begun_s, path = time.thread_time(), folder.path / FAST_TOKENIZER
+        own = _read_fast(path) if listed is None else cast(Any, _ListedTokens(listed))
+        self.raw: RawTokenizer = own
+        load_s = time.thread_time() - begun_s
+        if facts is None and load_s > _MAX_LOAD_S:
             raise UnusableFolder(f"{FAST_TOKENIZER} takes more than {_MAX_LOAD_S} s to load.")
         added = self.raw.get_added_tokens_decoder()
         self._added_ids = frozenset(added)
@@ -126,21 +192,25 @@ class FastTokenizer(Tokenizer):
         decoder = b"" if self.raw.decoder is None else self.raw.decoder.__getstate__()
         self._is_byte_level = b'"ByteLevel"' in decoder
         self._has_byte_tokens = b'"ByteFallback"' in decoder
-        self.facts = facts or self._found(folder)
+        self.facts = facts or self._found(folder, is_slow=load_s > _LONG_LOAD_S)
+        if listed is not None:
+            self.facts = replace(self.facts, listed=None)  # nobody else needs the list
 
-    def _found(self, folder: ModelFolder) -> TokenizerFacts:
+    def _found(self, folder: ModelFolder, *, is_slow: bool) -> TokenizerFacts:
         check_decoder(self.raw)
         vocabulary = self.raw.get_vocab(with_added_tokens=True)
         own_eos = self.raw.token_to_id(folder.named_tokens.get("eos_token", ""))
         eos_ids = _eos_ids(folder, own_eos)
         added = self.raw.get_added_tokens_decoder()
         special_ids = {id_ for id_, token in added.items() if token.special}
+        vocab_size = 1 + max(vocabulary.values(), default=-1)
         return TokenizerFacts(
-            1 + max(vocabulary.values(), default=-1),
+            vocab_size,
             eos_ids,
             bound_of_fast(self.raw, vocabulary),
             {id_: self.decode([id_]) for id_ in special_ids | eos_ids},
-            is_quick=is_quick(self.raw),
+            is_quick=not is_slow and is_quick(self.raw),
+            listed=TokenList.of(self.raw, vocab_size) if is_slow else None,
         )
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
@@ -184,7 +254,9 @@ class VinoTokenizer(Tokenizer):
         own_eos = self.raw.get_eos_token_id()
         eos_ids = _eos_ids(folder, own_eos if own_eos >= 0 else None)
         bound = bound_of_vino(folder.path, vocabulary)
-        return TokenizerFacts(vocab_size, eos_ids, bound, self._specials(vocab_size, eos_ids), True)
+        # The patterns of a graph are not looked at.
+        is_quick, specials = False, self._specials(vocab_size, eos_ids)
+        return TokenizerFacts(vocab_size, eos_ids, bound, specials, is_quick)
 
     def _specials(self, vocab_size: int, eos_ids: frozenset[int]) -> Mapping[int, str]:
         """Found by decoding each token twice: the library does not list them."""

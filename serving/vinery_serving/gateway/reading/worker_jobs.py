@@ -52,7 +52,7 @@ from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.prompting.template import TemplateWords
 from vinery_serving.prompting.token_bound import TokenBound
-from vinery_serving.prompting.tokenizer import TokenizerFacts
+from vinery_serving.prompting.tokenizer import TokenizerFacts, TokenList
 from vinery_serving.prompting.vision import Markup, QwenProcessor, SizedProcessor
 from vinery_serving.protocols import parse as parse_generation
 from vinery_serving.protocols.chat import ChatExchange
@@ -436,6 +436,6 @@ CODEC: Final = Codec(
         *_types_in(picture_sizes),
         *_types_in(prompting_folder),
         *cast(Any, (type(Path()), ModelFacts, TemplateFacts, TemplateWords, PoolingFolder)),
-        *cast(Any, (TokenizerFacts, TokenBound, QwenProcessor, SizedProcessor, Markup)),
+        *cast(Any, (TokenizerFacts, TokenList, TokenBound, QwenProcessor, SizedProcessor, Markup)),
     )
 )

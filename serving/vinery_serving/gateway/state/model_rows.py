@@ -10,7 +10,7 @@ from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.engines.models import ModelEntry
 from vinery_serving.gateway.state.copies import Models
 from vinery_serving.models.aliases import ModelAlias
-from vinery_serving.models.engine_status import UNREADABLE, EngineState
+from vinery_serving.models.engine_status import EngineState
 from vinery_serving.models.models import ServedModel
 from vinery_serving.transport.sockets import settings_key
 
@@ -47,7 +47,7 @@ def _report(model: ServedModel) -> EngineReport:
 
 def _is_failing(model: ServedModel) -> bool:
     status = model.status
-    if model.pk in UNREADABLE:
+    if model.unreadable_reason:
         return False  # the directory knows better
     if status.state in (EngineState.READY, EngineState.FAILED):
         return status.state == EngineState.FAILED

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -23,7 +23,8 @@ _MAX_KEYS: Final = 4096
 _MAX_TENSORS: Final = 100_000
 _MAX_DIMENSIONS: Final = 8
 _MAX_TEXT_BYTES: Final = 8 << 20
-_MAX_ITEMS: Final = 4_000_000  # of a list; the largest vocabularies have some hundred thousand
+_MAX_METADATA_BYTES: Final = 64 << 20
+_MAX_ITEMS: Final = 4_000_000  # of all lists; the largest vocabularies have some hundred thousand
 _STRING: Final = 8
 _ARRAY: Final = 9
 # Formats of `struct` by the numbers of the types.
@@ -64,25 +65,34 @@ def architecture_of_head(head: bytes) -> str | None:
     put it first."""
     file = io.BytesIO(head)
     try:
-        if file.read(4) != _MAGIC or _number(file, "<I") not in _VERSIONS:
-            return None
-        _, num_keys = _number(file, "<Q"), _number(file, "<Q")
-        for _ in range(num_keys):
-            key, value = _text(file), _value(file, _number(file, "<I"))
-            if key == "general.architecture":
-                return str(value)
+        pairs = _pairs(file, _header(file)[1])
+        return next((str(value) for key, value in pairs if key == "general.architecture"), None)
     except (struct.error, KeyError, ArithmeticError, ValueError):
         return None
-    return None
 
 
-def _read(file: BinaryIO, path: Path) -> dict[str, Any]:
+def _header(file: BinaryIO) -> tuple[int, int]:
+    """Read the numbers of tensors and of keys."""
     if file.read(4) != _MAGIC or _number(file, "<I") not in _VERSIONS:
         raise ValueError
     num_tensors, num_keys = _number(file, "<Q"), _number(file, "<Q")
     if num_keys > _MAX_KEYS or num_tensors > _MAX_TENSORS:
         raise ValueError
-    metadata = {_text(file): _value(file, _number(file, "<I")) for _ in range(num_keys)}
+    return num_tensors, num_keys
+
+
+def _pairs(file: BinaryIO, num_keys: int) -> Iterator[tuple[str, Any]]:
+    num_items = 0
+    for _ in range(num_keys):
+        key = _text(file)
+        value = _value(file, _number(file, "<I"), _MAX_ITEMS - num_items)
+        num_items += len(value) if isinstance(value, list) else 0
+        yield key, value
+
+
+def _read(file: BinaryIO, path: Path) -> dict[str, Any]:
+    num_tensors, num_keys = _header(file)
+    metadata = dict(_pairs(file, num_keys))
     _check_kinds(metadata, path)
     end = max((_tensor_end(file, path) for _ in range(num_tensors)), default=0)
     alignment = metadata.get("general.alignment", 32)
@@ -120,20 +130,20 @@ def _tensor_end(file: BinaryIO, path: Path) -> int:
     return int(offset + num_values // values * num_bytes)
 
 
-def _value(file: BinaryIO, kind: int) -> Any:
+def _value(file: BinaryIO, kind: int, max_items: int = _MAX_ITEMS) -> Any:
     if kind == _STRING:
         return _text(file)
     if kind != _ARRAY:
         return _number(file, _NUMBERS[kind])
     item_kind, length = _number(file, "<I"), _number(file, "<Q")
-    if item_kind == _ARRAY or length > _MAX_ITEMS:
+    if item_kind == _ARRAY or length > max_items:
         raise ValueError
     return [_value(file, item_kind) for _ in range(length)]
 
 
 def _text(file: BinaryIO) -> str:
     length = _number(file, "<Q")
-    if length > _MAX_TEXT_BYTES:
+    if length > _MAX_TEXT_BYTES or file.tell() > _MAX_METADATA_BYTES:
         raise ValueError
     content = file.read(length)
     if len(content) < length:
@@ -154,7 +164,6 @@ _CLASSES: Final = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
-GGUF_ARCHITECTURES: Final = tuple(_CLASSES)
 # Keys of config.json, and keys of the metadata behind the name of the architecture.
 _CONFIG_KEYS: Final = {
     "max_position_embeddings": "context_length",
@@ -181,16 +190,21 @@ _WRITTEN: Final = (
 )
 
 
+def wrong_architecture(found: str | None) -> str:
+    """The reason why GenAI does not read such a file; empty: it does."""
+    if found in _CLASSES:
+        return ""
+    return (
+        f"OpenVINO GenAI reads GGUF files of the architectures {', '.join(_CLASSES)}, and this one "
+        f"is {found or 'of none that it names'}. Look for the same model in OpenVINO's format."
+    )
+
+
 def checked_metadata(file: Path) -> dict[str, Any]:
     """Return the metadata of a file that GenAI reads. Raises `PullFailed` for another file."""
     metadata = read_metadata(file)
-    found = metadata.get("general.architecture")
-    if found not in GGUF_ARCHITECTURES:
-        raise PullFailed(
-            f"OpenVINO GenAI reads GGUF files of the architectures {', '.join(GGUF_ARCHITECTURES)},"
-            f" and this one is {found or 'of none that it names'}. Look for the same model in "
-            "OpenVINO's format."
-        )
+    if reason := wrong_architecture(metadata.get("general.architecture")):
+        raise PullFailed(reason)
     if metadata.get("tokenizer.ggml.model") != "gpt2":
         raise PullFailed(
             f"OpenVINO GenAI reads GGUF files with a tokenizer of the kind gpt2, and this one is "
