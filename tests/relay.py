@@ -37,6 +37,10 @@ class Relay:
         """After `cut`: new connections get through."""
         self._listening = self._listen(self._port)
 
+    def lead_to(self, url: str) -> None:
+        """New connections get to another server."""
+        self._url = urlsplit(url)
+
     def block(self) -> None:
         """Nothing breaks, and nothing arrives."""
         self._open.clear()
@@ -57,7 +61,11 @@ class Relay:
                 threading.Thread(target=self._connect, args=(client,), daemon=True).start()
 
     def _connect(self, client: socket.socket) -> None:
-        server = socket.create_connection((self._url.hostname, self._url.port or 5432))
+        try:
+            server = socket.create_connection((self._url.hostname, self._url.port or 5432))
+        except OSError:  # the server is gone
+            client.close()
+            return
         self._ends += (client, server)
         back = threading.Thread(target=self._pass, args=(server, client), daemon=True)
         back.start()

@@ -197,6 +197,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "vinery_accounts.console.menu.frame",
             ],
             "builtins": ["vinery_accounts.console.menu"],
         },

@@ -23,8 +23,6 @@ from vinery_accounts.resources.fields import VisibleRelatedField
 
 # Parameters of URLs that are not ids.
 _FIXED: Final = {"tree": "v1", "app_label": "accounts", "url": "nothing/"}
-# A user name is unique on the platform, as docs/accounts.md describes.
-_GLOBAL_NAMES: Final = {("/api/users", "username")}
 
 
 @dataclass(frozen=True)
@@ -170,8 +168,7 @@ def references(found: Iterable[Route], own_id: int, foreign_id: int, name: str) 
             least = _least(writable, own_id) if is_new else {}
             yield Probe(method.upper(), path, least)
             for change in _changes(writable, foreign_id, name):
-                if not _GLOBAL_NAMES & {(path, key) for key in change}:
-                    yield Probe(method.upper(), path, {**least, **change})
+                yield Probe(method.upper(), path, {**least, **change})
 
 
 def _changes(fields: Mapping[str, Any], foreign_id: int, name: str) -> Iterator[dict[str, Any]]:

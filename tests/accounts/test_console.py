@@ -50,7 +50,7 @@ def test_the_overview_adds_up_the_period_or_has_advice(alice: User) -> None:
 
     assert numbers(text) == ["0", "0", "0", "0"]
     assert "create an API key</a>" in text
-    assert "<svg" not in text
+    assert "<figure" not in text
 
     failed: dict[str, Any] = {"outcome": Outcome.FAILED, "http_status": 500}
     store(used(alice, "r1"), used(alice, "r2", **failed), used(alice, "old", minutes_ago=3000))

@@ -50,7 +50,7 @@ def test_a_right_password_gives_a_session_of_the_console(client: Client, alice: 
 
     response = client.get("/admin/", follow=True)
     assert response.status_code == 403
-    assert "Access denied" in text_of(response)
+    assert "You may not do this" in text_of(response)
 
 
 def test_who_may_not_sign_in_is_refused_without_a_reason(client: Client, alice: User) -> None:

@@ -138,7 +138,7 @@ def test_a_missing_page_fits_a_phone_whose_menu_needs_no_script(admin: Administr
     page = _go(admin, "nothing/")
     assert page.get_by_role("heading", name="There is no such page").is_visible()
     ground = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(ground) == "rgb(246, 246, 248)"
+    assert page.evaluate(ground) == "rgb(246, 245, 248)"
     assert admin.fits()
     # The browser logs the status, too.
     found = [message for message in admin.complaints if "404" in message]

@@ -61,8 +61,8 @@ def _fits(admin: Administrator, path: str) -> bool:
 
 def test_the_colours_follow_the_scheme(admin: Administrator) -> None:
     for path, *colours in (
-        ("console/", "rgb(246, 246, 248)", "rgb(19, 19, 24)"),
-        ("admin/", "rgb(255, 255, 255)", "rgb(18, 18, 18)"),
+        ("console/", "rgb(246, 245, 248)", "rgb(19, 17, 23)"),
+        ("admin/", "rgb(255, 255, 255)", "rgb(27, 25, 33)"),
     ):
         page = admin.go(path)
         grounds = []

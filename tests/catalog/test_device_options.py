@@ -10,10 +10,12 @@ from django.core.exceptions import ValidationError
 from tests.catalog.conftest import MODELS, TINY_CHAT
 from tests.tables import table
 from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.engine.options import EngineOptions
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device, DeviceList, check_device_options
 from vinery_serving.models.folder_options import check_folder, check_folder_options
 from vinery_serving.models.models import ServedModel
+from vinery_serving.prompting.folder import UnusableFolder
 
 CPU = Device("CPU", "Intel Core", properties=("NUM_STREAMS", "INFERENCE_PRECISION_HINT"))
 GPU = Device("GPU", "Intel Arc", properties=("GPU_HOST_TASK_PRIORITY", "NUM_STREAMS"))
@@ -56,7 +58,7 @@ def test_what_no_device_takes_is_refused(
     ],
 )
 def test_what_no_model_takes_is_refused(folder: str, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, UnusableFolder), match=words):
         check_folder_options(parse_options(options), MODELS / folder)
 
 
@@ -105,7 +107,7 @@ def test_a_head_is_for_a_model_with_its_layers_and_alone_no_model(tmp_path: Path
     (tmp_path / "openvino_model.bin").touch()
 
     with pytest.raises(ValueError, match="set the option eagle3_head of its model to it"):
-        check_folder(head(tmp_path, EAGLE, '{"model_type": "llama"}'))
+        check_folder(Path(head(tmp_path, EAGLE, '{"model_type": "llama"}')), EngineOptions())
 
 
 def test_a_draft_model_and_a_model_with_linear_attention_have_their_options(tmp_path: Path) -> None:

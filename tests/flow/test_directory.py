@@ -256,7 +256,7 @@ async def test_restrictions_aliases_and_removals_apply_while_another_model_is_re
 async def test_an_unreadable_model_is_failed_with_the_reason_and_read_again_after_a_change(
     tmp_path,
 ):
-    reasons = ["It never ends.", ""]
+    reasons = ["It never ends.", "It is cut.", ""]
 
     async def read(entry: ModelEntry) -> ModelFacts:
         if reason := reasons.pop(0):
@@ -267,10 +267,13 @@ async def test_an_unreadable_model_is_failed_with_the_reason_and_read_again_afte
     for _ in range(2):
         await loaded(directory, {"a": LOADED})
         assert directory.state_of(LOADED) is ModelState.FAILED
-        assert directory.failures[LOADED.id].reason == "It never ends."
+        assert directory.failures[LOADED.id] == "It never ends."
     with pytest.raises(ModelNotReady, match="failed to load"):
         directory.find("a")
-    await serve(directory, LOADED, UNLOADED)
+    await loaded(directory, {"a": replace(LOADED, updated_at=LATER)})
+    assert directory.failures == {LOADED.id: "It is cut."}
+    await serve(directory, LOADED)
+    assert not directory.failures
     assert directory.find("a").entry == LOADED
     await directory.close()
 

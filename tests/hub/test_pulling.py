@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,13 @@ from tests.conftest import REPOSITORY, until
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.models import TINY_CHAT
 from vinery_serving.models.hub import pull as pulling
+from vinery_serving.models.hub import transfer
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.pull import PullFolders, pull
-from vinery_serving.models.hub.transfer import Patience
 from vinery_serving.prompting.folder import ModelFolder
 
-QUICK = Patience(max_attempts=2, first_wait_s=0, stall_s=60)
+MAX_ATTEMPTS = 2
 WEIGHTS = "openvino_model.bin"
 WEIGHTS_BYTES = 4_780_421
 SMALL = "config.json"
@@ -39,16 +38,23 @@ FILES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_MAX_ATTEMPTS", MAX_ATTEMPTS)
+    monkeypatch.setattr(transfer, "_FIRST_WAIT_S", 0)
+    monkeypatch.setattr(transfer, "_STALL_S", 60)
+
+
 @pytest.fixture
 def tiny(hub: FakeHub) -> FakeHub:
     hub.add("acme/tiny", FILES)
     return hub
 
 
-def pulled(hub: FakeHub, models: Path, patience: Patience = QUICK, *patterns: str) -> Path:
+def pulled(hub: FakeHub, models: Path, *patterns: str) -> Path:
     own = Hub(hub.endpoint)
     found = own.repository("acme/tiny").only(patterns)
-    return pull(own, found, models, lambda *_: None, patterns=patterns, patience=patience)
+    return pull(own, found, models, lambda *_: None, patterns=patterns)
 
 
 def is_like_the_model(folder: Path) -> bool:
@@ -63,19 +69,19 @@ def test_a_repository_becomes_a_folder_and_a_part_another(tiny: FakeHub, tmp_pat
     assert is_like_the_model(folder)
     assert not list((tmp_path / ".partial").iterdir())
 
-    part = pulled(tiny, tmp_path, QUICK, "*.json")
+    part = pulled(tiny, tmp_path, "*.json")
     assert {each.suffix for each in part.iterdir()} == {".json"}
     assert part != pulled(tiny, tmp_path)
 
     with pytest.raises(PullFailed, match="No file of acme/tiny matches"):
-        pulled(tiny, tmp_path, QUICK, "*.gguf")
+        pulled(tiny, tmp_path, "*.gguf")
 
 
 def test_progress_counts_bytes_and_nothing_is_fetched_again(tiny: FakeHub, tmp_path: Path) -> None:
     own, seen = Hub(tiny.endpoint), []
     found = own.repository("acme/tiny")
 
-    pull(own, found, tmp_path, lambda *report: seen.append(report), patience=QUICK)
+    pull(own, found, tmp_path, lambda *report: seen.append(report))
     assert seen[0] == ("fetching config.json", 0, found.size_bytes)
     assert seen[-1] == ("fetching openvino_model.bin", found.size_bytes, found.size_bytes)
 
@@ -83,7 +89,9 @@ def test_progress_counts_bytes_and_nothing_is_fetched_again(tiny: FakeHub, tmp_p
     assert len(tiny.fetches(WEIGHTS)) == 2  # the redirect, and the storage
 
 
-def test_a_cut_or_silent_connection_goes_on_at_the_next_byte(tiny: FakeHub, tmp_path: Path) -> None:
+def test_a_cut_or_silent_connection_goes_on_at_the_next_byte(
+    tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tiny.fault(WEIGHTS, Fault(cut_after=1_000_000), Fault(cut_after=2_000_000))
 
     folder = pulled(tiny, tmp_path)
@@ -99,8 +107,9 @@ def test_a_cut_or_silent_connection_goes_on_at_the_next_byte(tiny: FakeHub, tmp_
     tiny.requests.clear()
     tiny.fault(WEIGHTS, Fault(stall_after=1_000_000))
     # On a busy machine, more attempts may have to wait so long.
-    patience = replace(QUICK, stall_s=0.5, max_attempts=20)
-    assert is_like_the_model(pulled(tiny, tmp_path / "silent", patience))
+    monkeypatch.setattr(transfer, "_STALL_S", 0.5)
+    monkeypatch.setattr(transfer, "_MAX_ATTEMPTS", 20)
+    assert is_like_the_model(pulled(tiny, tmp_path / "silent"))
     assert 1_000_000 in {each.first_byte for each in tiny.fetches(WEIGHTS)}
 
 
@@ -114,20 +123,22 @@ def test_an_error_that_passes_is_waited_for(tiny: FakeHub, tmp_path: Path, statu
 def test_attempts_are_limited_and_the_time_that_a_hub_asks_for_is_waited(
     tiny: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny.fault(WEIGHTS, *[Fault(status=503)] * QUICK.max_attempts)
+    tiny.fault(WEIGHTS, *[Fault(status=503)] * MAX_ATTEMPTS)
     with pytest.raises(HubUnavailable, match="answers 503"):
         pulled(tiny, tmp_path)
-    assert sum(each.is_storage for each in tiny.fetches(WEIGHTS)) == QUICK.max_attempts
+    assert sum(each.is_storage for each in tiny.fetches(WEIGHTS)) == MAX_ATTEMPTS
 
     tiny.fault(WEIGHTS, *[Fault(cut_after=10)] * 5)
+    monkeypatch.setattr(transfer, "_MAX_ATTEMPTS_IN_ALL", 5)
     with pytest.raises(HubUnavailable):
-        pulled(tiny, tmp_path, replace(QUICK, max_attempts_in_all=5))
+        pulled(tiny, tmp_path)
 
     waits: list[float] = []
     monkeypatch.setattr("vinery_serving.models.hub.transfer.time.sleep", waits.append)
     tiny.fault(WEIGHTS, Fault(status=429, retry_after_s=7), Fault(status=429, retry_after_s=9999))
-    pulled(tiny, tmp_path, replace(QUICK, max_attempts=3))
-    assert waits == [7, QUICK.max_asked_wait_s]
+    monkeypatch.setattr(transfer, "_MAX_ATTEMPTS", 3)
+    pulled(tiny, tmp_path)
+    assert waits == [7, transfer._MAX_ASKED_WAIT_S]
 
 
 @pytest.mark.parametrize("file", [WEIGHTS, SMALL])
@@ -139,7 +150,7 @@ def test_a_wrong_content_is_refetched(tiny: FakeHub, tmp_path: Path, file: str, 
     found = own.repository("acme/tiny")
     tiny.fault(file, Fault(body=body))
 
-    folder = pull(own, found, tmp_path, lambda *_: None, patience=QUICK)
+    folder = pull(own, found, tmp_path, lambda *_: None)
 
     assert is_like_the_model(folder)
 

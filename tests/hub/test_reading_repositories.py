@@ -46,7 +46,7 @@ def test_branches_and_commits_are_revisions_and_missing_ones_are_named(hub: Fake
 
 def test_the_endpoint_is_a_url_of_the_environment_without_a_password(hub: FakeHub) -> None:
     assert Hub.of_environment().endpoint == hub.endpoint
-    for url in ("ftp://hub", "hub.example", "http://"):
+    for url in ("ftp://hub", "hub.example", "http://", "https://[::1", "http://-hub.example"):
         with pytest.raises(PullFailed, match="HF_ENDPOINT must be a URL"):
             Hub.of_environment(url)
 

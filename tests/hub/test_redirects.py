@@ -15,7 +15,7 @@ from vinery_serving.models.hub import web
 from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.remote import WebFile, remote_of
-from vinery_serving.models.hub.repository import Repository
+from vinery_serving.models.hub.repository import Repository, RepositoryFile
 
 START = "127.0.0.7"
 
@@ -37,7 +37,7 @@ async def refused(question: Callable[[], object]) -> str:
 
 def read_file(endpoint: str) -> bytes:
     repository = Repository("acme/tiny", "main", "0" * 40, ())
-    with Hub(endpoint).open(repository, "m.bin", 0, 5) as stream:
+    with Hub(endpoint).open(repository, RepositoryFile("m.bin", 9), 0, 5) as stream:
         return b"".join(stream.parts)
 
 

@@ -6,12 +6,14 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.tables import table
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node import fit
 from vinery_serving.node.fit import Measured, Need, estimate, measure
+from vinery_serving.node.model_files import EngineFacts, find_facts
 
 MIB, GIB = 1 << 20, 1 << 30
 CONFIG = {
@@ -29,15 +31,22 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "openvino_tokenizer.bin").write_bytes(bytes(500))
     (tmp_path / "openvino_model.xml").write_bytes(bytes(900))
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    (tmp_path / "openvino_tokenizer.xml").write_text("")
     return tmp_path
 
 
+def facts_of(folder: Path) -> EngineFacts:
+    found = find_facts([folder], generates=True, checks_weights=False)
+    return msgspec.json.decode(found, type=EngineFacts)
+
+
 def test_weights_are_the_files_and_the_cache_has_its_option_or_one_context(folder: Path) -> None:
-    assert estimate([folder], "CPU", EngineOptions()).weights_bytes == 3500
-    assert estimate([folder, folder], "CPU", EngineOptions()).weights_bytes == 7000
+    assert estimate([folder], "CPU", EngineOptions(), EngineFacts()).weights_bytes == 3500
+    assert estimate([folder, folder], "CPU", EngineOptions(), EngineFacts()).weights_bytes == 7000
 
     def cache_bytes(device: str = "CPU", **options: object) -> int:
-        return estimate([folder], device, EngineOptions(**options)).cache_bytes  # type: ignore[arg-type]
+        given = EngineOptions(**options)  # type: ignore[arg-type]
+        return estimate([folder], device, given, facts_of(folder)).cache_bytes
 
     numbers = 2 * 10 * 2 * 64 * 1000
     assert cache_bytes(cache_size_gb=3) == 3 * GIB
@@ -52,7 +61,8 @@ def test_weights_are_the_files_and_the_cache_has_its_option_or_one_context(folde
 @table("content", ["", "[]", '{"num_hidden_layers": "many"}'])
 def test_without_a_configuration_the_cache_counts_for_nothing(folder: Path, content: str) -> None:
     (folder / "config.json").write_text(content)
-    assert estimate([folder], "CPU", EngineOptions()).cache_bytes == 0
+    facts = facts_of(folder)
+    assert estimate([folder], "CPU", EngineOptions(), facts).cache_bytes == 0
 
 
 def test_a_process_is_measured_and_that_corrects_the_estimate_and_its_refusal() -> None:

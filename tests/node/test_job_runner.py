@@ -1,6 +1,7 @@
 """The node carries out jobs: each in a process that may be killed, paused or cancelled."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -258,6 +259,7 @@ def test_an_attempt_of_a_node_that_was_killed_counts(tmp_path: Path) -> None:
 
 SECRETS = {"VINERY_SECRET_KEY": "s1", "VINERY_DATABASE_URL": "s2", "DATABASE_URL": "s3"}
 TOKENS = {"HF_TOKEN": "t1", "AWS_SECRET_ACCESS_KEY": "t2", "PIP_INDEX_URL": "t3"}
+TOKENS |= {"XDG_CACHE_HOME": "/c"}  # where Hugging Face's login writes its token
 WEB = {"https_proxy": "p1", "VINERY_JOB_NETWORKS": "p2"}
 PLACES = {"PATH": "/bin", "HOME": "/home"}
 
@@ -265,7 +267,7 @@ PLACES = {"PATH": "/bin", "HOME": "/home"}
 @table(
     "kind, parameters, expected",
     [
-        ("pull", {"kind": "hub"}, {"HF_TOKEN", *WEB}),
+        ("pull", {"kind": "hub"}, {"HF_TOKEN", "XDG_CACHE_HOME", *WEB}),
         ("pull", {"kind": "archive", "url": "https://store/m.zip"}, {*WEB}),
         (
             "pull",
@@ -371,6 +373,24 @@ def test_a_cancelled_job_discards_what_it_has_made(tmp_path: Path) -> None:
     meanwhile(until(job, has_begun), ask(jobs.cancel, job), cancelled)
     assert len(processes(tmp_path, "discard")) == 1
     assert ServedModel.objects.get().shown_state is ShownState.REGISTERED
+
+
+def test_a_job_is_discarded_later_if_the_process_cannot_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_job, errors = job_runner.run_job, [OSError(errno.EAGAIN, "no processes")]
+
+    async def run_later(document: JobDocument, *others: Any) -> job_runner.JobEnd:
+        if document.action == "discard" and errors:
+            raise errors.pop()
+        return await run_job(document, *others)
+
+    monkeypatch.setattr(job_runner, "run_job", run_later)
+    job = begin(tmp_path, blocks=True)
+    cancelled = until(job, in_state(JobState.CANCELLED))
+    meanwhile(until(job, has_begun), ask(jobs.cancel, job), cancelled)
+    assert not errors
+    assert len(processes(tmp_path, "discard")) == 1
 
 
 @pytest.mark.stores

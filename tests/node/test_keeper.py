@@ -12,6 +12,7 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from tests.tables import table
+from vinery_serving.core.model_files import FolderState
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.engine_status import EngineState
 from vinery_serving.node import fit, keeper, status
@@ -21,7 +22,7 @@ from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.keeper import Keeper, LiveSettings, ModelSpec
 from vinery_serving.node.load_errors import LoadAttempts, killed
-from vinery_serving.node.model_files import FolderState, UnusableWeights
+from vinery_serving.node.model_files import EngineFacts
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.status import Subject
 from vinery_serving.transport.waiting import Wait
@@ -30,7 +31,7 @@ SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}", Task.CHAT)
 MEMORY = EngineDied("std::bad_alloc")
 UNKNOWN_DEVICE = EngineDied('Device with "X" name is not registered')
 KILLED = EngineDied("The engine process ended with status -9.", is_killed=True)
-CUT = UnusableWeights("The weights file is cut")
+CUT = ValueError("The weights file is cut")
 ASKED = LiveSettings()
 LOADS, CRASHES = "loads", "loads and crashes"
 End = Exception | str
@@ -65,17 +66,18 @@ class Script:
     def folder_state(self, _: object) -> FolderState:
         return next(self.files[at] for at in sorted(self.files, reverse=True) if at <= self.clock())
 
-    def new_config(self, _: ModelSpec) -> Any:
+    def new_config(self, *_: object) -> Any:
         """Begin an attempt."""
         self.started_at.append(self.clock())
         self.end = next(self.ends)
         self.clock.pass_s(self.attempt_s)
+        if isinstance(self.end, ValueError):
+            raise self.end
         return SimpleNamespace(max_context=2048)
 
-    def check_weights(self, _: ModelSpec) -> None:
-        self.num_checks += 1
-        if isinstance(self.end, UnusableWeights):
-            raise self.end
+    async def read_facts(self, *_: object, checks_weights: bool, **__: object) -> EngineFacts:
+        self.num_checks += checks_weights
+        return EngineFacts()
 
     async def is_asked_within(self, a_keeper: Keeper, timeout_s: float) -> bool:
         """Let the pause pass at once. After a minute without an attempt, the test is over."""
@@ -157,7 +159,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Script:
     monkeypatch.setattr(Keeper, "_new_engine", lambda *_: ScriptedEngine(script))
     monkeypatch.setattr(keeper, "folder_state", script.folder_state)
     monkeypatch.setattr(keeper, "_new_config", script.new_config)
-    monkeypatch.setattr(keeper, "_check_weights", script.check_weights)
+    monkeypatch.setattr(keeper, "read_facts", script.read_facts)
     monkeypatch.setattr(keeper, "_estimate_need", lambda *_: script.need)
     monkeypatch.setattr(fit, "measure", lambda *_: None)
     monkeypatch.setattr(status, "report", script.report)

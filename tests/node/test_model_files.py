@@ -1,8 +1,8 @@
 """The state of a model's files differs after each change, and cut weights are found unread."""
 
 import os
+import resource
 import shutil
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +10,14 @@ import pytest
 
 from tests.engine.conftest import TINY_CHAT
 from tests.tables import table
-from vinery_serving.node.model_files import UnusableWeights, check_weights, folder_state
+from vinery_serving.core.model_files import folder_state
+from vinery_serving.node.model_files import (
+    EngineFacts,
+    UnusableWeights,
+    check_weights,
+    read_facts,
+)
+from vinery_serving.processes import apart
 
 
 @pytest.fixture
@@ -110,11 +117,29 @@ def test_a_folder_that_appears_is_a_change(tmp_path: Path) -> None:
     assert folder_state([later]) != ()
 
 
-@table("text", ["<a>" * 100_000 + "</a>" * 100_000, "<a>" + "<b c='d'/>" * 1_000_000 + "</a>"])
-def test_a_hostile_graph_takes_no_memory(tmp_path: Path, text: str) -> None:
-    (tmp_path / "openvino_model.xml").write_text(text)
-    tracemalloc.start()
-    check_weights(tmp_path)
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak_bytes < 16 << 20
+# -- In a process of its own
+
+
+async def test_facts_come_from_files_that_others_have_spoiled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def facts_of(**asked: bool) -> EngineFacts:
+        return await read_facts([folder], **{"generates": True, "checks_weights": True, **asked})
+
+    for name in ("config.json", "tokenizer_config.json"):
+        shutil.copy(TINY_CHAT / name, folder)
+    assert await facts_of() == EngineFacts(kv_numbers=1280, max_context=2048)
+
+    cut(folder / "openvino_model.bin", 10)
+    assert "openvino_model.bin is cut" in (await facts_of()).error
+    assert (await facts_of(checks_weights=False)).error == ""
+
+    monkeypatch.setitem(apart._LIMITS, resource.RLIMIT_AS, 2**29)
+    (folder / "openvino_model.xml").write_text("<a>" * 10_000_000)
+    facts = await facts_of()
+    assert facts.error.startswith(f"Reading the files of {folder} fails, or takes more than")
+    assert facts.is_passing
+
+    with (folder / "config.json").open("wb") as config:
+        config.truncate(2 * 2**30)
+    assert "config.json is larger than 32 MB" in (await facts_of()).error

@@ -19,6 +19,7 @@ from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.models import ServedModel
 from vinery_serving.node import keeper, reconciler, status
 from vinery_serving.node.load_errors import LoadAttempts
+from vinery_serving.node.model_files import EngineFacts
 from vinery_serving.node.reconciler import WantedModels, _read_specs
 from vinery_serving.node.status import Subject
 
@@ -89,7 +90,7 @@ def test_replicas_on_other_devices_keep_other_compiled_graphs() -> None:
     ServedModel.objects.create(name="m", folder=str(TINY_CHAT), **replicas)
     _, specs = _read_specs(None)
     ordered = sorted(specs, key=lambda each: each.replica)
-    configs = [keeper._new_config(each) for each in ordered]
+    configs = [keeper._new_config(each, EngineFacts()) for each in ordered]
 
     assert [each.device for each in configs] == ["CPU", "GPU.1", "CPU", "GPU.1"]
     assert configs[0].cache_dir == configs[2].cache_dir != configs[1].cache_dir
@@ -189,7 +190,12 @@ def test_a_logits_processor_runs_only_if_a_setting_of_the_machine_names_it(setti
     row.save()
     _, specs = _read_specs(None)
     (spec,) = specs
-    assert keeper._new_config(spec).options.logits_processors == [name]
+    assert keeper._new_config(spec, EngineFacts()).options.logits_processors == [name]
     settings.VINERY_LOGITS_PROCESSORS = []
     with pytest.raises(ValueError, match="is not allowed here"):
-        keeper._new_config(spec)
+        keeper._new_config(spec, EngineFacts())
+
+    settings.VINERY_LOGITS_PROCESSORS = [name]
+    for is_passing, kind in ((False, ValueError), (True, OSError)):
+        with pytest.raises(kind, match="endless"):
+            keeper._new_config(spec, EngineFacts(error="endless", is_passing=is_passing))

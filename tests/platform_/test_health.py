@@ -25,8 +25,7 @@ from vinery_platform.operations import metrics
 from vinery_platform.operations.health import (
     HealthApplication,
     MetricsAccess,
-    _of_keys,
-    _of_model_table,
+    _of_age,
     _Shared,
 )
 from vinery_serving.core.events import TokenCounts
@@ -38,15 +37,10 @@ from vinery_serving.gateway.state.traffic import ModelTraffic, Traffic
 from vinery_serving.transport.messages import EngineStats
 
 
-@table("of_table, name", [(_of_keys, "accounts"), (_of_model_table, "models")])
-def test_a_table_of_keys_or_models_that_is_too_old_is_reported(of_table, name) -> None:
-    def read(read_at_s: float) -> tuple[bool, str]:
-        result: tuple[bool, str] = of_table(SimpleNamespace(**{f"{name}_read_at_s": read_at_s}))
-        return result
-
-    assert read(time.time()) == (True, "read 0 s ago")
-    assert read(0.0) == (True, "not read yet")
-    is_well, result = read(time.time() - 95)
+def test_a_table_of_keys_or_models_that_is_too_old_is_reported() -> None:
+    assert _of_age(time.time()) == (True, "read 0 s ago")
+    assert _of_age(0.0) == (True, "not read yet")
+    is_well, result = _of_age(time.time() - 95)
     assert not is_well
     assert result.startswith("changes of the last 9")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.platform_ import scripts
+from vinery_accounts.base.files import write_private
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import REPOSITORY, Home, write_private
+from vinery_platform.config.home import REPOSITORY, Home
 
 
 def test_others_cannot_open_a_home_that_keeps_its_files_and_follows_no_link(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from vinery_platform.operations.metrics import as_text, of_blocks
 from vinery_platform.processes import loop_watch
 from vinery_platform.processes.loop_watch import (
     Accounted,
-    BlockCounts,
     LoopWatch,
     StolenTime,
     Times,
@@ -65,7 +64,7 @@ def test_many_blocks_are_one_line_with_the_longest(caplog: pytest.LogCaptureFixt
         "the event loop stood still for 900 ms and computed for 475 ms of it at an unknown line; "
         "2 more since",
     ]
-    assert sum(watch.counts.nums) == 4
+    assert sum(watch.blocks.nums) == 4
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_a_block_is_blamed_for_what_the_hypervisor_left(
     watch.tick(Times(clock(), clock(), clock(), 0, 0))
 
     assert [message.partition(" at ")[0] for message in caplog.messages] == expected
-    assert sum(watch.counts.nums) == len(expected)
+    assert sum(watch.blocks.nums) == len(expected)
 
 
 async def test_a_block_is_counted_and_logged_with_its_stack(
@@ -105,7 +104,7 @@ async def test_a_block_is_counted_and_logged_with_its_stack(
         if "a_call_that_blocks" in caplog.text:
             break
         await asyncio.sleep(0.05)
-    assert watch.counts.sum_s > 0
+    assert watch.blocks.sum_ms > 0
     assert re.search(
         r"stood still for \d+ ms and .* at .*test_loop_watch\.py:\d+ a_call", caplog.text
     )
@@ -134,11 +133,11 @@ async def test_a_loop_without_requests_is_not_woken_up(monkeypatch: pytest.Monke
 
 
 def test_blocks_are_a_histogram() -> None:
-    counts = BlockCounts()
+    watch = LoopWatch()
     for length_s in (0.15, 0.3, 7.0):
-        counts.add(length_s)
+        watch.blocks.count(1000 * length_s)
 
-    text = as_text([of_blocks(counts)]).decode()
+    text = as_text([of_blocks(watch.blocks)]).decode()
 
     assert 'le="0.25",pid=' in text
     assert re.search(r'vinery_loop_block_seconds_bucket\{le="0.25",pid="\d+"\} 1\.0', text)

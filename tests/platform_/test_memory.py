@@ -1,5 +1,6 @@
 """Memory that is given back, and the limit of a web process."""
 
+import gc
 import os
 
 import pytest
@@ -19,18 +20,16 @@ MIB = 1 << 20
 class FakeHeap:
     """The memory of a process, of which a part is garbage and a part was freed."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.used = 100 * MIB
         self.garbage = 0
         self.freed = 0
         self.is_idle = True
         self.calls: list[str] = []
-        self.giving = GivingBack(
-            lambda: self.is_idle,
-            resident=lambda: self.used + self.garbage + self.freed,
-            collect=self.collect,
-            trim=self.trim,
-        )
+        size = "vinery_platform.processes.memory.resident_bytes"
+        monkeypatch.setattr(size, lambda _: self.used + self.garbage + self.freed)
+        monkeypatch.setattr(gc, "collect", self.collect)
+        self.giving = GivingBack(lambda: self.is_idle, self.trim)
 
     def collect(self) -> None:
         self.calls.append("collect")
@@ -50,17 +49,19 @@ class FakeHeap:
     ],
 )
 def test_garbage_and_freed_memory_are_given_back_but_no_request_waits_for_it(
-    is_idle: bool, garbage: int, freed: int, calls: list[str]
+    monkeypatch: pytest.MonkeyPatch, is_idle: bool, garbage: int, freed: int, calls: list[str]
 ) -> None:
-    heap = FakeHeap()
+    heap = FakeHeap(monkeypatch)
     heap.is_idle, heap.garbage, heap.freed = is_idle, garbage * MIB, freed * MIB
     heap.giving.look()
 
     assert heap.calls == calls
 
 
-def test_what_a_trim_or_a_busy_time_has_left_is_given_back_when_it_is_garbage() -> None:
-    heap = FakeHeap()
+def test_what_a_trim_or_a_busy_time_has_left_is_given_back_when_it_is_garbage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heap = FakeHeap(monkeypatch)
     heap.used = 900 * MIB
     heap.giving.look()
     heap.used, heap.garbage = 100 * MIB, 800 * MIB
@@ -70,7 +71,7 @@ def test_what_a_trim_or_a_busy_time_has_left_is_given_back_when_it_is_garbage() 
     assert heap.calls == ["collect", "trim"] * 2
     assert heap.garbage == heap.freed == 0
 
-    heap = FakeHeap()
+    heap = FakeHeap(monkeypatch)
     heap.is_idle, heap.garbage = False, 500 * MIB
     for _ in range(10):
         heap.giving.look()

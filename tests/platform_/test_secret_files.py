@@ -14,11 +14,12 @@ from django.test import Client
 from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
+from vinery_accounts.base.files import write_private
 from vinery_accounts.models import User, Webhook
 from vinery_platform.cli import main
 from vinery_platform.config import secret_files
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home, write_private
+from vinery_platform.config.home import Home
 from vinery_platform.config.notes import Credentials
 
 

@@ -1,6 +1,7 @@
 """Decisions and output of `vinery up`, and changes that a reload notices."""
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -26,10 +28,12 @@ from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home, default_path
 from vinery_platform.config.notes import Credentials, RunningServer
+from vinery_platform.processes import orphans
 from vinery_platform.processes.listening import Address, listen
 from vinery_platform.processes.supervisor import Service, Supervisor
 from vinery_serving.processes import confine
 from vinery_serving.processes.confine import Part
+from vinery_serving.transport.sockets import EngineAddress, engine_socket
 
 PLAN = up.Plan(Home(Path("/srv/vinery")), Address("127.0.0.1", 8000), num_web_workers=3)
 
@@ -181,6 +185,35 @@ async def test_a_change_restarts_web_and_jobs_and_not_the_node(
 
     task.cancel()
     assert supervisor.calls == expected
+
+
+async def test_preparing_is_tried_again_though_its_process_cannot_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(up, "_PREPARE_AGAIN_S", 0)
+    results = [OSError(errno.EAGAIN, "no processes"), up.PREPARED_LATER, 0]
+    supervisor = Mock(is_stopping=False, run_once=AsyncMock(side_effect=results))
+    await up._prepare_later(supervisor)
+    assert supervisor.run_once.await_count == len(results)
+
+
+async def test_engines_are_looked_for_again_after_the_secret_could_not_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(orphans, "_KEEP_INTERVAL_S", 0.01)
+    engine_socket(tmp_path, EngineAddress(1, "0123456789ab")).touch()
+    num_calls, looked_again = 0, asyncio.Event()
+
+    def secret() -> bytes:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls > 1:
+            looked_again.set()
+        raise SettingError("The secrets cannot be read.")
+
+    keeping = asyncio.create_task(orphans.Orphans(set, tmp_path, secret)._keep())
+    await asyncio.wait_for(looked_again.wait(), 30)
+    keeping.cancel()
 
 
 async def test_files_are_not_watched_without_the_option(tmp_path: Path) -> None:

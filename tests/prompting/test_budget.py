@@ -9,7 +9,7 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.prompting.budget import OverBudget
 from vinery_serving.prompting.capabilities import TemplateCapabilities
-from vinery_serving.prompting.template import NO_WORDS, ChatTemplate
+from vinery_serving.prompting.template import ChatTemplate, TemplateWords
 
 _TESTS = Path(__file__).resolve().parents[1]
 TEMPLATES = sorted(
@@ -22,7 +22,7 @@ _Y = "{% set s = '" + "y" * 15000 + "' %}" + _LOOP
 
 
 def frugal(text: str) -> ChatTemplate:
-    return ChatTemplate(text, words=NO_WORDS, is_frugal=True)
+    return ChatTemplate(text, words=TemplateWords(frozenset(), frozenset()), is_frugal=True)
 
 
 @table("path", TEMPLATES)

@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.fakes.clock import FakeClock
 from tests.tables import table
 from vinery_accounts.usage.entries import Admission, BoundLimit, Outcome, Settlement
-from vinery_serving.gateway.state.host_health import DatabaseHealth, Disk, DiskHealth
+from vinery_serving.gateway.state.host_health import DatabaseHealth, DiskHealth
 from vinery_serving.gateway.state.traffic import UNKNOWN, Histogram, Traffic
 
 SERVED = {"small", "large"}
@@ -171,11 +171,11 @@ def test_a_database_that_failed_or_is_silent_for_seconds_is_unavailable_until_it
     assert not database.is_unavailable
 
 
-def test_each_disk_is_reported_once_with_all_its_contents(tmp_path: Path) -> None:
+def test_low_disks_are_reported_by_what_they_store(tmp_path: Path) -> None:
     disk = DiskHealth({"usage": tmp_path}, min_free_bytes=0)
     disk.check()
     assert (disk.is_healthy, disk.report) == (True, "enough, seen 0 s ago")
-    assert disk.disks[0].free_bytes > 0
+    assert disk.free_bytes["usage"] > 0
 
     folders = {"usage": tmp_path, "the database": Path("/proc")}
     disk = DiskHealth(folders, min_free_bytes=1)
@@ -183,7 +183,7 @@ def test_each_disk_is_reported_once_with_all_its_contents(tmp_path: Path) -> Non
     disk.check()
 
     # The kernel's file system has no free space.
-    assert disk.low == (Disk(("the database",), 0),)
+    assert disk.free_bytes["the database"] == 0
     assert disk.report == "low: 0 MiB for the database, seen 0 s ago"
 
     (tmp_path / "usage").mkdir()
@@ -193,8 +193,9 @@ def test_each_disk_is_reported_once_with_all_its_contents(tmp_path: Path) -> Non
     disk.check()
 
     assert not disk.is_healthy
-    free_mib = disk.disks[0].free_bytes // MIB
-    assert disk.report == f"low: {free_mib} MiB for usage and the database, seen 0 s ago"
+    usage, database = (num_bytes // MIB for num_bytes in disk.free_bytes.values())
+    low = f"low: {usage} MiB for usage, {database} MiB for the database"
+    assert disk.report == f"{low}, seen 0 s ago"
     assert str(tmp_path) not in disk.report
 
 

@@ -16,8 +16,9 @@ _LOOPS = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{%
 def test_others_go_on_beside_a_template_that_never_ends(running: Running, tmp_path: Path) -> None:
     folder = tmp_path / "endless"
     shutil.copytree(REPOSITORY / "models" / "tiny-chat", folder)
+    command(running, "model", "add", str(folder), "--name", "endless", "--no-load")
     (folder / "chat_template.jinja").write_text(_LOOPS)
-    command(running, "model", "add", str(folder), "--name", "endless")
+    command(running, "model", "load", "endless")
     try:
         with http_of(running) as client:
             listed = "/v1/models?all=true"

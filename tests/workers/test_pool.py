@@ -402,6 +402,15 @@ def test_an_answer_names_no_code(data: bytes) -> None:
         CODEC.loads(data)
 
 
+@table("state", [b"}\x8c\x07_value_K\x07s", b"N}\x8c\x07_value_K\x07s\x86"])
+def test_an_answer_changes_no_value_that_others_share(state: bytes) -> None:
+    data = CODEC.dumps(Colour.RED)
+    assert data.endswith(b"Q.")
+    with pytest.raises(BrokenAnswer):
+        CODEC.loads(data[:-1] + state + b"b.")
+    assert Colour.RED.value == "red"
+
+
 @given(st.binary())
 def test_any_bytes_are_an_answer_or_broken(data: bytes) -> None:
     with contextlib.suppress(BrokenAnswer):

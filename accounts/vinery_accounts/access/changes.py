@@ -37,6 +37,7 @@ RowT = TypeVar("RowT", bound=Model)
 
 def add(row: RowT, action: str = "create") -> RowT:
     """Store a new row. Raises `ValidationError` for values that are not valid."""
+    _prepare(row, vars(row))
     with audit.writing():
         row.full_clean()
         check(row)
@@ -58,10 +59,12 @@ def switch(row: RowT, action: str, **values: object) -> RowT:
 
 
 def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: bool) -> RowT:
+    for name, value in values.items():
+        setattr(row, name, value)
+    if is_checked:
+        _prepare(row, values)
     with audit.writing():
         stored = type(row)._default_manager.get(pk=row.pk)
-        for name, value in values.items():
-            setattr(row, name, value)
         # The attribute with a field's plain value: the id of a foreign key.
         columns = {name: getattr(row._meta.get_field(name), "attname", name) for name in values}
         changed = [
@@ -89,6 +92,12 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
         named = {columns[name] for name in changed} & before.keys()
         audit.record_change(action, row, {column: before[column] for column in named})
     return row
+
+
+def _prepare(row: Model, names: Iterable[str]) -> None:
+    """Let a row do slow work for its checks before the transaction, in which other changes wait."""
+    if (prepare := getattr(row, "prepare", None)) is not None:
+        prepare(names)
 
 
 def remove(row: Model) -> None:

@@ -330,6 +330,12 @@ class ResourceAdmin(VisibleAdmin):
 
     # -- Changes
 
+    def changeform_view(self, *arguments: Any) -> Any:
+        """Without a transaction around the form's checks, in which others would wait: each change
+        has its own."""
+        page: Any = self
+        return page._changeform_view(*arguments)
+
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: Any) -> None:
         access = self.access(request)
         if change:

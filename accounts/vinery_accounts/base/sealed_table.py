@@ -7,11 +7,8 @@ authenticated with Django's key, so it reveals nothing, and nobody else can make
 from __future__ import annotations
 
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -19,6 +16,7 @@ import msgspec
 from django.conf import settings
 
 from vinery_accounts.base.encryption import seal, unseal
+from vinery_accounts.base.files import write_private
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +26,6 @@ _FOLDER: Final = "sealed"
 # How often a copy of a table without changes is written again, since its time is the age of the
 # data.
 _RENEW_INTERVAL_S: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class SealedCopy(Generic[ContentT]):
-    """The content of a table, as the database had it at a Unix time in seconds."""
-
-    content: ContentT
-    read_at_s: float
 
 
 class SealedTable(Generic[ContentT]):
@@ -48,7 +38,7 @@ class SealedTable(Generic[ContentT]):
     def __init__(self, name: str, content: Any, *, clock: Callable[[], float] = time.time) -> None:
         self._name = name
         self._purpose = f"sealed table {name}".encode()
-        self._decoder = msgspec.msgpack.Decoder(tuple[float, content], dec_hook=_read_other)
+        self._decoder = msgspec.msgpack.Decoder(tuple[float, content], dec_hook=_read_path)
         self._clock = clock
         self._kept: tuple[ContentT, float] | None = None
 
@@ -62,23 +52,25 @@ class SealedTable(Generic[ContentT]):
                 return
         sealed = seal(self._purpose, _ENCODER.encode((read_at_s, content)))
         try:
-            _write(self._path, sealed)
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            write_private(self._path, sealed)
         except OSError as error:
             log.warning("the sealed copy of %s is not written: %s", self._name, error)
             return
         self._kept = content, read_at_s
 
-    def read(self) -> SealedCopy[ContentT] | None:
-        """Return the copy; None without one that can be used."""
+    def read(self) -> tuple[float, ContentT] | None:
+        """Return the Unix time in seconds at which the database had the content, and the content;
+        None without a copy that can be used."""
         try:
-            sealed = self._path.read_bytes()
-            read_at_s, content = self._decoder.decode(unseal(self._purpose, sealed))
+            copy: tuple[float, ContentT]
+            copy = self._decoder.decode(unseal(self._purpose, self._path.read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             log.warning("the sealed copy of %s cannot be used: %s", self._name, error)
             return None
-        return SealedCopy(content, read_at_s)
+        return copy
 
     @property
     def _path(self) -> Path:
@@ -90,30 +82,8 @@ def is_empty() -> bool:
     return not any((Path(settings.VINERY_CACHE_DIR) / _FOLDER).glob("[!.]*"))
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Write a file for this user alone, atomically. Raises OSError."""
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).replace(path)
-    finally:
-        Path(draft).unlink(missing_ok=True)
+def _read_path(kind: type, text: str) -> Any:
+    return kind(text)
 
 
-def _write_other(value: Any) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    raise NotImplementedError(f"no sealed form of {type(value)}")
-
-
-def _read_other(kind: type, value: Any) -> Any:
-    if kind is Path:
-        return Path(value)
-    raise NotImplementedError(f"no sealed form of {kind}")
-
-
-_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_write_other)
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=str)

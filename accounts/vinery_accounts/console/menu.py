@@ -2,16 +2,20 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from typing import Final, TypeVar
 
+from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template import Library
 from django.template.loader import render_to_string
+from django.templatetags.static import static
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from vinery_accounts.access.access import Access
+from vinery_accounts.models import Organization
 from vinery_accounts.resources.base import registered
 
 _leaders: Final = attrgetter("is_leader")
@@ -34,47 +38,62 @@ class Group:
     entries: Sequence[Entry]
 
 
-_USAGE: Final = (
-    Entry("overview", "Overview"),
-    Entry("usage", "Usage"),
-    Entry("keys", "Keys"),
-    Entry("limits", "Limits"),
-    Entry("refusals", "Rate limit events"),
-    Entry("models", "Models"),
-)
-_ORGANIZATION: Final = (
-    Entry("members", "Members", _leaders),
-    Entry("projects", "Projects", _leaders),
-    Entry("media", "Media", _owners),
-    Entry("webhooks", "Webhooks", _leaders_of_organizations),
-    Entry("alerts", "Alerts", _leaders),
-    Entry("audit", "Audit log", _leaders_of_organizations),
-)
+_GROUPS: Final = {
+    "Use": (
+        Entry("overview", "Overview"),
+        Entry("usage", "Usage"),
+        Entry("keys", "Keys"),
+        Entry("refusals", "Rate limit events"),
+    ),
+    "Run": (
+        Entry("models", "Models"),
+        Entry("media", "Media", _owners),
+        Entry("alerts", "Alerts", _leaders),
+    ),
+    "Organisation": (
+        Entry("members", "Members", _leaders),
+        Entry("projects", "Projects", _leaders),
+        Entry("limits", "Limits"),
+        Entry("webhooks", "Webhooks", _leaders_of_organizations),
+        Entry("audit", "Audit log", _leaders_of_organizations),
+    ),
+}
 
 
 def menu_of(access: Access) -> list[Group]:
-    named = {each.name for each in _ORGANIZATION}
-    titled = [(k, each.title) for k, each in registered().items() if each.title]
-    more = [Entry(*each) for each in titled if each[0] not in named]
+    named = {each.name for entries in _GROUPS.values() for each in entries}
+    others = [Entry(name, each.title) for name, each in registered().items() if each.title]
+    more = {"Run": [each for each in others if each.name not in named]}
     groups = [
-        Group(name, [each for each in entries if each.may_open(access)])
-        for name, entries in (
-            ("Usage", (*_USAGE, *more)),
-            ("Organisation", _ORGANIZATION),
-        )
+        Group(name, [each for each in (*entries, *more.get(name, ())) if each.may_open(access)])
+        for name, entries in _GROUPS.items()
     ]
     return [group for group in groups if group.entries]
 
 
 def may_open(access: Access, name: str) -> bool:
-    return all(each.may_open(access) for each in (*_USAGE, *_ORGANIZATION) if each.name == name)
+    entries = (each for group in _GROUPS.values() for each in group)
+    return all(each.may_open(access) for each in entries if each.name == name)
+
+
+def frame(request: HttpRequest) -> dict[str, Callable[[], object]]:
+    """Return what the frame of each page shows, if its template asks for it."""
+    # A request that was refused early has no user yet.
+    access = cache(lambda: Access.of(getattr(request, "user", AnonymousUser())))
+    return {"menu": lambda: menu_of(access()), "whose": lambda: _whose(access())}
+
+
+def _whose(access: Access) -> str:
+    if access.is_superuser:
+        return "All organisations"
+    if not access.organizations and not access.projects:
+        return "Your own usage"
+    return ", ".join(each.name for each in access.rows(Organization)[:4])
 
 
 # -- Error pages, which advise what to do, and the headers of all pages
 
 ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
-
-ROOT: Final = "/console/"
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -111,10 +130,6 @@ def guarded(response: ResponseT) -> ResponseT:
     return response
 
 
-def is_console(request: HttpRequest) -> bool:
-    return request.path.startswith(ROOT)
-
-
 def error_page(request: HttpRequest, status: int) -> HttpResponse:
     # After a server error the user can perhaps not be read.
     return _page(None if status >= 500 else request, status, *_PAGES[status])
@@ -129,10 +144,7 @@ def old_form_page(request: HttpRequest) -> HttpResponse:
 
 
 def _page(request: HttpRequest | None, status: int, heading: str, advice: str) -> HttpResponse:
-    # A request that was refused early has no user yet.
-    user = getattr(request, "user", None)
-    access = Access(None) if user is None else Access.of(user)
-    context = {"heading": heading, "advice": advice, "menu": menu_of(access)}
+    context = {"heading": heading, "advice": advice}
     text = render_to_string("console/error.html", context, request)
     return guarded(HttpResponse(text, status=status))
 
@@ -160,6 +172,14 @@ def table(content: str, columns: str | Iterable[str]) -> SafeString:
 def _head(name: str) -> tuple[str, str]:
     is_figure = name.startswith("#")
     return format_html(' class="figure"') if is_figure else "", name.removeprefix("#")
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    address = static("console/icons.svg")
+    return format_html(
+        '<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>', address, name
+    )
 
 
 @register.simple_tag

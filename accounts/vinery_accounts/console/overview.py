@@ -49,7 +49,7 @@ _COUNTS: Final[tuple[tuple[str, str, Parts], ...]] = (
         },
     ),
 )
-_COLOURS: Final = {"refused by limits": "refused", "client errors": "3", "failed": "failed"}
+_COLOURS: Final = {"refused by limits": "refused", "client errors": "4", "failed": "failed"}
 _DURATIONS: Final[tuple[tuple[str, str, Parts], ...]] = (
     (
         "Time to first token",

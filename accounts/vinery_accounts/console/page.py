@@ -20,8 +20,8 @@ from django.utils import timezone
 from django.views.generic import TemplateView
 
 from vinery_accounts.access.access import Access
-from vinery_accounts.console.menu import guarded, may_open, menu_of
-from vinery_accounts.models import OWNERS, Organization, User
+from vinery_accounts.console.menu import guarded, may_open
+from vinery_accounts.models import OWNERS, User
 from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import names_of
@@ -82,21 +82,11 @@ class Page(LoginRequiredMixin, TemplateView):
         return Access.of(self.request.user)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs)
-        menu = menu_of(self.access)
-        return context | {"page": self.name, "menu": menu, "whose": self._whose()}
+        return super().get_context_data(**kwargs) | {"page": self.name}
 
     def base_url(self) -> str:
         public_url: str = settings.VINERY_PUBLIC_URL
         return public_url or self.request.build_absolute_uri("/").rstrip("/")
-
-    def _whose(self) -> str:
-        if self.access.is_superuser:
-            return "All organisations"
-        names = [each.name for each in self.access.rows(Organization)[:4]]
-        if not self.access.organizations and not self.access.projects:
-            return "Your own usage"
-        return ", ".join(names)
 
 
 class LivePage(Page):

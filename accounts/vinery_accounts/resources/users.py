@@ -55,7 +55,12 @@ class UserSerializer(StrictModelSerializer):
 class NewUserSerializer(StrictSerializer):
     """A new user, with a role in an organisation or a project."""
 
-    username = serializers.CharField(label="User name", max_length=150)
+    username = serializers.CharField(
+        label="User name",
+        max_length=150,
+        help_text="The name gets a mark of the organisation or project, such as alice@o7, unless "
+        "an administrator of the platform creates the user.",
+    )
     email = serializers.EmailField(
         label="E-mail address", required=False, default="", allow_blank=True
     )
@@ -245,6 +250,8 @@ class Users(Resource[User]):
         columns = dict(values)
         scope = columns.pop("project", None) or columns.pop("organization", None)
         self._check_new(access, columns, scope)
+        if scope is not None and not access.is_superuser:
+            columns["username"] = _marked(columns["username"], scope)
         return changes.add_user(**_confirmed(access, columns), scope=scope)
 
     def _check_new(
@@ -291,6 +298,13 @@ def _confirmed(access: Access, values: Mapping[str, Any], stored_email: str = ""
     if given is None or (given == stored_email and not access.is_superuser):
         return dict(values)
     return {**values, "is_email_confirmed": access.is_superuser}
+
+
+def _marked(name: str, scope: Organization | Project) -> str:
+    """Return the name with a mark of the scope. Names are unique on the platform: a caller who
+    could choose any name would learn which names other organisations have."""
+    mark = f"@{scope._meta.model_name:.1}{scope.pk}"
+    return name.removesuffix(mark) + mark
 
 
 def _require_session(access: Access) -> None:

@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from vinery_accounts.base.files import write_private
 from vinery_platform import __version__
 from vinery_platform.cli import greeting
 from vinery_platform.cli.ready import Readiness, readiness
 from vinery_platform.cli.services import PREPARED_LATER
 from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import REPOSITORY, Home, write_private
+from vinery_platform.config.home import REPOSITORY, Home
 from vinery_platform.config.notes import Credentials, RunningServer
 from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.heartbeats import RELOAD, RELOAD_NOTE
@@ -101,8 +102,9 @@ def add_up(parser: argparse.ArgumentParser) -> None:
 
 
 def _check_confinement() -> None:
-    missing = confine.ESSENTIAL - confine.available()
-    if missing and env.choice("VINERY_CONFINE") == "required":
+    if env.choice("VINERY_CONFINE") != "required":
+        return
+    if missing := confine.ESSENTIAL - confine.available():
         raise SettingError(
             f"VINERY_CONFINE=required, and this system lacks: {', '.join(sorted(missing))}. Use "
             "Linux 5.13 or newer with Landlock and seccomp on x86-64 or AArch64, or "
@@ -188,7 +190,11 @@ async def _prepare_later(supervisor: Supervisor) -> None:
     logs.announce("the database is away: serving what was read from it before")
     while True:
         await asyncio.sleep(_PREPARE_AGAIN_S)
-        status = await supervisor.run_once(_service("prepare", "prepare"))
+        try:
+            status = await supervisor.run_once(_service("prepare", "prepare"))
+        except OSError as error:  # the services that run go on
+            logs.announce(f"cannot prepare: {error.strerror}")
+            continue
         if supervisor.is_stopping:
             return
         if status == 0:

@@ -173,27 +173,3 @@ def _forbid_others(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         path.chmod(mode & 0o700)
-
-
-def write_private(path: Path, content: str, *, replace: bool = True) -> bool:
-    """Write a file with mode 0600 atomically.
-
-    Returns False without a change if the file exists and `replace` is False. Safe if several
-    processes do it at once. Raises OSError.
-    """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-    draft = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            draft.replace(path)
-        else:
-            path.hardlink_to(draft)  # unlike a rename, a link fails if the name exists
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink(missing_ok=True)
-    return True

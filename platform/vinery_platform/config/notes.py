@@ -12,8 +12,9 @@ import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from vinery_accounts.base.files import write_private
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home, write_private
+from vinery_platform.config.home import Home
 
 _SERVER = "server.json"
 

@@ -11,9 +11,10 @@ import re
 import secrets
 from pathlib import Path
 
+from vinery_accounts.base.files import write_private
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import Home, write_private
+from vinery_platform.config.home import Home
 
 _KEY_FILE = "django_secret_key"
 _PEPPER_VARIABLE = re.compile(r"VINERY_KEY_PEPPER_([1-9]\d*)(?:_FILE)?")

@@ -162,10 +162,10 @@ class HealthApplication:
         if runtime.drain.is_begun:
             return _STOPPING
         health, has_room = await runtime.health(), runtime.ledger.has_room
-        model_table = _of_model_table(runtime)
+        model_table = _of_age(runtime.models_read_at_s)
         checks = {
             "database": _of_database(runtime),
-            "keys": _of_keys(runtime),
+            "keys": _of_age(runtime.accounts_read_at_s),
             "model_table": model_table,
             **_of_limits(runtime.limits.state),
             "disk": (runtime.disk.is_healthy, runtime.disk.report),
@@ -254,17 +254,9 @@ def _of_database(runtime: Runtime) -> _Check:
     return False, f"{database.report}{age}"
 
 
-def _of_keys(runtime: Runtime) -> _Check:
-    """Whether changes of keys are followed, so that revoked keys are refused."""
-    return _of_age(runtime.accounts_read_at_s)
-
-
-def _of_model_table(runtime: Runtime) -> _Check:
-    """Whether changes of models are followed: which projects see them, aliases and removals."""
-    return _of_age(runtime.models_read_at_s)
-
-
 def _of_age(read_at_s: float) -> _Check:
+    """Whether changes are followed: of keys, so that revoked keys are refused; of models, which
+    projects see them, aliases and removals."""
     age_s = time.time() - read_at_s
     if not read_at_s:
         return True, "not read yet"

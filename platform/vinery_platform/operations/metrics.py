@@ -21,14 +21,15 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from vinery_accounts.limits.service import Level, LimitService, LimitsUnavailable
-from vinery_platform.processes.loop_watch import BOUNDS_S, BlockCounts, loop_watch
+from vinery_platform.processes.loop_watch import loop_watch
 from vinery_platform.processes.memory import resident_bytes
 from vinery_serving.gateway.endpoints.bodies import api_bodies
 from vinery_serving.gateway.endpoints.refusals import REFUSALS, Refusals
+from vinery_serving.gateway.engines.meter import Histogram
 from vinery_serving.gateway.state.host_health import EngineHealth
 from vinery_serving.gateway.state.model_rows import EngineReport
 from vinery_serving.gateway.state.runtime import Runtime
-from vinery_serving.gateway.state.traffic import ModelTraffic, Traffic
+from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool
 from vinery_serving.transport.messages import EngineStats
 
@@ -111,7 +112,7 @@ async def exposition(runtime: Runtime) -> bytes:
         *_of_process(runtime),
         *of_workers(runtime.workers),
         of_refusals(REFUSALS),
-        of_blocks(loop_watch.counts),
+        of_blocks(loop_watch.blocks),
         *of_traffic(runtime.traffic),
         *of_limits(await read_levels(runtime.limits)),
     ]
@@ -175,11 +176,7 @@ def _of_process(runtime: Runtime) -> Iterator[Metric]:
     num_quarantined = runtime.quarantine.num_in_force
     yield gauge("vinery_quarantined_requests", "Requests in quarantine.", num_quarantined)
     yield gauge("vinery_database_away", "The database does not answer.", database.is_unavailable)
-    free = [
-        ((_pid(), contents), disk.free_bytes)
-        for disk in runtime.disk.disks
-        for contents in disk.contents
-    ]
+    free = [((_pid(), name), num_bytes) for name, num_bytes in runtime.disk.free_bytes.items()]
     yield _family(_GAUGE, "vinery_disk_free_bytes", "Free space by use.", ("pid", "holds"), free)
     if (state := runtime.limits.state) is not None:
         yield gauge("vinery_limits_store_away", "Redis is unavailable.", state.is_degraded)
@@ -210,14 +207,10 @@ def of_refusals(refusals: Refusals) -> Metric:
     return _family(_COUNTER, "vinery_connections_refused", help_text, names, numbers)
 
 
-def of_blocks(counts: BlockCounts) -> Metric:
+def of_blocks(blocks: Histogram) -> Metric:
     """How long the event loop stood still, above 100 ms."""
     help_text = "Blocks of the event loop above 100 ms."
-    family = HistogramMetricFamily("vinery_loop_block_seconds", help_text, labels=["pid"])
-    bounds = [*map(floatToGoString, BOUNDS_S), "+Inf"]
-    buckets = list(zip(bounds, accumulate(counts.nums), strict=True))
-    family.add_metric([_pid()], buckets, counts.sum_s)
-    return family
+    return _histogram("vinery_loop_block_seconds", help_text, ("pid",), [((_pid(),), blocks)])
 
 
 def of_traffic(traffic: Traffic) -> Iterator[Metric]:
@@ -253,20 +246,9 @@ def _of_answers(traffic: Traffic) -> Iterator[Metric]:
     yield _family(_COUNTER, "vllm:request_success", "Answers by how they ended.", labels, finished)
     for field, (name, help_text) in _HISTOGRAMS.items():
         label = "model_name" if name.startswith(_VLLM) else "model"
-        family = HistogramMetricFamily(name, help_text, labels=["pid", label])
-        _add_durations(family, traffic.models, field)
-        yield family
-
-
-def _add_durations(
-    family: HistogramMetricFamily, models: Mapping[str, ModelTraffic], field: str
-) -> None:
-    """Add the durations of all models. Its labels are the process and the model."""
-    for name, model in models.items():
-        histogram = attrgetter(field)(model)
-        bounds = [*map(floatToGoString, histogram.bounds_s), "+Inf"]
-        buckets = list(zip(bounds, accumulate(histogram.nums), strict=True))
-        family.add_metric([_pid(), name], buckets, histogram.sum_ms / 1000)
+        models = traffic.models.items()
+        durations = [((_pid(), model), getattr(each, field)) for model, each in models]
+        yield _histogram(name, help_text, ("pid", label), durations)
 
 
 async def read_levels(limits: LimitService) -> Sequence[Level]:
@@ -311,6 +293,20 @@ def _family(
     family = kind(name, help_text, labels=labels)
     for values, number in samples:
         family.add_metric(values, number)
+    return family
+
+
+def _histogram(
+    name: str,
+    help_text: str,
+    labels: Sequence[str],
+    samples: Iterable[tuple[Sequence[str], Histogram]],
+) -> Metric:
+    family = HistogramMetricFamily(name, help_text, labels=labels)
+    for values, each in samples:
+        bounds = [*map(floatToGoString, each.bounds_s), "+Inf"]
+        buckets = list(zip(bounds, accumulate(each.nums), strict=True))
+        family.add_metric(values, buckets, each.sum_ms / 1000)
     return family
 
 

@@ -13,13 +13,12 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv6Address, ip_network
 from typing import Final, Protocol
 
+from vinery_accounts.outbound.addresses import Network, is_within, read_address
 from vinery_platform.processes.listening import BACKLOG
 from vinery_serving.gateway.endpoints.refusals import REFUSALS, Reason, Refusals
-
-Network = IPv4Network | IPv6Network
 
 # A connection of an unknown client costs at most 64 KiB of memory: the header, the bytes behind the
 # header, the unsent bytes, and the objects of a request.
@@ -277,13 +276,8 @@ def _group(address: str | None, proxies: Iterable[Network]) -> str | None:
 
     None for a proxy, behind which many clients are, and for an address that is not one of IP.
     """
-    try:
-        ip = ip_address((address or "").partition("%")[0])
-    except ValueError:
-        return None
-    if isinstance(ip, IPv6Address):
-        ip = ip.ipv4_mapped or ip
-    if any(ip in network for network in proxies if network.version == ip.version):
+    ip = read_address((address or "").partition("%")[0])
+    if ip is None or is_within(str(ip), proxies):
         return None
     return str(ip_network(f"{ip}/64", strict=False) if isinstance(ip, IPv6Address) else ip)
 

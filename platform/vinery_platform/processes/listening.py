@@ -6,10 +6,10 @@ So connections wait in the socket's queue while a worker restarts.
 from __future__ import annotations
 
 import errno
-import ipaddress
 import socket
 from dataclasses import dataclass
 
+from vinery_accounts.outbound.addresses import read_address
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 
@@ -34,11 +34,13 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can connect."""
-        return self.host == "localhost" or (self._ip is not None and self._ip.is_loopback)
+        ip = read_address(self.host)
+        return self.host == "localhost" or (ip is not None and ip.is_loopback)
 
     @property
     def is_wildcard(self) -> bool:
-        return self._ip is not None and self._ip.is_unspecified
+        ip = read_address(self.host)
+        return ip is not None and ip.is_unspecified
 
     @property
     def base_url(self) -> str:
@@ -47,13 +49,6 @@ class Address:
         if self.is_wildcard:
             host = "::1" if ":" in host else "127.0.0.1"
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
-
-    @property
-    def _ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-        try:
-            return ipaddress.ip_address(self.host)
-        except ValueError:
-            return None
 
 
 def server_for(sock: socket.socket) -> str:

@@ -26,12 +26,14 @@ from pathlib import Path, PurePath
 from types import FrameType
 from typing import Final
 
+from vinery_serving.gateway.engines.meter import Histogram
+
 log = logging.getLogger(__name__)
 
 _INTERVAL_S: Final = 0.05
 # A block counts from here.
 MIN_BLOCK_S: Final = 0.1
-BOUNDS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_BOUNDS_S: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 # At most one line in this time, about the longest block since the last line.
 _LOG_INTERVAL_S: Final = 2.0
 _MAX_FRAMES: Final = 12
@@ -125,25 +127,13 @@ def _processor_times_s(stat: bytes) -> Iterator[float]:
         yield sum(map(int, columns)) * _TICK_S
 
 
-class BlockCounts:
-    """How many blocks there were of which length, and their sum, for a histogram."""
-
-    def __init__(self) -> None:
-        self.nums = [0] * (len(BOUNDS_S) + 1)  # by bound; the last one is above all
-        self.sum_s = 0.0
-
-    def add(self, length_s: float) -> None:
-        self.nums[sum(length_s > bound_s for bound_s in BOUNDS_S)] += 1
-        self.sum_s += length_s
-
-
 class LoopWatch:
     """Call `begin` once, and `enter` and `leave` for each request, in the event loop."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, stolen: StolenTime | None = None
     ) -> None:
-        self.counts = BlockCounts()
+        self.blocks = Histogram(_BOUNDS_S)
         self._clock = clock
         self._stolen = stolen or StolenTime()
         self._mark_at_look = 0
@@ -193,7 +183,7 @@ class LoopWatch:
         last, self._last = self._last, times
         stack, self._stack = self._stack, ""
         if last is not None and (length_s := self._blocked_s(last, times)) > MIN_BLOCK_S:
-            self.counts.add(length_s)
+            self.blocks.count(length_s * 1000)
             self._num_unlogged += 1
             if length_s > self._longest_s:
                 self._longest_s, self._longest_stack = length_s, stack

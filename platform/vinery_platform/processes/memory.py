@@ -76,19 +76,10 @@ class GivingBack:
     not delay requests. So a thread looks whether the process has grown.
     """
 
-    def __init__(
-        self,
-        is_idle: Callable[[], bool],
-        *,
-        resident: Callable[[], int],
-        collect: Callable[[], object] = gc.collect,
-        trim: Callable[[], object],
-    ) -> None:
+    def __init__(self, is_idle: Callable[[], bool], trim: Callable[[], object]) -> None:
         self._is_idle = is_idle
-        self._resident = resident
-        self._collect = collect
         self._trim = trim
-        self._kept_bytes = resident()  # after the last trim
+        self._kept_bytes = resident_bytes(os.getpid())  # after the last trim
         self._least_bytes = self._kept_bytes  # after any trim
         self._has_garbage = False  # perhaps: no idle moment since the process grew
         self._num_looks = 0  # since the last trim
@@ -96,17 +87,17 @@ class GivingBack:
     def look(self) -> None:
         """Trim if the process has grown; first collect garbage if that delays no request. What was
         in use at the last trim may be garbage by now, so a large process is trimmed again."""
-        resident_bytes = self._resident()
+        num_bytes = resident_bytes(os.getpid())
         self._num_looks += 1
-        has_grown = resident_bytes >= self._kept_bytes + _WORTH_BYTES
-        is_large = resident_bytes >= self._least_bytes + _WORTH_BYTES
+        has_grown = num_bytes >= self._kept_bytes + _WORTH_BYTES
+        is_large = num_bytes >= self._least_bytes + _WORTH_BYTES
         is_due = is_large and self._num_looks >= _LOOKS_BETWEEN
         may_collect = (has_grown or self._has_garbage or is_due) and self._is_idle()
         if may_collect:
-            self._collect()
+            gc.collect()
         if has_grown or may_collect:
             self._trim()
-            self._kept_bytes = self._resident()
+            self._kept_bytes = resident_bytes(os.getpid())
             self._least_bytes = min(self._least_bytes, self._kept_bytes)
             self._num_looks, self._has_garbage = 0, not may_collect
 
@@ -116,8 +107,7 @@ def begin_giving_back(is_idle: Callable[[], bool]) -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is None:
         return
-    pid = os.getpid()
-    giving = GivingBack(is_idle, resident=lambda: resident_bytes(pid), trim=lambda: trim(0))
+    giving = GivingBack(is_idle, lambda: trim(0))
 
     def run() -> None:
         while True:

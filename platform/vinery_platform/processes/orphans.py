@@ -19,6 +19,7 @@ from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Final
 
+from vinery_platform.config.env import SettingError
 from vinery_platform.processes.supervisor import describe
 from vinery_serving.node.adoption import KeptEngines
 from vinery_serving.processes.child import kill_group
@@ -74,7 +75,9 @@ class Orphans:
 
     async def _keep(self) -> None:
         while True:
-            self._kept.look()
+            # Without the secret the engines that are known already are kept.
+            with contextlib.suppress(SettingError):
+                self._kept.look()
             await asyncio.sleep(until_next(_KEEP_INTERVAL_S))
 
     def _reap_later(self) -> None:

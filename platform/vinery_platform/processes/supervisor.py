@@ -266,7 +266,9 @@ class Supervisor:
                     "%s holds %d MB of memory, above %d MB, and is replaced when its requests end",
                     *(service.name, num_bytes >> 20, service.max_memory_mb),
                 )
-                if not await self._replace(service, child):
+                if not await self._succeed(service, child):
+                    await self._finish(child)
+                elif not child.ended.done():
                     await asyncio.sleep(_REPLACE_AGAIN_S)
 
     async def _reload(self, note: Callable[[str], object]) -> None:
@@ -282,29 +284,20 @@ class Supervisor:
             task.add_done_callback(self._finishing.discard)
         note(why_not)
 
-    async def _replace(self, service: Service, child: Child) -> bool:
-        """Start a successor. When the successor serves, let the process finish its requests.
-
-        Returns whether the process has ended.
-        """
-        if await self._succeed(service, child):
-            return child.ended.done()
-        await self._finish(child)
-        return True
-
     async def _succeed(self, service: Service, child: Child) -> str:
         """Start a successor. Returns why `child` goes on serving; empty if the successor serves."""
-        why_not = await self._start_successor(service, child)
+        try:
+            why_not = await self._start_successor(service, child)
+        except OSError as error:
+            why_not = f"the new process could not start: {error}"
         if why_not:
             why_not = f"{service.name} is not replaced: {why_not}"
             log.warning("%s", why_not)
         return why_not
 
     async def _start_successor(self, service: Service, child: Child) -> str:
-        try:
-            successor = self._start(service, is_successor=True)
-        except OSError as error:
-            return f"the new process could not start: {error}"
+        """Raises OSError."""
+        successor = self._start(service, is_successor=True)
         self._others.add(successor)
         why_not = f"the new process has not served in {START_LIMIT_S:g} s; its log has the reason"
         with contextlib.suppress(TimeoutError):

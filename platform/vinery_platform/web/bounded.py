@@ -18,7 +18,13 @@ from vinery_accounts.base.errors import KeyRefused
 from vinery_accounts.keys.table import Caller
 from vinery_serving.core.errors import Overloaded, ServingError
 from vinery_serving.core.turns import FairTurns, NoTurn
-from vinery_serving.gateway.endpoints.bodies import BodyBudget, BodyLimits, ClientGone, read_body
+from vinery_serving.gateway.endpoints.bodies import (
+    BodyBudget,
+    BodyLimits,
+    ClientGone,
+    disconnected,
+    read_body,
+)
 from vinery_serving.gateway.endpoints.callers import address_of
 from vinery_serving.gateway.endpoints.edge import (
     App,
@@ -194,7 +200,7 @@ async def _begin(turns: FairTurns, client: Hashable, receive: Receive) -> None:
     if turns.begin_now(client):
         return
     turn = asyncio.create_task(turns.begin(client), name="turn")
-    leaving = asyncio.create_task(_disconnect(receive), name="leaving")
+    leaving = asyncio.create_task(disconnected(receive), name="leaving")
     try:
         await asyncio.wait([turn, leaving], return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
@@ -209,13 +215,6 @@ async def _begin(turns: FairTurns, client: Hashable, receive: Receive) -> None:
     turn.result()
 
 
-async def _disconnect(receive: Receive) -> Message:
-    """Wait until the client leaves, and ignore what comes of its body."""
-    while (message := await receive())["type"] != "http.disconnect":
-        """There may be more of it."""
-    return message
-
-
 def _with_body(body: bytes, receive: Receive) -> Receive:
     """`receive` for an application, which gets this body first, and the disconnect then."""
     is_first = True
@@ -225,7 +224,7 @@ def _with_body(body: bytes, receive: Receive) -> Receive:
         if is_first:
             is_first = False
             return {"type": "http.request", "body": body, "more_body": False}
-        return await _disconnect(receive)
+        return await disconnected(receive)
 
     return replay
 

@@ -8,10 +8,9 @@ from django.conf import settings
 from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from django.views import csrf, defaults
 
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
-from vinery_accounts.console.menu import error_page, is_console, old_form_page
+from vinery_accounts.console.menu import error_page, old_form_page
 from vinery_accounts.signin.middleware import guarded
 from vinery_serving.core.errors import (
     BodyTooLarge,
@@ -24,21 +23,17 @@ from vinery_serving.gateway.endpoints.edge import error_response, server_failed
 
 log = logging.getLogger(__name__)
 
-_PAGES = ("/admin/", "/accounts/", "/console/")
+_PAGES = ("/admin/", "/accounts/", "/console/", "/docs/")
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     """400, or 413 for an API client whose body is too large."""
     if isinstance(exception, DisallowedHost):
         return _wrong_host(request)
-    if is_console(request):
-        return error_page(request, 400)
-    if _is_page(request):
-        return defaults.bad_request(request, exception)
     error: ServingError = InvalidRequest("The request cannot be understood.")
     if isinstance(exception, RequestDataTooBig):
         error = BodyTooLarge(settings.VINERY_MAX_FORM_BYTES)
-    return error_response(error, request)
+    return _answer(request, 400, error)
 
 
 def _wrong_host(request: HttpRequest) -> HttpResponse:
@@ -57,20 +52,13 @@ def _wrong_host(request: HttpRequest) -> HttpResponse:
 
 
 def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
-    if is_console(request):
-        return error_page(request, 403)
-    if _is_page(request):
-        return defaults.permission_denied(request, exception)
-    return error_response(_Forbidden("You may not do this."), request)
+    return _answer(request, 403, _Forbidden("You may not do this."))
 
 
 def not_found(request: HttpRequest, exception: Any) -> HttpResponse:
     """404. The usual cause is a base URL without `/v1`."""
-    if is_console(request):
-        return error_page(request, 404)
-    if _is_page(request):
-        return defaults.page_not_found(request, exception)
-    return error_response(NotFound(f"Not found: {request.path}. {_advice(request.path)}"), request)
+    error = NotFound(f"Not found: {request.path}. {_advice(request.path)}")
+    return _answer(request, 404, error)
 
 
 def _advice(path: str) -> str:
@@ -89,27 +77,20 @@ def server_error(request: HttpRequest) -> HttpResponse:
     """500, or 503 while the database is unavailable."""
     if isinstance(sys.exception(), DATABASE_UNAVAILABLE):
         return database_unavailable(request)
-    if is_console(request):
-        return error_page(request, 500)
-    if _is_page(request):
-        return defaults.server_error(request)
-    return error_response(server_failed(), request)
+    return _answer(request, 500, server_failed())
+
+
+def _answer(request: HttpRequest, status: int, error: ServingError) -> HttpResponse:
+    return error_page(request, status) if _is_page(request) else error_response(error, request)
 
 
 def database_unavailable(request: HttpRequest) -> HttpResponse:
-    if is_console(request):
-        return error_page(request, 503)
-    if _is_page(request) or request.path == "/":
-        # Without the request, because the template would read the user from the database.
-        return guarded(HttpResponse(render_to_string("503.html"), status=503))
     error = DatabaseUnavailable("The database does not answer. Try again soon.")
-    return error_response(error, request)
+    return error_page(request, 503) if request.path == "/" else _answer(request, 503, error)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    if is_console(request):
-        return old_form_page(request)
-    return csrf.csrf_failure(request, reason)
+    return old_form_page(request)
 
 
 class DatabaseUnavailable(Unavailable, retry_after_s=5):

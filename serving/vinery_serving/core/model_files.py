@@ -1,13 +1,39 @@
-"""Reads the memory of a model from its files: the sizes of weights and of the KV cache, and the
-context."""
+"""What the files of a model show unread, their state and the size of the weights, and the sizes in
+its configuration."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 _ENDINGS: Final = (".bin", ".gguf")
+
+
+FolderState = tuple[tuple[str, int, int, int], ...]
+"""The path, size, modification time and inode of each file."""
+
+
+def folder_state(folders: Iterable[Path]) -> FolderState:
+    """Return the state of all files directly in these folders. A folder that cannot be read has
+    none."""
+    return tuple(sorted(each for folder in folders for each in _files(folder)))
+
+
+def _files(folder: Path) -> list[tuple[str, int, int, int]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [(each.path, *_stamps(each)) for each in entries]
+    except OSError:
+        return []
+
+
+def _stamps(entry: os.DirEntry[str]) -> tuple[int, int, int]:
+    try:
+        found = entry.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_size, found.st_mtime_ns, found.st_ino
 
 
 def weights_bytes_of(folder: Path) -> int:
@@ -19,13 +45,17 @@ def weights_bytes_of(folder: Path) -> int:
 
 def kv_numbers_of_token(config: Mapping[str, Any]) -> int:
     """Return how many numbers a token has in the KV cache; 0 if config.json does not show it."""
-    text = _text_config(config)
-    layers = _first(text, "num_hidden_layers", "n_layer", "num_layers")
+    text, layers = _text_config(config), layers_of(config)
     heads = _first(text, "num_attention_heads", "n_head")
     hidden = _first(text, "hidden_size", "n_embd", "d_model")
     kv_heads = _first(text, "num_key_value_heads", "multi_query_group_num") or heads
     head_size = _first(text, "head_dim", "kv_channels") or (hidden // heads if heads else 0)
     return 2 * layers * kv_heads * head_size
+
+
+def layers_of(config: Mapping[str, Any]) -> int:
+    """Return the layers of the language model; 0 if config.json does not name them."""
+    return _first(_text_config(config), "num_hidden_layers", "n_layer", "num_layers")
 
 
 def context_of(config: Mapping[str, Any]) -> int:

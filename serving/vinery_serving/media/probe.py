@@ -1,22 +1,17 @@
-"""Decodes a file in a process of its own and reports a `Finding`, for the tester of rules.
+"""Decodes a file and reads what a model sees of it, for the tester of rules, in confined
+processes."""
 
-    python -m vinery_serving.media.probe MAX_PIXELS MAX_FRAMES < FILE
-
-Decoders read files of strangers, so the process is confined, with limits of processor time and
-memory, and its parent kills a late process. The output is one JSON object with the fields of
-`Finding`.
-"""
-
-import json
-import os
-import resource
-import subprocess
-import sys
-from dataclasses import asdict, dataclass
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.media import MediaKind
+from vinery_serving.core.media import SEEN_PIXELS, Detail, MediaKind
 from vinery_serving.media.decoding import (
     DecodeLimits,
     decode_document,
@@ -24,15 +19,13 @@ from vinery_serving.media.decoding import (
     decode_video,
     kind_of,
 )
-from vinery_serving.processes.confine import Needs, confine
+from vinery_serving.processes.apart import NoAnswer, run_apart
+from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
+from vinery_serving.prompting.vision import VisionProcessor, load_processor
 
 _DEFAULT: Final = DecodeLimits()
-_CPU_S: Final = 5
-_TIMEOUT_S: Final = 15.0
-_MEMORY_BYTES: Final = 4 * 2**30
 # Only the size is reported, so pixels are scaled down to a few.
 _SCALED: Final = 32
-_KEPT_VARIABLES: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +39,39 @@ class Finding:
     number: int = 0  # of pictures, frames that a model would see, or pages
     sizes: tuple[tuple[int, int], ...] = ()  # width and height of each page; else of one
     error: str = ""
+    seen: str = ""  # what the model sees of it, and the tokens, in words
+    unseen: str = ""  # why the model sees nothing
 
 
-def probe(data: bytes, max_pixels: int, max_frames: int = _DEFAULT.max_frames) -> Finding:
-    """Decode the file in a process. Blocks for up to 15 s. Raises nothing for a bad file."""
-    command = (sys.executable, "-P", "-m", __name__, str(max_pixels), str(max_frames))
-    try:
-        ended = subprocess.run(
-            command,
-            input=data,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=True,
-            env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
-        )
-    except (subprocess.SubprocessError, OSError):
-        return Finding(error="The file could not be decoded within the limits of time and memory.")
-    return Finding(**json.loads(ended.stdout))
-
-
-def main() -> None:
-    limits_of_process = {
-        resource.RLIMIT_CPU: _CPU_S,
-        resource.RLIMIT_AS: _MEMORY_BYTES,
-        resource.RLIMIT_FSIZE: 0,
-    }
-    confine(Needs(limits=limits_of_process))
-    data = sys.stdin.buffer.read()
-    max_pixels, max_frames = map(int, sys.argv[1:])
+def probe(
+    data: bytes,
+    max_pixels: int,
+    max_frames: int = _DEFAULT.max_frames,
+    seer: Path | None = None,
+    seen_pixels: int = 0,
+) -> Finding:
+    """Decode the file in a process. Blocks for up to 15 s. Raises nothing for a bad file. `seer` is
+    the folder of a vision model that is shown at most `seen_pixels`; 0: as many as it takes."""
     limits = DecodeLimits(max_bytes=len(data), max_pixels=max_pixels, max_frames=max_frames)
     try:
+        reads = () if seer is None else (seer,)
+        answer = asyncio.run(run_apart(find, data, limits, seer, seen_pixels, reads=reads))
+        return msgspec.json.decode(answer, type=Finding)
+    except (NoAnswer, OSError, msgspec.MsgspecError):
+        return Finding(error="The file could not be decoded within the limits of time and memory.")
+
+
+def find(data: bytes, limits: DecodeLimits, seer: Path | None, seen_pixels: int) -> bytes:
+    """Return a `Finding`. Only for a process that may be killed."""
+    try:
         found = _decode(data, limits)
+        if seer is not None:
+            found = replace(found, seen=_sight(seer, seen_pixels, found))
     except InvalidRequest as error:
         found = Finding(error=error.message)
-    sys.stdout.write(json.dumps(asdict(found)))
+    except UnusableFolder as error:
+        found = replace(found, unseen=str(error))
+    return msgspec.json.encode(found)
 
 
 def _decode(data: bytes, limits: DecodeLimits) -> Finding:
@@ -102,5 +94,32 @@ def _decode(data: bytes, limits: DecodeLimits) -> Finding:
     return Finding(kind.value, width, height, number, tuple(sizes))
 
 
-if __name__ == "__main__":
-    main()
+def _sight(folder: Path, max_pixels: int, found: Finding) -> str:
+    """Raises `UnusableFolder` if the model sees nothing."""
+    processor = load_processor(ModelFolder.read(folder, has_templates=False))
+    if processor is None:
+        raise UnusableFolder(f"{folder} has no vision model any more.")
+    kind = MediaKind(found.kind)
+    if kind is MediaKind.VIDEO and not processor.takes_video:
+        raise UnusableFolder("The model takes pictures only, no videos.")
+    return _seen(processor.within(max_pixels), kind, found)
+
+
+def _seen(processor: VisionProcessor, kind: MediaKind, found: Finding) -> str:
+    fit = partial(processor.fit, detail=Detail.AUTO, max_pixels=SEEN_PIXELS[kind])
+    if kind is MediaKind.DOCUMENT:
+        return _pages(processor, [fit(*size) for size in found.sizes])
+    width, height = fit(found.width, found.height)
+    if kind is MediaKind.VIDEO:
+        num_tokens = processor.num_tokens(width, height, found.number)
+        return f"{found.number} frames of {width} x {height} pixels: {num_tokens} tokens"
+    return f"{width} x {height} pixels: {processor.num_tokens(width, height)} tokens"
+
+
+def _pages(processor: VisionProcessor, sizes: Sequence[tuple[int, int]]) -> str:
+    num_tokens = sum(processor.num_tokens(*size) for size in sizes)
+    width, height = sizes[0]
+    return (
+        f"{len(sizes)} pages, the first of {width} x {height} pixels: {num_tokens} tokens, and "
+        "those of their text"
+    )

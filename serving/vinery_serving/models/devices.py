@@ -5,9 +5,7 @@ list in the run folder. Other processes read that list, and never load OpenVINO.
 """
 
 import difflib
-import os
 import re
-import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from vinery_accounts.base.files import write_private
 from vinery_serving.engine.options import EngineOptions
 
 _FILE: Final = "devices.json"
@@ -56,19 +55,8 @@ def read(run_dir: Path) -> DeviceList | None:
 
 def write(run_dir: Path, devices: Sequence[Device]) -> None:
     """Raises OSError."""
-    store(run_dir / _FILE, DeviceList(tuple(devices), time.time()))
-
-
-def store(path: Path, value: object) -> None:
-    """Replace a file of the run folder. Raises OSError."""
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.encode(value))
-        Path(draft).replace(path)
-    except OSError:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    content = msgspec.json.encode(DeviceList(tuple(devices), time.time()))
+    write_private(run_dir / _FILE, content)
 
 
 def check_device(text: str, known: DeviceList | None) -> None:

@@ -2,41 +2,124 @@
 
 The outputs of the graph decide on the task, because a folder may keep the configuration of another
 export: the same BERT is exported for embeddings, for ranking and for filling in words.
+
+The files come from strangers, so a confined process reads them, and answers with `Findings`.
 """
 
+import asyncio
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
+import msgspec
 from django.conf import settings
 
+from vinery_serving.core.model_files import FolderState, folder_state, layers_of
 from vinery_serving.core.tasks import Task
+from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.prompting.folder import UnusableFolder, own_templates, read_object
-from vinery_serving.prompting.template import NO_WORDS, ChatTemplate
+from vinery_serving.processes.apart import NoAnswer, run_apart
+from vinery_serving.prompting.folder import (
+    ChatTemplates,
+    UnusableFolder,
+    own_templates,
+    read_object,
+    read_text,
+    templates_of,
+)
 
 _GRAPH: Final = "openvino_model.xml"
 # A folder with this file holds a vision model, see `engine.graph`.
 EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
 # The states of convolutions and recurrences, beside those of attention.
 _LINEAR: Final = re.compile(rb'variable_id="[^"]*(?:ssm|conv|recurrent|linear)')
-_CHUNK: Final = 1 << 20
-_MAX_GRAPH_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the files of a folder show. Errors are sentences for administrators; empty: none."""
+
+    task: Task | None = None  # None: no readable graph
+    folder_error: str = ""
+    options_error: str = ""
+
+
+def find(folder: str, options: Mapping[str, Any]) -> Findings:
+    """Read the files of a model and of its options. Blocks for up to 15 s. Options that are wrong
+    without a model are left out."""
+    path = Path(folder)
+    if not path.is_absolute():
+        return Findings(folder_error=f"{path} is not an absolute path.")
+    if not path.is_dir():
+        return Findings(folder_error=f"There is no folder {path}.")
+    try:
+        parsed = parse_options(dict(options))
+    except ValueError:
+        options, parsed = {}, EngineOptions()
+    template = Path(parsed.chat_template if parsed.chat_template.startswith("/") else path)
+    reads = (*folders_of(folder, options), template)
+    beside = (path / "additional_chat_templates", template.parent)
+    try:
+        return _read(path, msgspec.json.encode(options), reads, folder_state([*reads, *beside]))
+    except (NoAnswer, OSError, msgspec.MsgspecError) as error:
+        text = f"Reading the files of {path} {error}: one may be damaged, or a template endless."
+        return Findings(None, text, text)
+
+
+def folders_of(folder: str, options: Mapping[str, Any]) -> Sequence[Path]:
+    """Return the folders of the model, of its draft model and of the adapters."""
+    given = options.get("adapters")
+    adapters = [each.get("path") for each in given or () if isinstance(each, dict)]
+    paths = (folder, options.get("draft_model"), options.get("eagle3_head"), *adapters)
+    named = [Path(each) for each in paths if each and isinstance(each, str)]
+    return [each.parent if each.is_file() else each for each in named]
+
+
+@lru_cache(maxsize=64)  # a change is checked more than once
+def _read(path: Path, options: bytes, reads: Sequence[Path], state: FolderState) -> Findings:
+    answer = asyncio.run(run_apart(inspect, path, options, reads=reads))
+    return msgspec.json.decode(answer, type=Findings)
+
+
+# -- The confined process
+
+
+def inspect(folder: Path, options: bytes) -> bytes:
+    """Return `Findings`. May take any time and memory, and runs the templates: only for a process
+    that may be killed."""
+    task = None
+    with suppress(UnusableModel, UnusableFolder):
+        task = read_task(folder)
+    parsed = parse_options(msgspec.json.decode(options))
+    return msgspec.json.encode(
+        Findings(
+            task,
+            _error(check_folder, folder, parsed),
+            _error(check_folder_options, parsed, folder),
+        )
+    )
+
+
+def _error(check: Callable[..., None], *arguments: object) -> str:
+    try:
+        check(*arguments)
+    except (ValueError, UnusableFolder, OSError) as error:
+        return str(error)
+    return ""
 
 
 def check_folder_options(options: EngineOptions, folder: Path) -> None:
-    """Raise ValueError with a sentence for an option that the model does not take. A folder that is
-    gone is not checked: its model may be renamed."""
-    if not folder.is_dir():
-        return
+    """Raise ValueError or UnusableFolder with a sentence for an option that the model does not
+    take."""
     if (folder / EMBEDDINGS).is_file():
         _check_vision(options)
-    if options.chat_template:
-        _check_template(options.chat_template)
+    _try_templates(own_templates(options.chat_template))
     for adapter in options.adapters:
         if not Path(adapter.path).exists():
             raise ValueError(f"There is no adapter {adapter.path}.")
@@ -45,21 +128,21 @@ def check_folder_options(options: EngineOptions, folder: Path) -> None:
     if options.eagle3_head:
         _check_draft("eagle3_head", Path(options.eagle3_head))
         check_head(Path(options.eagle3_head), folder)
-    graph, is_set = folder / _GRAPH, options.cache_interval_multiplier
-    if is_set and not (graph.is_file() and _mentions(graph, _LINEAR)):
+    if options.cache_interval_multiplier and not _has_linear_attention(folder / _GRAPH):
         raise ValueError(
             "cache_interval_multiplier is for models with linear attention, and this one has none. "
             "Leave it out."
         )
 
 
-def _check_template(source: str) -> None:
-    try:
-        templates = own_templates(source)
-        if templates is not None:
-            ChatTemplate(templates.default, words=NO_WORDS)
-    except UnusableFolder as error:
-        raise ValueError(str(error)) from error
+def _try_templates(templates: ChatTemplates | None) -> None:
+    """Raises UnusableFolder for a template that does not compile."""
+    from vinery_serving.prompting.render import ChatRenderer  # loads what commands do not use
+    from vinery_serving.prompting.template import ChatTemplate
+
+    for text in () if templates is None else (templates.default, templates.tools):
+        if text is not None:
+            ChatRenderer(ChatTemplate(text))
 
 
 def _check_vision(options: EngineOptions) -> None:
@@ -87,15 +170,8 @@ def _check_draft(option: str, folder: Path) -> None:
         )
 
 
-def _mentions(graph: Path, pattern: re.Pattern[bytes]) -> bool:
-    """Raises OSError."""
-    with graph.open("rb") as file:
-        rest = b""
-        while chunk := file.read(_CHUNK):
-            if pattern.search(rest + chunk):
-                return True
-            rest = chunk[-256:]
-    return False
+def _has_linear_attention(graph: Path) -> bool:
+    return graph.is_file() and _LINEAR.search(graph.read_bytes()) is not None
 
 
 # -- Heads for speculative decoding: models that read the hidden states of another model. The
@@ -108,11 +184,8 @@ _LEAST_LAYERS: Final = 10
 
 
 def kind_of_head(folder: Path) -> str | None:
-    """Return `EAGLE-3` or `DFlash`; None for another model. Raises OSError."""
-    text = _notes(folder)
-    if (config := folder / "config.json").is_file():
-        with config.open("rb") as file:
-            text += file.read(_CHUNK).lower()
+    """Return `EAGLE-3` or `DFlash`; None for another model. Raises OSError or UnusableFolder."""
+    text = _notes(folder) + (read_text(folder / "config.json") or "").lower().encode()
     return next((kind for mark, kind in _KINDS if mark in text), None)
 
 
@@ -135,7 +208,7 @@ def check_head(head: Path, folder: Path) -> None:
             f"{head} has no note eagle3_mode in its graph, by which OpenVINO GenAI knows a head: "
             "export it again with optimum-intel 2.2 or newer."
         )
-    num_layers = _num_layers(folder)
+    num_layers = layers_of(read_object(folder / "config.json"))
     if b"hidden_layers_list" not in notes and num_layers < _LEAST_LAYERS:
         raise ValueError(
             f"OpenVINO GenAI chooses the layers that a head reads only in models with "
@@ -148,16 +221,6 @@ def _notes(folder: Path) -> bytes:
     with (folder / _GRAPH).open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _NOTES_BYTES))
         return file.read().lower()
-
-
-def _num_layers(folder: Path) -> int:
-    """Return the layers that config.json names; 0: none."""
-    try:
-        config = _json_object(folder / "config.json")
-        text = config.get("text_config") or {}
-        return int(config.get("num_hidden_layers") or text.get("num_hidden_layers") or 0)
-    except (ValueError, TypeError, AttributeError):
-        return 0
 
 
 # -- Models that ship with Vinery: a name stands for the folder, in a clone and in a wheel
@@ -180,8 +243,7 @@ _GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 _VECTORS: Final = frozenset({"sentence_embedding", "last_hidden_state", "token_embeddings"})
 _SCORES: Final = "logits"
 # A graph that keeps a state generates text, whatever the names of the outputs.
-_STATE: Final = re.compile(b'type="ReadValue"')
-_TEMPLATE: Final = re.compile(b"<chat_template")
+_STATE: Final = 'type="ReadValue"'
 _MAX_LABELS: Final = 2
 
 
@@ -190,36 +252,33 @@ class UnusableModel(ValueError):
 
 
 def read_task(folder: Path) -> Task | None:
-    """Return the task of the model in a folder; None: no readable graph. Raises UnusableModel."""
+    """Return the task of the model in a folder; None: no readable graph. Raises UnusableModel or
+    UnusableFolder."""
     if (folder / EMBEDDINGS).is_file():
         return Task.VISION
     try:
-        has_state = _mentions(folder / _GRAPH, _STATE)
+        graph = (folder / _GRAPH).read_text("utf-8", errors="replace")
     except OSError:
         return None
-    if not has_state:
-        outputs = _outputs(folder / _GRAPH)
+    if _STATE not in graph:
+        outputs = _outputs(graph)
         if outputs.keys() & _VECTORS:
             return Task.EMBEDDINGS
         if outputs.get(_SCORES) == 2:
             _check_labels(folder)
             return Task.RERANK
-    return Task.CHAT if _has_template(folder) else Task.COMPLETION
+    templates = templates_of(folder, read_object(folder / "tokenizer_config.json"))
+    return Task.COMPLETION if templates is None else Task.CHAT
 
 
-def _outputs(graph: Path) -> dict[str, int]:
-    """The number of dimensions of each output, by its names; empty for a broken graph. Raises
-    UnusableModel for a graph that is larger than those of models without states."""
-    if graph.stat().st_size > _MAX_GRAPH_BYTES:
-        raise UnusableModel(f"{graph} has no states and more than {_MAX_GRAPH_BYTES >> 20} MB.")
-    parser = ElementTree.XMLParser()
+def _outputs(graph: str) -> dict[str, int]:
+    """The number of dimensions of each output, by its names. Raises UnusableModel."""
     try:
-        with graph.open("rb") as file:
-            while chunk := file.read(_CHUNK):  # others may run between two parts
-                parser.feed(chunk)
-        root = parser.close()
-    except ElementTree.ParseError:
-        return {}
+        root = ElementTree.fromstring(graph)
+    except ElementTree.ParseError as error:
+        raise UnusableModel(f"{_GRAPH} is broken XML: {error}.") from None
+    if root.find("layers") is None:
+        raise UnusableModel(f"{_GRAPH} has no layers: it is no graph of OpenVINO.")
     layers = {each.get("id", ""): each for each in root.iterfind("layers/layer")}
     results = {id_ for id_, layer in layers.items() if layer.get("type") == "Result"}
     sources = [
@@ -243,39 +302,17 @@ def _outputs(graph: Path) -> dict[str, int]:
 
 def _check_labels(folder: Path) -> None:
     """Raises UnusableModel for a classifier that gives no relevance."""
-    labels = _json_object(folder / "config.json").get("id2label") or {}
-    if len(labels) > _MAX_LABELS:
+    labels = read_object(folder / "config.json").get("id2label")
+    if isinstance(labels, dict) and len(labels) > _MAX_LABELS:
         raise UnusableModel(
             f"{folder} holds a classifier with {len(labels)} labels. A rerank model has one label, "
             "or two of which the second is relevance."
         )
 
 
-def _has_template(folder: Path) -> bool:
-    """Looks where `prompting.folder` finds chat templates."""
-    files = ("chat_template.jinja", "chat_template.json")
-    if any((folder / name).is_file() for name in files):
-        return True
-    if _json_object(folder / "tokenizer_config.json").get("chat_template"):
-        return True
-    with suppress(OSError):
-        return _mentions(folder / "openvino_tokenizer.xml", _TEMPLATE)
-    return False
-
-
-def _json_object(path: Path) -> Mapping[str, Any]:
-    with suppress(UnusableFolder):
-        return read_object(path)
-    return {}
-
-
-def check_folder(text: str) -> None:
-    """Raises ValueError for a folder that has no OpenVINO model that Vinery can serve."""
-    path = Path(text)
-    if not path.is_absolute():
-        raise ValueError(f"{path} is not an absolute path.")
-    if not path.is_dir():
-        raise ValueError(f"There is no folder {path}.")
+def check_folder(path: Path, options: EngineOptions) -> None:
+    """Raises ValueError or UnusableFolder for a folder that has no OpenVINO model that Vinery can
+    serve."""
     graph = next((path / name for name in _GRAPHS if (path / name).is_file()), None)
     if graph is None:
         raise ValueError(
@@ -287,6 +324,8 @@ def check_folder(text: str) -> None:
         raise ValueError(f"{path} has no {weights.name}, the weights. Copy the folder again.")
     check_no_head(path)
     task = read_task(path)
+    if not options.chat_template:
+        _try_templates(templates_of(path, read_object(path / "tokenizer_config.json")))
     if task is Task.RERANK and not (path / _FAST_TOKENIZER).is_file():
         raise ValueError(
             f"{path} has no {_FAST_TOKENIZER}, with which Vinery writes queries and documents as "

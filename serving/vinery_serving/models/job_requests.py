@@ -6,11 +6,13 @@ kind has a function that stores results.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -19,7 +21,7 @@ from django.utils import timezone
 from vinery_accounts.access import changes
 from vinery_serving.core.tasks import Task, explanation
 from vinery_serving.models import devices
-from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError
+from vinery_serving.models.convert.checkpoint import ConvertError, find_refusal
 from vinery_serving.models.convert.options import parse
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.job_rows import (
@@ -32,6 +34,7 @@ from vinery_serving.models.job_rows import (
     encrypted,
 )
 from vinery_serving.models.models import ServedModel
+from vinery_serving.processes.apart import NoAnswer, run_apart
 
 # Ended jobs that are kept of each model. More of them are deleted, the oldest first.
 _MAX_ENDED: Final = 50
@@ -124,7 +127,13 @@ def convert(asked: Conversion) -> ModelJob:
     folder = Path(asked.folder).expanduser().resolve()
     try:
         options = parse(asked.options)
-        Checkpoint.read(folder, options.task)
+        answer = asyncio.run(run_apart(find_refusal, folder, options.task, reads=(folder,)))
+        refused = msgspec.json.decode(answer, type=tuple[str, str] | None)
+        if refused is not None:
+            raise ConvertError(*refused)
+    except (NoAnswer, OSError, msgspec.MsgspecError) as error:
+        text = f"Reading the files of {folder} {error}."
+        raise ValidationError({"folder": [text]}) from error
     except ConvertError as error:
         raise ValidationError({error.option or "folder": [str(error)]}) from error
     return begin_folder(

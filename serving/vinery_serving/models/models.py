@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -23,16 +22,12 @@ from vinery_serving.models import devices
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.devices import check_device, check_device_options
 from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus, ShownState
-from vinery_serving.models.folder_options import (
-    UnusableModel,
-    check_folder,
-    check_folder_options,
-    read_task,
-    shipped_folder,
-)
+from vinery_serving.models.folder_options import Findings, find, shipped_folder
 from vinery_serving.models.job_rows import FOLDER_KINDS, JobKind, JobState, ModelJob
 from vinery_serving.transport.sockets import settings_key
 
+# Fields that must suit each other.
+_TOGETHER: Final = ("options", "device", "replica_devices", "folder")
 _MAX_IDLE_S: Final = 366 * 24 * 3600
 _MAX_REPLICAS: Final = 64
 
@@ -124,6 +119,7 @@ class ServedModel(models.Model):
 
     # Whether a job that is about to begin makes the folder: the row may be stored without one.
     awaits_folder = False
+    _found: tuple[object, Findings] | None = None
 
     class Meta:
         ordering = ["name"]
@@ -134,7 +130,7 @@ class ServedModel(models.Model):
     def save(self, *args: Any, **kwargs: Any) -> None:
         columns = kwargs.get("update_fields")
         if columns is None or "folder" in columns:
-            self.read_task()
+            self.task = str(self._findings.task or self.task)
             if columns is not None:
                 kwargs["update_fields"] = {*columns, "task"}
         super().save(*args, **kwargs)
@@ -206,10 +202,22 @@ class ServedModel(models.Model):
         devices: list[str] = self.replica_devices
         return devices[replica % len(devices)] if devices else self.device
 
-    def read_task(self) -> None:
-        """Read the task from the folder. Without a graph there, the task stays."""
-        with contextlib.suppress(UnusableModel):
-            self.task = str(read_task(Path(self.folder)) or self.task)
+    def prepare(self, names: Iterable[str]) -> None:
+        """Read the files for a change of these fields, before the transaction in which other
+        changes wait."""
+        if not set(_TOGETHER).isdisjoint(names):
+            self._found = None
+            _ = self._findings
+
+    @property
+    def _findings(self) -> Findings:
+        """What the files show. Without a graph there, the task stays."""
+        folder = str(shipped_folder(self.folder) or self.folder)
+        options = self.options if isinstance(self.options, dict) else {}
+        asked = folder, json.dumps(options, sort_keys=True)
+        if self._found is None or self._found[0] != asked:
+            self._found = asked, find(folder, options) if folder else Findings()
+        return self._found[1]
 
     @property
     def state_text(self) -> str:
@@ -246,7 +254,7 @@ class ServedModel(models.Model):
             exclude = {*(exclude or ()), "folder"}
         if "folder" not in (exclude or ()):
             self.folder = str(shipped_folder(self.folder) or self.folder)
-            self.read_task()
+            self.task = str(self._findings.task or self.task)
         try:
             super().clean_fields(exclude)
         except ValidationError as error:
@@ -257,9 +265,10 @@ class ServedModel(models.Model):
                     check(getattr(self, name))
                 except ValueError as error:
                     errors[name] = [ValidationError(str(error))]
-        together = ("options", "device", "replica_devices", "folder")
-        changed = [each for each in together if each not in (exclude or ())]
-        if changed and not errors.keys() & set(together):
+        if "folder" not in (exclude or ()) and (text := self._findings.folder_error):
+            errors.setdefault("folder", [ValidationError(text)])
+        changed = [each for each in _TOGETHER if each not in (exclude or ())]
+        if changed and not errors.keys() & set(_TOGETHER):
             try:
                 self._check_options_together()
             except ValueError as error:
@@ -272,7 +281,8 @@ class ServedModel(models.Model):
         known = devices.read(Path(settings.VINERY_RUN_DIR))
         for device in {self.device, *self.replica_devices}:
             check_device_options(options, device, known)
-        check_folder_options(options, Path(self.folder))
+        if text := self._findings.options_error:
+            raise ValueError(text)
 
 
 def options_text(options: Mapping[str, Any]) -> str:
@@ -332,7 +342,6 @@ def _check_projects(ids: object) -> None:
 
 _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "name": _check_name,
-    "folder": check_folder,
     "device": _check_device,
     "replica_devices": _check_replica_devices,
     "options": _check_options,

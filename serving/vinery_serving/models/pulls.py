@@ -5,6 +5,7 @@ occupies a thread. A late question counts until its connection ends: a slow hub 
 threads.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -20,15 +21,17 @@ from vinery_serving.core.model_files import weights_bytes_of
 from vinery_serving.models import devices, job_requests, registry
 from vinery_serving.models.convert.options import Precision
 from vinery_serving.models.hub import catalogue
+from vinery_serving.models.hub import repository as hub_repository
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.formats import wanted_files
 from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MeasuredEngine, this_machine
 from vinery_serving.models.hub.origins import ArchiveOrigin, FilesOrigin, HubOrigin, Origin
-from vinery_serving.models.hub.repository import is_archive, local_repository
+from vinery_serving.models.hub.repository import is_archive
 from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes, will_it_load
 from vinery_serving.models.job_rows import JobKind, ModelJob
 from vinery_serving.models.models import ServedModel
+from vinery_serving.processes.apart import NoAnswer, run_apart
 
 ResultT = TypeVar("ResultT")
 MAX_QUESTIONS: Final = 4
@@ -159,7 +162,7 @@ def judge(asked: Repository, machine: Machine, context: int = CONTEXT_TOKENS) ->
         files, name = FilesOrigin.look(path), path.name.partition(".")[0]
         if is_archive(path):
             return Judged(files, None, name)
-        return Judged(files, will_it_load(local_repository(path), machine, context), name)
+        return Judged(files, will_it_load(_read_local(path), machine, context), name)
     hub = Hub.of_environment()
     listed = hub.repository(_repository_of(what), asked.revision)
     repository = wanted_files(listed, asked.include)
@@ -173,6 +176,18 @@ def judge(asked: Repository, machine: Machine, context: int = CONTEXT_TOKENS) ->
         precision=verdict.precision if verdict.answer is Answer.CONVERT else None,
     )
     return Judged(origin, verdict, repository.name.rpartition("/")[2])
+
+
+def _read_local(path: Path) -> hub_repository.Repository:
+    """Raises `PullFailed`."""
+    try:
+        answer = asyncio.run(run_apart(hub_repository.find_local, path, reads=(path,)))
+        found = msgspec.json.decode(answer, type=hub_repository.Repository | str)
+    except (NoAnswer, OSError, msgspec.MsgspecError) as error:
+        raise PullFailed(f"Reading the files of {path} {error}.") from None
+    if isinstance(found, str):
+        raise PullFailed(found)
+    return found
 
 
 def pull(asked: Pull, judged: Judged | None = None) -> ModelJob:

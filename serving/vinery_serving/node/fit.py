@@ -4,14 +4,14 @@ A model needs its weights, a KV cache, and the memory of an empty engine process
 process after loading, and its peak, are stored; the next estimate begins with these figures.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from vinery_serving.core.model_files import context_of, kv_numbers_of_token, weights_bytes_of
+from vinery_serving.core.model_files import weights_bytes_of
 from vinery_serving.engine.options import EngineOptions
+from vinery_serving.node.model_files import EngineFacts
 
 _GB: Final = 1 << 30
 # An engine process without a model: interpreter, OpenVINO and the buffers of a step.
@@ -66,15 +66,14 @@ class Need:
         )
 
 
-def estimate(folders: Iterable[Path], device: str, options: EngineOptions) -> Need:
-    folders = list(folders)
+def estimate(
+    folders: Iterable[Path], device: str, options: EngineOptions, facts: EngineFacts
+) -> Need:
     weights_bytes = sum(map(weights_bytes_of, folders))
     if options.cache_size_gb:
         return Need(weights_bytes, options.cache_size_gb * _GB)
-    configs = [_config(folder) for folder in folders]
-    context = options.max_context or context_of(configs[0])
-    num_tokens = min(context or _EXPECTED_TOKENS, _EXPECTED_TOKENS)
-    num_numbers = num_tokens * sum(map(kv_numbers_of_token, configs))
+    context = options.max_context or facts.max_context or _EXPECTED_TOKENS
+    num_numbers = min(context, _EXPECTED_TOKENS) * facts.kv_numbers
     return Need(weights_bytes, round(num_numbers * _number_bytes(device, options)))
 
 
@@ -104,14 +103,6 @@ def measure(pid: int, loaded_bytes: int | None = None) -> Measured | None:
 def _sizes(path: str) -> Mapping[str, int]:
     rows = (line.split() for line in Path(path).read_text(encoding="ascii").splitlines())
     return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows if row[-1] == "kB"}
-
-
-def _config(folder: Path) -> Mapping[str, Any]:
-    try:
-        config = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return config if isinstance(config, dict) else {}
 
 
 def _number_bytes(device: str, options: EngineOptions) -> float:

@@ -120,8 +120,8 @@ class JobRunner:
             elif job.pk in self._running:
                 continue
             elif job.asked == Asked.CANCEL:
-                await _discard(job, self._command)
-                await _write(job, JobState.CANCELLED)
+                if await _discard(job, self._command):
+                    await _write(job, JobState.CANCELLED)
             elif job.asked == Asked.PAUSE:
                 await _write(job, JobState.PAUSED)
             elif job.state == JobState.RUNNING:
@@ -242,9 +242,15 @@ async def _write_progress(job: ModelJob, progress: _Progress) -> None:
                 await asyncio.to_thread(_update, job, columns)
 
 
-async def _discard(job: ModelJob, command: Sequence[str]) -> None:
-    end = await run_job(_document(job, "discard"), job.log_path, lambda _: None, command)
+async def _discard(job: ModelJob, command: Sequence[str]) -> bool:
+    """Returns False if the process could not start: the next look tries again."""
+    try:
+        end = await run_job(_document(job, "discard"), job.log_path, lambda _: None, command)
+    except OSError as error:
+        _log(job, "job not discarded yet", reason=error.strerror)
+        return False
     _log(job, "job cancelled", discarded=end.text)
+    return True
 
 
 def _document(job: ModelJob, action: str = "run") -> JobDocument:
@@ -357,7 +363,9 @@ def job_environment(document: JobDocument) -> dict[str, str]:
         case JobKind.CONVERT, _:
             return environment_with("PIP_", "VINERY_JOB_", *NETWORK_VARIABLES)
         case JobKind.PULL, "hub":
-            return environment_with("HF_", "VINERY_JOB_NETWORKS", *NETWORK_VARIABLES)
+            return environment_with(
+                "HF_", "XDG_CACHE_HOME", "VINERY_JOB_NETWORKS", *NETWORK_VARIABLES
+            )
         case JobKind.PULL, "archive":
             own = "AWS_" if str(asked.get("url")).startswith("s3:") else "VINERY_JOB_NETWORKS"
             return environment_with(own, *NETWORK_VARIABLES)

@@ -20,12 +20,14 @@ from typing import Any, Final
 from django.conf import settings
 from django.utils import timezone
 
+from vinery_serving.core.model_files import FolderState, folder_state
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, EngineLog, PoolingConfig
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.engine_status import EngineState
+from vinery_serving.models.folder_options import folders_of
 from vinery_serving.models.models import check_processors
 from vinery_serving.node import fit, status
 from vinery_serving.node.adoption import AdoptedEngine
@@ -40,18 +42,12 @@ from vinery_serving.node.load_errors import (
     killed,
     load_failure,
 )
-from vinery_serving.node.model_files import (
-    FolderState,
-    UnusableWeights,
-    check_weights,
-    folder_state,
-)
+from vinery_serving.node.model_files import EngineFacts, read_facts
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.starting import END_TIMEOUT_S
 from vinery_serving.node.status import Subject
 from vinery_serving.processes.logs.folder import engine_name, log_path
 from vinery_serving.processes.upkeep import until_next
-from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
@@ -138,6 +134,7 @@ class Keeper:
         self._ready: EngineProcess | None = None  # while it serves
         self._testing: asyncio.Task[None] | None = None
         self._loaded_files: FolderState | None = None  # those with which an engine has loaded
+        self._known: tuple[FolderState, EngineFacts] | None = None
         self._scheduler = scheduler
         self._formers = formers
         self._left: EngineProcess | None = None  # to others, by `hand_over`
@@ -255,17 +252,27 @@ class Keeper:
         return await self._memory.verdict()
 
     async def _need(self) -> Need:
-        return await asyncio.to_thread(_estimate_need, self._spec, self._measured)
+        facts = await self._facts(await self._read_files())
+        return await asyncio.to_thread(_estimate_need, self._spec, facts, self._measured)
+
+    async def _facts(self, files: FolderState) -> EngineFacts:
+        """Read the files, unless they are known. Streams wait for the next engine of a model, and
+        an engine that runs proves its weights."""
+        if self._known is None or self._known[0] != files:
+            checks_weights = self._found is None and files != self._loaded_files
+            folders = await asyncio.to_thread(_folders, self._spec)
+            generates = self._spec.task.is_generation
+            facts = await read_facts(folders, generates=generates, checks_weights=checks_weights)
+            self._known = files, facts
+        return self._known[1]
 
     async def _run_once(self, files: FolderState) -> _Crash | _WentToSleep | LoadFailure:
         found = self._found
         try:
-            config = await asyncio.to_thread(_new_config, self._spec)
-            # Streams wait for the next engine, and an engine that runs proves its files.
-            if found is None and files != self._loaded_files:
-                await asyncio.to_thread(_check_weights, self._spec)
+            config = _new_config(self._spec, await self._facts(files))
             engine = found if isinstance(found, EngineProcess) else self._new_engine(config)
-        except (UnusableFolder, UnusableWeights, ValueError, OSError) as error:
+        except (ValueError, OSError) as error:
+            self._known = None
             await self._end_found()
             is_passing = isinstance(error, OSError)
             kind = FailureKind.PASSING if is_passing else FailureKind.FINAL
@@ -380,7 +387,7 @@ class Keeper:
         return self._asked.is_set()
 
     async def _read_files(self) -> FolderState:
-        return await asyncio.to_thread(folder_state, _folders(self._spec))
+        return await asyncio.to_thread(lambda: folder_state(_folders(self._spec)))
 
     def _log_pid(self, event: str, engine: EngineProcess) -> None:
         log.info(event, extra={"fields": {"model": self._spec.name, "pid": engine.pid}})
@@ -411,36 +418,26 @@ def _new_log(model: str) -> EngineLog:
 
 
 def _folders(spec: ModelSpec) -> Sequence[Path]:
-    """Return the folders of the model, of its draft model and of the adapters."""
-    options = json.loads(spec.options)
-    adapters = [each.get("path") for each in options.get("adapters", ()) if isinstance(each, dict)]
-    paths = (spec.folder, options.get("draft_model"), options.get("eagle3_head"), *adapters)
-    named = [Path(each) for each in paths if each and isinstance(each, str)]
-    return [each.parent if each.is_file() else each for each in named]
+    return folders_of(spec.folder, json.loads(spec.options))
 
 
-def _check_weights(spec: ModelSpec) -> None:
-    for each in _folders(spec):
-        check_weights(each)
-
-
-def _estimate_need(spec: ModelSpec, measured: Measured | None) -> Need:
+def _estimate_need(spec: ModelSpec, facts: EngineFacts, measured: Measured | None) -> Need:
     """A measurement of a process has the memory of the CPU only."""
     try:
         options = parse_options(json.loads(spec.options), spec.task)
     except ValueError:  # no engine can start, and its failure has the reason
         options = EngineOptions()
-    need = fit.estimate(_folders(spec), spec.device, options)
+    need = fit.estimate(_folders(spec), spec.device, options, facts)
     is_on_cpu = first_device(spec.device) == "CPU"
     return replace(need, measured=measured) if is_on_cpu else need
 
 
-def _new_config(spec: ModelSpec) -> EngineConfig:
-    """Raises UnusableFolder, ValueError or OSError with a sentence for the administrator."""
+def _new_config(spec: ModelSpec, facts: EngineFacts) -> EngineConfig:
+    """Raises ValueError, or OSError for what may pass, with a sentence for the administrator."""
     options = parse_options(json.loads(spec.options), spec.task)
     check_processors(options)
-    folder = ModelFolder.read(Path(spec.folder), has_templates=False)
-    pooling = None if spec.task.is_generation else PoolingFolder.read(folder)
+    if facts.error:
+        raise OSError(facts.error) if facts.is_passing else ValueError(facts.error)
     socket_path = engine_socket(Path(settings.VINERY_RUN_DIR), spec.address)
     return EngineConfig(
         name=spec.name,
@@ -450,10 +447,12 @@ def _new_config(spec: ModelSpec) -> EngineConfig:
         socket_key=socket_key(settings.VINERY_SOCKET_SECRET, socket_path),
         cache_dir=Path(settings.VINERY_CACHE_DIR) / _cache_name(spec),
         usage_dir=Path(settings.VINERY_USAGE_DIR),
-        max_context=_max_context(options, folder, pooling) or 0,
+        max_context=_max_context(options, facts) or 0,
         options=options,
         task=spec.task,
-        pooling=PoolingConfig() if pooling is None else _pooling_config(spec, options, pooling),
+        pooling=PoolingConfig()
+        if facts.pooling is None
+        else _pooling_config(spec, options, facts.pooling),
         log=_new_log(spec.name),
     )
 
@@ -464,12 +463,10 @@ def _cache_name(spec: ModelSpec) -> str:
     return f"{name}-{spec.device_number}" if spec.device_number else name
 
 
-def _max_context(
-    options: EngineOptions, folder: ModelFolder, pooling: PoolingFolder | None
-) -> int | None:
-    if pooling is None:
-        return options.context_of(folder.max_context)
-    return options.max_context or pooling.max_tokens
+def _max_context(options: EngineOptions, facts: EngineFacts) -> int | None:
+    if facts.pooling is None:
+        return options.context_of(facts.max_context)
+    return options.max_context or facts.pooling.max_tokens
 
 
 def _pooling_config(

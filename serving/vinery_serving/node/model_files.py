@@ -1,39 +1,72 @@
-"""The files of a model: their state, which changes when a file is added, removed or written, and
-whether the weights are whole, without loading.
+"""What the node needs to know of a model's files, which a confined process reads: numbers of the
+configuration, and whether the weights are whole, without loading.
 
 A graph (`.xml`) names the offset of each constant in the weights file (`.bin`), and its size.
 A copy that was cut is shorter than the end of the last constant.
 """
 
-import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from xml.parsers.expat import ExpatError, ParserCreate
+from typing import Final
+from xml.etree.ElementTree import ParseError, iterparse
 
-FolderState = tuple[tuple[str, int, int, int], ...]
-"""The path, size, modification time and inode of each file."""
+import msgspec
+
+from vinery_serving.core.model_files import kv_numbers_of_token
+from vinery_serving.processes.apart import NoAnswer, run_apart
+from vinery_serving.prompting.folder import ModelFolder, UnusableFolder, read_object
+from vinery_serving.prompting.pooling_folder import PoolingFolder
+
+# Only this model waits for a busy machine or a slow disk.
+_WITHIN_S: Final = 120.0
 
 
-def folder_state(folders: Iterable[Path]) -> FolderState:
-    """Return the state of all files directly in these folders. A folder that cannot be read has
-    none."""
-    return tuple(sorted(each for folder in folders for each in _files(folder)))
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What the files of a model say about the engine."""
+
+    kv_numbers: int = 0  # in the KV cache, of one token
+    max_context: int | None = None
+    pooling: PoolingFolder | None = None
+    error: str = ""  # why no engine can start; empty: nothing is known to be wrong
+    is_passing: bool = False  # the error may pass
 
 
-def _files(folder: Path) -> list[tuple[str, int, int, int]]:
+async def read_facts(
+    folders: Sequence[Path], *, generates: bool, checks_weights: bool
+) -> EngineFacts:
+    """Read the folder of a model, which is the first, and those of its options."""
     try:
-        with os.scandir(folder) as entries:
-            return [(each.path, *_stamps(each)) for each in entries]
-    except OSError:
-        return []
+        work = partial(find_facts, folders, generates=generates, checks_weights=checks_weights)
+        answer = await run_apart(work, reads=folders, within_s=_WITHIN_S)
+        return msgspec.json.decode(answer, type=EngineFacts)
+    except (NoAnswer, OSError, msgspec.MsgspecError) as error:
+        return EngineFacts(error=f"Reading the files of {folders[0]} {error}.", is_passing=True)
 
 
-def _stamps(entry: os.DirEntry[str]) -> tuple[int, int, int]:
+def find_facts(folders: Sequence[Path], *, generates: bool, checks_weights: bool) -> bytes:
+    """Return `EngineFacts`. Only for a process that may be killed."""
+    facts = EngineFacts(sum(map(_kv_numbers, folders)))
     try:
-        found = entry.stat()
-    except OSError:
-        return 0, 0, 0
-    return found.st_size, found.st_mtime_ns, found.st_ino
+        folder = ModelFolder.read(folders[0], has_templates=False)
+        facts = replace(facts, max_context=folder.max_context)
+        if not generates:
+            pooling = PoolingFolder.read(folder)
+            facts = replace(facts, pooling=replace(pooling, prompts={}, default_prompt=""))
+        for each in folders if checks_weights else ():
+            check_weights(each)
+    except (UnusableFolder, UnusableWeights, OSError) as error:
+        facts = replace(facts, error=str(error), is_passing=isinstance(error, OSError))
+    return msgspec.json.encode(facts)
+
+
+def _kv_numbers(folder: Path) -> int:
+    with suppress(UnusableFolder):
+        return kv_numbers_of_token(read_object(folder / "config.json"))
+    return 0
 
 
 class UnusableWeights(Exception):
@@ -60,19 +93,14 @@ def _needed_bytes(graph: Path) -> int:
     """Return where the last constant ends; 0 without constants, and for a file that is no graph:
     loading reports such a file."""
     end, is_constant = 0, False
-
-    def begin(name: str, attributes: Mapping[str, str]) -> None:
-        nonlocal end, is_constant
-        if name == "layer":
-            is_constant = attributes.get("type") == "Const"
-        elif name == "data" and is_constant:
-            end = max(end, int(attributes.get("offset", 0)) + int(attributes.get("size", 0)))
-
-    parser = ParserCreate()  # keeps nothing of the graph
-    parser.StartElementHandler = begin
     try:
-        with graph.open("rb") as file:
-            parser.ParseFile(file)
-    except (ExpatError, ValueError):
+        for event, element in iterparse(graph, ("start", "end")):
+            if event == "start" and element.tag == "layer":
+                is_constant = element.get("type") == "Const"
+            elif event == "end" and element.tag == "data" and is_constant:
+                end = max(end, int(element.get("offset", 0)) + int(element.get("size", 0)))
+            elif event == "end" and element.tag == "layer":
+                element.clear()  # a large graph would take a hundred times its size
+    except (ParseError, ValueError):
         return 0
     return end

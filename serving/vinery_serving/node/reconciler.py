@@ -154,9 +154,10 @@ class WantedModels:
         return specs
 
     def _of_last_node(self) -> dict[ModelSpec, LiveSettings] | None:
-        if (copy := self._copy.read()) is not None:
-            log.warning("models as the database had them %.0f s ago", time.time() - copy.read_at_s)
-        return None if copy is None else dict(copy.content)
+        if (copy := self._copy.read()) is None:
+            return None
+        log.warning("models as the database had them %.0f s ago", time.time() - copy[0])
+        return dict(copy[1])
 
 
 async def _run_jobs(wanted: WantedModels) -> None:
@@ -280,7 +281,6 @@ async def _end(keepers: Iterable[Keeper], reason: str | None = None) -> None:
     await asyncio.gather(*(each.end(reason) for each in keepers))
 
 
-@giving_back
 def _read_specs(known: object) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:
     """Return the state of the database, and the specs, each with what administrators have asked
     for; None if the state is `known`, and nothing has changed."""

@@ -47,7 +47,7 @@ class ReplicaStates:
 
     @property
     def model_ids(self) -> set[int]:
-        return {model_id for model_id, engines in self._engines.items() if engines}
+        return {model_id for model_id, engines in list(self._engines.items()) if engines}
 
     def of_model(self, subject: Subject, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a report about one engine as a report about its model."""

@@ -177,13 +177,12 @@ def _restrict(needs: Needs, parts: frozenset[Part]) -> set[Part]:
     if version >= _SCOPES_SINCE:
         held |= _SCOPES.keys() & parts
         scopes = sum(each for part, each in _SCOPES.items() if part in parts)
-    rules = list(_rules(needs))
     if not (rights or tcp or scopes):
         return held
     ruleset = call(_CREATE, struct.pack("=QQQ", rights, tcp, scopes), 24, 0)
     if ruleset < 0:
         return set()
-    for path, allowed in rules:
+    for path, allowed in _rules(needs):
         _add_rule(call, ruleset, path, allowed & rights)
     is_done = call(_RESTRICT, ruleset, 0) == 0
     os.close(ruleset)

@@ -87,7 +87,7 @@ class ModelFolder:
             max_context=_max_context(config, tokenizer_config),
             defaults=_defaults(read_object(path / "generation_config.json"), config),
             templates=own_templates(chat_template)
-            or (_templates(path, tokenizer_config) if has_templates else None),
+            or (templates_of(path, tokenizer_config) if has_templates else None),
             named_tokens=_named_tokens(path, tokenizer_config),
             tokenizer_class=_string(tokenizer_config.get("tokenizer_class")),
             added_tokens=_added_tokens(tokenizer_config.get("added_tokens_decoder")),
@@ -156,7 +156,7 @@ def own_templates(source: str) -> ChatTemplates | None:
     return ChatTemplates(text)
 
 
-def _templates(path: Path, tokenizer_config: Mapping[str, Any]) -> ChatTemplates | None:
+def templates_of(path: Path, tokenizer_config: Mapping[str, Any]) -> ChatTemplates | None:
     """The templates of the first file that has any, in the order of Hugging Face's look-up."""
     tools = read_text(path / "additional_chat_templates" / "tool_use.jinja")
     default = read_text(path / "chat_template.jinja")

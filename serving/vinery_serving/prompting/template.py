@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import jinja2
 from jinja2 import meta, nodes
@@ -56,9 +56,6 @@ class TemplateWords:
             return cls(frozenset(meta.find_undeclared_variables(tree)), constants)
         except (jinja2.TemplateSyntaxError, RecursionError) as error:
             raise _not_compiled(error) from error
-
-
-NO_WORDS: Final = TemplateWords(frozenset(), frozenset())
 
 
 class ChatTemplate:

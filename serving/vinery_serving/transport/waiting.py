@@ -111,7 +111,6 @@ class WaitingServer:
         self._key = key
         self._on_change = on_change
         self._reports: dict[asyncio.StreamWriter, _Report] = {}  # by connection
-        self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -123,7 +122,7 @@ class WaitingServer:
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        for writer in self._writers:
+        for writer in self._reports:
             writer.close()
 
     @property
@@ -137,7 +136,7 @@ class WaitingServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         frames = FrameReader()
-        self._writers.add(writer)
+        self._reports[writer] = _Report(())
         try:
             await shake_hands(reader, writer, self._key, listens=True)
             while received := await reader.read(_READ_BYTES):
@@ -147,7 +146,6 @@ class WaitingServer:
         except (OSError, EOFError, Stranger, InvalidFrame, msgspec.MsgspecError):
             pass
         finally:
-            self._reports.pop(writer, None)
-            self._writers.discard(writer)
+            del self._reports[writer]
             self._on_change()
             writer.close()

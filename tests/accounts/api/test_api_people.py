@@ -1,10 +1,12 @@
 """Organisations, projects, people and roles over the management API."""
 
+import re
 from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
-from api_client import Api, Tenant, with_key
+from api_client import Api, Tenant, as_user, with_key
+from django.db import transaction
 from row_builders import logged
 
 from tests.tables import table
@@ -132,7 +134,6 @@ def test_only_owners_create_people(owner: Api, admin: Api, ours: Tenant, root: A
 @table(
     "values, param",
     [
-        ({"username": "owner"}, "username"),
         ({"username": "with space"}, "username"),
         ({"password": "short"}, "password"),
         ({"email": "carol"}, "email"),
@@ -149,6 +150,37 @@ def test_the_api_refuses_an_invalid_user_and_names_the_parameter(
 
     assert owner.error("POST", "users/", body)[::2] == (400, param)
     assert not User.objects.filter(username="carol").exists()
+
+
+def test_creators_of_users_do_not_learn_which_names_others_have(
+    ours: Tenant, theirs: Tenant
+) -> None:
+    def learnt(api: Api, name: str, *, is_service: bool) -> str:
+        """All that the sender sees when the user is created, and created again."""
+        body = {"username": name, "project": ours.one.pk, "is_service": is_service}
+        seen: list[Any] = []
+        with transaction.atomic():
+            for _ in range(2):
+                with transaction.atomic():
+                    answer = api.request("POST", "users/", body)
+                seen += [answer.status_code, answer.content, sorted(answer.items())]
+            seen += [api.get(path) for path in ("users/", "memberships/", "invitations/")]
+            transaction.set_rollback(True)
+        text = str(seen).replace(name, "NAME")
+        return re.sub(r"req_\w+|[\d-]+T[\d:.]+Z|\d+", "N", text)
+
+    theirs.user("victim", Role.MEMBER)
+    boss = ours.user("boss", Role.OWNER)
+    for api, is_service in (
+        (as_user(boss), False),
+        (as_user(boss), True),
+        (ours.as_role(Role.OWNER, ours.one), False),
+        (ours.as_role(Role.ADMIN), True),
+        (ours.with_key(ours.one, owner=boss, scopes=["manage"]), True),
+    ):
+        text = learnt(api, "victim", is_service=is_service)
+        assert text == learnt(api, "vacant", is_service=is_service)
+        assert '"username":"NAME@pN"' in text
 
 
 def test_a_user_reads_their_own_account_and_roles(member: Api) -> None:

@@ -149,6 +149,13 @@ async def skip_body(scope: Scope, receive: Receive) -> None:
                 """There may be more of it."""
 
 
+async def disconnected(receive: Receive) -> Message:
+    """Wait until the client leaves, and ignore what comes of its body. Returns the last message."""
+    while (message := await receive())["type"] != "http.disconnect":
+        """There may be more of it."""
+    return message
+
+
 async def _next_message(receive: Receive, limits: BodyLimits, ends_at_s: float) -> Message:
     left_s = ends_at_s - time.monotonic()
     try:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from functools import cache
 from typing import Final
 
 from django.conf import settings
@@ -85,7 +84,6 @@ def version() -> bytes:
     return json.dumps({"version": settings.VINERY_VERSION}).encode()
 
 
-@cache
 def openapi() -> bytes:
     """Return the OpenAPI document. The first call takes about 0.1 s."""
     max_body_mb = settings.VINERY_MAX_BODY_BYTES // 2**20

@@ -198,10 +198,8 @@ def own_path(path: str) -> OwnPath:
     match [part for part in path.split("/") if part]:
         case ["openai", "deployments", *model, "chat", "completions"] if model:
             return OwnPath(f"/{V1.name}/chat/completions", "/".join(model))
-        case ["openai", "deployments", *model, "completions"] if model:
-            return OwnPath(f"/{V1.name}/completions", "/".join(model))
-        case ["openai", "deployments", *model, "embeddings"] if model:
-            return OwnPath(f"/{V1.name}/embeddings", "/".join(model))
+        case ["openai", "deployments", *model, "completions" | "embeddings" as last] if model:
+            return OwnPath(f"/{V1.name}/{last}", "/".join(model))
         case ["openai", V1.name, *rest]:
             return OwnPath(_with_one_prefix(V1.name, *rest))
         case [

@@ -32,6 +32,7 @@ from vinery_serving.gateway.endpoints.bodies import (
     BodyLimits,
     ClientGone,
     api_bodies,
+    disconnected,
     read_body,
 )
 from vinery_serving.gateway.endpoints.callers import (
@@ -341,7 +342,7 @@ async def _until_disconnect(answer: Coroutine[Any, Any, None], receive: Receive)
             has_left = True
             task.cancel()
 
-    disconnect = asyncio.create_task(_wait_for_disconnect(receive), name="disconnect")
+    disconnect = asyncio.create_task(disconnected(receive), name="disconnect")
     disconnect.add_done_callback(leave)
     try:
         await answer
@@ -352,8 +353,3 @@ async def _until_disconnect(answer: Coroutine[Any, Any, None], receive: Receive)
     finally:
         is_answering = False
         disconnect.cancel()
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -162,12 +161,6 @@ class Engine(LoadedModel):
 ReadFacts = Callable[[ModelEntry], Awaitable[ModelFacts]]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    entry: ModelEntry
-    reason: str
-
-
 class LocalDirectory:
     def __init__(
         self,
@@ -193,7 +186,7 @@ class LocalDirectory:
         # All by the ids of models.
         self._engines: dict[int, Engine] = {}
         self._loads: dict[int, tuple[ModelEntry, asyncio.Task[None]]] = {}
-        self.failures: dict[int, Failure] = {}
+        self.failures: dict[int, str] = {}  # why the files of these entries are unusable
         self._failing: Set[str] = frozenset()
         self._asleep: Set[str] = frozenset()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="models")
@@ -327,8 +320,7 @@ class LocalDirectory:
             await asyncio.wait(tasks, timeout=timeout_s)
 
     def _begin_load(self, entry: ModelEntry) -> None:
-        failure = self.failures.get(entry.id)
-        if entry.id in self._loads or (failure is not None and failure.entry == entry):
+        if entry.id in self._loads or entry.id in self.failures:
             return
         task = asyncio.create_task(self._load(entry), name=f"load {entry.name}")
         self._loads[entry.id] = entry, task
@@ -375,7 +367,7 @@ class LocalDirectory:
         del self._loads[entry.id]
         if reason:
             log.error("model unusable: %s", reason, extra={"fields": {"model": entry.name}})
-            self.failures[entry.id] = Failure(entry, reason)
+            self.failures[entry.id] = reason
             former = self.engine_of(entry)
             # The node keeps the engine while the new files are unusable.
             if former is not None and not former.serving.replicas.is_connected:

@@ -1,6 +1,7 @@
 """The tokens and times of a request so far: for usage records, limits and metrics."""
 
 import time
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
 from vinery_serving.core.events import NO_TOKENS, TokenCounts
@@ -78,3 +79,18 @@ class Meter:
             num_video_tokens=tokens.num_video_tokens,
         )
         self.queue_s = self.prefill_s = self.first_token_s = None
+
+
+class Histogram:
+    """The number of durations up to each bound."""
+
+    def __init__(self, bounds_s: tuple[float, ...]) -> None:
+        self.bounds_s = bounds_s
+        self._bounds_ms = [bound * 1000 for bound in bounds_s]
+        self.nums = [0] * (len(bounds_s) + 1)  # the last: above all bounds
+        self.sum_ms = 0.0
+
+    def count(self, duration_ms: float, times: int = 1) -> None:
+        """Count a duration. A duration equal to a bound counts for that bound."""
+        self.nums[bisect_left(self._bounds_ms, duration_ms)] += times
+        self.sum_ms += duration_ms * times

@@ -171,20 +171,13 @@ class RequestRecord:
         self.reservation.settle(self.meter)
         settlement = self._settlement(outcome, http_status, error)
         _log(settlement, self.meter.tokens.num_prompt_tokens)
-        if self._is_admitted or self._admit_late():
+        with suppress(UsageNotRecorded):
+            if not self._is_admitted:  # a refused request
+                self._write_admission()
             self._runtime.ledger.settle(settlement)
         self._runtime.traffic.settled(settlement, self._runtime.directory.entries)
         if self._is_captured and self._admission.project_id is not None:
             self._runtime.captures.put(self._captured(self._admission.project_id))
-
-    def _admit_late(self) -> bool:
-        """Write the late admission of a refused request. Returns False if the journal has no
-        room."""
-        try:
-            self._write_admission()
-        except UsageNotRecorded:
-            return False
-        return True
 
     def _capture(self, data: bytes) -> None:
         if self._is_captured:

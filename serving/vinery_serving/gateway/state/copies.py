@@ -39,4 +39,5 @@ class Copies:
         read = [each for each in found if each is not None]
         if len(read) < len(found):
             return None
-        return Tables(*(each.content for each in read)), min(each.read_at_s for each in read)
+        times, contents = zip(*read, strict=True)
+        return Tables(*contents), min(times)

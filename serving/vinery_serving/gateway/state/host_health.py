@@ -63,15 +63,6 @@ class DatabaseHealth:
         return f"unavailable, {last}" if self.is_unavailable else last
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """A file system. `contents` names what Vinery stores there; `free_bytes` is what this
-    user may still write."""
-
-    contents: tuple[str, ...]
-    free_bytes: int
-
-
 class DiskHealth:
     """The free space where data is stored. `folders` maps what is stored to its folder."""
 
@@ -81,30 +72,32 @@ class DiskHealth:
         min_free_bytes: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._folders = dict(folders)
+        self._folders = folders
         self._min_free_bytes = min_free_bytes
         self._clock = clock
         self._checked_at_s = clock()
-        self.disks: tuple[Disk, ...] = ()
+        self.free_bytes: dict[str, int] = {}  # by what is stored, for this user
         self._is_checked = self._is_unreadable = False
 
     def check(self) -> None:
         """Measure the free space. Call it in a thread: a network file system may block."""
         try:
-            self.disks = _disks(self._folders)
+            disks = {name: os.statvfs(folder) for name, folder in self._folders.items()}
+            self.free_bytes = {name: each.f_bavail * each.f_frsize for name, each in disks.items()}
             self._is_unreadable = False
         except OSError:
             self._is_unreadable = True
         self._is_checked, self._checked_at_s = True, self._clock()
 
     @property
-    def low(self) -> tuple[Disk, ...]:
-        return tuple(disk for disk in self.disks if disk.free_bytes < self._min_free_bytes)
+    def _low(self) -> list[str]:
+        low = {name: num for name, num in self.free_bytes.items() if num < self._min_free_bytes}
+        return [f"{num // 2**20} MiB for {name}" for name, num in low.items()]
 
     @property
     def is_healthy(self) -> bool:
         """Whether all disks were measured in the last 15 s and have enough free space."""
-        return not (self.low or self._is_unavailable)
+        return not (self._low or self._is_unavailable)
 
     @property
     def report(self) -> str:
@@ -114,24 +107,12 @@ class DiskHealth:
             return f"not measured for {age}"
         if self._is_unreadable:
             return f"cannot be read, seen {age} ago"
-        low = [
-            f"{disk.free_bytes // 2**20} MiB for {' and '.join(disk.contents)}" for disk in self.low
-        ]
-        return f"{'low: ' if low else ''}{', '.join(low) or 'enough'}, seen {age} ago"
+        low = ", ".join(self._low)
+        return f"{f'low: {low}' if low else 'enough'}, seen {age} ago"
 
     @property
     def _is_unavailable(self) -> bool:
         return self._is_unreadable or self._clock() - self._checked_at_s > _DISK_TIMEOUT_S
-
-
-def _disks(folders: Mapping[str, Path]) -> tuple[Disk, ...]:
-    """Each file system once. Raises OSError."""
-    disks: dict[int, Disk] = {}
-    for name, folder in folders.items():
-        device, stats = folder.stat().st_dev, os.statvfs(folder)
-        names = disks[device].contents if device in disks else ()
-        disks[device] = Disk((*names, name), stats.f_bavail * stats.f_frsize)
-    return tuple(disks.values())
 
 
 @dataclass(frozen=True, slots=True)

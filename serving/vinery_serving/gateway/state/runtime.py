@@ -14,12 +14,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+import msgspec
 from django.conf import settings
 from django.db import Error
 
 from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.base.connections import giving_back
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
+from vinery_accounts.base.files import write_private
 from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.captures.store import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
@@ -52,7 +54,6 @@ from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits, MediaFetcher
 from vinery_serving.media.tables.denials import DenialQueue
 from vinery_serving.media.tables.policies import MediaPolicies
-from vinery_serving.models.devices import store
 from vinery_serving.models.engine_status import UNREADABLE
 from vinery_serving.processes.upkeep import freeze_heap, until_next
 
@@ -77,18 +78,9 @@ _SETTLE_S: Final = 10.0
 _WALL_TIMES: Final = 3
 
 
-class _Threads:
-    """Each thread starts with its first work. The loop's default executor is not used: one full
-    executor would hold up all users."""
-
-    def __init__(self) -> None:
-        self.snapshots, self.files = _thread("snapshots"), _thread("files")
-        # Keys must not wait for the sums of used quotas, nor for long texts.
-        self.limits, self.captures = _thread("limits"), _thread("captures")
-
-
-def _thread(name: str) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix=name)
+# Each starts with its first work. The loop's default executor is not used: one full executor would
+# hold up all users. Keys must not wait for the sums of used quotas, nor for long texts.
+_THREADS: Final = ("snapshots", "files", "limits", "captures")
 
 
 class Runtime:
@@ -137,7 +129,7 @@ class Runtime:
         # The process has started, or knows that the database does not answer.
         self._is_decided = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._threads = _Threads()
+        self._threads = {name: ThreadPoolExecutor(1, thread_name_prefix=name) for name in _THREADS}
         self._keys_read_at_s = 0.0
         self._commit_state: object = None  # when the keys were read
         self._reread_at_s = 0.0
@@ -176,11 +168,9 @@ class Runtime:
         await self.limits.close()
         await self._store_captures()
         await self._store_denials()
-        self._threads.captures.shutdown(wait=False)
-        self._threads.limits.shutdown(wait=False)
-        await self._in_files_thread(self.ledger.stop)
-        self._threads.files.shutdown(wait=False)
-        self._threads.snapshots.shutdown(wait=False)
+        await self._in_thread("files", self.ledger.stop)
+        for thread in self._threads.values():
+            thread.shutdown(wait=False)
 
     async def health(self) -> list[EngineHealth]:
         """Return the health of the engines of all models that should be loaded, within 2 s."""
@@ -193,8 +183,9 @@ class Runtime:
         return await asyncio.gather(*asked)
 
     async def _begin(self) -> None:
-        await self._in_files_thread(self.disk.check)
-        self._repeat("disks", partial(self._in_files_thread, self.disk.check), DISK_INTERVAL_S)
+        check_disks = partial(self._in_thread, "files", self.disk.check)
+        await check_disks()
+        self._repeat("disks", check_disks, DISK_INTERVAL_S)
         self.workers.start()
         while not await self._is_done(self._read_database):
             if not self.is_started and await self._is_done(self._read_copies):
@@ -237,8 +228,7 @@ class Runtime:
 
     async def _read_copies(self) -> None:
         """Use the tables of an earlier process. Raises FileNotFoundError."""
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._threads.files, self._copies.read)
+        found = await self._in_thread("files", self._copies.read)
         if found is None:
             raise FileNotFoundError("there are no usable copies of keys, limits and models")
         tables, read_at_s = found
@@ -262,7 +252,7 @@ class Runtime:
             self.directory.quarantine.digests,
         )
         read_at_s = min(self.accounts_read_at_s, self.models_read_at_s)
-        await self._in_files_thread(partial(self._copies.keep, tables, read_at_s))
+        await self._in_thread("files", partial(self._copies.keep, tables, read_at_s))
 
     async def _serve(self) -> None:
         await self.directory.settle(_SETTLE_S)
@@ -326,11 +316,10 @@ class Runtime:
         self._are_limits_due.clear()
         num_changes = self._num_changes
         read_at_s, num_read = self._keys_read_at_s, self.keys.num_read
-        update = await self._in_database_thread(self.limits.read_update, self._threads.limits)
+        update = await self._in_database_thread(self.limits.read_update, "limits")
         await self.limits.follow(update)
         if self.keys.has_pending:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._threads.snapshots, self.keys.admit, num_read)
+            await self._in_thread("snapshots", partial(self.keys.admit, num_read))
         self._num_changes_of_limits = num_changes
         self.accounts_read_at_s = read_at_s
         await self._keep_copies()
@@ -366,12 +355,13 @@ class Runtime:
         self._follow_loaded()
 
     def _follow_loaded(self) -> None:
-        failures = self.directory.failures.values()
-        reasons = {each.entry.settings_key: each.reason for each in failures}
+        failures, entries = self.directory.failures, self.directory.entries.values()
+        reasons = {each.settings_key: failures[each.id] for each in entries if each.id in failures}
         if reasons != self._unreadable:
             self._unreadable = reasons
             try:
-                store(Path(settings.VINERY_RUN_DIR, UNREADABLE), reasons)
+                path = Path(settings.VINERY_RUN_DIR, UNREADABLE)
+                write_private(path, msgspec.json.encode(reasons))
             except OSError as error:
                 log.warning("reasons of unusable models not stored: %s", error)
         serving = (engine.serving for engine in self.directory.engines)
@@ -418,24 +408,21 @@ class Runtime:
 
     async def _store_captures(self) -> None:
         if self.captures:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._threads.captures, giving_back(self.captures.store))
+            await self._in_thread("captures", giving_back(self.captures.store))
 
     async def _store_denials(self) -> None:
         if self.media_denials:
             await self._in_database_thread(self.media_denials.store)
 
-    async def _in_files_thread(self, work: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._threads.files, work)
+    async def _in_thread(self, thread: str, work: Callable[[], ResultT]) -> ResultT:
+        """Work in one of `_THREADS`."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads[thread], work)
 
     async def _in_database_thread(
-        self, work: Callable[[], ResultT], thread: ThreadPoolExecutor | None = None
+        self, work: Callable[[], ResultT], thread: str = "snapshots"
     ) -> ResultT:
-        loop = asyncio.get_running_loop()
         try:
-            result = await loop.run_in_executor(
-                thread or self._threads.snapshots, giving_back(work)
-            )
+            result = await self._in_thread(thread, giving_back(work))
         except DATABASE_UNAVAILABLE:
             self.database.failed()
             raise

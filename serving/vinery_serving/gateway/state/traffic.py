@@ -5,7 +5,6 @@ there is no lock. Names of unknown models are one label value, so that clients c
 values.
 """
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Container
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 from vinery_accounts.usage.entries import BoundLimit, Outcome, Settlement
 from vinery_accounts.usage.filters import Effect
 from vinery_serving.core.events import QUOTA, FinishReason
+from vinery_serving.gateway.engines.meter import Histogram
 
 # The reasons for which an answer ended, as vLLM names them.
 _FINISHED: Final = {
@@ -30,31 +30,8 @@ _MEDIA_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 _QUEUE_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class Histogram:
-    """The number of durations up to each bound."""
-
-    __slots__ = ("_bounds_ms", "bounds_s", "nums", "sum_ms")
-
-    def __init__(self, bounds_s: tuple[float, ...]) -> None:
-        self.bounds_s = bounds_s
-        self._bounds_ms = [bound * 1000 for bound in bounds_s]
-        self.nums = [0] * (len(bounds_s) + 1)  # the last: above all bounds
-        self.sum_ms = 0.0
-
-    def count(self, duration_ms: float, times: int = 1) -> None:
-        """Count a duration. A duration equal to a bound counts for that bound."""
-        self.nums[bisect_left(self._bounds_ms, duration_ms)] += times
-        self.sum_ms += duration_ms * times
-
-
 class ModelTraffic:
     """The requests to one model, by endpoint and HTTP status, and their durations."""
-
-    __slots__ = (
-        *("answer", "decode", "encode", "fetch", "finished", "first_token", "image_tokens"),
-        *("inter_token", "media", "media_bytes", "media_pixels", "queue", "request", "requests"),
-        *("token_gap", "video_tokens"),
-    )
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int | None]] = Counter()

@@ -191,6 +191,9 @@ class Codec:
         self._numbers = {each: number for number, each in enumerate(types)}
         self._readers = [_reader(each) for each in types]
         self._names = {each: _field_names(each) for each in types}
+        for each in types:
+            if issubclass(each, Enum):  # whose members a pickle could change for the whole process
+                setattr(each, "__setstate__", _refuse_state)  # noqa: B010
 
     def dumps(self, value: object) -> bytes:
         """Raises for values of other types."""
@@ -244,6 +247,10 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError("an answer names no classes")
+
+
+def _refuse_state(member: object, state: object) -> None:
+    raise pickle.UnpicklingError("an answer changes no member of an enumeration")
 
 
 def _packed_ids(values: tuple[object, ...]) -> tuple[object, ...] | None:

@@ -6,9 +6,8 @@ file is then decoded in a process of its own, and the processor of a vision mode
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import Organization, Project
 from vinery_accounts.resources.base import Conflict, RowAction
 from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
-from vinery_serving.core.media import SEEN_PIXELS, Detail, MediaKind, PathSource, UrlSource
+from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.media.fetching import Examination, MediaFetcher
 from vinery_serving.media.files import is_file_url
 from vinery_serving.media.probe import Finding, probe
@@ -28,8 +27,6 @@ from vinery_serving.media.rules import Denial, MediaDenied, MediaPolicy, Step
 from vinery_serving.media.tables.policies import MediaPolicies
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.registry import models_seen_by
-from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
-from vinery_serving.prompting.vision import VisionProcessor, load_processor
 
 # A test occupies a thread, and a connection to a server that may be slow.
 _MAX_TESTS: Final = 4
@@ -134,14 +131,16 @@ def _decoded(examined: Examination, seer: ServedModel | None) -> Iterator[Step]:
     if examined.content is None:
         return
     max_frames = settings.VINERY_DECODE_LIMITS["max_frames"]
-    found = probe(examined.content.data, examined.content.max_pixels, max_frames)
+    content, folder = examined.content, None if seer is None else Path(seer.folder)
+    seen_pixels = 0 if seer is None else seer.options.get("max_image_pixels") or 0
+    found = probe(content.data, content.max_pixels, max_frames, folder, seen_pixels)
     yield Step("decoding", not found.error, found.error or _what(found))
     if found.error:
         return
     if seer is None:
         yield Step("tokens", None, "no vision model is loaded, so none can see it")
     else:
-        yield seen_by(seer, found)
+        yield Step("tokens", not found.unseen, found.unseen or f"{seer} sees {found.seen}")
 
 
 def _what(found: Finding) -> str:
@@ -252,37 +251,3 @@ def choose(access: Access, name: str | None) -> ServedModel | None:
         others = f" Loaded: {', '.join(known)}." if known else ""
         raise ValueError(f"{name} is not a loaded vision model.{others}")
     return known[name]
-
-
-def seen_by(model: ServedModel, found: Finding) -> Step:
-    """Return the size that the model sees of a decoded file, with `detail` auto, and the tokens."""
-    try:
-        processor = load_processor(ModelFolder.read(Path(model.folder), has_templates=False))
-    except UnusableFolder as error:
-        return Step("tokens", False, str(error))
-    assert processor is not None, "the folder has no vision model any more"
-    processor = processor.within(model.options.get("max_image_pixels") or 0)
-    kind = MediaKind(found.kind)
-    if kind is MediaKind.VIDEO and not processor.takes_video:
-        return Step("tokens", False, f"{model} takes pictures only, no videos")
-    return Step("tokens", True, f"{model} sees {_seen(processor, kind, found)}")
-
-
-def _seen(processor: VisionProcessor, kind: MediaKind, found: Finding) -> str:
-    fit = partial(processor.fit, detail=Detail.AUTO, max_pixels=SEEN_PIXELS[kind])
-    if kind is MediaKind.DOCUMENT:
-        return _pages(processor, [fit(*size) for size in found.sizes])
-    width, height = fit(found.width, found.height)
-    if kind is MediaKind.VIDEO:
-        num_tokens = processor.num_tokens(width, height, found.number)
-        return f"{found.number} frames of {width} x {height} pixels: {num_tokens} tokens"
-    return f"{width} x {height} pixels: {processor.num_tokens(width, height)} tokens"
-
-
-def _pages(processor: VisionProcessor, sizes: Sequence[tuple[int, int]]) -> str:
-    num_tokens = sum(processor.num_tokens(*size) for size in sizes)
-    width, height = sizes[0]
-    return (
-        f"{len(sizes)} pages, the first of {width} x {height} pixels: {num_tokens} tokens, and "
-        "those of their text"
-    )

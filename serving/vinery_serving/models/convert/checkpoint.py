@@ -138,6 +138,15 @@ class Checkpoint:
         return cls(folder, architecture, _task(architecture, config, task), num_bytes)
 
 
+def find_refusal(folder: Path, task: Task | None) -> bytes:
+    """Return the arguments of a `ConvertError`, or null. Only for a process that may be killed."""
+    try:
+        Checkpoint.read(folder, task)
+    except ConvertError as error:
+        return json.dumps((str(error), error.option)).encode()
+    return b"null"
+
+
 def _config(folder: Path) -> Mapping[str, Any]:
     if not folder.is_dir():
         raise ConvertError(f"There is no folder {folder}.")

@@ -73,7 +73,9 @@ def unpack(archive: Path, name: str, target: Path) -> None:
         archive.stat().st_size * _MAX_RATIO + _BLOCK_BYTES, free_bytes(target) - DISK_MARGIN_BYTES
     )
     seen: set[str] = set()
-    for path, content in _plain_members(archive, name, most_bytes):
+    is_zip = zipfile.is_zipfile(archive)
+    members = _zip_members(archive, name) if is_zip else _tar_members(archive, name, most_bytes)
+    for path, content in members:
         check_path(path, name)
         if path.casefold() in seen:
             raise PullFailed(f"{name} has {path!r} twice.")
@@ -117,15 +119,8 @@ def _readable(name: str) -> Iterator[None]:
         raise PullFailed(f"{name} is no archive that can be read, or is damaged: {error}") from None
 
 
-def _plain_members(archive: Path, name: str, most_bytes: int) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the paths and contents of the plain files. Raises `PullFailed` for other members."""
-    if zipfile.is_zipfile(archive):
-        yield from _zip_members(archive, name)
-    else:
-        yield from _tar_members(archive, name, most_bytes)
-
-
 def _zip_members(archive: Path, name: str) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield the paths and contents of the plain files. Raises `PullFailed` for other members."""
     with _ShortReads(archive) as file:
         with _readable(name):
             packed = zipfile.ZipFile(file)

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 
 import huggingface_hub
 
-from vinery_accounts.outbound.urls import read_url
+from vinery_accounts.outbound.urls import UrlRefused, read_url
 from vinery_serving.models.hub.errors import PullFailed, explained
 from vinery_serving.models.hub.gguf import architecture_of_head
 from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name, check_path
@@ -47,11 +46,14 @@ class Hub:
         """Return the hub at `endpoint`, or that of HF_ENDPOINT. Raises `PullFailed` for another
         text than a URL of HTTP."""
         url = (endpoint or os.environ.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
-        parts = urlsplit(url)
-        if parts.username or parts.password:
+        if "@" in url.partition("//")[2].partition("/")[0]:
             raise PullFailed("Leave the password out of HF_ENDPOINT. Set HF_TOKEN.")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise PullFailed(f"HF_ENDPOINT must be a URL such as {PUBLIC_HUB}, not {url!r}.")
+        try:
+            read_url(url)
+        except UrlRefused as error:
+            raise PullFailed(
+                f"HF_ENDPOINT must be a URL such as {PUBLIC_HUB}, not {url!r}. {error}"
+            ) from None
         return cls(url)
 
     def repository(self, name: str, revision: str | None = None) -> Repository:
@@ -138,12 +140,13 @@ class Hub:
 
     @contextmanager
     def open(
-        self, repository: Repository, path: str, start: int, stall_s: float
+        self, repository: Repository, file: RepositoryFile, start: int, stall_s: float
     ) -> Iterator[Stream]:
         """Begin to read a file, see `transfer.Open`."""
         headers = {"Range": f"bytes={start}-"} if start else {}
-        with self.explained(repository), self.get(repository, path, headers, stall_s) as response:
-            yield stream_of(response, start, path)
+        sent = self.get(repository, file.path, headers, stall_s)
+        with self.explained(repository), sent as response:
+            yield stream_of(response, start, file.path)
 
     def explained(self, repository: Repository) -> AbstractContextManager[None]:
         return explained(self.endpoint, repository.name, repository.revision)

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -65,30 +65,34 @@ def architecture_of_head(head: bytes) -> str | None:
     put it first."""
     file = io.BytesIO(head)
     try:
-        if file.read(4) != _MAGIC or _number(file, "<I") not in _VERSIONS:
-            return None
-        _, num_keys = _number(file, "<Q"), _number(file, "<Q")
-        for _ in range(num_keys):
-            key, value = _text(file), _value(file, _number(file, "<I"))
-            if key == "general.architecture":
-                return str(value)
+        pairs = _pairs(file, _header(file)[1])
+        return next((str(value) for key, value in pairs if key == "general.architecture"), None)
     except (struct.error, KeyError, ArithmeticError, ValueError):
         return None
-    return None
 
 
-def _read(file: BinaryIO, path: Path) -> dict[str, Any]:
+def _header(file: BinaryIO) -> tuple[int, int]:
+    """Read the numbers of tensors and of keys."""
     if file.read(4) != _MAGIC or _number(file, "<I") not in _VERSIONS:
         raise ValueError
     num_tensors, num_keys = _number(file, "<Q"), _number(file, "<Q")
     if num_keys > _MAX_KEYS or num_tensors > _MAX_TENSORS:
         raise ValueError
-    metadata: dict[str, Any] = {}
+    return num_tensors, num_keys
+
+
+def _pairs(file: BinaryIO, num_keys: int) -> Iterator[tuple[str, Any]]:
     num_items = 0
     for _ in range(num_keys):
         key = _text(file)
-        value = metadata[key] = _value(file, _number(file, "<I"), _MAX_ITEMS - num_items)
+        value = _value(file, _number(file, "<I"), _MAX_ITEMS - num_items)
         num_items += len(value) if isinstance(value, list) else 0
+        yield key, value
+
+
+def _read(file: BinaryIO, path: Path) -> dict[str, Any]:
+    num_tensors, num_keys = _header(file)
+    metadata = dict(_pairs(file, num_keys))
     _check_kinds(metadata, path)
     end = max((_tensor_end(file, path) for _ in range(num_tensors)), default=0)
     alignment = metadata.get("general.alignment", 32)
@@ -160,7 +164,6 @@ _CLASSES: Final = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
-GGUF_ARCHITECTURES: Final = tuple(_CLASSES)
 # Keys of config.json, and keys of the metadata behind the name of the architecture.
 _CONFIG_KEYS: Final = {
     "max_position_embeddings": "context_length",
@@ -187,16 +190,21 @@ _WRITTEN: Final = (
 )
 
 
+def wrong_architecture(found: str | None) -> str:
+    """The reason why GenAI does not read such a file; empty: it does."""
+    if found in _CLASSES:
+        return ""
+    return (
+        f"OpenVINO GenAI reads GGUF files of the architectures {', '.join(_CLASSES)}, and this one "
+        f"is {found or 'of none that it names'}. Look for the same model in OpenVINO's format."
+    )
+
+
 def checked_metadata(file: Path) -> dict[str, Any]:
     """Return the metadata of a file that GenAI reads. Raises `PullFailed` for another file."""
     metadata = read_metadata(file)
-    found = metadata.get("general.architecture")
-    if found not in GGUF_ARCHITECTURES:
-        raise PullFailed(
-            f"OpenVINO GenAI reads GGUF files of the architectures {', '.join(GGUF_ARCHITECTURES)},"
-            f" and this one is {found or 'of none that it names'}. Look for the same model in "
-            "OpenVINO's format."
-        )
+    if reason := wrong_architecture(metadata.get("general.architecture")):
+        raise PullFailed(reason)
     if metadata.get("tokenizer.ggml.model") != "gpt2":
         raise PullFailed(
             f"OpenVINO GenAI reads GGUF files with a tokenizer of the kind gpt2, and this one is "

@@ -8,8 +8,9 @@ secret: tokens are in the environment, and the end of a URL, from ? on, is encry
 import os
 import socket
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,17 +22,16 @@ from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.formats import Format, wanted_files
 from vinery_serving.models.hub.machine import Machine, memory_limit
-from vinery_serving.models.hub.pull import PullFolders, check_disk, complete, pull
+from vinery_serving.models.hub.pull import PullFolders, check_disk, complete, fetch_all, pull
 from vinery_serving.models.hub.remote import remote_of, shown
 from vinery_serving.models.hub.repository import (
     Repository,
     RepositoryFile,
     check_name,
-    copy,
     is_archive,
     local_repository,
 )
-from vinery_serving.models.hub.transfer import Patience, Progress, Report, fetch
+from vinery_serving.models.hub.transfer import Progress, Report, Stream, fetch
 from vinery_serving.models.hub.verdict import Answer, will_it_load
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.processes.calls import Act
@@ -49,6 +49,8 @@ _OF_AWS: Final = (
     *("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_CA_BUNDLE"),
     "AWS_WEB_IDENTITY_TOKEN_FILE",
 )
+
+_BLOCK_BYTES: Final = 4 << 20
 
 
 class _Origin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -132,7 +134,7 @@ class ArchiveOrigin(_Origin, frozen=True, kw_only=True, tag="archive"):
         progress = Progress(report, self.size_bytes, done)
         progress.enter(f"fetching {self.name}")
         source = remote_of(self.url, is_checked=self.sha256 is not None, etag=self.etag)
-        fetch(source.open, file, archive, progress.advance, Patience())
+        fetch(source.open, file, archive, progress.advance)
 
 
 class FilesOrigin(_Origin, frozen=True, kw_only=True, tag="files"):
@@ -161,20 +163,19 @@ class FilesOrigin(_Origin, frozen=True, kw_only=True, tag="files"):
                 folders.empty_whole()
                 unpack(path, path.name, folders.whole)
             else:
-                _copy_all(path, folders, report)
+                root = path if path.is_dir() else path.parent
+                files = local_repository(path)
+                fetch_all(partial(_open, root), files, folders, report, "copying")
 
         return complete(folders, fill, report), {"path": self.path}
 
 
-def _copy_all(path: Path, folders: PullFolders, report: Report) -> None:
-    repository = local_repository(path)
-    check_disk(repository.size_bytes, folders.root)
-    progress = Progress(report, repository.size_bytes)
-    progress.enter(f"copying {path.name}")
-    for file in repository.files:
-        source = path / file.path if path.is_dir() else path
-        target = folders.whole / file.path
-        copy(source, target, folders.unfinished(file.path), progress.advance)
+@contextmanager
+def _open(root: Path, file: RepositoryFile, start: int, _: float) -> Iterator[Stream]:
+    """See `transfer.Open`."""
+    with (root / file.path).open("rb") as source:
+        source.seek(start)
+        yield Stream(start, iter(partial(source.read, _BLOCK_BYTES), b""))
 
 
 Origin = HubOrigin | ArchiveOrigin | FilesOrigin

@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,8 @@ from vinery_serving.models.hub import gguf
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.machine import free_bytes
-from vinery_serving.models.hub.repository import Repository
-from vinery_serving.models.hub.transfer import Patience, Progress, Report, fetch
+from vinery_serving.models.hub.repository import Repository, RepositoryFile
+from vinery_serving.models.hub.transfer import Progress, Report, Stream, fetch
 from vinery_serving.models.hub.verdict import DISK_MARGIN_BYTES, gigabytes
 
 _PARTIAL: Final = ".partial"
@@ -139,15 +139,11 @@ def pull(
     report: Report,
     *,
     patterns: Sequence[str] = (),
-    patience: Patience = Patience(),  # noqa: B008
 ) -> Path:
     """Fetch the files of a repository, and return their folder. `patterns` have chosen the files.
     Raises `PullFailed`."""
     folders = PullFolders.of_repository(models_dir, repository, patterns)
-
-    def fill() -> None:
-        _fetch_all(hub, repository, folders, report, patience)
-
+    fill = partial(fetch_all, partial(hub.open, repository), repository, folders, report)
     return complete(folders, fill, report)
 
 
@@ -181,9 +177,14 @@ def _served_folder(final: Path) -> Path:
     return final
 
 
-def _fetch_all(
-    hub: Hub, repository: Repository, folders: PullFolders, report: Report, patience: Patience
+def fetch_all(
+    open_: Callable[[RepositoryFile, int, float], AbstractContextManager[Stream]],
+    repository: Repository,
+    folders: PullFolders,
+    report: Report,
+    verb: str = "fetching",
 ) -> None:
+    """`open_` begins to read a file of the repository, see `transfer.Open`."""
     missing = [each for each in repository.files if not (folders.whole / each.path).is_file()]
     begun = [folders.unfinished(each.path) for each in missing]
     started = sum(each.stat().st_size for each in begun if each.is_file())
@@ -192,10 +193,9 @@ def _fetch_all(
     done = repository.size_bytes - missing_bytes + started
     progress = Progress(report, repository.size_bytes, done)
     for file in missing:
-        progress.enter(f"fetching {file.path}")
+        progress.enter(f"{verb} {file.path}")
         unfinished = folders.unfinished(file.path)
-        open_ = partial(hub.open, repository, file.path)
-        fetch(open_, file, unfinished, progress.advance, patience)
+        fetch(partial(open_, file), file, unfinished, progress.advance)
         whole = folders.whole / file.path
         whole.parent.mkdir(parents=True, exist_ok=True)
         unfinished.replace(whole)

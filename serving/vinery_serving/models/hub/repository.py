@@ -3,10 +3,12 @@ hub at one commit, or files of this machine."""
 
 import fnmatch
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Self
+
+import msgspec
 
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.gguf import read_metadata
@@ -90,12 +92,19 @@ def check_path(path: str, source: str) -> None:
 
 # -- Files of this machine: a folder, or a GGUF file
 
-_COPY_BYTES: Final = 4 << 20
 _ARCHIVES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 
 def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(_ARCHIVES)
+
+
+def find_local(path: Path) -> bytes:
+    """Return a `Repository`, or why there is none. Only for a process that may be killed."""
+    try:
+        return msgspec.json.encode(local_repository(path))
+    except PullFailed as error:
+        return msgspec.json.encode(str(error))
 
 
 def local_repository(path: Path) -> Repository:
@@ -135,16 +144,3 @@ def _object(path: Path) -> dict[str, Any]:
         return dict(read_object(path))
     except UnusableFolder as error:
         raise PullFailed(str(error)) from None
-
-
-def copy(source: Path, target: Path, unfinished: Path, advance: Callable[[int], None]) -> None:
-    """Copy a file, unless an earlier attempt has. Raises OSError."""
-    if target.is_file():
-        advance(target.stat().st_size)
-        return
-    with source.open("rb") as reading, unfinished.open("wb") as writing:
-        while block := reading.read(_COPY_BYTES):
-            writing.write(block)
-            advance(len(block))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished.replace(target)

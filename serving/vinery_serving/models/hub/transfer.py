@@ -17,22 +17,20 @@ from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.repository import RepositoryFile
 
 _BLOCK_BYTES: Final = 1 << 20
-# A connection that gives less than this in `stall_s` is as good as dead.
+# A connection that gives less than this in so many seconds is as good as dead.
 _LEAST_BYTES: Final = 1024
+_STALL_S: Final = 30.0
+# Attempts in a row that bring no byte, and attempts in all.
+_MAX_ATTEMPTS: Final = 6
+_MAX_ATTEMPTS_IN_ALL: Final = 60
+# The wait is doubled after each attempt that brings no byte; a hub may ask for a longer one.
+_FIRST_WAIT_S: Final = 1.0
+_MAX_WAIT_S: Final = 30.0
+_MAX_ASKED_WAIT_S: Final = 300.0
 
 
 class WrongContent(PullFailed):
     """The bytes do not have the listed size or digest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    max_attempts: int = 6  # in a row that bring no byte
-    max_attempts_in_all: int = 60
-    first_wait_s: float = 1.0  # doubled after each attempt that brings no byte
-    max_wait_s: float = 30.0
-    max_asked_wait_s: float = 300.0  # where the hub names a time
-    stall_s: float = 30.0  # after which a silent connection is ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +46,11 @@ Open = Callable[[int, float], AbstractContextManager[Stream]]
 `PullFailed`, `HubUnavailable` for what may pass, and `WrongContent` if the file ends before."""
 
 
-def fetch(
-    open_: Open,
-    file: RepositoryFile,
-    path: Path,
-    advance: Callable[[int], None],
-    patience: Patience,
-) -> None:
+def fetch(open_: Open, file: RepositoryFile, path: Path, advance: Callable[[int], None]) -> None:
     """Fetch a file to `path`, where an earlier attempt may have left its beginning. `advance` gets
     the bytes that came; less than 0 if some are dropped. Raises `PullFailed`, with the file's name
     if its content is wrong twice."""
-    transfer = _Transfer(open_, file, path, advance, patience)
+    transfer = _Transfer(open_, file, path, advance)
     try:
         transfer.run()
     except WrongContent:
@@ -73,7 +65,6 @@ class _Transfer:
     file: RepositoryFile
     path: Path
     advance: Callable[[int], None]
-    patience: Patience
 
     def run(self) -> None:
         """Fetch the missing bytes in several attempts, and check the whole file."""
@@ -84,30 +75,24 @@ class _Transfer:
             except HubUnavailable as error:
                 attempts += 1
                 in_row = 0 if _size(self.path) > before else in_row + 1
-                is_hopeless = in_row >= self.patience.max_attempts
-                if is_hopeless or attempts >= self.patience.max_attempts_in_all:
+                if in_row >= _MAX_ATTEMPTS or attempts >= _MAX_ATTEMPTS_IN_ALL:
                     raise
-                time.sleep(self._wait_s(error, in_row))
+                wait_s = min(_FIRST_WAIT_S * 2**in_row, _MAX_WAIT_S)
+                time.sleep(max(wait_s, min(error.retry_after_s, _MAX_ASKED_WAIT_S)))
         check_content(self.file, self.path)
-
-    def _wait_s(self, error: HubUnavailable, in_row: int) -> float:
-        """Longer each time, and as long as the hub asks for within reason."""
-        patience = self.patience
-        own_s: float = min(patience.first_wait_s * 2**in_row, patience.max_wait_s)
-        return max(own_s, min(error.retry_after_s, patience.max_asked_wait_s))
 
     def _append(self) -> None:
         self.path.touch()
-        stall_s, size_bytes = self.patience.stall_s, self.file.size_bytes
+        size_bytes = self.file.size_bytes
         with (
-            self.open_(_size(self.path), stall_s) as stream,
+            self.open_(_size(self.path), _STALL_S) as stream,
             self.path.open("r+b") as target,
         ):
             position = stream.start
             self.advance(position - _size(self.path))
             target.truncate(position)
             target.seek(position)
-            for part in _not_stalled(stream.parts, stall_s):
+            for part in _not_stalled(stream.parts):
                 position += len(part)
                 if position > size_bytes:
                     raise WrongContent(f"{self.file.path} is longer than listed.")
@@ -117,15 +102,15 @@ class _Transfer:
                 raise WrongContent(f"{self.file.path} is shorter than listed.")
 
 
-def _not_stalled(parts: Iterator[bytes], stall_s: float) -> Iterator[bytes]:
-    """Raises `HubUnavailable` if next to nothing comes for `stall_s`."""
+def _not_stalled(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Raises `HubUnavailable` if next to nothing comes for `_STALL_S`."""
     since, num_bytes = time.monotonic(), 0
     for part in parts:
         yield part
         num_bytes += len(part)
-        if time.monotonic() - since > stall_s:
+        if time.monotonic() - since > _STALL_S:
             if num_bytes < _LEAST_BYTES:
-                raise HubUnavailable(f"Only {num_bytes} bytes came in {stall_s:g} s.")
+                raise HubUnavailable(f"Only {num_bytes} bytes came in {_STALL_S:g} s.")
             since, num_bytes = time.monotonic(), 0
 
 

@@ -18,7 +18,7 @@ from vinery_serving.models.hub.formats import (
     type_of,
     weights_of,
 )
-from vinery_serving.models.hub.gguf import GGUF_ARCHITECTURES
+from vinery_serving.models.hub.gguf import wrong_architecture
 from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MemoryNeed, memory_need
 from vinery_serving.models.hub.repository import Repository
 
@@ -145,14 +145,8 @@ def _wrong_openvino(repository: Repository) -> list[str]:
 
 def _wrong_architecture(repository: Repository, format_: Format, task: Task) -> list[str]:
     if format_ is Format.GGUF:
-        found = repository.gguf_architecture
-        known = ", ".join(GGUF_ARCHITECTURES)
-        if found in GGUF_ARCHITECTURES:
-            return []
-        return [
-            f"OpenVINO GenAI reads GGUF files of the architectures {known}, and this one is "
-            f"{found or 'of none that it names'}. Look for the same model in OpenVINO's format."
-        ]
+        reason = wrong_architecture(repository.gguf_architecture)
+        return [reason] if reason else []
     if task == "vision" and type_of(repository.config) not in VISION_TYPES:
         return [
             f"Vinery serves vision models of the types {', '.join(VISION_TYPES)}, and this one is "

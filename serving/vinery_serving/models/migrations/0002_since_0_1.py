@@ -3,14 +3,13 @@
 A database that has the migrations which this one `replaces` has it.
 """
 
-from pathlib import Path
 from typing import Any
 
 import django.core.validators
 import django.db.models.deletion
 from django.db import migrations, models
 
-from vinery_serving.models.folder_options import UnusableModel, read_task
+from vinery_serving.models.folder_options import find
 
 _REPLACED = (
     "0002_failures_in_row",
@@ -34,10 +33,7 @@ _REPLACED = (
 def read_tasks(apps: Any, schema_editor: Any) -> None:
     """Set what each model does, which its folder shows. A model whose folder is missing stays a chat model."""
     for model in apps.get_model("serving", "ServedModel").objects.all():
-        try:
-            task = read_task(Path(model.folder))
-        except UnusableModel:
-            continue
+        task = find(model.folder, {}).task
         if task is not None and task != model.task:
             model.task = str(task)
             model.save(update_fields=["task"])
