@@ -41,11 +41,7 @@ def test_hostile_files_cost_little_where_a_model_is_added(tmp_path: Path) -> Non
     (tmp_path / "config.json").write_text("[" * 10**6)
     (tmp_path / "tokenizer_config.json").write_text("[" * 10**6)
     (tmp_path / "openvino_tokenizer.xml").write_text("<a>" * 100_000)
-    assert read_task(tmp_path) is Task.COMPLETION
-
-    with graph.open("ab") as file:
-        file.truncate((16 << 20) + 1)
-    with pytest.raises(UnusableModel, match="has no states and more than 16 MB"):
+    with pytest.raises(UnusableModel, match="it is no graph of OpenVINO"):
         read_task(tmp_path)
 
 
