@@ -115,7 +115,7 @@ def test_a_hostile_checkpoint_or_repository_is_refused(
     monkeypatch.setitem(apart._LIMITS, resource.RLIMIT_AS, 2**30)
     sparse(tmp_path / "config.json")
 
-    with pytest.raises(ValidationError, match="Reading the files of |is larger than|no JSON"):
+    with pytest.raises(ValidationError, match=r"Reading the files of |is larger than|no JSON"):
         job_requests.convert(Conversion(folder=str(tmp_path), name="m"))
-    with pytest.raises(PullFailed, match="Reading the files of |is larger than|no JSON"):
+    with pytest.raises(PullFailed, match=r"Reading the files of |is larger than|no JSON"):
         pulls.look(pulls.Repository(repository=str(tmp_path)))
