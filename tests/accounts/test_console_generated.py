@@ -1,38 +1,19 @@
 """The console's generated pages of a resource: list, new row, form, removal."""
 
 import re
-from types import ModuleType
-from typing import Any
 
 import pytest
 from django.test import Client
-from django.urls import include, path
 from pages import page, sent
 
-import vinery_platform.urls
-from vinery_accounts.console import generated
-from vinery_accounts.console import page as console_pages
 from vinery_accounts.models import Membership, ModelWeight, Role, User
-from vinery_accounts.resources.limits import ModelWeights
 
 pytestmark = pytest.mark.django_db
 
 WEIGHTS = "/console/model-weights/"
 
 
-@pytest.fixture
-def titled(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    """Give weights of models, which have no page, a title."""
-    monkeypatch.setattr(ModelWeights, "title", "Token weights")
-    monkeypatch.setattr(console_pages, "urlpatterns", [*console_pages.urlpatterns])
-    generated.add_generated_pages()
-    console = include((console_pages.urlpatterns, "console"))
-    patched: Any = ModuleType("patched_urls")
-    patched.urlpatterns = [path("console/", console), *vinery_platform.urls.urlpatterns]
-    settings.ROOT_URLCONF = patched
-
-
-def test_a_title_is_all_that_a_resource_needs(titled: None, root: User, client: Client) -> None:
+def test_a_title_is_all_that_a_resource_needs(root: User, client: Client) -> None:
     text = page(client, WEIGHTS)
     assert "No weights yet" in text
     assert re.search(rf'<a href="{WEIGHTS}" aria-current="page">.*Token weights</a>', text)
@@ -56,7 +37,7 @@ def test_a_title_is_all_that_a_resource_needs(titled: None, root: User, client: 
     assert not ModelWeight.objects.exists()
 
 
-def test_roles_hold_on_generated_pages_too(titled: None, member: User, client: Client) -> None:
+def test_roles_hold_on_generated_pages_too(member: User, client: Client) -> None:
     row = ModelWeight.objects.create(model="tiny-chat")
     Membership.objects.update(role=Role.ADMIN)
     client.force_login(member)

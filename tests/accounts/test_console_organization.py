@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from html import unescape
 from typing import Any
 from unittest.mock import Mock
 
@@ -10,14 +11,24 @@ from api.api_client import Tenant
 from django.test import Client
 from django.utils import timezone
 from pages import page, sent, signed_in
-from row_builders import stored_alert
+from row_builders import captured, stored_alert
 
 from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
 from vinery_accounts.alerts.webhooks import make as make_webhook
+from vinery_accounts.captures.store import store_captured
 from vinery_accounts.keys.lifecycle import create_key
-from vinery_accounts.models import Delivery, Organization, Project, User, Webhook
+from vinery_accounts.models import (
+    AuditEntry,
+    Capture,
+    Delivery,
+    Organization,
+    Project,
+    Role,
+    User,
+    Webhook,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -195,3 +206,28 @@ def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(
     assert first.count("<tr>") == 51
     assert 'rel="next" href="?action=project.update&amp;page=2"' in first
     assert page(client, f"{AUDIT}?action=project.update&page=2").count("<tr>") == 11
+
+
+# -- Captured texts
+
+
+def test_leaders_read_captured_texts_and_each_reading_is_audited(
+    client: Client, ours: Tenant
+) -> None:
+    Project.objects.update(capture_hours=1)
+    assert store_captured([captured(ours.one, "req_1", b'{"model": "tiny-chat"}')])
+    address = f"/console/captures/{Capture.objects.get().pk}/"
+
+    assert "req_1" in page(client, "/console/captures/")
+    assert '{\n  "model": "tiny-chat"\n}' in unescape(page(client, address))
+    assert AuditEntry.objects.latest("number").action == "capture.read"
+    member = signed_in(ours.user("member", Role.MEMBER))
+    assert {member.get(each).status_code for each in ("/console/captures/", address)} == {403}
+
+
+def test_a_text_whose_key_is_gone_says_so(client: Client, ours: Tenant) -> None:
+    Project.objects.update(capture_hours=1)
+    assert store_captured([captured(ours.one, "req_1", b"{}")])
+    Capture.objects.update(encrypted_texts=b"damaged")
+    text = page(client, f"/console/captures/{Capture.objects.get().pk}/")
+    assert 'class="message error"' in text

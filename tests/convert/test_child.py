@@ -18,10 +18,13 @@ def python(code: str) -> tuple[str, ...]:
     return (sys.executable, "-c", code)
 
 
-async def run(code: str, memory_bytes: int = 0, timeout_s: float = 60.0) -> tuple[int, bytes]:
+async def run(
+    code: str, memory_bytes: int = 0, timeout_s: float = 60.0, writes: tuple[Path, ...] = ()
+) -> tuple[int, bytes]:
+    needs = child.program_needs((Path(sys.executable),), writes, writes)
     limits = ChildLimits(memory_bytes, timeout_s)
     output = bytearray()
-    peak = await child.run(python(code), output.extend, limits)
+    peak = await child.run(python(code), output.extend, limits, needs)
     return peak, bytes(output)
 
 
@@ -84,7 +87,7 @@ async def test_the_whole_group_ends_when_it_is_cancelled_or_its_parent_is_killed
         f"os.rename({str(pids) + '.new'!r}, {str(pids)!r})\n"
         f"{_FOREVER}"
     )
-    running = asyncio.create_task(run(code))
+    running = asyncio.create_task(run(code, writes=(tmp_path,)))
     await until(pids.exists)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -95,9 +98,11 @@ async def test_the_whole_group_ends_when_it_is_cancelled_or_its_parent_is_killed
     code = f"{write}\n{_FOREVER}"
     parent = (
         "import asyncio, sys\n"
+        "from pathlib import Path\n"
         "from vinery_serving.models.convert import child\n"
         f"command = (sys.executable, '-c', {code!r})\n"
-        "asyncio.run(child.run(command, lambda _: None, child.ChildLimits()))"
+        f"needs = child.program_needs((Path(sys.executable),), (), (Path({str(tmp_path)!r}),))\n"
+        "asyncio.run(child.run(command, lambda _: None, child.ChildLimits(), needs))"
     )
     process = await asyncio.create_subprocess_exec(*python(parent))
     await until(lambda: pid_file.exists() and pid_file.read_text() != "")

@@ -5,6 +5,7 @@ The exporters copy the reference model, so the real check judges the result.
 
 import asyncio
 import shutil
+import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,22 +20,31 @@ from vinery_serving.models.convert import conversion
 from vinery_serving.models.convert.checkpoint import ConvertError
 from vinery_serving.models.convert.conversion import check_loads, convert
 from vinery_serving.models.convert.options import parse
+from vinery_serving.processes.confine import ESSENTIAL, Part, available
 
 _TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
-COPY = f"""
+COPY = """
 import json, shutil, sys, tempfile
 def main():
     print("exporting with", sys.argv[1:], flush=True)
     print("scratch is", tempfile.gettempdir(), flush=True)
-    shutil.copytree({str(_TINY_CHAT)!r}, sys.argv[-1])
+    words = sys.argv
+    shutil.copytree(words[words.index("--model") + 1] + "/reference", words[-1], dirs_exist_ok=True)
 """
+
+
+def write_source(folder: Path) -> Path:
+    """A checkpoint with the model that the exporters of tests copy."""
+    source = write_checkpoint(folder)
+    (source / "reference").symlink_to(_TINY_CHAT)
+    return source
 
 
 class Running:
     """A conversion of a test, with reports and output."""
 
     def __init__(self, tmp_path: Path, exporter: str) -> None:
-        self.source = write_checkpoint(tmp_path / "tiny")
+        self.source = write_source(tmp_path / "tiny")
         self.output = tmp_path / "models" / "tiny-int8"
         self.environments = write_environment(tmp_path / "environments", exporter)
         self.stages: list[str] = []
@@ -132,17 +142,66 @@ asyncio.run(convert(source, output, ConvertOptions(), Environments(environments)
 
 
 async def test_a_conversion_that_was_killed_begins_again(tmp_path: Path) -> None:
-    once = tmp_path / "once"
-    waits = f"{COPY}    from pathlib import Path; once = Path({str(once)!r})\n" + (
-        "    if not once.exists():\n        once.touch(); import time; time.sleep(600)\n"
-    )
-    running = Running(tmp_path, waits)
+    waits = "    import os, time\n    while os.path.exists('WAIT'): time.sleep(0.1)\n"
+    running = Running(tmp_path, COPY + waits.replace("WAIT", f"{tmp_path}/tiny/wait"))
+    (running.source / "wait").touch()
+    draft = running.output.with_name(f".{running.output.name}.converting")
     words = map(str, (running.source, running.output, tmp_path / "environments"))
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", _CONVERT, *words)
-    await until(once.exists)
+    await until((draft / "config.json").exists)
     process.kill()
     await process.wait()
+    (running.source / "wait").unlink()
     assert not running.output.exists()
     assert running.left != []
     await running.convert()
     assert running.left == ["tiny-int8"]
+
+
+_ATTACK = f"""{COPY}
+    import json, os, signal, socket, subprocess
+    tried = {{
+        "read the secret key": lambda: open("SECRET").read(),
+        "read it as another program": lambda: subprocess.run(["cat", "SECRET"], check=True),
+        "write beside it": lambda: open("SECRET.new", "w"),
+        "open it to all": lambda: os.chmod("SECRET", 0o644),
+        "change the checkpoint": lambda: open(words[words.index("--model") + 1] + "/new", "w"),
+        "change the environment": lambda: open(json.__file__.replace("json", "x"), "w"),
+        "connect": lambda: socket.create_connection(("127.0.0.1", PORT), 5),
+        "connect to an engine": lambda: socket.socket(socket.AF_UNIX).connect("SECRET.sock"),
+        "read the parent's variables": lambda: open(f"/proc/{{os.getppid()}}/environ", "rb").read(),
+        "stop the parent": lambda: os.kill(os.getppid(), signal.SIGTERM),
+    }}
+    for name, attack in tried.items():
+        try:
+            attack()
+            print("done:", name, flush=True)
+        except (OSError, subprocess.CalledProcessError):
+            print("refused:", name, flush=True)
+    print("variables:", *os.environ, flush=True)
+"""
+
+
+async def test_an_exporter_that_a_checkpoint_has_taken_over_reaches_nothing_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not available() >= ESSENTIAL | {Part.SIGNALS}:
+        pytest.skip("this kernel has not all parts")
+    for name in ("VINERY_SECRET_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "PIP_INDEX_URL"):
+        monkeypatch.setenv(name, "grapes")
+    secret = tmp_path / "secret_key"
+    secret.write_text("grapes")
+    secret.chmod(0o600)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        attack = _ATTACK.replace("SECRET", str(secret)).replace("PORT", str(port))
+        running = Running(tmp_path, attack)
+        await running.convert()
+    log = running.log.decode()
+    assert "variables: " in log
+    done = {line for line in log.splitlines() if line.startswith("done: ")}
+    # A copy of a file must not fail because the mode is kept as it is.
+    assert done == {"done: open it to all"}
+    assert secret.stat().st_mode & 0o777 == 0o600
+    variables = log.partition("variables: ")[2].split()
+    assert not [each for each in variables if each.startswith(("VINERY_", "HF_T", "AWS_", "PIP_"))]

@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from tests.conftest import REPOSITORY, until
 from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import write_environment
-from tests.convert.test_conversion import COPY
+from tests.convert.test_conversion import COPY, write_source
 from vinery_platform.cli import main
 from vinery_serving.models import job_requests
 from vinery_serving.models.engine_status import ShownState
@@ -31,7 +31,7 @@ class Home:
 
     def __init__(self, tmp_path: Path, exporter: str) -> None:
         self.path = tmp_path / "home"
-        self.source = write_checkpoint(tmp_path / "tiny")
+        self.source = write_source(tmp_path / "tiny")
         write_environment(self.path / "environments", exporter)
 
     @property

@@ -36,7 +36,6 @@ _SLOW += "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool() -> AsyncIterator[WorkerPool]:
     async with new_pool() as pool:
-        pool.allow([TINY_CHAT])
         await ModelReaders(pool).read(_entry(TINY_CHAT))  # so that the fork server has started
         yield pool
 

@@ -3,6 +3,7 @@ fails over, a newer version migrates the database. No answer is lost from the le
 
 import os
 import shutil
+import socket
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -16,9 +17,10 @@ from tests import stores
 from tests.conftest import Running, run_platform, until
 from tests.own_postgres import OwnPostgres, folder_of_programs
 from tests.relay import Relay
-from tests.system.clients import command, complete, is_ready
-from tests.system.ledger import execute, is_written, metric, rows
+from tests.system.clients import chat, command, complete, is_ready, new_key, vinery
+from tests.system.ledger import execute, is_written, metric, rows, wait_until_seen
 from tests.system.load import load
+from tests.system.test_outages import Servers
 
 pytestmark = pytest.mark.system
 
@@ -154,40 +156,17 @@ def complete_with(platform: Running, key: str) -> bool:
     return httpx.get(url, headers={"authorization": f"Bearer {key}"}).status_code == 200
 
 
-@pytest.mark.parametrize("is_null", [True, False], ids=["optional", "required"])
-def test_a_newer_version_migrates_the_database_while_this_one_serves(
-    tmp_path: Path, *, is_null: bool
-) -> None:
-    settings = {}
-    if not is_null:  # SQLite has no required columns without a default
-        if not os.environ.get("VINERY_TEST_POSTGRES_URL"):
-            pytest.skip("VINERY_TEST_POSTGRES_URL is not set")
-        settings["DATABASE_URL"] = stores.new_postgres_database()
-    with run_platform(tmp_path / "home", settings) as platform:
+def test_a_newer_version_migrates_the_database_while_this_one_serves(tmp_path: Path) -> None:
+    with run_platform(tmp_path / "home") as platform:
         with load(platform) as clients:
             for table in ("accounts_usagerecord", "accounts_apikey", "serving_servedmodel"):
-                add_newer_column(platform, table, is_null=is_null)
+                execute(platform, f"ALTER TABLE {table} ADD COLUMN newer integer NULL")
                 clients.wait_for_more()
             insert = "INSERT INTO django_migrations (app, name, applied) VALUES (?, ?, ?)"
             execute(platform, insert, "accounts", "9999_newer", "2026-01-01 00:00:00+00:00")
             replace_each(platform)
             clients.wait_for_more()
-        if not is_null:
-            assert metric(platform, "vinery_usage_backlog_bytes")
-            # A newer version would store the rows that wait, and fill its column.
-            alter = "ALTER TABLE accounts_usagerecord ALTER COLUMN newer SET DEFAULT 0"
-            execute(platform, alter)
         assert num_recorded(platform) == clients.num_answers
-
-
-def add_newer_column(platform: Running, table: str, *, is_null: bool) -> None:
-    """As a migration of Django does."""
-    alter = f"ALTER TABLE {table} ADD COLUMN newer integer"
-    if is_null:
-        execute(platform, f"{alter} NULL")
-        return
-    execute(platform, f"{alter} NOT NULL DEFAULT 0")
-    execute(platform, f"ALTER TABLE {table} ALTER COLUMN newer DROP DEFAULT")
 
 
 @contextmanager
@@ -235,3 +214,56 @@ def test_nothing_that_was_answered_on_a_full_disk_is_lost(tmp_path: Path) -> Non
             assert answers()
         assert num_answers > 40
         assert num_recorded(platform) == num_answers
+
+
+@pytest.mark.parametrize("policy", ["allow", "refuse"])
+def test_a_platform_that_starts_while_database_and_redis_are_away_serves_and_counts_later(
+    tmp_path: Path, policy: str
+) -> None:
+    if not {"VINERY_TEST_POSTGRES_URL", "VINERY_TEST_REDIS_URL"} <= os.environ.keys():
+        pytest.skip("there is no PostgreSQL and no Redis to lose")
+    servers = Servers(Relay(stores.new_postgres_database()), Relay(stores.new_redis_database()))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = {
+        "DATABASE_URL": servers.database.url,
+        "REDIS_URL": servers.redis.url,
+        "VINERY_LIMITS_WHEN_AWAY": policy,
+        "VINERY_PORT": str(port),
+    }
+    with run_platform(tmp_path / "home", settings) as platform:
+        key = new_key(platform, "limited")
+        ((number,),) = execute(platform, "SELECT id FROM accounts_apikey WHERE name = 'limited'")
+        what = ("--metric", "requests", "--window", "day", "--amount", "4")
+        vinery(platform, "limit", "set", "--key", str(number), *what)
+        wait_until_seen(platform)
+        first = chat(platform, key=key, max_tokens=3)
+        assert first.status_code == 200
+        until(lambda: is_written(platform))
+
+    for relay in (servers.database, servers.redis):
+        relay.cut()
+    served = {"allow": 200, "refuse": 503}[policy]
+    with run_platform(tmp_path / "home", settings) as platform:
+        assert "the database is away" in platform.log.read_text()
+        answers = [chat(platform, key=key, max_tokens=3) for _ in range(3)]
+        assert {each.status_code for each in answers} == {served}
+
+        for relay in (servers.database, servers.redis):
+            relay.join()
+        for name in ("vinery_database_away", "vinery_limits_store_away"):
+            until(lambda name=name: metric(platform, name) == 0, timeout_s=60)  # type: ignore[misc]
+        num_left = 0 if policy == "allow" else 3
+        statuses = [chat(platform, key=key, max_tokens=3).status_code for _ in range(4)]
+        assert statuses == [200] * num_left + [429] * (4 - num_left)
+        until(lambda: is_written(platform), timeout_s=120)
+        booked = {
+            row.request_id: (row.num_prompt_tokens, row.num_output_tokens) for row in rows(platform)
+        }
+        for each in (first, *answers):
+            if each.status_code == 200:
+                usage = each.json()["usage"]
+                counts = usage["prompt_tokens"], usage["completion_tokens"]
+                assert booked[each.headers["x-request-id"]] == counts
+        until(lambda: "the database is back" in platform.log.read_text())
+        assert all(platform.pids(role) for role in ("web", "node", "engine", "jobs"))

@@ -79,6 +79,17 @@ async def test_a_worker_that_was_taken_over_reaches_nothing_of_others(
     assert done == []
 
 
+async def test_a_process_that_reads_one_model_reads_no_other_folder(
+    targets: Targets, parts: frozenset[Part], tmp_path: Path
+) -> None:
+    async with pool_with() as pool:
+        pool.allow([Path(targets.home)])
+        assert await call(pool, jobs.attack, "read_the_secret", targets)
+        async with pool.worker(1, "model", [tmp_path]) as worker:
+            assert not await worker.call(jobs.attack, "read_the_secret", targets)
+        assert await call(pool, jobs.attack, "read_the_secret", targets)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="the kernel refuses some attacks to others than root")
 def test_each_part_stops_what_it_is_for_and_without_it_the_attack_succeeds(
     targets: Targets, parts: frozenset[Part]
@@ -121,6 +132,7 @@ def test_a_folder_of_a_hubs_cache_is_read_through_its_links(
 
 
 _ALLOWED, _REFUSED, _UNKNOWN, _KILLED = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
+_NOTHING = 0x50000
 _X86, _ARM = ("x86_64", 0xC000003E), ("aarch64", 0xC00000B7)
 _INET, _PID = 2, 77
 
@@ -139,6 +151,8 @@ _INET, _PID = 2, 77
         (_X86, {}, 56, 0x10F00, _ALLOWED),  # clone of a thread, and of a process
         (_ARM, {}, 220, 0x11, _REFUSED),
         (_ARM, {Act.FORK}, 220, 0x11, _ALLOWED),
+        (_ARM, {}, 53, 0, _REFUSED),  # fchmodat
+        (_ARM, {Act.COPY}, 53, 0, _NOTHING),
         (_X86, {}, 435, 0, _UNKNOWN),  # clone3, whose flags no filter sees
         (_X86, {Act.FORK}, 435, 0, _ALLOWED),
         (_ARM, {}, 129, _PID, _ALLOWED),  # kill

@@ -21,6 +21,7 @@ from vinery_accounts.resources.base import registered
 _leaders: Final = attrgetter("is_leader")
 _leaders_of_organizations: Final = attrgetter("leads_organization")
 _owners: Final = attrgetter("owns_scope")
+_superusers: Final = attrgetter("is_superuser")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,15 @@ _GROUPS: Final = {
         Entry("models", "Models"),
         Entry("media", "Media", _owners),
         Entry("alerts", "Alerts", _leaders),
+        Entry("captures", "Captures", _leaders),
+        Entry("quarantine", "Quarantine"),
     ),
     "Organisation": (
+        Entry("organizations", "Organisations", _superusers),
         Entry("members", "Members", _leaders),
         Entry("projects", "Projects", _leaders),
         Entry("limits", "Limits"),
+        Entry("model-weights", "Token weights"),
         Entry("webhooks", "Webhooks", _leaders_of_organizations),
         Entry("audit", "Audit log", _leaders_of_organizations),
     ),

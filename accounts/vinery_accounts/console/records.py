@@ -1,5 +1,6 @@
 """Pages of records: alerts, the audit log, requests in quarantine and rate limit events."""
 
+import json
 from typing import Any, Final
 
 from django.conf import settings
@@ -9,15 +10,16 @@ from django.utils.html import format_html, format_html_join
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.deliveries import lead, reachable
-from vinery_accounts.console.generated import Columns, Rows
+from vinery_accounts.console.generated import Columns, Row, Rows
 from vinery_accounts.console.page import UsagePage, at
 from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
 from vinery_accounts.models import AuditEntry, RefusedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS
+from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
-from vinery_accounts.resources.records import AUDIT, REFUSALS, SEARCH_HELP
+from vinery_accounts.resources.records import AUDIT, CAPTURES, REFUSALS, SEARCH_HELP, read_texts
 from vinery_accounts.usage.filters import Dimension, Effect, among
 
 _ROWS: Final = 50
@@ -104,6 +106,31 @@ class AuditLog(Rows):
 
     def columns(self) -> Columns:
         return {**self.resource.columns, "changed": _changes}
+
+
+# -- Captured texts
+
+
+@at("captures/<int:row_id>/", "captures-row")
+class CapturedRequest(Row):
+    template_name = "console/capture.html"
+    resource = CAPTURES
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        try:
+            texts = read_texts(self.row)  # an entry of the audit log
+        except Conflict as error:
+            return super().get_context_data(**kwargs) | {"unreadable": str(error)}
+        found = {"Request": _pretty(texts.body), "Answer": _pretty(texts.answer)}
+        return super().get_context_data(**kwargs) | {"texts": found}
+
+
+def _pretty(text: bytes) -> str:
+    """Return JSON with line breaks, and streams or cut texts as they are."""
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except ValueError:
+        return text.decode("utf-8", "replace")
 
 
 # -- Rate limit events

@@ -199,7 +199,7 @@ class ModelWeights(Resource[ModelWeight]):
     """Weights of tokens in budgets. Each token of a model without weights counts 1."""
 
     model = ModelWeight
-    path = "model-weights"
+    path, title = "model-weights", "Token weights"
     field_names = "id model uncached cached output image updated_at"
     fixed = "model"
     filters = Filters.of(model=fields.text_filter("Only of this model."))

@@ -26,7 +26,7 @@ class Organizations(Resource[Organization]):
     removed."""
 
     model = Organization
-    path = "organizations"
+    path, title = "organizations", "Organisations"
     field_names = "id name is_active created_at updated_at"
     read_only = "is_active"
     filters = Filters.of(**fields.named_filters())

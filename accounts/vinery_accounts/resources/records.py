@@ -196,7 +196,7 @@ class Captures(Resource[Capture]):
     Lists are without texts; reading the texts of one is an entry of the audit log."""
 
     model = Capture
-    path = "captures"
+    path, title = "captures", "Captures"
     lookup = ("request_id", "[0-9A-Za-z_-]{1,64}")
     serializer = CaptureSerializer
     answers = {"retrieve": CaptureWithTextsSerializer}

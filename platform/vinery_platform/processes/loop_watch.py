@@ -75,47 +75,37 @@ def blocked_s(before: Times, after: Times) -> float:
     return max(own_s, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Accounted:
-    """The time of each processor that the kernel knows of, in seconds. Empty: unknown."""
-
-    now_s: float
-    known_s: tuple[float, ...] = ()
-
-
-def stolen_s(before: Accounted, after: Accounted) -> float:
-    """The most that was taken from one processor. 0 if it is too little to be known."""
-    if len(before.known_s) != len(after.known_s):  # one came or left
-        return 0.0
-    passed_s = after.now_s - before.now_s
-    pairs = zip(before.known_s, after.known_s, strict=True)
-    most_s = max((passed_s - (late - early) for early, late in pairs), default=0.0)
-    return min(most_s, passed_s) if most_s > _NOISE_S else 0.0
-
-
 class StolenTime:
     """The time taken since the last `mark`. Any thread may call the methods."""
 
     def __init__(self, stat: Path = _STAT, clock: Callable[[], float] = time.monotonic) -> None:
         self._stat = stat
         self._clock = clock
-        self._marked = Accounted(clock())
+        self._marked: tuple[float, tuple[float, ...]] = clock(), ()
 
     def mark(self) -> None:
         self._marked = self._read()
 
     def since_mark_s(self) -> float:
-        """The most that was taken from one processor, in seconds."""
-        return stolen_s(self._marked, self._read())
+        """The most that was taken from one processor. 0 if it is too little to be known."""
+        (marked_s, before), (now_s, after) = self._marked, self._read()
+        if len(before) != len(after):  # one came or left
+            return 0.0
+        passed_s = now_s - marked_s
+        pairs = zip(before, after, strict=True)
+        most_s = max((passed_s - (late - early) for early, late in pairs), default=0.0)
+        return min(most_s, passed_s) if most_s > _NOISE_S else 0.0
 
-    def _read(self) -> Accounted:
+    def _read(self) -> tuple[float, tuple[float, ...]]:
+        """The time, and that of each processor which the kernel knows of, in seconds. Empty:
+        unknown."""
         now_s = self._clock()
         try:
             known_s = tuple(_processor_times_s(self._stat.read_bytes()))
         except (OSError, ValueError):  # another system
-            return Accounted(now_s)
+            return now_s, ()
         # A sandbox that imitates Linux may have zeros only.
-        return Accounted(now_s, known_s if any(known_s) else ())
+        return now_s, known_s if any(known_s) else ()
 
 
 def _processor_times_s(stat: bytes) -> Iterator[float]:

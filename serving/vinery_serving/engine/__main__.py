@@ -110,7 +110,7 @@ def _needs(config: EngineConfig) -> Needs:
         writes=[each for each in (*folders, log and log.path.parent) if each],
         listens_in=(config.socket_path.parent,),
         devices=_DEVICES if has_driver else (),
-        runs_python=True,
+        runs=(Path(sys.executable),),
         acts=_ACTS | _LISTENING,
         families=(socket.AF_UNIX,),
         descriptors=None,  # those that the node has handed down

@@ -206,7 +206,6 @@ class ServedModel(models.Model):
         """Read the files for a change of these fields, before the transaction in which other
         changes wait."""
         if not set(_TOGETHER).isdisjoint(names):
-            self._found = None
             _ = self._findings
 
     @property

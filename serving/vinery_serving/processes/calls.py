@@ -27,6 +27,7 @@ class Act(StrEnum):
     EXECUTE = "execute"  # programs
     SIGNAL = "signal"  # other processes
     OWN = "own"  # change modes, owners, times and attributes of files
+    COPY = "copy"  # files with these, which then stay as they are without an error
     OUTLIVE = "outlive"  # the parent
 
 
@@ -84,6 +85,7 @@ _RETURN: Final = 0x06
 _ALLOW: Final = 0x7FFF0000
 _KILL: Final = 0x80000000
 _REFUSE: Final = 0x00050000 | errno.EPERM
+_DO_NOTHING: Final = 0x00050000
 _UNKNOWN: Final = 0x00050000 | errno.ENOSYS
 _NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16
 _SET_MODE_FILTER: Final = 1
@@ -142,7 +144,8 @@ def _program(acts: frozenset[Act], families: Sequence[int], pid: int, machine: s
     program.add(_RETURN, _UNKNOWN)
     program.answer(_numbers(_ALWAYS_REFUSED, column).values(), _REFUSE)
     for act in _REFUSED.keys() - acts:
-        program.answer(_numbers(_REFUSED[act], column).values(), _REFUSE)
+        answer = _DO_NOTHING if act is Act.OWN and Act.COPY in acts else _REFUSE
+        program.answer(_numbers(_REFUSED[act], column).values(), answer)
     if Act.CONNECT in acts:
         program.decide(at["socket"], 0, families)
     if Act.FORK not in acts:

@@ -17,7 +17,7 @@ import logging
 import os
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from subprocess import DEVNULL, Popen
 from typing import Final
 
@@ -166,12 +166,14 @@ class ChildProcess(RunningProcess):
         stderr: int | None = None,
         page: Page | None = None,
         leads_group: bool = True,
+        before_exec: Callable[[], object] | None = None,
     ) -> None:
         """Start the child. Raises OSError, and closes the page then.
 
         The child inherits `fds` and the page under the same numbers, and `environment` replaces the
         parent's. A child that leads a group has its own session: neither a terminal nor the end of
-        this process's group ends such a child, and its own children end with it.
+        this process's group ends such a child, and its own children end with it. The child calls
+        `before_exec` first, for which this process should have one thread.
         """
         try:
             self._process = Popen(
@@ -183,6 +185,7 @@ class ChildProcess(RunningProcess):
                 env=environment,
                 pass_fds=fds if page is None else (*fds, page.fd),
                 start_new_session=leads_group,
+                preexec_fn=before_exec,
             )
         except OSError:
             if page is not None:

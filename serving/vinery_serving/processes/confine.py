@@ -51,7 +51,7 @@ class Needs:
     writes: Sequence[Path] = ()  # folders, with all that is in them
     listens_in: Sequence[Path] = ()  # folders of its sockets
     devices: Sequence[Path] = ()  # files and folders of /dev
-    runs_python: bool = False
+    runs: Sequence[Path] = ()  # programs, and folders of programs
     acts: frozenset[Act] = frozenset()
     families: Sequence[int] = ()  # of sockets
     descriptors: frozenset[int] | None = frozenset((0, 1, 2))  # None: all
@@ -73,6 +73,12 @@ def confine(needs: Needs, parts: frozenset[Part] = frozenset(Part)) -> frozenset
     if Part.CALLS in parts and filter_calls(needs.acts, needs.families, os.getpid()):
         held.add(Part.CALLS)
     return frozenset(held)
+
+
+def network_files() -> list[Path]:
+    """The machine's rules for names, and certificates."""
+    named = filter(None, map(os.environ.get, _CERTIFICATES))
+    return [Path(each) for each in (*_OF_NETWORKS.split(), *named)]
 
 
 def available() -> frozenset[Part]:
@@ -153,6 +159,12 @@ _TCP, _TCP_SINCE = 3, 4
 _SCOPES: Final = {Part.SOCKETS: 1, Part.SIGNALS: 2}
 _SCOPES_SINCE: Final = 6
 
+_OF_NETWORKS: Final = """
+/etc/hosts /etc/host.conf /etc/resolv.conf /etc/nsswitch.conf /etc/gai.conf /etc/services
+/run/systemd/resolve /etc/ssl/certs /etc/ssl/cert.pem /etc/ssl/openssl.cnf /etc/ca-certificates
+/etc/pki/ca-trust /etc/pki/tls/certs /etc/pki/tls/cert.pem /etc/pki/tls/openssl.cnf
+"""
+_CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 # Shared libraries, their data, and what they ask about the machine.
 _SYSTEM: Final = """
 /usr/lib /usr/lib64 /usr/local/lib /usr/share /lib /lib64 /nix/store /etc/ld.so.cache
@@ -198,11 +210,13 @@ def _rules(needs: Needs) -> Iterator[tuple[Path, int]]:
         yield path, _MAKE_SOCKET | _REMOVE_FILE
     for path in (*_PLAIN_DEVICES, *needs.devices):
         yield path, _DEVICE
-    if needs.runs_python:
+    if needs.runs:
         loaders = (*Path("/lib64").glob("ld-*"), *Path("/lib").glob("ld-*"))
-        for path in (Path(sys.executable), *loaders):
-            yield path.resolve(), _READ | _EXECUTE
-        yield Path(sys.prefix, "pyvenv.cfg"), _READ
+        for path in (each.resolve() for each in (*needs.runs, *loaders)):
+            yield path, _READ | _EXECUTE
+            yield path.parent.parent / "lib", _READ  # of another Python
+        for path in (Path(sys.prefix, "pyvenv.cfg"), *Path("/etc").glob("python3*")):
+            yield path, _READ
         for name in filter(None, sys.path):
             yield Path(name), _READ_DIR
 

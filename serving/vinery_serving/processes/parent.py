@@ -2,15 +2,10 @@
 
 On Linux the kernel sends a signal when the parent dies. A worker, a job or an exporter is killed at
 once. A service of the supervisor first gets SIGTERM and some time.
-
-`python parent.py PARENT_PID MEMORY_BYTES COMMAND...` becomes a command that ends with its parent
-and may not allocate more than so much memory. The file is run by path, because the command belongs
-to another environment.
 """
 
 import ctypes
 import os
-import resource
 import select
 import signal
 import sys
@@ -90,16 +85,3 @@ def _wait_for_end(parent_pid: int) -> None:
             poll.poll()
     finally:
         os.close(fd)
-
-
-def _become(parent_pid: int, memory_bytes: int, command: list[str]) -> None:
-    end_with(parent_pid)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if memory_bytes:
-        # Of data, not of addresses: weights are mapped from files, which costs no memory.
-        resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
-    os.execvp(command[0], command)
-
-
-if __name__ == "__main__":
-    _become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

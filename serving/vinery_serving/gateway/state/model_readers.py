@@ -38,8 +38,7 @@ class ModelReaders:
         """Raises `UnusableFolder`, and `Overloaded` if no process can be started."""
         arguments = str(entry.folder), entry.options.chat_template, entry.task
         try:
-            async with self._pool.worker(entry.id, "model") as worker:
-                worker.use_once()
+            async with self._pool.worker(entry.id, "model", entry.read_paths) as worker:
                 facts: ModelFacts = await worker.call(self._pool.jobs.read_model, *arguments)
                 return facts
         except ModelNotReady as error:

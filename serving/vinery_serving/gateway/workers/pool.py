@@ -290,8 +290,11 @@ class Worker:
     A lost process is replaced once, and the new process repeats the calls of the session.
     """
 
-    def __init__(self, pool: WorkerPool, process: WorkerProcess, kind: str) -> None:
+    def __init__(
+        self, pool: WorkerPool, process: WorkerProcess, kind: str, reads: Sequence[Path] | None
+    ) -> None:
         self._pool = pool
+        self._reads = reads
         self.process = process
         self._kind = kind
         self._calls: list[Call] = []  # of the session, that were answered
@@ -347,7 +350,7 @@ class Worker:
     async def _replace(self) -> None:
         self._is_replaced = True
         self.process.kill()
-        self.process = await self._pool.fork()
+        self.process = await self._pool.fork(self._reads)
         self.process.is_usable = not self._serves_once
 
     def use_once(self) -> None:
@@ -445,14 +448,19 @@ class WorkerPool:
         self._idle.clear()
 
     @contextlib.asynccontextmanager
-    async def worker(self, key: Hashable, kind: str) -> AsyncIterator[Worker]:
-        """Hold a worker for one client, in the turn of its key; `kind` is for the metrics. Leaving
-        while a call runs kills the process. Raises `ServingError` if no worker is available."""
+    async def worker(
+        self, key: Hashable, kind: str, reads: Sequence[Path] | None = None
+    ) -> AsyncIterator[Worker]:
+        """Hold a worker for one client, in the turn of its key; `kind` is for the metrics. A worker
+        with `reads` is new, reads nothing else, and serves once. Leaving while a call runs kills
+        the process. Raises `ServingError` if no worker is available."""
         outcome = "failed"
         try:
             async with self._turns.turn(key):
-                process = await self._take()
-                worker = Worker(self, process, kind)
+                process = await (self._take() if reads is None else self.fork(reads))
+                worker = Worker(self, process, kind, reads)
+                if reads is not None:
+                    worker.use_once()
                 try:
                     yield worker
                 finally:
@@ -477,11 +485,12 @@ class WorkerPool:
                 return process
         return await self.fork()
 
-    async def fork(self) -> WorkerProcess:
+    async def fork(self, reads: Sequence[Path] | None = None) -> WorkerProcess:
         """Start a process. Raises `Overloaded` if none can be started."""
         for _ in range(2):
             try:
-                return await self._live_server().fork(self.limits, self._reads())
+                allowed = self._reads() if reads is None else reads
+                return await self._live_server().fork(self.limits, allowed)
             except (WorkerLost, OSError):
                 continue
         raise Overloaded("No process can be started to read the request; try again shortly.")

@@ -6,10 +6,12 @@ The program ends with this process, also when this process is killed.
 import asyncio
 import os
 import re
+import resource
 import signal
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import Final
@@ -18,8 +20,12 @@ import psutil
 
 from vinery_serving.models.convert.checkpoint import ConvertError
 from vinery_serving.processes import parent
+from vinery_serving.processes.calls import Act
 from vinery_serving.processes.child import ChildProcess, environment_with
+from vinery_serving.processes.confine import Needs, confine
 
+_SYSTEM: Final = tuple(map(Path, ("/usr/bin", "/usr/sbin", "/bin", "/sbin")))
+_KERNEL: Final = (Path("/proc"), Path("/sys"))
 _GRACE_S: Final = 5.0
 _LOOK_S: Final = 0.2
 _CHUNK_BYTES: Final = 1 << 16
@@ -53,36 +59,60 @@ class ChildLimits:
     timeout_s: float | None = None
 
 
+def program_needs(
+    programs: Iterable[Path], reads: Iterable[Path] = (), writes: Iterable[Path] = ()
+) -> Needs:
+    """What a program without a network needs that runs code of others."""
+    return Needs(
+        reads=(*_KERNEL, *_public_files(), *reads),
+        writes=tuple(writes),
+        runs=(*programs, *_SYSTEM),
+        acts=frozenset((Act.FORK, Act.EXECUTE, Act.COPY)),
+        descriptors=None,
+    )
+
+
+@cache  # before the job is confined
+def _public_files() -> tuple[Path, ...]:
+    """The files of /etc that all users may read: libraries ask there about the machine."""
+    files = (each for each in Path("/etc").iterdir() if each.is_file())
+    public = (each for each in files if each.stat().st_mode & stat.S_IROTH)
+    return (Path("/etc/ssl/openssl.cnf"), *public)
+
+
 async def run(
     command: Sequence[str],
     write: Callable[[bytes], object],
     limits: ChildLimits,
+    needs: Needs,
     *,
     variables: Mapping[str, str] | None = None,
     passed_on: Sequence[str] = (),
 ) -> int:
     """Run a program, pass the output to `write`, and return the peak memory in bytes. The program
-    gets `variables`, and of this process's variables those that `environment_with` has for
-    `passed_on`: packages and checkpoints may run code of others.
+    is confined to its `needs` and gets `variables`, and of this process's variables those that
+    `environment_with` has for `passed_on`: packages and checkpoints may run code of others.
 
     Raises `ChildFailed`, `MemoryExceeded` and TimeoutError. On cancellation the program gets
     SIGTERM, and the group SIGKILL after 5 s at most.
     """
     environment = environment_with("LC_", "TMPDIR", *passed_on)
     environment.pop("PYTHONPATH", None)
+    parent_pid = os.getpid()
+
+    def before_exec() -> None:
+        parent.end_with(parent_pid)
+        # Of data, not of addresses: weights are mapped from files, which costs no memory.
+        of_memory = {resource.RLIMIT_DATA: limits.memory_bytes} if limits.memory_bytes else {}
+        confine(replace(needs, limits=of_memory))
+
     child = ChildProcess(
-        (
-            sys.executable,
-            "-I",
-            parent.__file__,
-            str(os.getpid()),
-            str(limits.memory_bytes),
-            *command,
-        ),
+        command,
         Path(command[0]).name,
         stdout=PIPE,
         stderr=STDOUT,
         environment=environment | dict(variables or {}),
+        before_exec=before_exec,
     )
     memory = _Memory(child, limits.memory_bytes)
     watching = asyncio.create_task(memory.watch())

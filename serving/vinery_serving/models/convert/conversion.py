@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,18 +28,20 @@ from vinery_serving.models.convert.child import ChildFailed, ChildLimits
 from vinery_serving.models.convert.environments import (
     Environments,
     folder_bytes,
+    pip_needs,
     python_of,
     torch_index,
 )
 from vinery_serving.models.convert.options import ConvertOptions, parse
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
-from vinery_serving.processes.confine import Needs, confine
+from vinery_serving.processes.calls import Act
+from vinery_serving.processes.confine import Needs
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 
 _EXPORTER: Final = (
     "from optimum.commands.optimum_cli import main; import sys; sys.argv[0] = 'optimum-cli'; main()"
 )
-_CHECK: Final = f"import sys; from {__name__} import check_confined as c; c(sys.argv[1])"
+_CHECK: Final = f"import sys; from {__name__} import check_loads as c; c(sys.argv[1])"
 # The needed disk as a multiple of the weights: the output, and the exporter's fp16 files.
 _DISK_FACTOR: Final = 2.0
 _SPARE_BYTES: Final = 1 << 30
@@ -60,6 +63,20 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
         raise JobFailed(str(error)) from error
     except asyncio.CancelledError:
         sys.exit("The conversion was cancelled.")
+
+
+def needs(document: JobDocument) -> Needs:
+    """What the job and its programs need together."""
+    output, environments = _output(document).parent, document.home / "environments"
+    for folder in (output, environments):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    of_pip, source = pip_needs(environments), document.parameters.get("source")
+    return replace(
+        of_pip,
+        reads=(*(of_pip.reads or ()), *((Path(str(source)),) if source else ())),
+        writes=(environments, output),
+        acts=of_pip.acts | {Act.SIGNAL, Act.OUTLIVE},
+    )
 
 
 def discard(document: JobDocument) -> None:
@@ -146,18 +163,23 @@ async def _export(
     words = options.arguments(checkpoint, draft)
     command = (str(python_of(environment)), "-c", _EXPORTER, "export", "openvino", *words)
     scratch = _scratch(draft)
-    scratch.mkdir(mode=0o700)
+    for folder in (draft, scratch):
+        folder.mkdir(mode=0o700)
+    needs = child.program_needs(
+        (environment, python_of(environment)), (environment, checkpoint.folder), (draft, scratch)
+    )
     variables = {
         # All files are local: a model must not fetch others.
         "HF_HUB_OFFLINE": "1",
         "HF_HOME": str(scratch / "hub"),
+        "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "DO_NOT_TRACK": "1",
         "PYTHONUNBUFFERED": "1",  # the log is live, and without bars
         "TQDM_DISABLE": "1",
     }
     try:
-        return await child.run(command, write, limits, variables=variables)
+        return await child.run(command, write, limits, needs, variables=variables)
     except ChildFailed as error:
         raise ConvertError(_explained(error, checkpoint)) from error
 
@@ -170,6 +192,7 @@ async def _check(draft: Path, write: Write) -> None:
             (sys.executable, "-c", _CHECK, str(draft)),
             write,
             ChildLimits(timeout_s=_CHECK_TIMEOUT_S),
+            child.program_needs((Path(sys.executable),), (draft,)),
             variables={"PYTHONPATH": os.pathsep.join(sys.path)},
         )
     except ChildFailed as error:
@@ -178,11 +201,6 @@ async def _check(draft: Path, write: Write) -> None:
         raise ConvertError(
             f"OpenVINO did not read the converted model within {_CHECK_TIMEOUT_S:g} s."
         ) from None
-
-
-def check_confined(folder: str) -> None:
-    confine(Needs(reads=(Path(folder), Path("/proc"), Path("/sys"))))
-    check_loads(folder)
 
 
 def check_loads(folder: str) -> None:

@@ -10,23 +10,27 @@ import fcntl
 import json
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from vinery_serving.models.convert import child
 from vinery_serving.models.convert.checkpoint import ConvertError, Line, lines
-from vinery_serving.models.convert.child import ChildFailed, ChildLimits
+from vinery_serving.models.convert.child import ChildFailed, ChildLimits, program_needs
+from vinery_serving.processes.calls import Act
 from vinery_serving.processes.child import NETWORK_VARIABLES
+from vinery_serving.processes.confine import Needs, network_files
 
 _NOTE: Final = "vinery.json"  # the digest of the line, written last
 _NEEDED_BYTES: Final = 6 << 30  # packages, their archives, and room for a conversion's files
 _INSTALL_TIMEOUT_S: Final = 3600.0
 _TRY: Final = "import torch, transformers, nncf, openvino_tokenizers, optimum.exporters.openvino"
 _LOCK_LOOK_S: Final = 0.5
+_OF_PIP: Final = ("/etc/pip.conf", "/etc/xdg/pip", "~/.pip", "~/.config/pip", "~/.netrc")
 
 
 # Builds of torch without CUDA, which are ten times smaller.
@@ -157,20 +161,28 @@ class Environments:
         pip = (python, "-m", "pip", "install", "--no-input", "--no-deps")
         index = ("--index-url", self._torch_index) if self._torch_index else ()
         requirements = _write_requirements(folder, line)
+        of_pip = pip_needs(folder)
         steps = (
-            ((sys.executable, "-m", "venv", str(folder)), "Install Python's venv module."),
-            ((*pip, *index, line.torch), _ABOUT_TORCH),
-            ((*pip, "--require-hashes", "-r", str(requirements)), _ABOUT_PACKAGES),
-            ((python, "-c", _TRY), _ABOUT_TORCH),
+            ((sys.executable, "-m", "venv", str(folder)), of_pip, "Install Python's venv module."),
+            ((*pip, *index, line.torch), of_pip, _ABOUT_TORCH),
+            ((*pip, "--require-hashes", "-r", str(requirements)), of_pip, _ABOUT_PACKAGES),
+            ((python, "-c", _TRY), program_needs((folder, python_of(folder))), _ABOUT_TORCH),
         )
         limits = ChildLimits(timeout_s=_INSTALL_TIMEOUT_S)
-        for command, advice in steps:
+        scratch = folder / "tmp"
+        scratch.mkdir()
+        for command, needs, advice in steps:
+            passed_on = ("PIP_", *NETWORK_VARIABLES) if needs is of_pip else ()
+            variables = {"TMPDIR": str(scratch)}
             try:
-                await child.run(command, write, limits, passed_on=("PIP_", *NETWORK_VARIABLES))
+                await child.run(
+                    command, write, limits, needs, variables=variables, passed_on=passed_on
+                )
             except ChildFailed as error:
                 raise ConvertError(
                     f"The environment {line.name} could not be made: {error.last_line}. {advice}"
                 ) from error
+        shutil.rmtree(scratch)
 
     def _check_disk(self) -> None:
         free = shutil.disk_usage(self._folder).free
@@ -224,6 +236,16 @@ async def _take(lock: int) -> None:
             return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             await asyncio.sleep(_LOCK_LOOK_S)
+
+
+def pip_needs(folder: Path) -> Needs:
+    """What pip needs to install into a folder: its indexes, and what its configuration names."""
+    named = " ".join(value for name, value in os.environ.items() if name.startswith("PIP_"))
+    paths = (*_OF_PIP, *(each.removeprefix("file://") for each in named.split()))
+    files = (Path(each).expanduser() for each in paths if each.startswith(("/", "~")))
+    needs = program_needs((folder, Path(sys.executable)), (*network_files(), *files), (folder,))
+    acts = needs.acts | {Act.CONNECT, Act.OWN}
+    return replace(needs, acts=acts, families=(socket.AF_INET, socket.AF_INET6))
 
 
 def _write_requirements(folder: Path, line: Line) -> Path:

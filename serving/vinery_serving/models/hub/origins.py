@@ -35,15 +35,8 @@ from vinery_serving.models.hub.transfer import Progress, Report, Stream, fetch
 from vinery_serving.models.hub.verdict import Answer, will_it_load
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.processes.calls import Act
-from vinery_serving.processes.confine import Needs
+from vinery_serving.processes.confine import Needs, network_files
 
-# The machine's rules for names, and certificates.
-_OF_NETWORKS: Final = (
-    *("/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/gai.conf"),
-    *("/run/systemd/resolve", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/services"),
-    "/sys/fs/cgroup",
-)
-_CERTIFICATES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
 # Files that AWS's client reads beside the folder .aws, for s3:// alone.
 _OF_AWS: Final = (
     *("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_CA_BUNDLE"),
@@ -213,11 +206,11 @@ def needs(document: JobDocument) -> Needs:
     """A pull connects to servers, and writes to the folder of models alone."""
     models, path = models_dir(document.home), document.parameters.get("path")
     models.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files = [*_OF_NETWORKS, HF_TOKEN_PATH, path, *map(os.environ.get, _CERTIFICATES)]
+    files = ["/sys/fs/cgroup", HF_TOKEN_PATH, path]
     if str(document.parameters.get("url")).startswith("s3:"):
         files += ["~/.aws", *map(os.environ.get, _OF_AWS)]
     return Needs(
-        reads=[Path(each).expanduser() for each in files if each],
+        reads=[*network_files(), *(Path(each).expanduser() for each in files if each)],
         writes=(models,),
         acts=frozenset((Act.CONNECT, Act.OWN)),
         families=(socket.AF_INET, socket.AF_INET6),
