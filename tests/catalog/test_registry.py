@@ -1,5 +1,6 @@
 """Changes of served models are in the audit log, from the command line and from the admin."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from tests.catalog.conftest import TINY_CHAT
 from vinery_accounts.access import changes
 from vinery_accounts.models import AuditEntry, User
 from vinery_serving.models import registry
-from vinery_serving.models.devices import store
 from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus
 from vinery_serving.models.models import ServedModel
 from vinery_serving.transport.sockets import settings_key
@@ -82,12 +82,12 @@ def test_any_process_shows_why_web_processes_cannot_read_a_model(tmp_path: Path,
     model = registry.add_model(TINY_CHAT, name="a")
     digest = model.settings_digest
     EngineStatus.objects.create(model=model, state=EngineState.READY, settings_digest=digest)
-    store(tmp_path / UNREADABLE, {settings_key(digest): "It never ends."})
+    (tmp_path / UNREADABLE).write_text(json.dumps({settings_key(digest): "It never ends."}))
     model = ServedModel.objects.get()
     assert (model.shown_state, model.status.reason) == ("failed", "It never ends.")
 
     ServedModel.objects.update(options={"max_running": 2})
     assert ServedModel.objects.get().unreadable_reason == ""
     ServedModel.objects.update(options={})
-    store(tmp_path / UNREADABLE, ["no object"])
+    (tmp_path / UNREADABLE).write_text("[]")
     assert ServedModel.objects.get().shown_state == "ready"

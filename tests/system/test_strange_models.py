@@ -44,8 +44,9 @@ def test_a_command_shows_why_the_web_process_refuses_a_model(
 ) -> None:
     folder = tmp_path / "broken"
     shutil.copytree(REPOSITORY / "models" / "tiny-chat", folder)
+    command(running, "model", "add", str(folder), "--name", "broken", "--no-load")
     (folder / "chat_template.jinja").write_text("{% if %}")
-    command(running, "model", "add", str(folder), "--name", "broken")
+    command(running, "model", "load", "broken")
     try:
         until(lambda: "does not compile" in command(running, "model", "show", "broken"))
         assert "failed" in command(running, "model", "list")

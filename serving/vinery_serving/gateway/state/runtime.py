@@ -7,7 +7,7 @@ Database queries run in threads and keep snapshots in memory; requests read only
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -359,11 +359,8 @@ class Runtime:
         reasons = {each.settings_key: failures[each.id] for each in entries if each.id in failures}
         if reasons != self._unreadable:
             self._unreadable = reasons
-            try:
-                path = Path(settings.VINERY_RUN_DIR, UNREADABLE)
-                write_private(path, msgspec.json.encode(reasons))
-            except OSError as error:
-                log.warning("reasons of unusable models not stored: %s", error)
+            loop = asyncio.get_running_loop()
+            loop.run_in_executor(self._threads["files"], _tell_unreadable, reasons)
         serving = (engine.serving for engine in self.directory.engines)
         loaded = tuple((each.entry, each.assets.facts) for each in serving)
         file_limits = DecodeLimits(**settings.VINERY_DECODE_LIMITS)
@@ -447,6 +444,14 @@ async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> Non
             log.warning("snapshot not refreshed: %s", error)
         except Exception:
             log.exception("snapshot not refreshed")
+
+
+def _tell_unreadable(reasons: Mapping[str, str]) -> None:
+    try:
+        path = Path(settings.VINERY_RUN_DIR, UNREADABLE)
+        write_private(path, msgspec.json.encode(reasons))
+    except OSError as error:
+        log.warning("reasons of unusable models not stored: %s", error)
 
 
 def _data_folders() -> dict[str, Path]:
