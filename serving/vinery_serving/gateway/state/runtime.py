@@ -91,8 +91,7 @@ class Runtime:
         self._store_dead = store_then(settle_dead_leases)
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
-        keep_s: int = settings.VINERY_QUARANTINE_S
-        self.quarantine = QuarantineQueue(keep_s)
+        self.quarantine = QuarantineQueue(settings.VINERY_QUARANTINE_S)
         self._has_quarantined = asyncio.Event()  # what is not stored yet
         self._following_quarantine = asyncio.Lock()
         # Read requests that are large or may take long, and, beside them, the files of models.
@@ -102,7 +101,7 @@ class Runtime:
             Path(settings.VINERY_RUN_DIR),
             settings.VINERY_SOCKET_SECRET,
             self._model_readers.read,
-            Quarantine(self._put_in_quarantine if keep_s else None),
+            Quarantine(self._put_in_quarantine if settings.VINERY_QUARANTINE_S else None),
             wait_s=settings.VINERY_WAKE_WAIT_S,
             on_change=self._follow_loaded,
         )
