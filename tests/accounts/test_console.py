@@ -135,6 +135,20 @@ def test_the_settings_of_each_client_have_the_address_and_a_model(
         assert not re.search("<(base|root|key|model)>", settings)
 
 
+def test_labels_have_no_colon_and_british_spelling(root: User) -> None:
+    root.set_password("correct horse battery")
+    root.save()
+    client = signed_in(root)
+    first_project()  # without an organisation some pages have no form
+    for address in ("projects/new/", "webhooks/new/", "keys/new/", "limits/new/"):
+        text = page(client, f"/console/{address}")
+        labels = re.findall(r"<(?:label|legend)\b[^>]*>([^<]+)<", text)
+        assert labels
+        assert not [each for each in labels if each.strip().endswith(":") or "ization" in each]
+    account = page(client, "/accounts/password/change/")
+    assert "</label>" in account and ":</label>" not in account
+
+
 def test_users_see_the_usage_of_their_scope(alice: User, bob: User, root: User) -> None:
     organization = first_project().organization
     for user, role in ((alice, Role.ADMIN), (bob, Role.MEMBER)):
