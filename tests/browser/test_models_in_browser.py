@@ -71,7 +71,7 @@ def test_a_model_is_added_from_a_folder_watched_used_and_removed_by_the_keyboard
     row.get_by_text("Ready", exact=True).wait_for()
     until(lambda: row.locator("[data-name=Running]").inner_text() == "0")
 
-    admin.enter(page.get_by_role("link", name=folder_model))
+    admin.enter(page.get_by_role("link", name=folder_model, exact=True))
     admin.enter(page.get_by_role("link", name="Remove"))
     admin.enter(page.get_by_role("button", name="Remove"))
     assert f"{folder_model} is no longer served." in admin.main()
