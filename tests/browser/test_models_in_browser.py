@@ -32,7 +32,7 @@ def test_a_model_is_added_from_a_folder_watched_used_and_removed_by_the_keyboard
     page = admin.go("console/models/")
     admin.enter(page.get_by_role("link", name="Add a model"))
     admin.enter(page.get_by_role("link", name="From a folder"))
-    page.get_by_label("Name").fill(folder_model)
+    page.get_by_label("Name", exact=True).fill(folder_model)
     page.get_by_label("Folder").fill("/nowhere")
     admin.enter(page.get_by_role("button", name="Add"))
     assert "There is no folder /nowhere." in page.locator(".errorlist").inner_text()
@@ -121,10 +121,10 @@ def test_a_model_of_an_archive_is_named_and_tuned(admin: Administrator, archive:
     admin.press("Fetch and serve")
     page.locator("#state").get_by_text("Ready", exact=True).wait_for()
 
-    admin.follow("Other name")
-    page.get_by_label("Name:").fill("archived")
+    admin.follow("Create an alias")
+    page.get_by_label("Name", exact=True).fill("archived")
     admin.press("Save")
-    assert "archived is another name now." in admin.main()
+    assert "archived is an alias now." in admin.main()
     assert admin.fits()
     until(lambda: ask(admin.platform, model="archived").status_code == 200)
 
@@ -163,7 +163,7 @@ def test_a_model_is_found_on_a_hub_judged_and_pulled_with_a_pause(
     admin.press("Search or check")
     follow(page.get_by_role("link", name="Check acme/tiny-browser"))
     assert page.get_by_role("heading", name="It will load.").is_visible()
-    page.get_by_label("Name:", exact=True).fill("from-the-hub")
+    page.get_by_label("Name", exact=True).fill("from-the-hub")
     admin.press("Fetch and serve")
 
     state, jobs = page.locator("#state"), page.locator("#jobs")

@@ -44,6 +44,7 @@ _GROUPS: Final = {
         Entry("overview", "Overview"),
         Entry("usage", "Usage"),
         Entry("keys", "Keys"),
+        Entry("connect", "Connect"),
         Entry("refusals", "Rate limit events"),
     ),
     "Run": (

@@ -1,8 +1,16 @@
 """The pages of accounts under `/console/`. The classes of pages name the addresses."""
 
-from vinery_accounts.console import keys, limits, members, organization, overview, records, usage
+# ruff: noqa: F401
+from vinery_accounts.console import (
+    connect,
+    keys,
+    limits,
+    members,
+    organization,
+    overview,
+    records,
+    usage,
+)
 from vinery_accounts.console.generated import add_generated_pages
-
-__all__ = ["keys", "limits", "members", "organization", "overview", "records", "usage"]
 
 add_generated_pages()

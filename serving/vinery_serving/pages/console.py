@@ -60,7 +60,7 @@ class _AliasPage(AdministratorPage, RowForm):
     resource = MODEL_ALIASES
     form_class = AliasForm
     note = (
-        "Clients send another name as model, and each request goes to one of its models. In force "
+        "Clients send the alias as model, and each request goes to one of its models. In force "
         "within a second."
     )
 
@@ -76,8 +76,8 @@ class _AliasPage(AdministratorPage, RowForm):
 class NewAlias(_AliasPage, NewRow):
     """`model=qwen-a` fills in the form."""
 
-    heading, button = "Another name for models", "Save"
-    done = "{row} is another name now."
+    heading, button = "Alias of models", "Save"
+    done = "{row} is an alias now."
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
         return self.make_form(data, initial={"targets": self.request.GET.get("model", "")[:128]})
@@ -87,7 +87,7 @@ class NewAlias(_AliasPage, NewRow):
 class ChangeAlias(_AliasPage, ChangeRow):
     def texts(self) -> dict[str, Any]:
         remove = reverse("console:alias-remove", args=[self.row.pk])
-        return {**super().texts(), "heading": f"Another name: {self.row}", "remove": remove}
+        return {**super().texts(), "heading": f"Alias {self.row}", "remove": remove}
 
 
 @at("models/aliases/<int:row_id>/", "alias", "remove")
