@@ -42,16 +42,20 @@ def test_a_model_is_added_from_a_folder_watched_used_and_removed_by_the_keyboard
     admin.enter(page.get_by_role("button", name="Add"))
     state = page.locator("#state")  # follows the engine without a reload
     state.get_by_text("Ready", exact=True).wait_for()
-    page.locator("#history").get_by_text("Ready").first.wait_for()
     page.locator("#engine").get_by_text("2,048 tokens").wait_for()
     assert f'"model": "{folder_model}"' in page.locator("#curl").inner_text()
-    assert "ready" in page.locator("#log").inner_text()
     assert admin.fits()
     until(lambda: ask(admin.platform, model=folder_model).status_code == 200)
 
     admin.enter(page.get_by_role("button", name="Unload"))
     state.get_by_text("Unloaded", exact=True).wait_for()
-    page.get_by_text("Engine options").click()
+    admin.enter(page.get_by_role("link", name="History"))
+    page.locator("#history").get_by_text("Unloaded").first.wait_for()
+    assert "unloaded by " in page.locator("#history").inner_text() and admin.fits()
+    admin.enter(page.get_by_role("link", name="Log", exact=True))
+    assert "ready" in page.locator("#log").inner_text()
+    admin.enter(page.get_by_role("link", name="Settings"))
+    page.get_by_text("Batching").click()
     page.get_by_label("max_running", exact=True).fill("many")
     admin.press("Save")
     assert "max_running must be a whole number" in page.locator(".errorlist").inner_text()
@@ -67,8 +71,7 @@ def test_a_model_is_added_from_a_folder_watched_used_and_removed_by_the_keyboard
     row.get_by_text("Ready", exact=True).wait_for()
     until(lambda: row.locator("[data-name=Running]").inner_text() == "0")
 
-    admin.enter(page.get_by_role("link", name=folder_model))
-    assert page.locator("#history").get_by_text("Unloaded").count() >= 1
+    admin.enter(page.get_by_role("link", name=folder_model, exact=True))
     admin.enter(page.get_by_role("link", name="Remove"))
     admin.enter(page.get_by_role("button", name="Remove"))
     assert f"{folder_model} is no longer served." in admin.main()
@@ -77,7 +80,7 @@ def test_a_model_is_added_from_a_folder_watched_used_and_removed_by_the_keyboard
 def test_the_log_of_an_engine_is_followed_in_the_browser(admin: Administrator) -> None:
     page = admin.go("console/models/")
     admin.follow("tiny-chat")
-    admin.follow("Follow the log")
+    admin.follow("Log")
     log = page.locator("#log")
     page.get_by_text("New lines appear by themselves.").wait_for()
     before = log.inner_text()
@@ -126,6 +129,7 @@ def test_a_model_of_an_archive_is_named_and_tuned(admin: Administrator, archive:
     until(lambda: ask(admin.platform, model="archived").status_code == 200)
 
     admin.follow(archive.stem)
+    admin.follow("Speed")
     admin.follow("Tune")
     page.get_by_label("Time limit in seconds").fill("10")
     admin.press("Start")

@@ -49,6 +49,7 @@ _GROUPS: Final = {
     ),
     "Run": (
         Entry("models", "Models"),
+        Entry("devices", "Devices", _superusers),
         Entry("media", "Media", _owners),
         Entry("alerts", "Alerts", _leaders),
         Entry("captures", "Captures", _leaders),

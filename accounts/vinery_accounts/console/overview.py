@@ -7,6 +7,7 @@ from typing import Any, Final
 from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
 from django.utils import timezone
+from msgspec import structs
 
 from vinery_accounts.access.served import visible_models
 from vinery_accounts.base.errors import Outcome
@@ -147,21 +148,32 @@ def _change(now: int, earlier: int) -> str:
 def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str]]:
     """Return the totals of a period: an id for tests and the style sheet, a name, a number, and
     details. `earlier` are the totals of the period before."""
-    num_requests, num_errors = figures.num_requests, figures.num_errors
-    share = f"{100 * num_errors / num_requests:.3g} % of requests" if num_requests else ""
-    errors = ": ".join(filter(None, (share, words.causes(figures))))
+    num_refused, num_errors = figures.num_limited, figures.num_errors - figures.num_limited
+    of_errors = words.causes(structs.replace(figures, num_limited=0, num_cut_short=0))
+    of_limits = words.causes(structs.replace(Figures(), num_cut_short=figures.num_cut_short))
     cached = f"{words.count(figures.num_cached_tokens)} cached"
-    requests = _change(num_requests, earlier.num_requests)
+    requests = _change(figures.num_requests, earlier.num_requests)
     output = _change(figures.num_output_tokens, earlier.num_output_tokens)
     return [
-        ("requests", "Requests", words.count(num_requests), requests),
-        ("errors", "Errors", words.count(num_errors), errors),
+        ("requests", "Requests", words.count(figures.num_requests), requests),
+        ("errors", "Errors", words.count(num_errors), _share(num_errors, figures, of_errors)),
+        (
+            "refused",
+            "Refused by limits",
+            words.count(num_refused),
+            _share(num_refused, figures, of_limits),
+        ),
         ("input", "Input tokens", words.count(figures.num_prompt_tokens), cached),
         ("output", "Output tokens", words.count(figures.num_output_tokens), output),
         ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
         ("total", "Request latency (p50)", *_latency(figures.total_ms)),
         *([("media", "Media", *_media(figures))] if figures.num_media else []),
     ]
+
+
+def _share(num: int, figures: Figures, more: str) -> str:
+    share = f"{100 * num / figures.num_requests:.3g} % of requests" if figures.num_requests else ""
+    return ": ".join(filter(None, (share, more)))
 
 
 def _latency(found: Percentiles | None) -> tuple[str, str]:
