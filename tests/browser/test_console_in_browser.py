@@ -120,7 +120,8 @@ def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administr
         return cell.count() == 1 and cell.inner_text() not in ("0", "unknown")
 
     until(is_counted)
-    meter = admin.page.get_by_role("meter").first
+    row = admin.page.get_by_role("row").filter(has_text="123,456")
+    meter = row.get_by_role("meter")
     assert meter.get_attribute("max") == "123456"
 
     admin.page.set_viewport_size(PHONE)

@@ -14,7 +14,7 @@ from tests.conftest import until
 from tests.convert.wheels import write_wheels
 from vinery_serving.models.convert import environments as module
 from vinery_serving.models.convert.checkpoint import ConvertError, Line
-from vinery_serving.models.convert.environments import Environments, python_of
+from vinery_serving.models.convert.environments import Environments, pip_needs, python_of
 
 
 def ignore(_: bytes) -> None:
@@ -133,3 +133,19 @@ async def test_a_removed_environment_is_gone_for_good(made: Environments, line: 
     assert made.find(line) is None
     assert not made.log_path(line).exists()
     assert not made.remove(line)
+
+
+def test_pip_reads_indexes_that_its_configuration_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_FIND_LINKS", "/srv/links")
+    index = tmp_path / "mirror" / "simple"
+    for folder in (index, tmp_path / ".pip"):
+        folder.mkdir(parents=True)
+    (tmp_path / ".pip" / "pip.conf").write_text(
+        f"[global]\nindex-url = https://x.example/simple\nextra-index-url=file://{index}\n"
+    )
+    reads = pip_needs(tmp_path / "environments").reads or ()
+    assert {index.parent, Path("/srv/links")} <= set(reads)
+    assert not {tmp_path, Path("/srv"), Path("/x.example/simple")} & set(reads)

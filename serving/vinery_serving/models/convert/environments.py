@@ -9,6 +9,7 @@ import asyncio
 import fcntl
 import json
 import os
+import re
 import shutil
 import socket
 import sys
@@ -240,10 +241,16 @@ async def _take(lock: int) -> None:
 
 def pip_needs(folder: Path) -> Needs:
     """What pip needs to install into a folder: its indexes, and what its configuration names."""
-    named = " ".join(value for name, value in os.environ.items() if name.startswith("PIP_"))
-    paths = (*_OF_PIP, *(each.removeprefix("file://") for each in named.split()))
-    files = (Path(each).expanduser() for each in paths if each.startswith(("/", "~")))
-    needs = program_needs((folder, Path(sys.executable)), (*network_files(), *files), (folder,))
+    own = [Path(each).expanduser() for each in _OF_PIP]
+    configured = (each / "pip.conf" if each.is_dir() else each for each in own)
+    texts = [each.read_text("utf-8", "replace") for each in configured if each.is_file()]
+    texts += (value for name, value in os.environ.items() if name.startswith("PIP_"))
+    text = "\n".join(texts)
+    paths = re.findall(r"(?:^|[\s=])(/\S+)", text)
+    # The files of an index lie beside it.
+    indexes = [str(Path(each).parent) for each in re.findall(r"file://(/\S+)", text)]
+    reads = (*network_files(), *own, *map(Path, paths + indexes))
+    needs = program_needs((folder, Path(sys.executable)), reads, (folder,))
     acts = needs.acts | {Act.CONNECT, Act.OWN}
     return replace(needs, acts=acts, families=(socket.AF_INET, socket.AF_INET6))
 
