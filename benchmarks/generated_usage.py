@@ -7,10 +7,8 @@ has `vinery_accounts/usage/verify` compare a day with Vinery's own sums.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Any
@@ -28,6 +26,7 @@ from vinery_accounts.models import (
     UsageRecord,
 )
 from vinery_accounts.usage import histogram
+from vinery_accounts.usage.demo import Integers, Requests, draw
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.histogram import Latency
 from vinery_accounts.usage.rollups import (
@@ -39,8 +38,6 @@ from vinery_accounts.usage.rollups import (
     ids_of,
 )
 
-Integers = npt.NDArray[np.int64]
-
 _NUM_ORGANIZATIONS, _NUM_PROJECTS, _NUM_USERS, _NUM_KEYS, _NUM_MODELS = 5, 20, 100, 300, 12
 _ENDPOINTS = ("chat/completions", "responses", "completions", "embeddings")
 _OUTCOMES = (
@@ -50,7 +47,6 @@ _OUTCOMES = (
     (Outcome.FAILED, 500),
     (Outcome.INTERRUPTED, None),
 )
-_SHARE_CUT = 0.01
 _SHARES = (0.94, 0.02, 0.03, 0.008, 0.002)
 _STATUSES = {outcome.value: status for outcome, status in _OUTCOMES}
 _CAUSES = ("num_limited", "num_client_errors", "num_server_errors")
@@ -58,23 +54,10 @@ _MINUTES_KEPT_S = 7 * 86_400
 _CHUNK = 20_000
 
 
-@dataclass(frozen=True)
-class Requests:
-    """Columns, sorted by time."""
-
-    start_s: Integers
-    slice_at: Integers  # in the list of slices
-    num_prompt_tokens: Integers
-    num_cached_tokens: Integers
-    num_output_tokens: Integers
-    is_cut: npt.NDArray[np.bool_]  # by a limit
-    latencies_ms: tuple[npt.NDArray[np.float64], ...]  # in the order of `Latency`
-
-
 def write_usage(num_requests: int, until: datetime, days: int = 30, *, with_rows: bool) -> None:
     """Fill an empty database, with rows of single requests only if wanted."""
     slices, weights = _slices()
-    requests = _draw(num_requests, weights, until, days)
+    requests = draw(num_requests, weights, until, days, seed=2)
     outcomes = [Outcome(each.outcome) for each in slices]
     causes = np.array([causes_of(each, _STATUSES[each], "") for each in outcomes])
     counted = {
@@ -139,31 +122,6 @@ def _slices() -> tuple[list[Slice], npt.NDArray[np.float64]]:
                     )
                     weights.append(share / key / len(models) / len(endpoints))
     return slices, np.array(weights) / sum(weights)
-
-
-def _draw(num: int, weights: npt.NDArray[np.float64], until: datetime, days: int) -> Requests:
-    random = np.random.default_rng(2)
-    # Twice as much by day as by night.
-    first_s = int((until - timedelta(days=days)).timestamp())
-    drawn = random.uniform(0, days * 86_400, size=num * 2)
-    chance = 2 / 3 + np.sin(drawn * (2 * math.pi / 86_400)) / 3
-    start_s = np.sort((first_s + drawn[random.uniform(size=num * 2) < chance][:num]).astype(int))
-    num = len(start_s)
-    prompt = random.lognormal(6, 1, num).astype(np.int64) + 1
-    output = random.lognormal(5, 1, num).astype(np.int64) + 1
-    first_token = random.lognormal(5, 0.6, num)
-    inter_token = random.lognormal(3, 0.4, num)
-    queue = random.lognormal(1, 1.5, num)
-    total = first_token + inter_token * output
-    return Requests(
-        start_s,
-        random.choice(len(weights), size=num, p=weights),
-        prompt,
-        prompt // 2,
-        output,
-        random.uniform(size=num) < _SHARE_CUT,
-        (first_token, inter_token, total, queue),
-    )
 
 
 def _buckets(requests: Requests, is_whole: npt.NDArray[np.bool_]) -> Integers:

@@ -84,6 +84,7 @@ for _name in (
     "vinery_accounts.console.urls",
     "vinery_serving.pages.console",
     "vinery_serving.pages.console_model",
+    "vinery_serving.pages.devices_console",
     "vinery_serving.pages.media_console",
 ):
     import_module(_name)

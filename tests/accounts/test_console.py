@@ -2,7 +2,10 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.test import Client
@@ -11,10 +14,13 @@ from row_builders import stored_limit
 from usage_builders import NOON, settlement
 
 from tests.tables import table
+from vinery_accounts.access import served
 from vinery_accounts.access.access import Access
 from vinery_accounts.access.changes import first_project, set_role
+from vinery_accounts.access.served import Served
 from vinery_accounts.alerts.quotas import Quota
 from vinery_accounts.console.limits import closest, quota_rows
+from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.limits.rules import Metric, Window
 from vinery_accounts.models import Limit, Role, User
 from vinery_accounts.usage.entries import Outcome
@@ -46,19 +52,87 @@ def test_pages_have_no_foreign_code_and_are_not_cached(root: User) -> None:
 
 
 def test_the_overview_adds_up_the_period_or_has_advice(alice: User) -> None:
+    store(used(alice, "old", minutes_ago=3000))
     text = page(signed_in(alice), "/console/")
 
     assert numbers(text) == ["0", "0", "0", "0"]
     assert "create an API key</a>" in text
+    assert "First steps" not in text
     assert "<figure" not in text
 
     failed: dict[str, Any] = {"outcome": Outcome.FAILED, "http_status": 500}
-    store(used(alice, "r1"), used(alice, "r2", **failed), used(alice, "old", minutes_ago=3000))
+    store(used(alice, "r1"), used(alice, "r2", **failed))
 
     client = signed_in(alice)
     assert numbers(page(client, "/console/")) == ["2", "1", "22", "60"]
     assert numbers(page(client, "/console/?period=7d")) == ["3", "1", "33", "90"]
     assert tile(page(client, "/console/"), "total").endswith(" ms")
+
+
+def steps(user: User) -> dict[str, bool]:
+    """The first steps on the overview, and which are done."""
+    text = page(signed_in(user), "/console/")
+    found = re.findall(r'<li( class="done")?><a href="/console/[^"]+">(.*?)</a>', text)
+    return {name: bool(done) for done, name in found}
+
+
+def test_the_first_steps_are_those_that_the_person_may_do_until_the_first_answer(
+    alice: User, root: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = first_project()
+    models = [Served("tiny-chat", is_for_chats=True)]
+    monkeypatch.setattr(served, "_readers", [lambda: models])
+    model, key, answer, limit = (
+        *("Have a model ready", "Create an API key", "Get a first answer"),
+        "Set a limit",
+    )
+    assert steps(root) == {model: False, key: False, limit: False}
+    assert steps(alice) == {}  # no role, so no key
+    set_role(alice, project, Role.MEMBER)
+    assert steps(alice) == {key: False}
+
+    models[:] = [Served("tiny-chat", is_for_chats=True, answers_chats=True)]
+    for user in (root, alice):
+        create_key(owner=user, name="k", project=project)
+    limit_of(root, Metric.REQUESTS, Window.DAY, 5)
+    assert steps(root) == {model: True, key: True, answer: False, limit: True}
+    assert steps(alice) == {key: True, answer: False}
+
+    store(used(alice, "r1", outcome=Outcome.REJECTED, http_status=400))
+    assert steps(alice) == {key: True, answer: False}
+    assert numbers(page(signed_in(alice), "/console/")) == ["1", "1", "11", "30"]
+
+    store(used(alice, "r2", minutes_ago=3000))
+    assert steps(alice) == steps(root) == {}
+
+
+def test_the_settings_of_each_client_have_the_address_and_a_model(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = signed_in(alice)
+    monkeypatch.setattr(served, "_readers", [list])
+    assert "no model for the examples yet" in page(client, "/console/connect/")
+
+    models = [
+        Served("idle", is_for_chats=True),
+        Served("m-1", is_for_chats=True, answers_chats=True),
+    ]
+    monkeypatch.setattr(served, "_readers", [lambda: models])
+    first = page(client, "/console/connect/")
+    names = [unescape(each) for each in re.findall(r'href="\?client=[^"]+"[^>]*>(.*?)</a>', first)]
+    guide = (Path(__file__).parents[2] / "docs/guides/clients.md").read_text()
+    in_guide = re.findall(r"^## \d+\. (?:Clients of )?(.+)$", guide, re.MULTILINE)
+    assert names == ["curl", *in_guide]
+    for name in names:
+        text = page(client, f"/console/connect/?client={quote(name)}")
+        assert f"<h2>{name}</h2>" in text
+        found = re.search(r'<pre id="example">(.*?)</pre>', text, re.DOTALL)
+        assert found is not None
+        settings = unescape(found[1])
+        assert "http://testserver" in settings, name
+        assert "vny_..." in settings or name == "Codex"
+        assert "m-1" in settings or name in ("Open WebUI", "Cohere")
+        assert not re.search("<(base|root|key|model)>", settings)
 
 
 def test_users_see_the_usage_of_their_scope(alice: User, bob: User, root: User) -> None:

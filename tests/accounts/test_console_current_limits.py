@@ -146,7 +146,7 @@ def test_a_refusal_is_explained_to_its_user(alice: User, bob: User) -> None:
 
     sentence = (
         "10 of 10 requests per minute of the user alice were used, and 1 more was needed. "
-        "It would have been allowed after 6 s."
+        "It would have been allowed 6 s later."
     )
     assert sentence in page(signed_in(alice), "/console/refusals/")
     assert "No limit refused anything" in page(signed_in(bob), "/console/refusals/")

@@ -16,7 +16,9 @@ from pages import page, sent, signed_in, text_of
 from row_builders import logged
 
 from tests.tables import table
+from vinery_accounts.access import served
 from vinery_accounts.access.changes import first_project
+from vinery_accounts.access.served import Served
 from vinery_accounts.keys.lifecycle import create_key, find_key, pause_key
 from vinery_accounts.models import ApiKey, KeyState, User
 
@@ -60,11 +62,15 @@ def state_of(key: ApiKey) -> KeyState:
     return ApiKey.objects.get(pk=key.pk).state_at(timezone.now())
 
 
-def test_a_key_is_created_and_shown_once_with_examples(client: Client, member: User) -> None:
+def test_a_key_is_created_and_shown_once_with_examples(
+    client: Client, member: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [Served(name, is_for_chats=True) for name in ("tiny-chat", "other")]
+    monkeypatch.setattr(served, "_readers", [lambda: models])
     once = re.search(r'name="once" value="(.*?)"', page(client, NEW))
     assert once is not None
     endpoints = ["chat/completions", "responses"]
-    more = {"models": "tiny-chat, other", "networks": "10.0.0.0/8", "note": "ask Ann"}
+    more = {"models": ["tiny-chat", "other"], "networks": "10.0.0.0/8", "note": "ask Ann"}
 
     text = make(client, once=once[1], endpoints=endpoints, **more)
 

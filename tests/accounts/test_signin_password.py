@@ -162,26 +162,47 @@ def _ask_for_reset(client: Client, address: str) -> None:
     assert response.url == reverse("account_reset_password_done")
 
 
-def test_a_link_in_a_mail_sets_a_new_password_once(client: Client, e_mail: None) -> None:
-    person("alice", email="alice@example.com")
-    _ask_for_reset(client, "alice@example.com")
+def _follow_the_mail(client: Client, new: str) -> str:
+    """Set a new password by the link in the mail, and return the link."""
     (letter,) = mail.outbox
     assert letter.subject == "Vinery: set a new password"
     (link,) = re.findall(r"https://vinery\.example(/\S+)", letter.body)
+    form = client.get(link, follow=True)
+    client.post(form.request["PATH_INFO"], {"password1": new, "password2": new})
+    return str(link)
 
+
+def test_a_link_in_a_mail_sets_a_new_password_once_and_signs_in(
+    client: Client, e_mail: None
+) -> None:
+    person("alice", email="alice@example.com")
+    _ask_for_reset(client, "alice@example.com")
     lock("alice")
     assert is_locked(sign_in(Client(), "alice", "wrong"))
 
-    form = client.get(link, follow=True)
     new = "another horse altogether"
-    client.post(form.request["PATH_INFO"], {"password1": new, "password2": new})
+    link = _follow_the_mail(client, new)
 
+    assert signed_in_name(client) == "alice"
+    client.logout()
     assert "This link no longer works" in Client().get(link, follow=True).content.decode()
     sign_in(client, "alice", new)
     assert signed_in_name(client) == "alice"
     entry = AuditEntry.objects.get(action="user.password")
     assert (entry.actor, entry.target, entry.after) == ("anonymous", "alice", {"by": "link"})
     assert new not in str(AuditEntry.objects.values())
+
+
+def test_a_link_does_not_replace_the_second_factor(client: Client, e_mail: None) -> None:
+    secret = give_factor(person("alice", email="alice@example.com"))
+    _ask_for_reset(client, "alice@example.com")
+
+    _follow_the_mail(client, "another horse altogether")
+    assert signed_in_name(client) == ""
+    assert client.get("/console/").status_code == 302
+
+    enter_code(client, code_of(secret))
+    assert signed_in_name(client) == "alice"
 
 
 def test_no_mail_goes_to_users_without_a_password_or_sign_in(client: Client, e_mail: None) -> None:

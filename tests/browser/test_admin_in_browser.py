@@ -30,7 +30,7 @@ def test_the_admin_lists_all_explains_errors_and_aligns_figures(
         *("API keys", "Limits", "Token weights"),
         *("Users", "Memberships", "Organisations", "Projects"),
         *("Alerts", "Webhooks", "Audit entries", "Captures"),
-        *("Media rules", "Media folders", "Numbers of media", "Refused media", "Groups"),
+        *("Media rules", "Media folders", "Media limits", "Refused media", "Groups"),
     ]
 
     admin.visit(f"{MODELS}add/")

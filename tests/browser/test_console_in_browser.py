@@ -62,6 +62,7 @@ def test_a_key_is_made_copied_once_used_and_revoked(admin: Administrator) -> Non
     assert secret not in page.content()
     row = page.get_by_role("row").filter(has_text="from the console")
     assert "active" in row.inner_text()
+    row.get_by_text("Actions").click()
     follow(row.get_by_role("link", name="Revoke"))
     admin.press("Revoke for good")
 
@@ -92,6 +93,7 @@ def test_a_key_is_searched_for_and_stopped_on_a_phone_without_scripts(
         rows = page.get_by_role("row").filter(has=page.get_by_role("rowheader"))
         assert rows.count() == 1
         assert phone.fits()
+        rows.get_by_text("Actions").click()
         follow(rows.get_by_role("link", name="Revoke"))
         phone.press("Revoke for good")
 

@@ -13,6 +13,7 @@ def test_a_question_is_answered_stopped_and_shown_as_code(admin: Administrator) 
     page = admin.go("console/playground/?model=tiny-chat")
     page.locator("#model option[value=tiny-chat]").wait_for(state="attached")
     assert page.get_by_label("Model", exact=True).input_value() == "tiny-chat"
+    assert not page.get_by_role("button", name="Stop").is_visible()
     question = page.get_by_label("Your message")
     question.fill("What is the capital of France?")
     question.press("Enter")

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.django_db
 NEW = f"{LIST}aliases/new/"
 # Of all forms.
 FIELDS = {"name": "x", "folder": "/etc", "what": "/etc", "targets": "chat", "time_limit_s": "60"}
-OF_A_MODEL = ("", "load/", "unload/", "remove/", "bench/", "tune/", "apply-tuning/", "self-test/")
+OF_A_MODEL = (
+    *("settings/", "load/", "unload/", "remove/", "bench/", "tune/", "apply-tuning/", "self-test/"),
+)
 
 
 def test_a_user_finds_no_page_of_a_model_is_led_nowhere_and_changes_nothing(
@@ -29,10 +31,11 @@ def test_a_user_finds_no_page_of_a_model_is_led_nowhere_and_changes_nothing(
 
     hidden = [address(chat, rest) for rest in OF_A_MODEL]
     hidden += [f"{job_page}cancel/", f"{of_alias}remove/"]
-    logs = [f"{of}log/{rest}" for of in (address(chat), job_page) for rest in ("", "?after=")]
+    only_read = [f"{of}log/{rest}" for of in (address(chat), job_page) for rest in ("", "?after=")]
+    only_read += [address(chat, rest) for rest in ("", "speed/", "history/")]
     refused = [NEW, of_alias, ADD, f"{ADD}folder/", f"{ADD}file/", f"{ADD}convert/"]
     refused.append(f"{ADD}hub/?q=acme/tiny")
-    for paths, statuses in ((hidden, (404, 404)), (logs, (404, 405)), (refused, (403, 403))):
+    for paths, statuses in ((hidden, (404, 404)), (only_read, (404, 405)), (refused, (403, 403))):
         for path in paths:
             got = (alice.get(path).status_code, alice.post(path, FIELDS).status_code)
             assert got == statuses, path

@@ -162,6 +162,7 @@ def test_a_pull_replaces_a_served_model_on_request_only(root: Client, tiny: Fake
 
 
 def test_the_catalogue_shows_what_fits_and_serves_shipped_models_with_a_click(root: Client) -> None:
+    entry = next(each for each in pulls.catalogue.catalogue() if not each.shipped)
     text = text_of(root.get(ADD))
     assert "tiny-chat" in text
     assert "too large" not in text.replace("too large for this machine", "")
@@ -170,6 +171,11 @@ def test_the_catalogue_shows_what_fits_and_serves_shipped_models_with_a_click(ro
 
     response = root.post(ADD, {"name": "tiny-vision"}, follow=True)
     assert response.redirect_chain[-1][0] == f"{LIST}{ServedModel.objects.get().pk}/"
+    ServedModel.objects.create(name="mine", source={"repository": entry.repository})
+    text = text_of(root.get(ADD, {"all": "on"}))
+    assert "tiny-vision is served as tiny-vision" in text
+    assert f"{entry.name} is served as mine" in text
+    assert 'value="tiny-vision"' not in text and 'value="tiny-chat"' in text
     again = text_of(root.post(ADD, {"name": "tiny-vision"}, follow=True))
     assert "A model is served as tiny-vision already." in again
 

@@ -33,7 +33,7 @@ def test_names_are_divided_changed_removed_and_added(root: Client, chat: ServedM
     assert 'name="targets" value="chat"' in text_of(root.get(NEW, {"model": "chat"}))
 
     text = text_of(root.post(NEW, {"name": "gpt-*", "targets": "chat"}, follow=True))
-    assert "gpt-* is another name now." in text
+    assert "gpt-* is an alias now." in text
     assert ModelAlias.objects.get().targets == {"chat": 1}
 
 

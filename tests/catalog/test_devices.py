@@ -1,12 +1,20 @@
 """Names of devices are checked against the devices that the node has found."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.test import Client
 
+from tests.catalog.conftest import text_of
 from tests.tables import table
-from vinery_serving.models import devices
+from vinery_serving.models import devices, engine_work
 from vinery_serving.models.devices import Device, DeviceList, check_device
+from vinery_serving.models.engine_status import EngineStatus
+from vinery_serving.models.models import ServedModel
+
+PAGE = "/console/devices/"
 
 CPU = Device("CPU", "Intel Core Ultra 7", 32 * 2**30)
 GPU = Device("GPU", "Intel Arc", 16 * 2**30, driver="32.0.101")
@@ -92,3 +100,40 @@ def test_found_devices_are_read_by_others_and_a_damaged_file_is_none(tmp_path: P
 
     (tmp_path / "devices.json").write_text('{"devices": [{"name"')
     assert devices.read(tmp_path) is None
+
+
+# -- The page of the console
+
+
+def test_the_page_of_devices_shows_each_with_its_models(
+    root: Client,
+    alice: Client,
+    chat: ServedModel,
+    tmp_path: Path,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.VINERY_RUN_DIR = tmp_path
+    assert alice.get(PAGE).status_code == 403
+    text = text_of(root.get(PAGE))
+    assert "The node has not reported its devices yet." in text and ">chat</code>" in text
+
+    devices.write(tmp_path, [CPU, GPU])
+    ServedModel.objects.create(name="large", folder="/large", device="AUTO:GPU,CPU")
+    ServedModel.objects.create(name="gone", folder="/gone", device="NPU")
+    for name, state in (("large", "ready"), ("gone", "failed")):
+        model = ServedModel.objects.get(name=name)
+        digest = model.settings_digest
+        EngineStatus.objects.create(
+            model=model, state=state, needed_bytes=3 * 10**9, settings_digest=digest
+        )
+    EngineStatus.objects.filter(model=chat).update(pid=1)
+    monkeypatch.setattr(engine_work, "_memory_bytes", lambda _pid: 200_000_000)
+
+    text = text_of(root.get(PAGE))
+    on_cpu, on_gpu, others = re.findall(r"<section.+?</section>", text, re.DOTALL)
+    assert "Intel Core Ultra 7" in on_cpu and ">chat</code>" in on_cpu and "cores" in on_cpu
+    assert "34.4 GB, of which models have 200 MB" in on_cpu
+    assert "32.0.101" in on_gpu and ">large</code>" in on_gpu and "AUTO:GPU,CPU" in on_gpu
+    assert "17.2 GB, of which models have 3 GB" in on_gpu and "expected" in on_gpu
+    assert ">gone</code>" in others and "3 GB" not in others

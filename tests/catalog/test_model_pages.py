@@ -130,10 +130,10 @@ def test_the_page_shows_the_history_in_pages_and_the_most_memory(
     for number in range(60):
         record_event(chat.pk, "failed", f"reason {number}.")
 
-    text = page(root, chat)
+    text = text_of(root.get(address(chat, "history/")))
     assert text.index("reason 59.") < text.index("reason 10.")
     assert "reason 9." not in text
-    assert "reason 9." in text_of(root.get(address(chat), {"page": 2}))
+    assert "reason 9." in text_of(root.get(address(chat, "history/"), {"page": 2}))
 
     monkeypatch.setattr(engine_work, "_memory_bytes", lambda _pid: 200_000_000)
     EngineStatus.objects.update(pid=1, peak_bytes=150_000_000)
@@ -150,6 +150,21 @@ def test_the_example_is_of_the_task(root: Client, chat: ServedModel, task: str, 
     ServedModel.objects.update(task=task)
 
     assert f"http://testserver{path}" in page(root, chat)
+
+
+def test_the_pages_of_a_model_are_tabs_that_lead_to_each_other(
+    root: Client, chat: ServedModel
+) -> None:
+    addresses = [address(chat, each) for each in ("", "log/", "speed/", "settings/", "history/")]
+    for each in addresses:
+        text = text_of(root.get(each))
+        assert f'<a href="{each}" aria-current="page">' in text
+        assert all(f'href="{other}"' in text for other in addresses)
+        has_live_parts = "data-live" in text
+        assert ("console/live.js" in text) is has_live_parts
+    assert f'<a href="{addresses[2]}" aria-current="page">' in text_of(
+        root.get(address(chat, "tune/"))
+    )
 
 
 # -- Buttons
@@ -245,15 +260,19 @@ def test_a_model_without_files_is_not_loaded_and_keeps_its_folder(
 
     ServedModel.objects.update(folder="")
     job(chat)
-    assert 'name="folder"' not in page(root, chat)
+    assert 'name="folder"' not in settings_page(root, chat)
 
     ServedModel.objects.update(folder=str(TINY_CHAT))  # the page still has no such field
-    root.post(address(chat), {"name": "chat", "device": "CPU", "idle_s": "60"})
+    root.post(address(chat, "settings/"), {"name": "chat", "device": "CPU", "idle_s": "60"})
     chat.refresh_from_db()
     assert (chat.folder, chat.idle_s) == (str(TINY_CHAT), 60)
 
 
 # -- Settings
+
+
+def settings_page(client: Client, model: ServedModel) -> str:
+    return text_of(client.get(address(model, "settings/")))
 
 
 def sent(model: ServedModel, **changes: str) -> dict[str, str]:
@@ -262,43 +281,71 @@ def sent(model: ServedModel, **changes: str) -> dict[str, str]:
 
 def test_options_are_set_and_removed_one_by_one(root: Client, chat: ServedModel) -> None:
     options = {"option.max_running": "8", "option.output_format": "none", "option.max_share": ""}
-    text = text_of(root.post(address(chat), sent(chat, **options), follow=True))
+    text = text_of(root.post(address(chat, "settings/"), sent(chat, **options), follow=True))
     assert "chat is changed." in text
     assert ServedModel.objects.get().options == {"max_running": 8, "output_format": "none"}
-    assert 'name="option.max_running" id="option-max_running" value="8"' in page(root, chat)
+    assert 'name="option.max_running" id="option-max_running" value="8"' in settings_page(
+        root, chat
+    )
 
-    root.post(address(chat), sent(chat, **{"option.max_running": ""}))
+    root.post(address(chat, "settings/"), sent(chat, **{"option.max_running": ""}))
     assert ServedModel.objects.get().options == {}
 
     ServedModel.objects.update(options={"retired": {"a": [1]}, "max_running": 8})
-    assert 'value="{"a": [1]}"' in page(root, chat)
+    assert 'value="{"a": [1]}"' in settings_page(root, chat)
 
     kept = {"option.max_running": "8", "option.retired": ""}
-    root.post(address(chat), sent(chat, **kept))
+    root.post(address(chat, "settings/"), sent(chat, **kept))
     assert ServedModel.objects.get().options == {"max_running": 8}
 
 
+def test_options_are_grouped_by_purpose_and_those_of_other_tasks_are_left_out(
+    root: Client, chat: ServedModel
+) -> None:
+    options = {"max_running": 8, "max_batch_tokens": 99, "prompt_lookup": False}
+    ServedModel.objects.update(options=options)
+
+    text = settings_page(root, chat)
+
+    groups = dict(re.findall(r"<summary>(.+?)</summary>(.+?)</details>", text, re.DOTALL))
+    opened = re.findall(r'<details class="fields" open>\s*<summary>(.+?)</summary>', text)
+    # An option of another task is shown as long as it has a value.
+    assert opened == ["Batching (2 set)", "Speculation (1 set)"]
+    assert 'id="option-max_batch_tokens" value="99"' in groups["Batching (2 set)"]
+    assert groups["Batching (2 set)"].count("Changed") == 2
+    assert "Changed" not in groups["Speculation (1 set)"]  # it is set to its default
+    assert 'id="option-cache_eviction.start_size"' in groups["Memory"]
+    assert not groups.keys() & {"Vectors", "Pictures"}
+    ServedModel.objects.update(task="embeddings", options={})
+    text = settings_page(root, chat)
+    assert "<summary>Vectors</summary>" in text and "option-max_running" not in text
+
+
 def test_settings_have_errors_warnings_and_projects(root: Client, chat: ServedModel) -> None:
-    text = text_of(root.post(address(chat), sent(chat, **{"option.max_running": "many"})))
+    text = text_of(
+        root.post(address(chat, "settings/"), sent(chat, **{"option.max_running": "many"}))
+    )
     assert 'max_running must be a whole number, not "many".' in text and 'value="many"' in text
-    text = text_of(root.post(address(chat), sent(chat, device="G P U", folder="/nowhere")))
+    text = text_of(
+        root.post(address(chat, "settings/"), sent(chat, device="G P U", folder="/nowhere"))
+    )
     assert "G P U is not a device." in text
     assert "There is no folder /nowhere." in text
 
     Limit.objects.create(scope="model", model="chat", metric="requests", window="day", amount=1)
-    text = text_of(root.post(address(chat), sent(chat, name="talk"), follow=True))
+    text = text_of(root.post(address(chat, "settings/"), sent(chat, name="talk"), follow=True))
     assert "1 limit is for chat: it does not hold for talk." in text
     assert ServedModel.objects.get().name == "talk"
 
     acme = Organization.objects.create(name="acme")
     project = Project.objects.create(organization=acme, name="search")
     ServedModel.objects.update(project_ids=[project.pk, 99])
-    text = page(root, chat)
+    text = settings_page(root, chat)
     assert f'<option value="{project.pk}" selected>' in text
     assert "removed project 99" in text
 
     form = {"name": "chat", "folder": str(TINY_CHAT), "device": "CPU"}
-    root.post(address(chat), form | {"project_ids": [str(project.pk)]})
+    root.post(address(chat, "settings/"), form | {"project_ids": [str(project.pk)]})
     chat.refresh_from_db()
     assert chat.project_ids == [project.pk]
 

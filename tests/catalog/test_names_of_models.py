@@ -1,5 +1,6 @@
 """Keys, limits and weights name models that are served, in each front end."""
 
+import re
 import secrets
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def test_each_front_end_shows_the_nearest_name(
         assert NO_CHATT in answer.content.decode()
     of_limit = {"of": "model", "model": "tiny-chatt", "metric": "tokens", "window": "day"}
     of_limit |= {"amount": "10", "time_zone": "UTC", "week_start": "monday"}
-    once = {"once": "x" * 16, "models": "tiny-chatt"}
+    once = {"once": "x" * 16, "models": ["tiny-chatt"]}
     in_admin = of_key | {"owner": owner.pk, "models": "tiny-chatt", "allowed_models": "tiny-chatt"}
     for path, form in (
         ("/console/keys/new/", of_key | once),
@@ -128,7 +129,7 @@ def test_each_front_end_shows_the_nearest_name(
         ({"tiny-chat": EngineState.ASLEEP}, [], "tiny-chat"),
         ({"tiny-chat": EngineState.READY}, ["other", "gpt"], "gpt"),
         ({"tiny-chat": EngineState.READY}, ["other"], "other"),
-        ({"tiny-chat": EngineState.FAILED}, [], "YOUR-MODEL"),
+        ({"tiny-chat": EngineState.FAILED}, [], "other"),
         ({"tiny-chat": EngineState.ASLEEP, "other": EngineState.READY}, [], "other"),
     ],
 )
@@ -142,6 +143,42 @@ def test_the_example_of_a_new_key_names_a_model_that_answers_it(
         EngineStatus.objects.create(model=model, state=state)
     client.force_login(owner)
     form = {"name": "k", "project": first_project().pk, "scopes": ["inference"]}
-    form |= {"once": secrets.token_hex(), "models": ", ".join(allowed)}
+    form |= {"once": secrets.token_hex(), "models": allowed}
     text = client.post("/console/keys/new/", form).content.decode()
-    assert f'model="{example}"' in text.replace("&quot;", '"')
+    found = re.findall('"model": "(.*?)"', text.replace("&quot;", '"'))
+    assert found == [example]
+
+
+def test_a_new_key_without_a_model_for_chats_leads_to_the_models(
+    owner: User, client: Client
+) -> None:
+    ServedModel.objects.update(task="embeddings")
+    client.force_login(owner)
+    form = {"name": "k", "project": first_project().pk, "scopes": ["inference"], "once": "x" * 16}
+    text = client.post("/console/keys/new/", form).content.decode()
+    assert "no model yet that could answer this key" in text
+    assert 'href="/console/models/">Models</a>' in text
+    assert "Ask with curl" not in text
+
+
+def test_the_form_of_a_key_lists_the_models_of_its_project_and_those_removed_since(
+    owner: User, client: Client
+) -> None:
+    client.force_login(owner)
+    key = new_key(owner, "other", "gpt")
+    ServedModel.objects.get(name="other").delete()
+    address = f"/console/keys/{key.pk}/"
+    listed = re.findall(
+        r'<input type="checkbox" name="models" value="(.*?)".*?>\s*(.*?)</label>',
+        client.get(address).content.decode(),
+    )
+    assert listed == [
+        ("tiny-chat", "tiny-chat"),
+        ("gpt", "gpt (alias)"),
+        ("other", "other (removed)"),
+    ]
+    form = {"name": "k", "scopes": ["inference"], "models": ["other", "tiny-chatt"]}
+    assert NO_CHATT in client.post(address, form).content.decode()
+    assert client.post(address, form | {"models": ["other", "tiny-chat"]}).status_code == 302
+    key.refresh_from_db()
+    assert key.allowed_models == ["other", "tiny-chat"]

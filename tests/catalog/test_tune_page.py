@@ -32,12 +32,16 @@ def a_tuning(model: ServedModel, best: dict[str, Any] = BEST) -> ModelJob:
     return job
 
 
+def speed_page(client: Client, model: ServedModel) -> str:
+    return text_of(client.get(address(model, "speed/")))
+
+
 def tune_page(client: Client, model: ServedModel) -> str:
     return text_of(client.get(address(model, "tune/")))
 
 
 def test_a_search_begins_with_the_form_and_is_shown(root: Client, chat: ServedModel) -> None:
-    assert address(chat, "tune/") in page(root, chat)
+    assert address(chat, "tune/") in speed_page(root, chat)
     assert "has not been tuned yet" in tune_page(root, chat)
     text = text_of(root.post(address(chat, "apply-tuning/"), follow=True))
     assert "chat has not been tuned yet. See: vinery model tune --help" in text
@@ -98,7 +102,7 @@ def test_without_a_better_option_there_is_nothing_to_set_and_a_failed_search_has
 def test_models_that_generate_nothing_have_no_speed_card(root: Client) -> None:
     model = registry.add_model(Path("tiny-embed"), name="embed")
     EngineStatus.objects.create(model=model, state=EngineState.READY)
-    text = page(root, model)
+    text = speed_page(root, model)
     assert "do-tune" not in text and "do-bench" not in text
     for action in ("bench/", "tune/"):
         text = text_of(root.post(address(model, action), {"time_limit_s": "60"}, follow=True))
@@ -112,7 +116,7 @@ def test_models_that_generate_nothing_have_no_speed_card(root: Client) -> None:
 def test_the_log_of_a_job_is_followed(root: Client, chat: ServedModel) -> None:
     job = a_tuning(chat)
     log = f"{LIST}jobs/{job.pk}/log/"
-    assert log in page(root, chat)
+    assert log in page(root, chat) and log in speed_page(root, chat)
     assert "has logged nothing" in text_of(root.get(log))
 
     job.log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,21 +151,35 @@ def test_a_ready_model_is_measured_once_at_a_time(root: Client, chat: ServedMode
     text = text_of(root.post(address(chat, "bench/"), follow=True))
     assert "has a job of this kind" in text
 
+    assert "do-bench" in speed_page(root, chat)
     EngineStatus.objects.update(state=EngineState.FAILED)
-    assert "do-bench" not in page(root, chat)
+    assert "do-bench" not in speed_page(root, chat)
 
 
 def test_measurements_are_a_table_and_a_plot_of_later_ones(root: Client, chat: ServedModel) -> None:
+    assert "chat has not been measured yet." in speed_page(root, chat)
     a_result(chat, 52.25, num_other_tokens=12)
-    text = page(root, chat)
+    text = speed_page(root, chat)
     for expected in ("52.2", "209.0", "250 ms", "300 MB", "A processor", "openvino 2026.4"):
         assert expected in text
     assert "Clients used 12 tokens" in text
     assert "<svg" not in text.partition('id="speed"')[2].partition("</section>")[0]
     for speed in (60.0, 55.0):
         a_result(chat, speed)
-    section = page(root, chat).partition('id="speed"')[2].partition("</section>")[0]
+    section = speed_page(root, chat).partition('id="speed"')[2].partition("</section>")[0]
     assert section.count("<svg") == 3
     assert section.count("<polyline") == 3 * 2  # for each number of streams
     assert "4 streams: 240" in section
     assert "Output tokens per second of the last 3 measurements" in section
+
+
+def test_the_list_of_models_shows_the_last_speed_of_one_stream(
+    root: Client, alice: Client, chat: ServedModel
+) -> None:
+    assert "tokens/s" not in text_of(root.get(LIST))
+    for speed in (60.0, 55.0):
+        a_result(chat, speed)
+    text = text_of(root.get(LIST))
+    assert "55.0 tokens/s" in text and "60.0 tokens/s" not in text
+    assert f'role="group" aria-label="What to do with {chat.name}"' in text
+    assert "tokens/s" not in text_of(alice.get(LIST))

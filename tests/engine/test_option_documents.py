@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.tables import table
 from vinery_serving.engine.option_parsing import option_documents, parse_options
-from vinery_serving.engine.options import EngineOptions, of_engine
+from vinery_serving.engine.options import PURPOSES, EngineOptions, of_engine
 from vinery_serving.models.models import ServedModel
 
 REFUSED = json.loads(Path(__file__).with_name("refused_options.json").read_text())
@@ -27,6 +27,11 @@ def test_every_option_has_a_meaning_and_a_default_that_changes_nothing() -> None
 
     written = {one.name: json.loads(one.default) for one in documents if "." not in one.name}
     assert parse_options(written) == parse_options({})
+
+
+def test_every_option_has_one_purpose() -> None:
+    named = [name for names in PURPOSES.values() for name in names]
+    assert sorted(named) == sorted(EngineOptions.__struct_fields__)
 
 
 @table(

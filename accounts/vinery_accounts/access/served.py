@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model or an alias. `answers_chats`: whether a chat is answered now, perhaps after the model
-    has woken."""
+    """A model or an alias. `is_for_chats`: whether its task is to answer chats. `answers_chats`:
+    whether a chat is answered now, perhaps after the model has woken."""
 
     name: str
     project_ids: Sequence[int] = ()  # empty: all
     is_alias: bool = False
+    is_for_chats: bool = False
     answers_chats: bool = False
 
 
@@ -49,6 +50,15 @@ def served_to(project_id: int | None) -> list[Served]:
         for each in (_readers[0]() if _readers else ())
         if project_id is None or not each.project_ids or project_id in each.project_ids
     ]
+
+
+def for_example(models: Iterable[Served]) -> str:
+    """Return the name of the model for an example of a chat: one that answers now, else the first
+    that could; empty if there is none."""
+    found = sorted(
+        (each for each in models if each.is_for_chats), key=lambda k: not k.answers_chats
+    )
+    return found[0].name if found else ""
 
 
 def check_models(

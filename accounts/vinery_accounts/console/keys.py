@@ -1,6 +1,7 @@
 """Keys: the list with states, and the pages that create, pause, rotate and revoke keys."""
 
 import secrets
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
@@ -16,7 +17,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from vinery_accounts.access.access import Access, Action
-from vinery_accounts.access.served import served_to
+from vinery_accounts.access.served import for_example, served_to, visible_models
 from vinery_accounts.console.generated import FilterForm
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import (
@@ -44,10 +45,21 @@ _INPUTS: Final = {
 }
 
 
+class NamesField(forms.MultipleChoiceField):
+    """Names from a list. A name of another list is checked where the names are stored: its error
+    says which name is near."""
+
+    widget = forms.CheckboxSelectMultiple
+
+    def valid_value(self, value: str) -> bool:
+        return True
+
+
 class KeyForm(ResourceForm):
     """The fields of a key. Rarely used fields are folded."""
 
-    rare = ("note", *_ROTATION, "models", "endpoints", "networks")
+    rare = ("note", *_ROTATION, "endpoints", "networks")
+    models = NamesField(required=False, help_text="The models that the key may use; none: all.")
     endpoints = forms.MultipleChoiceField(
         choices=[(name, name) for name in settings.VINERY_KEY_ENDPOINTS],
         required=False,
@@ -55,9 +67,29 @@ class KeyForm(ResourceForm):
         help_text="The endpoints that the key may call; none: all.",
     )
 
+    def __init__(
+        self,
+        resource: Any,
+        access: Access,
+        data: Any = None,
+        names: Iterable[str] = (),
+        row: ApiKey | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(resource, access, data, names, row, **more)
+        seen = visible_models(access) if row is None else served_to(row.project_id)
+        known = {each.name: f"{each.name} (alias)" if each.is_alias else each.name for each in seen}
+        kept = row.allowed_models if row else ()
+        gone = {name: f"{name} (removed)" for name in kept if name not in known}
+        field = self.fields["models"]
+        assert isinstance(field, NamesField)
+        field.choices = [*known.items(), *gone.items()]
+        if not field.choices:
+            field.help_text = "No model is served yet: the key may use all."
+
 
 class NewKeyForm(KeyForm):
-    field_order = ("name", "owner", "project", "expires_at", "scopes")
+    field_order = ("name", "owner", "project", "expires_at", "scopes", "models")
     owner = forms.CharField(
         required=False,
         max_length=150,
@@ -111,9 +143,8 @@ class KeysPage(Page):
 
     def _model(self, key: ApiKey) -> str:
         allowed = key.allowed_models
-        names = (each.name for each in served_to(key.project_id) if each.answers_chats)
-        usable = (name for name in names if not allowed or name in allowed)
-        return next(usable, "") or next(iter(allowed), "YOUR-MODEL")
+        served = served_to(key.project_id)
+        return for_example(each for each in served if not allowed or each.name in allowed)
 
 
 @at("keys/", "keys")

@@ -45,10 +45,12 @@ _GROUPS: Final = {
         Entry("playground", "Playground"),
         Entry("usage", "Usage"),
         Entry("keys", "Keys"),
+        Entry("connect", "Connect"),
         Entry("refusals", "Rate limit events"),
     ),
     "Run": (
         Entry("models", "Models"),
+        Entry("devices", "Devices", _superusers),
         Entry("media", "Media", _owners),
         Entry("alerts", "Alerts", _leaders),
         Entry("captures", "Captures", _leaders),

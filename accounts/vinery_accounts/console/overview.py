@@ -5,15 +5,23 @@ from dataclasses import replace
 from typing import Any, Final
 
 from django.template.defaultfilters import filesizeformat
+from django.urls import reverse
 from django.utils import timezone
+from msgspec import structs
 
+from vinery_accounts.access.served import visible_models
+from vinery_accounts.base.errors import Outcome
 from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
-from vinery_accounts.console.limits import exhausted_quotas, quota_rows
+from vinery_accounts.console.keys import projects_for
+from vinery_accounts.console.limits import exhausted_quotas, may_set_limits, quota_rows
 from vinery_accounts.console.page import UsagePage, at
+from vinery_accounts.models import ApiKey, KeyState, Limit, UsageSlice
+from vinery_accounts.models.keys import in_state
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.resources.records import QUARANTINE
 from vinery_accounts.usage import reports
+from vinery_accounts.usage.filters import restriction
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.reports import Figures, Point, Question
 
@@ -73,6 +81,7 @@ class Overview(UsagePage):
         figures = reports.totals(question).figures
         points = reports.series(question)
         charts = list(self._charts(points))
+        has_answers = figures.num_requests > figures.num_errors or self._has_answers()
         return super().get_context_data(**kwargs) | {
             "tiles": tiles(figures, reports.totals(before(question)).figures),
             "charts": charts if figures.num_requests else (),
@@ -81,7 +90,33 @@ class Overview(UsagePage):
             "invitations": INVITATIONS.rows(self.access).filter(username=self.user.username),
             "num_quarantined": QUARANTINE.rows(self.access).count(),
             "is_empty": not figures.num_requests,
+            "steps": () if has_answers else list(self._steps()),
         }
+
+    def _has_answers(self) -> bool:
+        """Whether a request that the person may see was ever answered. Slices are never deleted."""
+        seen = restriction({}, self.access.visible())
+        return UsageSlice.objects.filter(seen, outcome=Outcome.OK).exists()
+
+    def _steps(self) -> Iterator[tuple[str, str, str, bool]]:
+        """Yield the first steps that the person may do: a title, what it is good for, the address,
+        and whether it is done."""
+        access, user = self.access, self.user
+        is_ready = any(each.answers_chats for each in visible_models(access))
+        if access.is_superuser:
+            text = "Take one from the catalogue, or a folder of this server."
+            yield "Have a model ready", text, reverse("console:models"), is_ready
+        keys = ApiKey.objects.filter(in_state(KeyState.ACTIVE, timezone.now()), owner=user)
+        if projects_for(access, user).exists():
+            text = "Programs send it with each request."
+            yield "Create an API key", text, reverse("console:key-new"), keys.exists()
+        if keys.exists():
+            text = "Copy the settings for your client."
+            yield "Get a first answer", text, reverse("console:connect"), False
+        if may_set_limits(access):
+            text = "It holds to the token for a key, a person or a project."
+            is_limited = access.rows(Limit).exists()
+            yield "Set a limit", text, reverse("console:limit-new"), is_limited
 
     def _charts(self, points: Sequence[Point]) -> Iterator[Chart]:
         yield from (
@@ -113,21 +148,32 @@ def _change(now: int, earlier: int) -> str:
 def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str]]:
     """Return the totals of a period: an id for tests and the style sheet, a name, a number, and
     details. `earlier` are the totals of the period before."""
-    num_requests, num_errors = figures.num_requests, figures.num_errors
-    share = f"{100 * num_errors / num_requests:.3g} % of requests" if num_requests else ""
-    errors = ": ".join(filter(None, (share, words.causes(figures))))
+    num_refused, num_errors = figures.num_limited, figures.num_errors - figures.num_limited
+    of_errors = words.causes(structs.replace(figures, num_limited=0, num_cut_short=0))
+    of_limits = words.causes(structs.replace(Figures(), num_cut_short=figures.num_cut_short))
     cached = f"{words.count(figures.num_cached_tokens)} cached"
-    requests = _change(num_requests, earlier.num_requests)
+    requests = _change(figures.num_requests, earlier.num_requests)
     output = _change(figures.num_output_tokens, earlier.num_output_tokens)
     return [
-        ("requests", "Requests", words.count(num_requests), requests),
-        ("errors", "Errors", words.count(num_errors), errors),
+        ("requests", "Requests", words.count(figures.num_requests), requests),
+        ("errors", "Errors", words.count(num_errors), _share(num_errors, figures, of_errors)),
+        (
+            "refused",
+            "Refused by limits",
+            words.count(num_refused),
+            _share(num_refused, figures, of_limits),
+        ),
         ("input", "Input tokens", words.count(figures.num_prompt_tokens), cached),
         ("output", "Output tokens", words.count(figures.num_output_tokens), output),
         ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
         ("total", "Request latency (p50)", *_latency(figures.total_ms)),
         *([("media", "Media", *_media(figures))] if figures.num_media else []),
     ]
+
+
+def _share(num: int, figures: Figures, more: str) -> str:
+    share = f"{100 * num / figures.num_requests:.3g} % of requests" if figures.num_requests else ""
+    return ": ".join(filter(None, (share, more)))
 
 
 def _latency(found: Percentiles | None) -> tuple[str, str]:

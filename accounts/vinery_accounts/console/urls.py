@@ -1,6 +1,8 @@
 """The pages of accounts under `/console/`. The classes of pages name the addresses."""
 
+# ruff: noqa: F401
 from vinery_accounts.console import (
+    connect,
     keys,
     limits,
     members,
@@ -11,9 +13,5 @@ from vinery_accounts.console import (
     usage,
 )
 from vinery_accounts.console.generated import add_generated_pages
-
-__all__ = [
-    *("keys", "limits", "members", "organization", "overview", "playground", "records", "usage")
-]
 
 add_generated_pages()

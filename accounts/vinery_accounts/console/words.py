@@ -101,7 +101,7 @@ def _advice(row: RefusedRequest) -> str:
         if row.needed > row.amount > 0:
             return "It never fits: send a shorter request, or ask for a larger limit."
         return "Waiting does not help: an administrator can raise the limit."
-    return f"It would have been allowed after {in_time(row.wait_s)}."
+    return f"It would have been allowed {in_time(row.wait_s)} later."
 
 
 def _number(number: float) -> str:

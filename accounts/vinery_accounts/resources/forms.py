@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -17,6 +17,7 @@ from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.fields import VisibleRelatedField
 
 _OFF = "off"
+_LABELS: Final = {"Organization": "Organisation"}
 
 
 class CommaField(forms.CharField):
@@ -68,13 +69,13 @@ class PercentsField(CommaField):
 def form_field(field: Any, rows: QuerySet[Any] | None = None) -> forms.Field:
     """Return the form's field. `rows` are those that a field with the id of a row offers."""
     details: dict[str, Any] = {
-        "label": field.label,
+        "label": _LABELS.get(field.label, field.label),
         "help_text": (field.help_text or "").replace("`", ""),  # of the API's documentation
         "required": field.required and not isinstance(field, serializers.BooleanField),
     }
     match field:
         case VisibleRelatedField() if rows is not None:
-            label, is_required = field.label, field.required
+            label, is_required = details["label"], field.required
             empty_label = None if is_required else "-"
             return forms.ModelChoiceField(
                 rows, label=label, required=is_required, empty_label=empty_label

@@ -105,7 +105,7 @@ def _check(
     if start_s < seconds_of(retention.kept_since(model)):
         return []
     stored = _stored(model, start_s, end_s)
-    found = _differences(_UNIT_NAMES[unit_s], tallies, _tallies_in(stored))
+    found = _differences(_UNIT_NAMES[unit_s], tallies, tallies_in(stored))
     if found and repair:
         stored.delete()
         rollups.add_tallies(model, tallies, rollups.ids_of({each for _, each in tallies}))
@@ -123,7 +123,7 @@ def _stored(model: type[Rollup], start_s: int, end_s: int) -> QuerySet[Rollup]:
     return model._default_manager.filter(start_s__gte=start_s, start_s__lt=end_s).order_by()
 
 
-def _tallies_in(stored: QuerySet[Rollup]) -> Tallies:
+def tallies_in(stored: QuerySet[Rollup]) -> Tallies:
     about = [f"slice__{name}" for name in Slice._fields]
     rows: QuerySet[Any, Any] = stored.values_list("start_s", "histograms", *SUMS, *about)
     return {

@@ -56,6 +56,7 @@ COMMANDS: Final = {
     "media": "allow hosts and folders of media, test them, see what was refused",
     "key": "create, list, pause, rotate and revoke API keys",
     "usage": "show, export and verify usage",
+    "demo-data": "make up a month of usage for trials, or remove it",
     "refusals": "see why limits refused requests",
     "quarantine": "see and release requests that ended two engines",
     "limit": "set, list and remove limits and quotas",

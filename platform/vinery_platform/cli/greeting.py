@@ -102,7 +102,7 @@ def _block(title: str, rows: list[Row], last: str = "") -> str:
 
 
 def command_words() -> str:
-    """The words before a command, such as `VINERY_HOME=/srv/v .venv/bin/vinery`: with the program
+    """The words before a command, such as `VINERY_HOME=/srv/v /srv/w/bin/vinery`: with the program
     of this environment, and the home or the configuration file if other shells do not find it."""
     return " ".join([*_variables(), shlex.quote(_program())])
 
@@ -116,10 +116,7 @@ def _program() -> str:
     found = shutil.which("vinery")
     if found is not None and Path(found).resolve() == script.resolve():
         return "vinery"
-    here = Path.cwd()
-    # Below the root folder every path would be short, and useless in another one.
-    is_near = here != Path(here.anchor) and script.is_relative_to(here)
-    return str(script.relative_to(here) if is_near else script)
+    return str(script)  # whole: the commands are copied into shells in any folder
 
 
 def _variables() -> list[str]:

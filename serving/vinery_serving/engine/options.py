@@ -343,6 +343,37 @@ def tasks_of_option(name: str) -> frozenset[Task]:
     return _TASKS.get(name, GENERATION_TASKS)
 
 
+# What each option is for, in the order in which forms show it.
+PURPOSES: Final = {
+    "Memory": (
+        *("cache_size_gb", "kv_cache_precision", "enable_prefix_caching", "share_prefix_cache"),
+        *("cache_eviction", "sparse_attention", "cache_interval_multiplier"),
+    ),
+    "Batching": (
+        *("max_running", "max_share", "strict_share", "max_num_batched_tokens"),
+        *("dynamic_split_fuse", "max_batch_tokens", "flush_interval_ms"),
+    ),
+    "Limits": (
+        *("max_waiting", "max_waiting_per_key", "max_queue_s", "max_context", "max_tokens_limit"),
+        *("clamp_max_tokens", "best_of_limit", "minima", "maxima"),
+        *("step_timeout_s", "load_timeout_s"),
+    ),
+    "Speculation": (
+        *("draft_model", "eagle3_head", "draft_device", "draft_scheduler", "prompt_lookup"),
+    ),
+    "Prompts and answers": (
+        *("defaults", "chat_template", "trust_request_chat_template", "output_format"),
+        *("adapters", "logits_processors"),
+    ),
+    "Pictures": ("max_image_pixels",),
+    "Vectors": ("pooling", "normalize", "query_prefix", "document_prefix"),
+    "Device": (
+        *("num_threads", "model_distribution_policy", "max_prompt_len", "min_response_len"),
+        "plugin",
+    ),
+}
+
+
 def _conflicts_of_parameters(options: EngineOptions) -> Iterator[str]:
     defaults, least, most = (
         {} if each is None else each.named

@@ -176,9 +176,17 @@ class ModelEvent(models.Model):
         return f"{self.model_id}: {self.state}"
 
 
+# What in the audit log makes engines start or end; other acts, such as a self-test, do not.
+_STARTING: Final = ("create", "update", "load", "unload", "retry", "apply-tuning")
+
+
 def asker_of(model_id: int) -> str:
     """Return who last asked to load, unload or change the model; empty: unknown."""
-    entries = AuditEntry.objects.filter(target_kind="model", target_id=str(model_id))
+    entries = AuditEntry.objects.filter(
+        target_kind="model",
+        target_id=str(model_id),
+        action__in=[f"model.{each}" for each in _STARTING],
+    )
     return entries.values_list("actor", flat=True).first() or ""
 
 
@@ -231,3 +239,10 @@ class SpeedResult(models.Model):
         """Return one measured value; None: this number of streams was not measured."""
         found = (point[name] for point in self.points if point["streams"] == streams)
         return next(found, None)
+
+
+def newest_speeds() -> dict[int, SpeedResult]:
+    """Return the last measurement of each model, by its id."""
+    newest = SpeedResult.objects.order_by().values("model_id").annotate(last=models.Max("pk"))
+    rows = SpeedResult.objects.filter(pk__in=newest.values("last"))
+    return {each.model_id: each for each in rows}

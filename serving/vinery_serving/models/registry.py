@@ -69,6 +69,7 @@ def read_served() -> list[Served]:
             alias.name,
             () if is_for_all else [id_ for each in targets for id_ in each.project_ids],
             is_alias=True,
+            is_for_chats=any(each.is_for_chats for each in targets),
             answers_chats=any(each.answers_chats for each in targets),
         )
     return list(found.values())
@@ -77,7 +78,11 @@ def read_served() -> list[Served]:
 def _served(model: ServedModel) -> Served:
     is_chat = Task(model.task) in (Task.CHAT, Task.VISION)
     can_answer = model.shown_state in (ShownState.READY, ShownState.ASLEEP)
-    return Served(model.name, model.project_ids, answers_chats=is_chat and can_answer)
+    return Served(
+        *(model.name, model.project_ids),
+        is_for_chats=is_chat,
+        answers_chats=is_chat and can_answer,
+    )
 
 
 def models_seen_by(access: Access) -> list[ServedModel]:

@@ -45,7 +45,7 @@ from vinery_serving.node.load_errors import (
 from vinery_serving.node.model_files import EngineFacts, read_facts
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.starting import END_TIMEOUT_S
-from vinery_serving.node.status import Subject
+from vinery_serving.node.status import CHANGED, Subject
 from vinery_serving.processes.logs.folder import engine_name, log_path
 from vinery_serving.processes.upkeep import until_next
 from vinery_serving.prompting.pooling_folder import PoolingFolder
@@ -59,11 +59,6 @@ log = logging.getLogger(__name__)
 _FILES_INTERVAL_S: Final = 2.0
 # How often the memory of an engine is measured.
 _MEASURE_INTERVAL_S: Final = 60.0
-
-# Reasons in the history of a model.
-AT_START: Final = "loaded at start"
-CHANGED: Final = "its settings were changed"
-STOPPED: Final = "the server was stopped"
 
 
 @dataclass(frozen=True, slots=True)

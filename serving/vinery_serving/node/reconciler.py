@@ -34,9 +34,10 @@ from vinery_serving.node.engine_process import EngineProcess
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.job_runner import JobRunner
-from vinery_serving.node.keeper import AT_START, CHANGED, STOPPED, Keeper, LiveSettings, ModelSpec
+from vinery_serving.node.keeper import Keeper, LiveSettings, ModelSpec
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.starting import END_TIMEOUT_S
+from vinery_serving.node.status import AT_START, CHANGED, STOPPED
 from vinery_serving.processes.logs.folder import delete_former_engines, engine_logs
 from vinery_serving.processes.logs.lines import LogEntry
 from vinery_serving.processes.logs.reading import LogFollower

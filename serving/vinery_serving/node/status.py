@@ -25,6 +25,11 @@ from vinery_serving.transport.waiting import Wait
 
 log = logging.getLogger(__name__)
 
+# Reasons in the history of a model.
+AT_START: Final = "loaded at the start"
+CHANGED: Final = "settings changed"
+STOPPED: Final = "the server was stopped"
+
 _BEST_FIRST: Final = (
     EngineState.READY,
     EngineState.LOADING,
@@ -234,16 +239,17 @@ def _write(model_id: int, values: dict[str, object], reason: str | None) -> None
         changed = {**values, "changed_at": timezone.now()}
         EngineStatus.objects.filter(model_id=model_id).update(**changed)
         error = str(values.get("last_error") or "").partition("\n\n")[0]
-        if not error and reason is None:
-            reason = _asked_text(model_id, str(values["state"]))
+        if not error and reason in (None, CHANGED):
+            reason = _asked_text(model_id, str(values["state"]), reason)
         record_event(model_id, str(values["state"]), error or reason or "")
         change_signal.send()
 
 
-def _asked_text(model_id: int, state: str) -> str:
-    verb = {"loading": "loaded", "unloaded": "unloaded"}.get(state)
+def _asked_text(model_id: int, state: str, reason: str | None) -> str:
+    """Return a reason with the name of who asked. `reason` None: to load or to unload."""
+    verb = {"loading": "loaded", "unloaded": "unloaded"}.get(state) if reason is None else reason
     asker = asker_of(model_id) if verb else ""
-    return f"{verb} by {asker}" if asker else ""
+    return f"{verb} by {asker}" if asker else reason or ""
 
 
 @giving_back

@@ -17,10 +17,11 @@ from vinery_accounts.resources.forms import ResourceForm
 from vinery_serving.models import registry
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.job_resource import bytes_text, progress_text
+from vinery_serving.models.job_rows import SpeedResult, newest_speeds
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODEL_ALIASES, MODELS, targets_text
 from vinery_serving.pages.console_add import AdministratorPage
-from vinery_serving.pages.model_facts import actions_of, body_of
+from vinery_serving.pages.model_facts import JobView, actions_of, body_of
 
 
 class TargetsField(forms.CharField):
@@ -59,7 +60,7 @@ class _AliasPage(AdministratorPage, RowForm):
     resource = MODEL_ALIASES
     form_class = AliasForm
     note = (
-        "Clients send another name as model, and each request goes to one of its models. In force "
+        "Clients send the alias as model, and each request goes to one of its models. In force "
         "within a second."
     )
 
@@ -75,8 +76,8 @@ class _AliasPage(AdministratorPage, RowForm):
 class NewAlias(_AliasPage, NewRow):
     """`model=qwen-a` fills in the form."""
 
-    heading, button = "Another name for models", "Save"
-    done = "{row} is another name now."
+    heading, button = "Alias of models", "Save"
+    done = "{row} is an alias now."
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
         return self.make_form(data, initial={"targets": self.request.GET.get("model", "")[:128]})
@@ -86,7 +87,7 @@ class NewAlias(_AliasPage, NewRow):
 class ChangeAlias(_AliasPage, ChangeRow):
     def texts(self) -> dict[str, Any]:
         remove = reverse("console:alias-remove", args=[self.row.pk])
-        return {**super().texts(), "heading": f"Another name: {self.row}", "remove": remove}
+        return {**super().texts(), "heading": f"Alias {self.row}", "remove": remove}
 
 
 @at("models/aliases/<int:row_id>/", "alias", "remove")
@@ -104,13 +105,14 @@ class RemoveAlias(ConfirmPage):
 # -- Models
 
 _OF_USERS: Final = ("Model", "Task", "State")
-_OF_ADMINISTRATORS: Final = (*_OF_USERS, "Device", "#Running", "#Waiting", "#Memory")
+_OF_ADMINISTRATORS: Final = (*_OF_USERS, "#Running", "#Waiting", "#Memory", "#Speed", "")
 # The page of a model has these actions and more.
 _ACTIONS: Final = frozenset({"load", "unload", "retry"})
 
 
-def _row(model: ServedModel, *, is_admin: bool) -> dict[str, Any]:
+def _row(model: ServedModel, speed: SpeedResult | None, *, is_admin: bool) -> dict[str, Any]:
     """Return a model as the page shows it. Users see its name, task and state alone."""
+    tokens_per_s = speed.value(1, "output_tokens_per_s") if speed else None
     engine = body_of(model)["engine"] if is_admin else {}
     num_bytes = engine.get("memory_bytes")
     job = None if model.folder else model.folder_job
@@ -119,7 +121,10 @@ def _row(model: ServedModel, *, is_admin: bool) -> dict[str, Any]:
         "num_running": engine.get("num_running"),
         "num_waiting": engine.get("num_waiting"),
         "memory": bytes_text(num_bytes) if num_bytes else "",
+        "speed": f"{tokens_per_s:.1f} tokens/s" if tokens_per_s else "",
+        "measured_at": speed and speed.measured_at,
         "progress": progress_text(job) if job else "",
+        "percent": JobView(job).percent if job else None,
         "actions": [name for name in actions_of(model) if name in _ACTIONS] if is_admin else [],
     }
 
@@ -133,6 +138,7 @@ class Models(LivePage):
         models = registry.models_seen_by(self.access)
         names = {model.name for model in models}
         aliases = ModelAlias.objects.all()
+        speeds = newest_speeds() if is_admin else {}
         return super().get_context_data(**kwargs) | {
             "is_admin": is_admin,
             "aliases": [
@@ -141,10 +147,10 @@ class Models(LivePage):
                 if (seen := {name: alias.targets[name] for name in alias.targets if name in names})
             ],
             "rows": [
-                _row(model, is_admin=is_admin)
+                _row(model, speeds.get(model.pk), is_admin=is_admin)
                 for model in (MODELS.load(models) if is_admin else models)
             ],
-            "columns": (*_OF_ADMINISTRATORS, "Reason", "") if is_admin else _OF_USERS,
+            "columns": _OF_ADMINISTRATORS if is_admin else _OF_USERS,
         }
 
 

@@ -82,9 +82,15 @@ class AddFromCatalogue(AddPage):
         task, shows_all = self.request.GET.get("task", ""), "all" in self.request.GET
         machine = pulls.machine_for("CPU")
         rows = [(model, model.fits(machine)) for model in catalogue.catalogue()]
+        served = _served()
         return super().get_context_data(**kwargs) | {
             "rows": [
-                (model, bytes_text(model.need_on(machine).total_bytes), fits)
+                (
+                    model,
+                    bytes_text(model.need_on(machine).total_bytes),
+                    fits,
+                    served.get(model.name),
+                )
                 for model, fits in rows
                 if task in ("", model.task) and (fits or shows_all)
             ],
@@ -104,6 +110,15 @@ class AddFromCatalogue(AddPage):
         except (PullFailed, ValidationError) as error:
             messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
             return redirect("console:model-add")
+
+
+def _served() -> dict[str, ServedModel]:
+    """Return the models that are served, by the names of their entries in the catalogue."""
+    by_name: dict[str, ServedModel] = {}
+    names = {each.repository: each.name for each in catalogue.catalogue() if each.repository}
+    for model in ServedModel.objects.all():
+        by_name[model.name] = by_name[names.get(model.source.get("repository"), model.name)] = model
+    return by_name
 
 
 def _add(entry: CatalogueModel) -> ServedModel:

@@ -1,12 +1,11 @@
-"""The console's page of one model for administrators: state and history, present work, jobs,
-settings and buttons; the pages that follow a log, and the page that looks for faster engine
-options."""
+"""The console's pages of one model for administrators, as tabs: state with jobs and buttons, log,
+speed with the search for faster engine options, settings, and history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
@@ -26,7 +25,7 @@ from vinery_accounts.console.rows import (
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.forms import ParametersForm
 from vinery_serving.core.tasks import Task
-from vinery_serving.models.engine_work import NO_LOG, engine_log_path, engine_log_text, log_after
+from vinery_serving.models.engine_work import NO_LOG, engine_log_path, log_after
 from vinery_serving.models.job_requests import checkpoint_of, has_changed_since
 from vinery_serving.models.job_resource import MODEL_EVENTS, MODEL_JOBS, bytes_text
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedResult
@@ -50,13 +49,56 @@ from vinery_serving.pages.model_form import ChangedModelForm
 _MODEL: Final = "models/<int:row_id>/"
 _JOB: Final = "models/jobs/<int:row_id>/"
 _NUM_SHOWN: Final = 20
+_NUM_JOBS: Final = 10
 _MS: Final = 1000
+_MEASURING: Final = (JobKind.BENCH, JobKind.TUNE)
+
+
+class ModelTab(RowPage):
+    """A page of a model. `tab` is the name of its URL."""
+
+    resource = MODELS
+    tab: ClassVar[str] = "model"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        (row,) = MODELS.load([self.resource.rows(self.access).get(pk=self.row.pk)])
+        tabs = [(title, reverse(f"console:{name}", args=[row.pk]), name) for name, title in _TABS]
+        return context | {"row": row, "tab": self.tab, "tabs": tabs}
+
+
+_TABS: Final = (
+    ("model", "State"),
+    ("model-log", "Log"),
+    ("model-speed", "Speed"),
+    ("model-settings", "Settings"),
+    ("model-history", "History"),
+)
+
+
+# -- Speed
 
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
     since: datetime
     until: datetime
+
+
+@at(f"{_MODEL}speed/", "model-speed")
+class ModelSpeed(ModelTab, LivePage):
+    template_name = "console/model_speed.html"
+    tab = "model-speed"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        row = context["row"]
+        return context | {
+            **speed_of(row),
+            "may_measure": "bench" in actions_of(row),
+            "may_tune": row.folder and Task(row.task).is_generation,
+            "jobs": [each for each in jobs_of(row, _NUM_JOBS) if each.job.kind in _MEASURING],
+        }
 
 
 def speed_of(model: ServedModel) -> dict[str, Any]:
@@ -117,12 +159,12 @@ def _row(point: dict[str, Any]) -> dict[str, str]:
 
 
 @at(f"{_MODEL}tune/", "model-tune")
-class Tune(RowPage, LivePage, FormPage):
+class Tune(ModelTab, LivePage, FormPage):
     """The form, the running search, the trials of the last search, and a button that sets the best
     options."""
 
     template_name = "console/model_tune.html"
-    resource = MODELS
+    tab = "model-speed"
 
     def form_of(self, data: QueryDict | None) -> ParametersForm:
         serializer = MODELS.action("tune").serializer
@@ -166,9 +208,8 @@ def _tuning_facts(model: ServedModel, done: ModelJob | None) -> dict[str, Any]:
     }
 
 
-# -- The page of a model
+# -- State, settings and history
 
-_NUM_JOBS: Final = 10
 _DONE: Final = {
     "load": "Loading {row}.",
     "unload": "Unloading {row}. Clients get an error until it is loaded.",
@@ -180,43 +221,50 @@ _DONE: Final = {
 
 
 @at(_MODEL, "model")
-class ModelPage(LivePage, ChangeRow):
+class ModelPage(ModelTab, LivePage):
     template_name = "console/model.html"
-    resource = MODELS
-    form_class = ChangedModelForm
-    done = "{row} is changed."
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs)
-        (row,) = MODELS.load([self.resource.rows(self.access).get(pk=self.row.pk)])
-        body = body_of(row)
-        events = MODEL_EVENTS.rows(self.access).filter(model=row)
+        row = context["row"]
+        attempts, cache_grows = row.status.attempts_text, _cache_grows(row)
+        engine = body_of(row)["engine"]
         return context | {
-            **{f"events_{name}": value for name, value in page_of(events, self.request).items()},
-            "row": row,
-            "actions": actions_of(row),
-            "facts": list(
-                engine_facts(
-                    body["engine"],
-                    row.status.attempts_text,
-                    cache_grows=_cache_grows(row),
-                )
-            ),
+            "actions": [name for name in actions_of(row) if name != "bench"],  # on the speed tab
+            "facts": list(engine_facts(engine, attempts, cache_grows=cache_grows)),
             "source": source_of(row),
             "aliases": aliases_of(row),
             "jobs": jobs_of(row, _NUM_JOBS),
-            **speed_of(row),
-            "may_tune": row.folder and Task(row.task).is_generation,
             "checkpoint": checkpoint_of(row),
-            "log": engine_log_text(row.name),
             "curl": curl_of(row, self.base_url()),
         }
+
+
+@at(f"{_MODEL}settings/", "model-settings")
+class ModelSettings(ModelTab, ChangeRow):
+    template_name = "console/model_settings.html"
+    tab = "model-settings"
+    form_class = ChangedModelForm
+    done = "{row} is changed."
+
+    def row_address(self, row: ServedModel) -> str:
+        return reverse("console:model-settings", args=[row.pk])
 
     def stored(self, row: ServedModel) -> HttpResponse:
         response = super().stored(row)
         for warning in getattr(row, "warnings", ()):
             messages.warning(self.request, warning)
         return response
+
+
+@at(f"{_MODEL}history/", "model-history")
+class ModelHistory(ModelTab, LivePage):
+    template_name = "console/model_history.html"
+    tab = "model-history"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        events = MODEL_EVENTS.rows(self.access).filter(model=self.row)
+        return super().get_context_data(**kwargs) | page_of(events, self.request)
 
 
 def _cache_grows(model: ServedModel) -> bool | None:
@@ -237,6 +285,7 @@ class ActOnModel(ButtonPage):
         if self.request.GET.get("from") == "list":
             return reverse("console:models")
         page = "model-tune" if self.request.GET.get("from") == "tune" else "model"
+        page = "model-speed" if self.does == "bench" else page
         return reverse(f"console:{page}", args=[self.row.pk])
 
 
@@ -283,8 +332,6 @@ class CancelJob(ConfirmPage):
 class LogPage(RowPage):
     """A page with a log. A script asks for newer lines with `?after=POSITION`."""
 
-    template_name = "console/model_log.html"
-
     def log(self) -> tuple[Path, dict[str, str]]:
         """Return the path of the log, and the texts of the page."""
         raise NotImplementedError
@@ -304,22 +351,22 @@ class LogPage(RowPage):
 
 
 @at(f"{_MODEL}log/", "model-log")
-class ModelLog(LogPage):
-    resource = MODELS
+class ModelLog(ModelTab, LogPage):
+    template_name = "console/model_log.html"
+    tab = "model-log"
 
     def log(self) -> tuple[Path, dict[str, str]]:
         return engine_log_path(self.row.name), {
-            "heading": f"Log of {self.row}",
+            "heading": str(self.row),
             "no_log": NO_LOG.format(model=self.row.name),
             "about": "The engine's lines on this host, in UTC.",
             "command": f"vinery model logs --follow {self.row}",
-            "back": reverse("console:model", args=[self.row.pk]),
-            "back_name": str(self.row),
         }
 
 
 @at(f"{_JOB}log/", "model-job-log")
 class JobLog(LogPage):
+    template_name = "console/job_log.html"
     resource = MODEL_JOBS
 
     def log(self) -> tuple[Path, dict[str, str]]:

@@ -19,7 +19,9 @@ from vinery_accounts.models import Project
 from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.fields import serializer_of
 from vinery_accounts.resources.forms import ParametersForm, ResourceForm, form_field
-from vinery_serving.engine.option_parsing import option_documents
+from vinery_serving.core.tasks import Task
+from vinery_serving.engine.option_parsing import OptionDocument, option_documents
+from vinery_serving.engine.options import PURPOSES, tasks_of_option
 from vinery_serving.models import devices, job_requests
 from vinery_serving.models.convert.options import ConvertOptions, Precision
 from vinery_serving.models.devices import Device
@@ -28,6 +30,7 @@ from vinery_serving.models.job_requests import Conversion
 from vinery_serving.models.models import ServedModel
 
 _PREFIX: Final = "option."
+_OTHERS: Final = "Others"
 _UNKNOWN: Final = "no option of this version: empty the field to remove it"
 
 
@@ -55,13 +58,14 @@ def suggest_devices(form: forms.Form) -> None:
 
 
 class OptionsWidget(forms.Widget):
-    """An input for each option. Its value is a mapping from names to texts."""
+    """An input for each option, by purpose. Its value is a mapping from names to texts."""
 
     template_name = "console/options.html"
     use_fieldset = True
+    task: Task | None = None  # options of other tasks are shown if they have a value
 
     def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
-        return {"inputs": list(_inputs(value or {}))}
+        return {"groups": list(_groups(value or {}, self.task))}
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
         return render_to_string(self.template_name, self.get_context(name, value, attrs))
@@ -105,18 +109,41 @@ def option_value(text: str) -> Any:
         return text.strip()
 
 
-def _inputs(texts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Yield each option as the form shows it. An empty value is the default."""
-    known = {name: (default, meaning) for name, default, meaning in option_documents()}
+def _groups(texts: Mapping[str, str], task: Task | None) -> Iterator[dict[str, Any]]:
+    """Yield the purposes with their inputs. Those with a value are open."""
+    known = {each.name: each for each in option_documents()}
+    purposes = {option: purpose for purpose, names in PURPOSES.items() for option in names}
+    inputs: dict[str, list[dict[str, Any]]] = {purpose: [] for purpose in PURPOSES}
     for name in (*known, *(texts.keys() - known.keys())):
-        default, meaning = known.get(name, ("", _UNKNOWN))
-        yield {
-            "name": name,
-            "default": default,
-            "meaning": meaning,
-            "value": texts.get(name, ""),
-            "is_switch": default in ("true", "false"),
-        }
+        option = name.partition(".")[0]
+        if texts.get(name) or _is_for(option, task):
+            document = known.get(name, OptionDocument(name, "", _UNKNOWN))
+            purpose = purposes.get(option, _OTHERS)
+            inputs.setdefault(purpose, []).append(_input(document, texts.get(name, "")))
+    for purpose, members in inputs.items():
+        if members:
+            num_set = sum(each["value"] != "" for each in members)
+            yield {"purpose": purpose, "inputs": members, "num_set": num_set}
+
+
+def _is_for(option: str, task: Task | None) -> bool:
+    if task is None:
+        return True
+    has_effect = option not in PURPOSES["Pictures"] or task is Task.VISION
+    return has_effect and task in tasks_of_option(option)
+
+
+def _input(document: OptionDocument, text: str) -> dict[str, Any]:
+    """Return an option as the form shows it. An empty value is the default."""
+    default = document.default
+    return {
+        "name": document.name,
+        "default": default,
+        "meaning": document.meaning,
+        "value": text,
+        "is_switch": default in ("true", "false"),
+        "differs": text != "" and json.dumps(option_value(text)) != default,
+    }
 
 
 def _texts(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -196,6 +223,7 @@ class ChangedModelForm(ModelForm):
             left_out.add("folder")
         names = [name for name in resource.writable() if name not in left_out]
         super().__init__(resource, access, data, names, row)
+        self.fields["options"].widget.task = Task(row.task) if row.folder else None
         if "folder" in self.fields:
             self.fields["folder"].required = bool(row.folder)
 

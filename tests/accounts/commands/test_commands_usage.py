@@ -66,3 +66,12 @@ def test_media_have_columns_where_there_are_some(vinery_: Vinery) -> None:
         assert "IMAGE" in heads and "MEDIA" in heads
         assert "PIXELS" not in heads
         assert "1,234" in row and "56" in row
+
+
+def test_usage_is_made_up_beside_the_usage_of_others_only_if_asked(vinery_: Vinery) -> None:
+    store("theirs")
+    small = ("demo-data", "--requests", "20", "--days", "1")
+    assert "There is usage of others here. Add --yes" in vinery_(*small).refusal
+    assert vinery_(*small, "--yes").out.startswith("20 requests are made up.")
+    assert vinery_("demo-data", "--remove").out == "The demo data is removed.\n"
+    assert vinery_("demo-data", "--remove").out == "There is no demo data.\n"

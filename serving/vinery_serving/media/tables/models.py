@@ -201,8 +201,8 @@ class MediaLimit(Stamped, ScopedRow):
     objects = StampedQuerySet.as_manager()
 
     class Meta:
-        verbose_name = "number of media"
-        verbose_name_plural = "numbers of media"
+        verbose_name = "media limit"
+        verbose_name_plural = "media limits"
         ordering = ["id"]
         constraints = [
             models.UniqueConstraint(

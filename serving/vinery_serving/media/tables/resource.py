@@ -1,4 +1,4 @@
-"""Media rules, folders, numbers of media, and refused media as resources."""
+"""Media rules, folders, limits per request, and refused media as resources."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
@@ -231,7 +231,7 @@ class MediaLimits(_ScopedResource[MediaLimit]):
     serializer = MediaLimitSerializer
     filters = ScopedFilters
     ordering = ("id",)
-    one, many = "a number of media", "numbers of media"
+    one, many = "a media limit", "media limits"
     empty_text = "No number is set: requests may have as many media as the settings allow."
     columns = columns_of("id scope whose max_media")
 

@@ -546,4 +546,5 @@ part("close-code").addEventListener("click", () => part("code").close());
 if (matchMedia("(max-width: 1000px)").matches) part("set-up").open = false;
 restore();
 draw();
+showAbilities();
 loadModels();

@@ -256,8 +256,8 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "verbose_name": "number of media",
-                "verbose_name_plural": "numbers of media",
+                "verbose_name": "media limit",
+                "verbose_name_plural": "media limits",
                 "ordering": ["id"],
                 "constraints": [
                     models.UniqueConstraint(

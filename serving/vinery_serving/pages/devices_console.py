@@ -1,0 +1,87 @@
+"""The console's page of devices: those that the node has found, and the models on each."""
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+
+from vinery_accounts.console.page import LivePage, at
+from vinery_serving.models import devices
+from vinery_serving.models.devices import Device, first_device
+from vinery_serving.models.engine_status import ShownState
+from vinery_serving.models.job_resource import bytes_text
+from vinery_serving.models.models import ServedModel
+from vinery_serving.models.resource import MODELS
+from vinery_serving.pages.console_add import AdministratorPage
+from vinery_serving.pages.model_facts import body_of
+
+_WITHOUT_ENGINE: Final = (ShownState.ASLEEP, ShownState.UNLOADED, ShownState.FAILED)
+
+
+@at("devices/", "devices")
+class Devices(AdministratorPage, LivePage):
+    template_name = "console/devices.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        known = devices.read(Path(settings.VINERY_RUN_DIR))
+        rows = _rows_by_device(MODELS.load(list(MODELS.rows(self.access))))
+        found = known.devices if known else ()
+        shown = [_shown(each, rows.pop(first_device(each.name), [])) for each in found]
+        return super().get_context_data(**kwargs) | {
+            "devices": shown,
+            "others": [row for rest in rows.values() for row in rest],
+            "found_at": datetime.fromtimestamp(known.found_at, UTC) if known else None,
+            "openvino": metadata.version("openvino"),
+        }
+
+
+def _rows_by_device(models: Sequence[ServedModel]) -> dict[str, list[dict[str, Any]]]:
+    """Return rows of models by the first device of their replicas."""
+    rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for model in models:
+        engine = body_of(model)["engine"]
+        names = Counter(model.device_of(replica) for replica in range(model.num_replicas))
+        for name, num_replicas in names.items():
+            rows[first_device(name)].append(_row(model, name, engine, num_replicas))
+    return rows
+
+
+def _row(
+    model: ServedModel, device: str, engine: Mapping[str, Any], num_replicas: int
+) -> dict[str, Any]:
+    """Return a model on a device. The memory of a process is that of the CPU, and is known of one
+    replica."""
+    is_measured = first_device(device) == "CPU" and engine["memory_bytes"]
+    of_one = engine["memory_bytes" if is_measured else "needed_bytes"] or 0
+    has_engine = model.folder and model.shown_state not in _WITHOUT_ENGINE
+    num_bytes = of_one * num_replicas if has_engine else 0
+    work = engine["work"]
+    return {
+        "model": model,
+        "device": device,
+        "num_bytes": num_bytes,
+        "memory": bytes_text(num_bytes) if num_bytes else "",
+        "is_expected": not is_measured or num_replicas > 1,
+        "num_running": engine["num_running"],
+        "speed": work and f"{work['output_tokens_per_s']:,.1f} tokens/s",
+    }
+
+
+def _shown(device: Device, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    used = sum(row["num_bytes"] for row in rows)
+    is_cpu = device.name == "CPU"
+    return {
+        "device": device,
+        "rows": rows,
+        "memory_bytes": device.memory_bytes,
+        "memory": bytes_text(device.memory_bytes) if device.memory_bytes else "unknown",
+        "used_bytes": used,
+        "used": bytes_text(used),
+        # Others than the CPU do not tell.
+        "load": f"average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores" if is_cpu else "",
+    }
