@@ -17,7 +17,6 @@ from vinery_accounts.console.keys import projects_for
 from vinery_accounts.console.page import Page, at
 from vinery_accounts.keys.lifecycle import find_key, renew_key
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope
-from vinery_accounts.resources.base import Issued
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.keys import KEYS
 
