@@ -42,6 +42,7 @@ class Group:
 _GROUPS: Final = {
     "Use": (
         Entry("overview", "Overview"),
+        Entry("playground", "Playground"),
         Entry("usage", "Usage"),
         Entry("keys", "Keys"),
         Entry("connect", "Connect"),

@@ -8,6 +8,7 @@ from vinery_accounts.console import (
     members,
     organization,
     overview,
+    playground,
     records,
     usage,
 )

@@ -1,4 +1,4 @@
-"""API keys: how they are created, changed, rotated, paused, revoked and found."""
+"""API keys: how they are created, changed, rotated, renewed, paused, revoked and found."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -81,16 +81,30 @@ def rotate_key(key: ApiKey, *, grace: timedelta) -> NewKey:
     return new
 
 
+def renew_key(key: ApiKey, *, expires_at: datetime) -> NewKey:
+    """Give a key another secret and expiry. The former secret is refused from now on. Limits, usage
+    and permissions stay with the key."""
+    secret, columns = _new_secret_of(key)
+    return NewKey(changes.switch(key, "renew", expires_at=expires_at, **columns), secret)
+
+
 def _with_secret(key: ApiKey) -> NewKey:
     key.expires_at = expiry_of_new(vars(key), timezone.now())
-    secret = new_secret(_ADMIN if key.is_for_administration else _LIVE)
-    peppers = key_peppers()
-    key.pepper_id = max(peppers)
-    key.hint = hint_of(secret)
-    key.digest = digest_of(secret.encode(), peppers[key.pepper_id]).hex()
+    secret, columns = _new_secret_of(key)
+    for name, value in columns.items():
+        setattr(key, name, value)
     return NewKey(
         changes.add(key, "create_admin" if key.is_for_administration else "create"), secret
     )
+
+
+def _new_secret_of(key: ApiKey) -> tuple[str, dict[str, Any]]:
+    """Return a new secret, and the columns that follow from the secret."""
+    secret = new_secret(_ADMIN if key.is_for_administration else _LIVE)
+    peppers = key_peppers()
+    number = max(peppers)
+    digest = digest_of(secret.encode(), peppers[number]).hex()
+    return secret, {"pepper_id": number, "hint": hint_of(secret), "digest": digest}
 
 
 def revoke_key(key: ApiKey) -> None:

@@ -1,0 +1,550 @@
+// The playground: a conversation with one or two models over the public API. All of it lives in this
+// page and, for a reload, in sessionStorage. The server gives the page a key of the person.
+"use strict";
+
+const TASKS = ["chat", "completion", "vision"];
+const STATES = { loaded: "ready", asleep: "asleep, wakes when asked", loading: "loading", failed: "failed", "not-loaded": "not loaded" };
+const ENDS = {
+  stop: "the model ended its answer",
+  length: "cut at the limit of tokens",
+  tool_calls: "the model called a tool",
+  content_filter: "ended by a filter",
+};
+const NUMBERS = ["temperature", "top_p", "max_tokens", "seed", "presence_penalty", "frequency_penalty"];
+const FIELDS = ["project", "model", "compare", "system", ...NUMBERS, "stop", "schema", "logprobs"];
+const LOOK_AGAIN_MS = 5000;
+const STORE = "playground";
+
+const form = document.getElementById("playground");
+const part = (id) => document.getElementById(id);
+const fields = form.elements;
+
+let turns = []; // {role, text, pictures} of the person, {role, answers} of the models
+let pictures = []; // data URLs of the message that is being written
+let wanted = {}; // the chosen models, which the lists may not have yet
+let models = [];
+let running = null; // an AbortController while answers are awaited
+let editing = null; // [turn, answer] whose text is being edited
+let secret = "";
+
+// -- Small parts
+
+function make(tag, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...children);
+  return element;
+}
+
+function button(text, act) {
+  return make("button", { type: "button", className: "plain", textContent: text, onclick: act });
+}
+
+const pause = (ms) => new Promise((done) => { setTimeout(done, ms); });
+const say = (text) => { part("doing").textContent = text; };
+
+// -- The public API, with the person's key
+
+async function sentenceOf(response) {
+  try {
+    return (await response.json()).error.message;
+  } catch {
+    return `The server answered with the status ${response.status}. Reload the page, and try again.`;
+  }
+}
+
+async function renewSecret() {
+  const body = new URLSearchParams({
+    project: fields.project.value,
+    csrfmiddlewaretoken: fields.csrfmiddlewaretoken.value,
+  });
+  const response = await fetch(form.dataset.keyAddress, { method: "POST", body, redirect: "error" });
+  if (!response.ok) throw new Error(await sentenceOf(response));
+  const found = await response.json();
+  await pause(found.wait_ms);
+  secret = found.secret;
+}
+
+// A new secret is known everywhere a moment later, and another window may have renewed the secret.
+async function call(path, options = {}) {
+  if (!secret) await renewSecret();
+  for (let tries = 1; ; tries += 1) {
+    const headers = { Authorization: `Bearer ${secret}`, "Content-Type": "application/json" };
+    const response = await fetch(`/v1/${path}`, { ...options, headers });
+    if (response.status !== 401 || tries === 5) return response;
+    await pause(500);
+    await renewSecret();
+  }
+}
+
+function sentenceFor(error) {
+  if (!(error instanceof TypeError)) return error.message;
+  return "The server does not answer, or your session has ended. Reload the page, and try again.";
+}
+
+async function* eventsOf(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line.startsWith("data: ") && line !== "data: [DONE]") yield JSON.parse(line.slice(6));
+    }
+  }
+}
+
+// -- Models
+
+function modelOf(name) {
+  return models.find((each) => each.id === name);
+}
+
+const canAnswer = (model) => ["loaded", "asleep"].includes(model.state);
+
+function optionOf(model) {
+  const words = model.state === "loaded" ? "" : ` (${STATES[model.state] ?? model.state})`;
+  return make("option", { value: model.id, textContent: model.id + words, disabled: !canAnswer(model) });
+}
+
+function showModels() {
+  const ready = models.filter(canAnswer).map((each) => each.id);
+  for (const name of ["model", "compare"]) {
+    fields[name].replaceChildren(...models.map(optionOf));
+    fields[name].value = ready.includes(wanted[name]) ? wanted[name] : "";
+  }
+  fields.compare.prepend(make("option", { value: "", textContent: "no other model" }));
+  if (!fields.compare.value) fields.compare.value = "";
+  if (!fields.model.value) fields.model.value = ready[0] ?? "";
+  part("no-model").hidden = ready.length > 0;
+  showAbilities();
+}
+
+async function loadModels() {
+  try {
+    const response = await call("models?all=true");
+    if (!response.ok) throw new Error(await sentenceOf(response));
+    models = (await response.json()).data.filter((each) => TASKS.includes(each.task));
+    showModels();
+    say("");
+    if (!models.some(canAnswer)) setTimeout(loadModels, LOOK_AGAIN_MS);
+  } catch (error) {
+    say(sentenceFor(error));
+  }
+}
+
+function chosen() {
+  return [fields.model.value, fields.compare.value].map(modelOf).filter(Boolean);
+}
+
+const takesPictures = () => chosen().some((each) => each.architecture.input_modalities.includes("image"));
+
+function showAbilities() {
+  part("add-picture").hidden = !takesPictures();
+  part("send").disabled = !chosen().length;
+}
+
+// -- The set-up, in the fields, in sessionStorage and in a link
+
+function setUp() {
+  const values = {};
+  for (const name of FIELDS) {
+    const field = fields[name];
+    const value = field.type === "checkbox" ? field.checked : field.value || wanted[name];
+    if (value) values[name] = value;
+  }
+  return values;
+}
+
+function fill(values) {
+  for (const name of FIELDS) {
+    const field = fields[name];
+    const value = values[name] ?? "";
+    if (field.type === "checkbox") field.checked = Boolean(value);
+    else if (name !== "project" || [...field.options].some((each) => each.value === value)) field.value = value;
+  }
+  wanted = { model: values.model, compare: values.compare };
+}
+
+function textsOnly(turn) {
+  if (turn.role === "user") return { role: "user", text: turn.text, pictures: [] };
+  const answers = turn.answers.map(({ model, text, reasoning }) => ({ model, text, reasoning }));
+  return { role: "assistant", answers };
+}
+
+function keep() {
+  for (const kept of [turns, turns.map(textsOnly)]) {
+    try {
+      sessionStorage.setItem(STORE, JSON.stringify({ setUp: setUp(), turns: kept }));
+      return;
+    } catch {
+      // Pictures may be larger than what a browser keeps.
+    }
+  }
+}
+
+function restore() {
+  const shared = location.hash.slice(1);
+  let kept = {};
+  try {
+    kept = JSON.parse(shared ? decodeURIComponent(shared) : sessionStorage.getItem(STORE)) ?? {};
+  } catch {
+    say("The set-up in this link cannot be read.");
+  }
+  fill(kept.setUp ?? {});
+  turns = Array.isArray(kept.turns) ? kept.turns : [];
+  const query = new URLSearchParams(location.search);
+  wanted.model = query.get("model") || wanted.model;
+  history.replaceState(null, "", location.pathname);
+}
+
+function showLink() {
+  const shared = JSON.stringify({ setUp: setUp(), turns: turns.map(textsOnly) });
+  part("link").textContent = `${location.origin}${location.pathname}#${encodeURIComponent(shared)}`;
+  part("link").hidden = false;
+}
+
+// -- A request
+
+function contentOf(turn) {
+  if (!turn.pictures.length) return turn.text;
+  const shown = turn.pictures.map((url) => ({ type: "image_url", image_url: { url } }));
+  return [...shown, { type: "text", text: turn.text }];
+}
+
+// The conversation as one model knows it. `column`: which of two answers is its own.
+function messagesOf(before, column) {
+  const system = fields.system.value.trim() ? [{ role: "system", content: fields.system.value }] : [];
+  const said = before.map((turn) => (turn.role === "user"
+    ? { role: "user", content: contentOf(turn) }
+    : { role: "assistant", content: (turn.answers[column] ?? turn.answers[0]).text }));
+  return [...system, ...said.filter((each) => each.content.length)];
+}
+
+function formatOf(text) {
+  try {
+    return { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(text) } };
+  } catch (error) {
+    throw new Error(`The JSON schema cannot be read. ${error.message}.`);
+  }
+}
+
+function bodyOf(model, before, column) {
+  const isChat = model.task !== "completion";
+  const body = { model: model.id };
+  if (isChat) body.messages = messagesOf(before, column);
+  else body.prompt = before.map((turn) => turn.text ?? turn.answers[0].text).join("");
+  for (const name of NUMBERS) {
+    const field = fields[name];
+    if (field.value) body[isChat && name === "max_tokens" ? "max_completion_tokens" : name] = Number(field.value);
+  }
+  const stop = fields.stop.value.split("\n").filter(Boolean);
+  if (stop.length) body.stop = stop.map((each) => each.replaceAll("\\n", "\n"));
+  if (fields.schema.value.trim()) body.response_format = formatOf(fields.schema.value);
+  if (isChat && fields.logprobs.checked) Object.assign(body, { logprobs: true, top_logprobs: 3 });
+  return body;
+}
+
+function percent(logprob) {
+  return `${(100 * Math.exp(logprob)).toFixed(1)} %`;
+}
+
+function tokenOf({ token, logprob, top_logprobs: others }) {
+  const words = others.map((each) => `${JSON.stringify(each.token)} ${percent(each.logprob)}`);
+  return { token, isUnsure: logprob < Math.log(0.5), title: words.join("\n") || percent(logprob) };
+}
+
+function take(answer, event, ms) {
+  if (event.error) throw new Error(event.error.message);
+  if (event.usage) answer.usage = event.usage;
+  const choice = event.choices?.[0];
+  if (!choice) return;
+  const text = choice.delta?.content ?? choice.text ?? "";
+  const thought = choice.delta?.reasoning_content ?? choice.delta?.reasoning ?? "";
+  if (text || thought) {
+    answer.firstMs ??= ms;
+    answer.lastMs = ms;
+  }
+  answer.text += text;
+  answer.reasoning += thought;
+  if (text && choice.logprobs?.content) answer.tokens.push(...choice.logprobs.content.map(tokenOf));
+  if (choice.finish_reason) answer.end = ENDS[choice.finish_reason] ?? choice.finish_reason;
+}
+
+async function answerInto(answer, model, body, signal, show) {
+  try {
+    const path = model.task === "completion" ? "completions" : "chat/completions";
+    const asked = { ...body, stream: true, stream_options: { include_usage: true } };
+    const options = { method: "POST", body: JSON.stringify(asked), signal };
+    const sinceMs = performance.now();
+    const response = await call(path, options);
+    if (!response.ok) throw new Error(await sentenceOf(response));
+    for await (const event of eventsOf(response)) {
+      take(answer, event, performance.now() - sinceMs);
+      show();
+    }
+  } catch (error) {
+    if (error.name === "AbortError") answer.end = "stopped by you";
+    else answer.error = sentenceFor(error);
+  }
+  show();
+}
+
+async function ask() {
+  const asked = chosen();
+  const before = [...turns];
+  let bodies;
+  try {
+    bodies = asked.map((model, column) => bodyOf(model, before, column));
+  } catch (error) {
+    say(error.message);
+    return;
+  }
+  const answers = asked.map((model) => ({ model: model.id, text: "", reasoning: "", tokens: [] }));
+  turns.push({ role: "assistant", answers });
+  running = new AbortController();
+  draw();
+  say("Answering");
+  const columns = part("turns").lastElementChild.querySelectorAll(".answer");
+  await Promise.all(answers.map((answer, column) => answerInto(
+    answer, asked[column], bodies[column], running.signal, soon(() => drawAnswer(columns[column], answer)),
+  )));
+  running = null;
+  if (turns.some((each) => each.answers === answers)) say(answers.some((each) => each.error) ? "There was an error" : "Answered");
+  draw();
+  keep();
+}
+
+function send(event) {
+  event.preventDefault();
+  const text = part("question").value.trim();
+  if (running || part("send").disabled || !(text || pictures.length)) return;
+  turns.push({ role: "user", text, pictures });
+  pictures = [];
+  part("question").value = "";
+  drawPictures();
+  ask();
+}
+
+function askFrom(number) {
+  turns.length = number;
+  editing = null;
+  ask();
+}
+
+// -- The conversation on the page
+
+// At most one drawing for each frame of the screen.
+function soon(show) {
+  let isDue = false;
+  return () => {
+    if (!isDue) requestAnimationFrame(() => { isDue = false; show(); });
+    isDue = true;
+  };
+}
+
+const rounded = (number, digits) => number.toLocaleString("en-GB", { maximumFractionDigits: digits });
+
+function lineOf({ usage, firstMs, lastMs, end }) {
+  const words = [];
+  if (firstMs !== undefined) words.push(`first token after ${rounded(firstMs / 1000, 2)} s`);
+  if (usage) {
+    const pace = (usage.completion_tokens - 1) / ((lastMs - firstMs) / 1000);
+    if (Number.isFinite(pace) && pace > 0) words.push(`${rounded(pace, 1)} tokens/s`);
+    words.push(`${rounded(usage.prompt_tokens, 0)} prompt tokens`);
+    words.push(`${rounded(usage.completion_tokens, 0)} output tokens`);
+  }
+  if (end) words.push(end);
+  return words.join(" · ");
+}
+
+function saidOf({ text, tokens }) {
+  // A token may be a part of a character: then the text alone is right.
+  if (!tokens?.length || tokens.map((each) => each.token).join("") !== text) return [text];
+  return tokens.map(({ token, title, isUnsure }) => make("span", {
+    className: isUnsure ? "token unsure" : "token", textContent: token, title,
+  }));
+}
+
+function drawAnswer(column, answer) {
+  const [thoughts, said, error, line] = column.querySelectorAll(":scope > .part");
+  thoughts.hidden = !answer.reasoning;
+  thoughts.lastElementChild.textContent = answer.reasoning;
+  said.replaceChildren(...(answer.end ? saidOf(answer) : [answer.text]));
+  error.hidden = !answer.error;
+  error.textContent = answer.error ?? "";
+  line.textContent = lineOf(answer);
+}
+
+function columnOf(answer) {
+  const column = make("div", { className: "answer" },
+    make("div", { className: "quiet", textContent: answer.model }),
+    make("details", { className: "part" }, make("summary", { textContent: "Reasoning" }), make("div", { className: "said" })),
+    make("div", { className: "part said" }),
+    make("div", { className: "part message error" }),
+    make("p", { className: "part quiet" }));
+  drawAnswer(column, answer);
+  return column;
+}
+
+function pictureOf(url) {
+  return make("img", { src: url, alt: "A picture of the message" });
+}
+
+function editorOf(number, column) {
+  const turn = turns[number];
+  const target = turn.answers?.[column] ?? turn;
+  const text = make("textarea", { value: target.text, rows: 4, ariaLabel: "The text of the message" });
+  const save = () => {
+    target.text = text.value;
+    delete target.tokens;
+    editing = null;
+    if (turn.role === "user") askFrom(number + 1);
+    else { draw(); keep(); }
+  };
+  const row = make("div", { className: "row" },
+    button(turn.role === "user" ? "Save and ask again" : "Save", save),
+    button("Cancel", () => { editing = null; draw(); }));
+  return make("div", { className: "editor" }, text, row);
+}
+
+function actionsOf(number) {
+  if (running) return [];
+  const edit = (column) => () => { editing = [number, column]; draw(); part("turns").querySelector(".editor textarea").focus(); };
+  if (turns[number].role === "user") return [button("Edit", edit(0))];
+  const edits = turns[number].answers.map((each, column) => button(column ? "Edit the second" : "Edit", edit(column)));
+  return [button("Ask again", () => askFrom(number)), ...edits];
+}
+
+function turnOf(turn, number) {
+  const isEdited = editing?.[0] === number;
+  const box = make("article", { className: `turn ${turn.role}`, ariaLabel: turn.role === "user" ? "You" : "Answer" });
+  if (turn.role === "user") {
+    if (turn.pictures.length) box.append(make("div", { className: "row shots" }, ...turn.pictures.map(pictureOf)));
+    box.append(isEdited ? editorOf(number, 0) : make("div", { className: "said", textContent: turn.text }));
+  } else {
+    const columns = turn.answers.map((answer, column) => (
+      isEdited && editing[1] === column ? editorOf(number, column) : columnOf(answer)));
+    box.append(make("div", { className: "answers" }, ...columns));
+  }
+  if (!isEdited) box.append(make("div", { className: "row" }, ...actionsOf(number)));
+  return box;
+}
+
+function draw() {
+  part("turns").replaceChildren(...turns.map(turnOf));
+  part("send").hidden = Boolean(running);
+  part("stop-answer").hidden = !running;
+}
+
+// -- Pictures
+
+function drawPictures() {
+  part("shots").replaceChildren(...pictures.map((url, number) => make("span", {}, pictureOf(url),
+    button("Remove", () => { pictures.splice(number, 1); drawPictures(); }))));
+}
+
+function addPictures(files) {
+  const found = [...files].filter((each) => each.type.startsWith("image/"));
+  if (found.length && !takesPictures()) say("This model takes no pictures. Choose a vision model.");
+  else for (const file of found) {
+    const reader = new FileReader();
+    reader.onload = () => { pictures.push(reader.result); drawPictures(); };
+    reader.readAsDataURL(file);
+  }
+  return found.length > 0;
+}
+
+// -- The same request as code
+
+// A long picture is shortened: nobody reads it.
+const shortened = (value) => (typeof value === "string" && value.startsWith("data:") && value.length > 200 ? `${value.slice(0, 60)}…` : value);
+const jsonOf = (body) => JSON.stringify(body, (_, value) => shortened(value), 2);
+
+function pythonOf(value, indent = "    ") {
+  const text = jsonOf(value).replaceAll("\n", `\n${indent}`);
+  // Words of JSON outside strings.
+  return text.replace(/"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b/g, (each) => ({ true: "True", false: "False", null: "None" }[each] ?? each));
+}
+
+function anthropicOf(body) {
+  const { model, messages = [{ role: "user", content: body.prompt }], temperature, top_p, stop, response_format: format } = body;
+  const system = messages.find((each) => each.role === "system")?.content;
+  const partOf = (each) => (each.type === "text" ? each
+    : { type: "image", source: { type: "base64", media_type: each.image_url.url.slice(5).split(";")[0], data: shortened(each.image_url.url).split(",")[1] } });
+  const said = messages.filter((each) => each.role !== "system").map(({ role, content }) => (
+    { role, content: Array.isArray(content) ? content.map(partOf) : content }));
+  const schema = format?.json_schema.schema;
+  return {
+    model, max_tokens: body.max_completion_tokens ?? body.max_tokens ?? 1024, system, messages: said,
+    temperature, top_p, stop_sequences: stop,
+    output_config: schema && { format: { type: "json_schema", schema } },
+  };
+}
+
+const CODES = {
+  curl: (body, url, path) => `curl ${url}/v1/${path} \\\n  -H "Authorization: Bearer $VINERY_API_KEY" \\\n  -H "Content-Type: application/json" \\\n  -d '${jsonOf(body).replaceAll("'", "'\\''")}'`,
+  python: (body, url, path) => `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url="${url}/v1", api_key=os.environ["VINERY_API_KEY"])\nanswer = client.${path.replace("/", ".")}.create(\n    **${pythonOf(body)}\n)\nprint(answer.choices[0].${path === "completions" ? "text" : "message.content"})`,
+  javascript: (body, url, path) => `import OpenAI from "openai";\n\nconst client = new OpenAI({ baseURL: "${url}/v1", apiKey: process.env.VINERY_API_KEY });\nconst answer = await client.${path.replace("/", ".")}.create(${jsonOf(body)});\nconsole.log(answer.choices[0].${path === "completions" ? "text" : "message.content"});`,
+  anthropic: (body, url) => `import os\nfrom anthropic import Anthropic\n\nclient = Anthropic(base_url="${url}", api_key=os.environ["VINERY_API_KEY"])\nanswer = client.messages.create(\n    **${pythonOf(anthropicOf(body))}\n)\nprint(answer.content)`,
+};
+
+function showCode(language) {
+  const [model] = chosen();
+  // Up to the last message of the person, or with the one that is being written.
+  const draft = part("question").value.trim();
+  const last = turns.findLastIndex((each) => each.role === "user");
+  const before = draft ? [...turns, { role: "user", text: draft, pictures }] : turns.slice(0, last + 1);
+  const said = before.length ? before : [{ role: "user", text: "Hello!", pictures: [] }];
+  try {
+    const path = model.task === "completion" ? "completions" : "chat/completions";
+    part("code-text").textContent = CODES[language](bodyOf(model, said, 0), form.dataset.baseUrl, path);
+    part("code-note").textContent = language === "anthropic"
+      ? "Seed, penalties and probabilities have no name there. Long pictures are shortened."
+      : "Long pictures are shortened.";
+  } catch (error) {
+    say(error.message);
+    return;
+  }
+  for (const each of part("code").querySelectorAll("[data-language]")) {
+    each.setAttribute("aria-pressed", String(each.dataset.language === language));
+  }
+  if (!part("code").open) part("code").showModal();
+}
+
+// -- What the person does
+
+form.addEventListener("submit", send);
+form.addEventListener("change", (event) => {
+  if (event.target === fields.project) { secret = ""; loadModels(); }
+  if (["model", "compare"].includes(event.target.name)) { wanted[event.target.name] = event.target.value; showAbilities(); }
+  keep();
+});
+part("question").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
+});
+part("question").addEventListener("paste", (event) => {
+  if (addPictures(event.clipboardData.files)) event.preventDefault();
+});
+form.addEventListener("dragover", (event) => event.preventDefault());
+form.addEventListener("drop", (event) => { if (addPictures(event.dataTransfer.files)) event.preventDefault(); });
+part("picture").addEventListener("change", (event) => { addPictures(event.target.files); event.target.value = ""; });
+part("stop-answer").addEventListener("click", () => running?.abort());
+part("clear").addEventListener("click", () => {
+  running?.abort();
+  turns = [];
+  draw();
+  say("");
+  keep();
+});
+part("copy-link").addEventListener("click", showLink);
+part("view-code").addEventListener("click", () => { if (chosen().length) showCode("curl"); });
+part("code").addEventListener("click", ({ target }) => { if (target.dataset.language) showCode(target.dataset.language); });
+part("close-code").addEventListener("click", () => part("code").close());
+
+if (matchMedia("(max-width: 1000px)").matches) part("set-up").open = false;
+restore();
+draw();
+showAbilities();
+loadModels();
