@@ -111,8 +111,8 @@ class Overview(UsagePage):
             text = "Programs send it with each request."
             yield "Create an API key", text, reverse("console:key-new"), keys.exists()
         if keys.exists():
-            text = "Copy the settings for your client."
-            yield "Get a first answer", text, reverse("console:connect"), False
+            text = "Ask a model in the playground, or connect your client."
+            yield "Get a first answer", text, reverse("console:playground"), False
         if may_set_limits(access):
             text = "It holds to the token for a key, a person or a project."
             is_limited = access.rows(Limit).exists()
@@ -142,7 +142,9 @@ def before(question: Question) -> Question:
 
 
 def _change(now: int, earlier: int) -> str:
-    return f"{100 * (now - earlier) / earlier:+,.0f} % vs previous period" if earlier else ""
+    if now >= 20 * earlier:  # a platform's first days say nothing
+        return ""
+    return f"{100 * (now - earlier) / earlier:+,.0f} % vs previous period"
 
 
 def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str]]:
