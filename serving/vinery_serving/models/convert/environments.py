@@ -162,19 +162,22 @@ class Environments:
         pip = (python, "-m", "pip", "install", "--no-input", "--no-deps")
         index = ("--index-url", self._torch_index) if self._torch_index else ()
         requirements = _write_requirements(folder, line)
+        scratch = folder / "tmp"
+        scratch.mkdir()
         of_pip = pip_needs(folder)
+        programs = (folder, python_of(folder))
         steps = (
             ((sys.executable, "-m", "venv", str(folder)), of_pip, "Install Python's venv module."),
             ((*pip, *index, line.torch), of_pip, _ABOUT_TORCH),
             ((*pip, "--require-hashes", "-r", str(requirements)), of_pip, _ABOUT_PACKAGES),
-            ((python, "-c", _TRY), program_needs((folder, python_of(folder))), _ABOUT_TORCH),
+            ((python, "-c", _TRY), program_needs(programs, writes=(scratch,)), _ABOUT_TORCH),
         )
         limits = ChildLimits(timeout_s=_INSTALL_TIMEOUT_S)
-        scratch = folder / "tmp"
-        scratch.mkdir()
         for command, needs, advice in steps:
             passed_on = ("PIP_", *NETWORK_VARIABLES) if needs is of_pip else ()
-            variables = {"TMPDIR": str(scratch)}
+            # Libraries keep notes in the home.
+            homes = ("TMPDIR",) if needs is of_pip else ("TMPDIR", "HOME")
+            variables = dict.fromkeys(homes, str(scratch))
             try:
                 await child.run(
                     command, write, limits, needs, variables=variables, passed_on=passed_on
