@@ -234,6 +234,7 @@ ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
 ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_LOGIN_ON_PASSWORD_RESET = True  # after the second factor, if the account has one
 # There are no pages for codes by mail, which allauth offers to users with a verified address.
 ACCOUNT_REAUTHENTICATION_METHODS = {"password", "mfa"}
 # The tokens of `vinery_accounts/resources/users.py`, too.

@@ -3,7 +3,6 @@
 from typing import Any
 
 from allauth.account import views as account
-from allauth.account.internal.flows import password_reset as reset_flow
 from allauth.socialaccount import views as social
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
@@ -43,20 +42,6 @@ def password_reset(request: HttpRequest) -> HttpResponse:
     return TemplateView.as_view(template_name="account/password_reset_by_hand.html")(request)
 
 
-class NewPassword(account.PasswordResetFromKeyView):  # type: ignore[misc]
-    """The page of a link: who has set a password is signed in, after the second factor if the
-    account has one."""
-
-    def form_valid(self, form: Any) -> HttpResponse:
-        form.save()
-        user = self.reset_user
-        refusal: HttpResponse | None = reset_flow.finalize_password_reset(self.request, user)
-        if refusal is not None:
-            return refusal
-        answer: HttpResponse = reset_flow.perform_password_reset_login(self.request, user)
-        return answer
-
-
 def connections(request: HttpRequest) -> HttpResponse:
     if settings.VINERY_OIDC is None:
         raise Http404
@@ -86,7 +71,7 @@ urlpatterns = [
     path("password/reset/done/", account.password_reset_done, name="account_reset_password_done"),
     re_path(
         r"^password/reset/key/(?P<uidb36>[0-9A-Za-z]+)-(?P<key>.+)/$",
-        NewPassword.as_view(),
+        account.password_reset_from_key,
         name="account_reset_password_from_key",
     ),
     path("2fa/", include("allauth.mfa.urls")),
