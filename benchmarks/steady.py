@@ -41,8 +41,9 @@ _MODELS: Final = ("tiny-vision", "tiny-embed")  # beside tiny-chat, which each p
 _TIMEOUT_S: Final = 120.0
 _MAX_TRIES: Final = 600  # while a model loads
 _PAUSE_S: Final = 0.5  # at most, between two requests of a client
+_ENGINE: Final = "vinery_serving.engine"
 _ROLES: Final = {
-    "vinery_serving.engine": "engines",
+    _ENGINE: "engine",
     "vinery_serving.gateway.workers.fork_server": "fork server and workers",
     "web": "web",
     "node": "node",
@@ -240,9 +241,13 @@ def _processes(home: Path) -> Iterator[tuple[str, psutil.Process]]:
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
-            role = next((role for mark, role in _ROLES.items() if mark in words), None)
-            if role is not None and _belongs_to(process, home):
-                yield role, process
+            mark = next((mark for mark in _ROLES if mark in words), None)
+            if mark is not None and _belongs_to(process, home):
+                is_engine = mark == _ENGINE  # whose next argument is the model
+                yield (
+                    f"engine {words[words.index(mark) + 1]}" if is_engine else _ROLES[mark],
+                    process,
+                )
         except psutil.Error:
             continue
 
@@ -259,15 +264,19 @@ def _report(outcome: Outcome) -> bool:
     for name, num in sorted(outcome.answers.items()):
         print(f"| {name} | {num} |")
     print(f"\nunexpected: {dict(outcome.unexpected) or 'none'}\n")
-    print("| process | figure | second quarter | last quarter | highest |\n| - | - | - | - | - |")
+    print("| process | figure | by quarter | highest |\n| - | - | - | - |")
     has_grown = False
     for (role, what), values in sorted(outcome.samples.items()):
-        quarter = max(len(values) // 4, 1)
-        early, late = median(values[quarter : 2 * quarter] or values), median(values[-quarter:])
+        length = max(len(values) // 4, 1)
+        quarters = [
+            median(values[start:][:length] or values) for start in range(0, 4 * length, length)
+        ]
+        early, late = quarters[1], quarters[3]
         grew = late - early > max(_MAX_GROWTH * early, _ALLOWED[what])
         has_grown |= grew
         mark = " **grew**" if grew else ""
-        print(f"| {role} | {what} | {early:.0f} | {late:.0f}{mark} | {max(values):.0f} |")
+        shown = ", ".join(f"{each:.0f}" for each in quarters)
+        print(f"| {role} | {what} | {shown}{mark} | {max(values):.0f} |")
     return has_grown
 
 
