@@ -18,7 +18,7 @@ import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -160,6 +160,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--sample-s", type=float, default=15.0, help="seconds between samples")
     parser.add_argument("--seed", type=int, default=1)
+    help_text = "a kind to leave out, such as `schema`: GenAI keeps each compiled grammar"
+    parser.add_argument("--without", choices=_KINDS, action="append", default=[], help=help_text)
     return parser
 
 
@@ -177,7 +179,8 @@ async def _load(platform: OwnPlatform, arguments: argparse.Namespace) -> Outcome
             await _wait_until_served(http, name)
         for number in range(arguments.clients):
             dice = random.Random(arguments.seed * 1000 + number)
-            tasks.create_task(_client(http, dice, ends_at_s, outcome))
+            kinds = [name for name in _KINDS if name not in arguments.without]
+            tasks.create_task(_client(http, dice, kinds, ends_at_s, outcome))
         while time.monotonic() < ends_at_s:
             await asyncio.sleep(min(arguments.sample_s, max(ends_at_s - time.monotonic(), 0)))
             for figure, value in _sample(platform.home).items():
@@ -195,10 +198,14 @@ async def _wait_until_served(http: httpx.AsyncClient, name: str) -> None:
 
 
 async def _client(
-    http: httpx.AsyncClient, dice: random.Random, ends_at_s: float, outcome: Outcome
+    http: httpx.AsyncClient,
+    dice: random.Random,
+    kinds: Sequence[str],
+    ends_at_s: float,
+    outcome: Outcome,
 ) -> None:
     while time.monotonic() < ends_at_s:
-        name = dice.choice(list(_KINDS))
+        name = dice.choice(kinds)
         seen = await _answer(http, _KINDS[name], dice)
         outcome.answers[name] += 1
         if seen != str(_KINDS[name].status):
