@@ -94,10 +94,12 @@ def test_a_short_prompt_waits_for_a_slice_and_a_lone_or_cached_one_for_none(batc
     engine = Engine(batch)
     engine.run(generation(prompt(50)))
     engine.num_steps = 0
+    cached = generation(prompt(50), max_new_tokens=1)
 
-    engine.run(generation(prompt(50), max_new_tokens=1))
+    engine.run(cached)
 
-    assert engine.num_steps <= 6
+    assert 1 < len(set(engine.computed[-engine.num_steps :])) <= engine.num_steps <= 6
+    assert (cached.num_cached or 0) >= NUM_LONG - 64, "all slices count"
 
     slices = Slices(batch)
     slices.note_use(GREEDY, 0.0)

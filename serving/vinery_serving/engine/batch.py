@@ -330,8 +330,9 @@ class Batch:
         for generation, span in zip(running, spans, strict=True):
             if span is None:
                 continue
-            if generation.num_cached is None:
-                generation.num_cached = span.start
+            # A slice has counted no more than its own tokens (see `engine/slices`).
+            if generation.num_cached is None or generation.num_fully_cached:
+                generation.num_cached, generation.num_fully_cached = span.start, 0
                 known = generation.num_sliced
                 num_unknown, num_cached = len(generation.added_ids) - known, span.start - known
                 lane = generation.submit.lane

@@ -107,8 +107,9 @@ class Slices:
         if not beginning.tokens or num_cached is None or num_cached < num_before - BLOCK:
             owner.is_uncut = True  # it failed, or the cache has lost the slice before
             return owner
-        if owner.first_step_at is None:
-            owner.first_step_at, owner.num_cached = beginning.first_step_at, num_cached
+        if owner.first_step_at is None or owner.num_fully_cached:
+            owner.num_cached = num_cached
+        owner.first_step_at = owner.first_step_at or beginning.first_step_at
         owner.num_sliced = len(beginning.prompt_ids)
         # At least a block is computed, so nothing is known of a slice that is no longer.
         is_cached = num_cached >= max(num_before + 1, owner.num_sliced - BLOCK)
