@@ -18,6 +18,7 @@ from vinery_accounts.models.people import Membership as Membership
 from vinery_accounts.models.people import Organization as Organization
 from vinery_accounts.models.people import Project as Project
 from vinery_accounts.models.people import Role as Role
+from vinery_accounts.models.people import SavedView as SavedView
 from vinery_accounts.models.people import ScopedRow as ScopedRow
 from vinery_accounts.models.people import User as User
 from vinery_accounts.models.people import UserManager as UserManager

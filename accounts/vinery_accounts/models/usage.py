@@ -114,6 +114,11 @@ class UsageRecord(models.Model):
                 condition=~models.Q(end_user=""),
                 name="usage_by_end_user",
             ),
+            models.Index(
+                fields=["client_request_id", "created_at"],
+                condition=~models.Q(client_request_id=""),
+                name="usage_by_client_id",
+            ),
         ]
 
     def __str__(self) -> str:
