@@ -10,6 +10,7 @@ from vinery_accounts.models.keys import KeyState as KeyState
 from vinery_accounts.models.keys import KeyUse as KeyUse
 from vinery_accounts.models.keys import Scope as Scope
 from vinery_accounts.models.limits import OWNERS as OWNERS
+from vinery_accounts.models.limits import Currency as Currency
 from vinery_accounts.models.limits import Limit as Limit
 from vinery_accounts.models.limits import LimitScope as LimitScope
 from vinery_accounts.models.limits import ModelWeight as ModelWeight
