@@ -52,6 +52,7 @@ _GROUPS: Final = {
         Entry("models", "Models"),
         Entry("devices", "Devices", _superusers),
         Entry("media", "Media", _owners),
+        Entry("live", "Live"),
         Entry("alerts", "Alerts", _leaders),
         Entry("captures", "Captures", _leaders),
         Entry("quarantine", "Quarantine"),

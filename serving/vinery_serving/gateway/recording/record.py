@@ -132,6 +132,7 @@ class RequestRecord:
             )
 
     def _write_admission(self, media: Media | None = None) -> None:
+        self.live.admission = self._admission
         try:
             self._runtime.ledger.admit(structs.replace(self._admission, media=media))
         except NoRoomForUsage:
