@@ -35,6 +35,7 @@ from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     Capture,
+    Currency,
     Invitation,
     Limit,
     LimitScope,
@@ -276,6 +277,8 @@ class Access:
         if model is Capture:
             led = Project.objects.filter(organization_id__in=self._led).order_by()
             return Q(project_id__in=led.values("pk")) | Q(project_id__in=self.captured_projects)
+        if model is Currency:
+            return Q() if self.user_id is not None else Q(pk__in=())
         if model is ModelWeight:
             return self._visible_models() if self.user_id is not None else Q(pk__in=())
         if issubclass(model, ScopedRow):

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
+from vinery_accounts.base.money import MILLION, short_money
 from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
 from vinery_accounts.console.page import UsagePage, at, value_of
-from vinery_accounts.models import ApiKey
+from vinery_accounts.models import ApiKey, Currency, ModelWeight
 from vinery_accounts.resources.limits import names_of
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.export import csv_of
@@ -25,13 +27,17 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float]]]] = {
     "num_tokens": ("tokens", lambda figures: figures.num_tokens),
     "num_errors": ("errors", lambda figures: figures.num_errors),
     "num_media": ("media", lambda figures: figures.num_media),
+    "weighted_tokens": ("weighted tokens", lambda figures: figures.weighted_tokens),
+    "cost": ("cost", lambda figures: figures.cost / MILLION),
 }
 _EXPORTED: Final = (
     *("num_requests", "num_errors", "num_prompt_tokens", "num_cached_tokens"),
     *("num_image_tokens", "num_output_tokens", "first_token_p50_ms"),
     *("num_media", "num_media_bytes", "num_media_pixels", "num_video_tokens"),
     *("num_limited", "num_client_errors", "num_server_errors", "num_cut_short"),
+    *("weighted_tokens", "cost"),
 )
+_SOMETIMES: Final = ("num_media", "weighted_tokens", "cost")
 _CHOICES: Final = {"by": tuple(Dimension), "most": tuple(_MEASURES)}
 _NONE: Final = "(none)"  # no owner, or refused before the model was known
 _UNANSWERED: Final = "(no answer)"
@@ -63,11 +69,13 @@ class Usage(UsagePage):
         found = reports.groups(
             question, [self.by], max_groups=_MAX_ROWS, largest=self.measure, with_points=True
         )
-        totals = _row("", "", reports.totals(question).figures)
+        totals = self._row("", "", reports.totals(question).figures)
         named = list(zip(self._names_of(found.groups), found.groups, strict=True))
-        has_media = totals["figures"].num_media or self.measure == "num_media"
+        shown = {"num_media": totals["figures"].num_media, self.unit: True, self.measure: True}
         units = {
-            name: unit for name, (unit, _) in _MEASURES.items() if name != "num_media" or has_media
+            name: unit
+            for name, (unit, _) in _MEASURES.items()
+            if name not in _SOMETIMES or shown.get(name)
         }
         return super().get_context_data(**kwargs) | {
             "by": _title(self.by),
@@ -77,18 +85,44 @@ class Usage(UsagePage):
             "measures": self._choices("most", self.measure, units),
             "chart": self._chart(named, reports.series(question)),
             "rows": [
-                _row(
+                self._row(
                     name, self.address(**{self.by.value: value_of(group.values[0])}), group.figures
                 )
                 for name, group in named
             ],
-            "columns": _columns(_title(self.by), totals["figures"]),
+            "columns": _columns(_title(self.by), totals["figures"], self.worth),
+            "worth": self.worth,
             "num_more": found.num_groups - len(found.groups),
             "totals": totals,
             "export": self._export(),
             "table_export": f"{reverse('console:usage-table')}?{self.request.GET.urlencode()}",
             "is_empty": not totals["figures"].num_requests,
         }
+
+    @cached_property
+    def currency(self) -> str:
+        return Currency.current()
+
+    @cached_property
+    def priced(self) -> frozenset[str]:
+        return frozenset(ModelWeight.objects.values_list("model", flat=True))
+
+    @property
+    def unit(self) -> str:
+        """The measure of what the usage is worth: the cost, or weighted tokens; empty: neither."""
+        return "cost" if self.currency else "weighted_tokens" if self.priced else ""
+
+    @property
+    def worth(self) -> str:
+        return _MEASURES[self.unit][0].capitalize() if self.unit else ""
+
+    def _row(self, name: str, address: str, figures: Figures) -> dict[str, Any]:
+        worth = words.count(round(figures.weighted_tokens))
+        if self.currency:
+            is_unpriced = self.by is Dimension.MODEL and name and name not in self.priced
+            worth = short_money(figures.cost, self.currency)
+            worth = "no price" if is_unpriced and not figures.cost else worth
+        return _row(name, address, figures) | {"worth": worth}
 
     def _choices(
         self, name: str, chosen: str, choices: dict[str, str]
@@ -158,6 +192,7 @@ def _cells(by: str, row: dict[str, Any]) -> dict[str, Any]:
     return {
         by: row["name"] or "all",
         **{name: getattr(figures, name) for name in _EXPORTED if name != "first_token_p50_ms"},
+        "cost": round(figures.cost / MILLION, 9) or None,
         "first_token_p50_ms": None if latency is None else round(latency.p50, 1),
     }
 
@@ -174,13 +209,15 @@ def _row(name: str, address: str, figures: Figures) -> dict[str, Any]:
     }
 
 
-def _columns(by: str, totals: Figures) -> list[str]:
+def _columns(by: str, totals: Figures, worth: str) -> list[str]:
     return [
         by.capitalize(),
         *("#Requests", "#Errors", "#Input tokens", "#Cached"),
         *(["#Image tokens"] if totals.num_image_tokens else []),
         *(["#Video tokens"] if totals.num_video_tokens else []),
-        *("#Output tokens", "#Time to first token (p50)"),
+        "#Output tokens",
+        *([f"#{worth}"] if worth else []),
+        "#Time to first token (p50)",
         *(["#Media"] if totals.num_media else []),
     ]
 

@@ -232,6 +232,7 @@ class RequestRecord:
             decode_ms=_ms(meter.media.decode_s or None),
             encode_ms=_ms(meter.encode_s),
             weighted_tokens=self.reservation.weighted_tokens(meter),
+            cost=self.reservation.cost(meter),
             bound_limits=self.reservation.bound_limits,
         )
 
