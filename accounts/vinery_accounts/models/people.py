@@ -35,6 +35,13 @@ class User(Stamped, auth.AbstractUser):
         help_text="An administrator of the platform or the issuer gave the address. Sign-in "
         "through the issuer ignores addresses that owners of organisations gave.",
     )
+    time_zone = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Of the times on the console's pages; empty: that of the browser.",
+    )
 
     objects: ClassVar[UserManager] = UserManager()
 
