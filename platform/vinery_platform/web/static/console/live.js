@@ -1,46 +1,29 @@
-// Keeps the parts of a page with an id and `data-live` as the server has them. The page is fetched
-// again while it is seen, less often while the server does not answer.
+// Keeps the parts of a page with an id and `data-live` as the server has them. htmx fetches the page
+// again when the stream of events says so. A page that is not seen has no stream, since a browser has
+// few connections to a host.
 "use strict";
 
-const EVERY_MS = 2000;
-const SLOWEST_MS = 60000;
-const WITHIN_MS = 15000;
-
-function isSelected(part) {
+function isInUse(part) {
   const selection = getSelection();
-  return !selection.isCollapsed && part.contains(selection.anchorNode);
+  const isSelected = !selection.isCollapsed && part.contains(selection.anchorNode);
+  return isSelected || part.querySelector(":is(input, select, textarea):focus") !== null;
 }
 
-function replace(part, fresh) {
-  const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
-  part.replaceChildren(...fresh.childNodes);
-  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
+function follow() {
+  const events = document.getElementById("follow").content.firstElementChild.cloneNode(true);
+  const parts = [...document.querySelectorAll("[data-live]")].map((part) => `#${part.id}:innerHTML`);
+  events.setAttribute("hx-select-oob", parts.join());
+  document.body.append(events);
+  htmx.process(events);
 }
 
-async function fetchPage() {
-  const response = await fetch(location.href, {
-    headers: { "X-Live": "1" },
-    redirect: "error",
-    signal: AbortSignal.timeout(WITHIN_MS),
-  });
-  if (!response.ok) throw new Error(`status ${response.status}`);
-  return new DOMParser().parseFromString(await response.text(), "text/html");
+function leave() {
+  if (document.getElementById("events")) htmx.swap("#events", "", { swapStyle: "delete" });
 }
 
-async function refresh(pauseMs) {
-  let nextMs = EVERY_MS;
-  if (!document.hidden) {
-    try {
-      const page = await fetchPage();
-      for (const part of document.querySelectorAll("[data-live]")) {
-        const fresh = page.getElementById(part.id);
-        if (fresh && fresh.innerHTML !== part.innerHTML && !isSelected(part)) replace(part, fresh);
-      }
-    } catch {
-      nextMs = Math.min(2 * pauseMs, SLOWEST_MS);
-    }
-  }
-  setTimeout(refresh, nextMs, nextMs);
-}
-
-setTimeout(refresh, EVERY_MS, EVERY_MS);
+document.addEventListener("htmx:oobBeforeSwap", ({ detail }) => {
+  const isSame = detail.fragment.innerHTML === detail.target.innerHTML;
+  if (isSame || isInUse(detail.target)) detail.shouldSwap = false;
+});
+document.addEventListener("visibilitychange", () => (document.hidden ? leave() : follow()));
+if (!document.hidden) follow();
