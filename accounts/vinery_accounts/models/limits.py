@@ -50,8 +50,12 @@ OWNERS: Final[Mapping[str, type[models.Model]]] = {
 _time_zones = cache(available_timezones)
 
 
+def is_time_zone(name: str) -> bool:
+    return name in _time_zones()
+
+
 def check_time_zone(name: str) -> None:
-    if name not in _time_zones():
+    if not is_time_zone(name):
         raise ValidationError(f"There is no time zone {name}. They look like Europe/Berlin.")
 
 
