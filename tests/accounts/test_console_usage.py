@@ -106,14 +106,6 @@ def test_the_period_before_is_drawn_and_shares_have_no_sum(alice: User) -> None:
     assert drawn(text, "Cached share of the input by model") == {"reference-chat": 25}
 
 
-def test_times_are_those_of_the_readers_browser(alice: User) -> None:
-    client = signed_in(alice)
-    for zone, shown in (("Asia/Kolkata", "Asia/Kolkata"), ("Mars/Olympus", "UTC")):
-        client.cookies["zone"] = zone
-        assert f"All times {shown}." in page(client, "/console/")
-        assert "All times Europe/Berlin." in page(client, "/console/?zone=Europe/Berlin")
-
-
 def test_each_group_has_a_link_and_the_table_is_exported_as_shown(alice: User) -> None:
     store(used(alice, "r1", model="=a"), used(alice, "r2", model="b"), used(alice, "r3", model="b"))
 

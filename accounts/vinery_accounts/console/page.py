@@ -15,6 +15,7 @@ from django.conf import settings
 from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils import timezone
 from django.views.generic import TemplateView
@@ -22,8 +23,9 @@ from django.views.generic import TemplateView
 from vinery_accounts.access.access import Access
 from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.console.menu import guarded, may_open
+from vinery_accounts.console.reader import access_of, zone_of
 from vinery_accounts.models import OWNERS, User
-from vinery_accounts.models.limits import check_time_zone, is_time_zone
+from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import names_of
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
@@ -70,7 +72,11 @@ class Page(LoginRequiredMixin, TemplateView):
         """Answer. Raises `PermissionDenied` for a page that the user's role does not open."""
         if request.user.is_authenticated and not may_open(self.access, self.name):
             raise PermissionDenied
-        return guarded(super().dispatch(request, *args, **kwargs))
+        with timezone.override(zone_of(request)):
+            response = super().dispatch(request, *args, **kwargs)
+            if isinstance(response, TemplateResponse):
+                response.render()  # in the reader's zone
+        return guarded(response)
 
     @property
     def user(self) -> User:
@@ -80,10 +86,11 @@ class Page(LoginRequiredMixin, TemplateView):
 
     @cached_property
     def access(self) -> Access:
-        return Access.of(self.request.user)
+        return access_of(self.request)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"page": self.name}
+        times_in = timezone.get_current_timezone_name()
+        return super().get_context_data(**kwargs) | {"page": self.name, "times_in": times_in}
 
     def base_url(self) -> str:
         public_url: str = settings.VINERY_PUBLIC_URL
@@ -153,7 +160,7 @@ class UsagePage(Page):
 
     @cached_property
     def form(self) -> PeriodForm:
-        return PeriodForm.of(self.request.GET, self.request.COOKIES.get("zone", ""))
+        return PeriodForm.of(self.request.GET)
 
     @cached_property
     def period(self) -> Period:
@@ -320,11 +327,10 @@ class PeriodForm(forms.Form):
     )
 
     @classmethod
-    def of(cls, query: Any, zone: str = "") -> PeriodForm:
-        """`zone` is that of the reader's browser, for a query without one."""
+    def of(cls, query: Any) -> PeriodForm:
         asked = {name: query.get(name, "") for name in cls.base_fields}
         usual = OWN if asked["since"] or asked["until"] else _USUAL
-        zone = asked["zone"] or (zone if is_time_zone(zone) else "UTC")
+        zone = asked["zone"] or timezone.get_current_timezone_name()
         return cls(asked | {"period": asked["period"] or usual, "zone": zone})
 
     def clean(self) -> dict[str, Any]:
@@ -347,7 +353,7 @@ class PeriodForm(forms.Form):
             period: Period = self.cleaned_data["found"]
             return period
         now = timezone.now()
-        return Period(now - timedelta(days=1), now)
+        return Period(now - timedelta(days=1), now, zone=timezone.get_current_timezone())
 
     @staticmethod
     def _found(values: dict[str, Any]) -> Period:

@@ -10,10 +10,11 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
+from vinery_accounts.base.money import MILLION, short_money
 from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
 from vinery_accounts.console.page import UsagePage, at, before, value_of
-from vinery_accounts.models import ApiKey
+from vinery_accounts.models import ApiKey, Currency, ModelWeight
 from vinery_accounts.resources.limits import names_of
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.export import csv_of
@@ -36,6 +37,8 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float | None]]]] = {
     "cached_share": ("cached share of the input", _cached_share),
     "num_errors": ("errors", lambda figures: figures.num_errors),
     "num_media": ("media", lambda figures: figures.num_media),
+    "weighted_tokens": ("weighted tokens", lambda figures: figures.weighted_tokens),
+    "cost": ("cost", lambda figures: figures.cost / MILLION),
 }
 # The column that ranks the groups for a share.
 _RANKED_BY: Final = {"cached_share": "num_cached_tokens"}
@@ -44,6 +47,7 @@ _EXPORTED: Final = (
     *("num_image_tokens", "num_output_tokens", "first_token_p50_ms"),
     *("num_media", "num_media_bytes", "num_media_pixels", "num_video_tokens"),
     *("num_limited", "num_client_errors", "num_server_errors", "num_cut_short"),
+    *("weighted_tokens", "cost"),
 )
 # The columns of the table, with those that are shown only where there are some.
 _COLUMNS: Final = {
@@ -54,10 +58,14 @@ _COLUMNS: Final = {
     "num_image_tokens": "Image tokens",
     "num_video_tokens": "Video tokens",
     "num_output_tokens": "Output tokens",
+    "weighted_tokens": "Weighted tokens",
+    "cost": "Cost",
     "first_token_ms": "Time to first token (p50)",
     "num_media": "Media",
 }
 _RARE: Final = ("num_image_tokens", "num_video_tokens", "num_media")
+_WORTHS: Final = ("weighted_tokens", "cost")
+_SOMETIMES: Final = ("num_media", *_WORTHS)
 _NAME: Final = "name"
 _SORTS: Final = (*_COLUMNS, _NAME)
 _CHOICES: Final = {
@@ -107,13 +115,14 @@ class Usage(UsagePage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         found = self._groups()
-        totals = _row((), [], reports.totals(self.question).figures)
+        totals = self._row((), [], reports.totals(self.question).figures)
         figures: Figures = totals["figures"]
+        shown = {"num_media": figures.num_media, self.unit: True, self.measure: True}
         named = list(zip(self._names_of(found.groups), found.groups, strict=True))
         units = {
             name: unit
             for name, (unit, _) in _MEASURES.items()
-            if name not in _RARE or getattr(figures, name) or name == self.measure
+            if name not in _SOMETIMES or shown.get(name)
         }
         return super().get_context_data(**kwargs) | {
             "by": self.title,
@@ -124,9 +133,9 @@ class Usage(UsagePage):
             ],
             "measures": self._choices("most", self.measure, units),
             "chart": self._chart(named),
-            "rows": self._sorted([_row(*self._about(name, group)) for name, group in named]),
+            "rows": self._sorted([self._row(*self._about(name, group)) for name, group in named]),
             "heads": list(self._heads(figures)),
-            "num_splits": len(self.by),
+            "worth": self.worth,
             "num_more": found.num_groups - len(found.groups),
             "totals": totals,
             "export": self._export(),
@@ -145,6 +154,36 @@ class Usage(UsagePage):
             with_points=True,
             num_drawn=_MAX_COLOURS,
         )
+
+    @cached_property
+    def currency(self) -> str:
+        return Currency.current()
+
+    @cached_property
+    def priced(self) -> frozenset[str]:
+        return frozenset(ModelWeight.objects.values_list("model", flat=True))
+
+    @property
+    def unit(self) -> str:
+        """The measure of what the usage is worth: the cost, or weighted tokens; empty: neither."""
+        return "cost" if self.currency else "weighted_tokens" if self.priced else ""
+
+    @property
+    def worth(self) -> str:
+        return _MEASURES[self.unit][0].capitalize() if self.unit else ""
+
+    def _row(
+        self, names: tuple[str, ...], addresses: list[str], figures: Figures
+    ) -> dict[str, Any]:
+        worth = words.count(round(figures.weighted_tokens))
+        if self.currency:
+            models = (
+                name for by, name in zip(self.by, names, strict=False) if by == Dimension.MODEL
+            )
+            is_unpriced = any(name not in self.priced for name in models)
+            worth = short_money(figures.cost, self.currency)
+            worth = "no price" if is_unpriced and not figures.cost else worth
+        return _row(names, addresses, figures) | {"worth": worth}
 
     def _choices(
         self, name: str, chosen: str, choices: dict[str, str] | None = None
@@ -197,7 +236,7 @@ class Usage(UsagePage):
         shown = {
             key: each
             for key, each in _COLUMNS.items()
-            if getattr(totals, key, 0) or key not in _RARE
+            if (key == self.unit if key in _WORTHS else getattr(totals, key) or key not in _RARE)
         }
         asked = self.request.GET.get("sort") or _RANKED_BY.get(self.measure, self.measure)
         for key, title in {_NAME: self.title.capitalize(), **shown}.items():
@@ -276,6 +315,7 @@ def _cells(by: tuple[str, ...], row: dict[str, Any]) -> dict[str, Any]:
     return {
         **dict(zip(by, names, strict=True)),
         **{name: getattr(figures, name) for name in _EXPORTED if name != "first_token_p50_ms"},
+        "cost": round(figures.cost / MILLION, 9) or None,
         "first_token_p50_ms": None if latency is None else round(latency.p50, 1),
     }
 

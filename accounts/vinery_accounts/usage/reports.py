@@ -99,6 +99,7 @@ class Figures(TokenCounts, frozen=True, kw_only=True):
     num_media_bytes: int = 0
     num_media_pixels: int = 0  # that models saw
     weighted_tokens: float = 0.0
+    cost: float = 0.0  # in millionths of the currency
     first_token_ms: Percentiles | None = None
     inter_token_ms: Percentiles | None = None
     total_ms: Percentiles | None = None
@@ -212,6 +213,9 @@ def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
     return dict(pairs)
 
 
+_FRACTIONS: Final = ("weighted_tokens", "cost")
+
+
 class _Joined(Aggregate):
     """Concatenated histograms: one histogram with all counts."""
 
@@ -254,8 +258,9 @@ class _Cell:
         if self.taken:
             counts = counts - histogram.counts_of(self.taken)
         numbers: dict[str, Any] = dict(zip(SUMS, self.sums, strict=True))
-        # Weighted tokens are multiples of a thousandth; smaller digits are rounding errors.
-        numbers["weighted_tokens"] = max(0.0, round(numbers["weighted_tokens"], 3))
+        # These are multiples of a thousandth; smaller digits are rounding errors.
+        for column in _FRACTIONS:
+            numbers[column] = max(0.0, round(numbers[column], 3))
         for latency, column in LATENCIES.items():
             numbers[column] = histogram.percentiles(counts, latency)
         return Figures(**numbers)
@@ -372,7 +377,7 @@ def _times(reading: Reading) -> Q:
 
 def _sum(column: str) -> Cast | Sum:
     """Return the sum of a column. PostgreSQL sums integers to decimals, which are slow."""
-    return Sum(column) if column == "weighted_tokens" else Cast(Sum(column), BigIntegerField())
+    return Sum(column) if column in _FRACTIONS else Cast(Sum(column), BigIntegerField())
 
 
 _IS_ERROR: Final = Q(outcome__in=[each for each in Outcome if each.is_error])

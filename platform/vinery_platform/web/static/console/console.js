@@ -1,8 +1,5 @@
-// What all pages share: the reader's time zone, the switch of the theme, and buttons that copy.
+// What all pages share: the switch of the theme, and buttons that copy.
 "use strict";
-
-const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-document.cookie = `zone=${zone}; path=/; max-age=31536000; SameSite=Lax`;
 
 const themes = ["auto", "light", "dark"];
 for (const button of document.querySelectorAll("[data-theme-switch]")) {
