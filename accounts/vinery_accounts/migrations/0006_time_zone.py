@@ -3,7 +3,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("accounts", "0003_reminders_and_energy_go"),
+        ("accounts", "0005_currency"),
     ]
 
     operations = [
