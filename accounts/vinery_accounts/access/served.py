@@ -23,6 +23,7 @@ class Served:
     is_alias: bool = False
     is_for_chats: bool = False
     answers_chats: bool = False
+    row_id: int | None = None
 
 
 _readers: Final[list[Callable[[], Sequence[Served]]]] = []

@@ -8,8 +8,8 @@ from django.db.models import Q
 from django.utils import timezone
 
 from vinery_accounts.console.limits import limit_rows
-from vinery_accounts.console.overview import before, tiles
-from vinery_accounts.console.page import Page, at
+from vinery_accounts.console.overview import tiles
+from vinery_accounts.console.page import Page, at, before
 from vinery_accounts.models import Limit, LimitScope, Project
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.usage import reports

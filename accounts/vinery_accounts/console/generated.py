@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from rest_framework.serializers import DateTimeField
 
 from vinery_accounts.console import page
-from vinery_accounts.console.menu import state
+from vinery_accounts.console.menu import moment, state
 from vinery_accounts.console.page import Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, ResourcePage, page_of, verb
 from vinery_accounts.resources.base import Resource, registered
@@ -95,7 +95,7 @@ def cell_of(name: str, value: Any) -> Cell:
         case bool() if label == "Active":
             value = state(value, "deactivated")
         case datetime():
-            value = f"{value:%Y-%m-%d %H:%M:%S}"
+            value = moment(value, seconds=True)
         case int() if not isinstance(value, bool):
             value, is_figure = f"{value:,}", True
         case _ if not isinstance(value, SafeString):

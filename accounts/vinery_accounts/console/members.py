@@ -20,6 +20,7 @@ from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.console.generated import Columns, Rows
 from vinery_accounts.console.keys import projects_for
+from vinery_accounts.console.menu import moment
 from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ButtonPage, ChangeRow, ConfirmPage, Question, RowPage
@@ -106,7 +107,7 @@ class ServiceAccounts(Roles):
         "person leaves."
     )
 
-    def listed(self) -> QuerySet[Membership]:
+    def listed(self) -> QuerySet[Any]:
         keys = Count("user__api_keys", filter=Q(user__api_keys__revoked_at=None))
         return super().listed().filter(user__is_service=True).annotate(num_keys=keys)
 
@@ -304,12 +305,12 @@ def show_link(page: Page, user: User, key: Issued | None = None) -> HttpResponse
     link = USERS.act(page.access, USERS.action("link"), user)
     text = (
         "<strong>Send this link to {} alone.</strong> With it they set a password and sign in. It "
-        "works once, until {} UTC. Any holder of the link can use it."
+        "works once, until {}. Any holder of the link can use it."
     )
     context = Page.get_context_data(
         page,
         heading=f"A link for {user}",
-        text=format_html(text, user, f"{link['expires_at']:%Y-%m-%d %H:%M}"),
+        text=format_html(text, user, moment(link["expires_at"])),
         secret=page.base_url() + link["path"],
         copy="Copy the link",
         key=key,

@@ -2,20 +2,21 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from datetime import UTC, datetime, tzinfo
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from django.contrib.auth.models import AnonymousUser
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template import Library
 from django.template.loader import render_to_string
 from django.templatetags.static import static
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from vinery_accounts.access.access import Access
+from vinery_accounts.console.reader import access_of
 from vinery_accounts.models import Organization
 from vinery_accounts.resources.base import registered
 from vinery_accounts.signin import passkeys
@@ -55,6 +56,7 @@ _GROUPS: Final = {
         Entry("models", "Models"),
         Entry("devices", "Devices", _superusers),
         Entry("media", "Media", _owners),
+        Entry("live", "Live"),
         Entry("alerts", "Alerts", _leaders),
         Entry("captures", "Captures", _leaders),
         Entry("quarantine", "Quarantine"),
@@ -90,16 +92,18 @@ def may_open(access: Access, name: str) -> bool:
 
 def frame(request: HttpRequest) -> dict[str, Callable[[], object]]:
     """Return what the frame of each page shows, if its template asks for it."""
-    # A request that was refused early has no user yet.
-    access = cache(lambda: Access.of(getattr(request, "user", AnonymousUser())))
+    is_own = request.path.startswith(reverse("account_overview"))
     return {
-        "menu": lambda: menu_of(access()),
-        "whose": lambda: _whose(access()),
-        "page": lambda: "account" if request.path.startswith(reverse("account_overview")) else "",
+        "menu": lambda: menu_of(access_of(request)),
+        "whose": lambda: _whose(access_of(request)),
+        "scope": lambda: access_of(request).scope,
+        "page": lambda: "account" if is_own else "",
     }
 
 
 def _whose(access: Access) -> str:
+    if access.scope is not None:
+        return str(access.scope)
     if access.is_superuser:
         return "All organisations"
     if not access.organizations and not access.projects:
@@ -188,6 +192,18 @@ def table(content: str, columns: str | Iterable[str]) -> SafeString:
 def _head(name: str) -> tuple[str, str]:
     is_figure = name.startswith("#")
     return format_html(' class="figure"') if is_figure else "", name.removeprefix("#")
+
+
+@register.simple_tag
+def moment(at: datetime | None, zone: tzinfo | None = None, *, seconds: bool = False) -> SafeString:
+    """Return a time in the reader's zone, which shows the exact one when it is pointed at."""
+    if at is None:
+        return SafeString("")
+    local, utc = (f"{timezone.localtime(at, each):%Y-%m-%d %H:%M:%S %Z}" for each in (zone, UTC))
+    exact = local if local == utc else f"{local} ({utc})"
+    html = '<time datetime="{}" title="{}">{}</time>'
+    shown = local[: 19 if seconds else 16]
+    return format_html(html, at.isoformat(timespec="seconds"), exact, shown)
 
 
 @register.simple_tag

@@ -82,6 +82,7 @@ def _served(model: ServedModel) -> Served:
         *(model.name, model.project_ids),
         is_for_chats=is_chat,
         answers_chats=is_chat and can_answer,
+        row_id=model.pk,
     )
 
 

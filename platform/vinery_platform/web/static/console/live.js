@@ -1,10 +1,13 @@
 // Keeps the parts of a page with an id and `data-live` as the server has them. The page is fetched
-// again while it is seen, less often while the server does not answer.
+// again while it is seen, less often while the server does not answer. Other scripts may change what
+// the server sent, and hear of new content by the event `replaced`.
 "use strict";
 
 const EVERY_MS = 2000;
 const SLOWEST_MS = 60000;
 const WITHIN_MS = 15000;
+const parts = [...document.querySelectorAll("[data-live]")];
+const served = new Map(parts.map((part) => [part, part.innerHTML]));
 
 function isSelected(part) {
   const selection = getSelection();
@@ -13,6 +16,7 @@ function isSelected(part) {
 
 function replace(part, fresh) {
   const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
+  served.set(part, fresh.innerHTML);
   part.replaceChildren(...fresh.childNodes);
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }
@@ -32,10 +36,11 @@ async function refresh(pauseMs) {
   if (!document.hidden) {
     try {
       const page = await fetchPage();
-      for (const part of document.querySelectorAll("[data-live]")) {
+      for (const part of parts) {
         const fresh = page.getElementById(part.id);
-        if (fresh && fresh.innerHTML !== part.innerHTML && !isSelected(part)) replace(part, fresh);
+        if (fresh && fresh.innerHTML !== served.get(part) && !isSelected(part)) replace(part, fresh);
       }
+      document.dispatchEvent(new Event("replaced"));
     } catch {
       nextMs = Math.min(2 * pauseMs, SLOWEST_MS);
     }
