@@ -1,7 +1,6 @@
 """The first page: requests, tokens, errors and latencies over time, and quotas that run out."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from django.template.defaultfilters import filesizeformat
@@ -15,15 +14,15 @@ from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
 from vinery_accounts.console.keys import projects_for
 from vinery_accounts.console.limits import exhausted_quotas, may_set_limits, quota_rows
-from vinery_accounts.console.page import UsagePage, at
+from vinery_accounts.console.page import UsagePage, at, before
 from vinery_accounts.models import ApiKey, KeyState, Limit, UsageSlice
 from vinery_accounts.models.keys import in_state
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.resources.records import QUARANTINE
 from vinery_accounts.usage import reports
-from vinery_accounts.usage.filters import restriction
+from vinery_accounts.usage.filters import Conditions, Dimension, restriction
 from vinery_accounts.usage.histogram import Percentiles
-from vinery_accounts.usage.reports import Figures, Point, Question
+from vinery_accounts.usage.reports import Figures, Point
 
 Parts = Mapping[str, Callable[[Figures], float | None]]
 
@@ -75,12 +74,14 @@ _DURATIONS: Final[tuple[tuple[str, str, Parts], ...]] = (
 @at("", "overview")
 class Overview(UsagePage):
     template_name = "console/overview.html"
+    has_charts = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         question = self.question
         figures = reports.totals(question).figures
         points = reports.series(question)
-        charts = list(self._charts(points))
+        earlier = reports.series(before(question)) if self.compares else ()
+        charts = list(self._charts(points, earlier))
         has_answers = figures.num_requests > figures.num_errors or self._has_answers()
         return super().get_context_data(**kwargs) | {
             "tiles": tiles(figures, reports.totals(before(question)).figures),
@@ -94,8 +95,10 @@ class Overview(UsagePage):
         }
 
     def _has_answers(self) -> bool:
-        """Whether a request that the person may see was ever answered. Slices are never deleted."""
-        seen = restriction({}, self.access.visible())
+        """Whether a request of the person was ever answered; of those who lead, any request that
+        they may see. Slices are never deleted."""
+        own: Conditions = {Dimension.USER: frozenset({self.user.pk})}
+        seen = restriction({} if self.access.is_leader else own, self.access.visible())
         return UsageSlice.objects.filter(seen, outcome=Outcome.OK).exists()
 
     def _steps(self) -> Iterator[tuple[str, str, str, bool]]:
@@ -110,7 +113,6 @@ class Overview(UsagePage):
         if projects_for(access, user).exists():
             text = "Programs send it with each request."
             yield "Create an API key", text, reverse("console:key-new"), keys.exists()
-        if keys.exists():
             text = "Ask a model in the playground, or connect your client."
             yield "Get a first answer", text, reverse("console:playground"), False
         if may_set_limits(access):
@@ -118,27 +120,28 @@ class Overview(UsagePage):
             is_limited = access.rows(Limit).exists()
             yield "Set a limit", text, reverse("console:limit-new"), is_limited
 
-    def _charts(self, points: Sequence[Point]) -> Iterator[Chart]:
-        yield from (
-            Chart(
-                name,
-                what,
-                points,
-                [
+    def _charts(self, points: Sequence[Point], earlier: Sequence[Point]) -> Iterator[Chart]:
+        for kind in (_COUNTS, _DURATIONS):
+            for name, what, parts in kind:
+                series = [
                     Series(part, [value(point.figures) for point in points], _COLOURS.get(part, ""))
                     for part, value in parts.items()
-                ],
-                self.period.zone,
-                is_of_durations=kind is _DURATIONS,
-            )
-            for kind in (_COUNTS, _DURATIONS)
-            for name, what, parts in kind
-        )
+                ]
+                is_of_durations = kind is _DURATIONS
+                compared = list(parts.values())[:1] if is_of_durations else list(parts.values())
+                yield self.chart(
+                    name,
+                    what,
+                    points,
+                    series,
+                    is_of_durations=is_of_durations,
+                    earlier=[_sum(value(each.figures) for value in compared) for each in earlier],
+                )
 
 
-def before(question: Question) -> Question:
-    length = question.until - question.since
-    return replace(question, since=question.since - length, until=question.since)
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return sum(known) if known else None
 
 
 def _change(now: int, earlier: int) -> str:

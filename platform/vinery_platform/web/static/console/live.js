@@ -1,29 +1,36 @@
 // Keeps the parts of a page with an id and `data-live` as the server has them. htmx fetches the page
 // again when the stream of events says so. A page that is not seen has no stream, since a browser has
-// few connections to a host.
+// few connections to a host. Other scripts may change what the server sent, and hear of new content by
+// the event `replaced`.
 "use strict";
 
-function isInUse(part) {
-  const selection = getSelection();
-  const isSelected = !selection.isCollapsed && part.contains(selection.anchorNode);
-  return isSelected || part.querySelector(":is(input, select, textarea):focus") !== null;
-}
+{
+  const parts = [...document.querySelectorAll("[data-live]")];
+  const served = new Map(parts.map((part) => [part, part.innerHTML]));
 
-function follow() {
-  const events = document.getElementById("follow").content.firstElementChild.cloneNode(true);
-  const parts = [...document.querySelectorAll("[data-live]")].map((part) => `#${part.id}:innerHTML`);
-  events.setAttribute("hx-select-oob", parts.join());
-  document.body.append(events);
-  htmx.process(events);
-}
+  function isInUse(part) {
+    const selection = getSelection();
+    const isSelected = !selection.isCollapsed && part.contains(selection.anchorNode);
+    return isSelected || part.querySelector(":is(input, select, textarea):focus") !== null;
+  }
 
-function leave() {
-  if (document.getElementById("events")) htmx.swap("#events", "", { swapStyle: "delete" });
-}
+  function listen() {
+    const events = document.getElementById("follow").content.firstElementChild.cloneNode(true);
+    events.setAttribute("hx-select-oob", parts.map((part) => `#${part.id}:innerHTML`).join());
+    document.body.append(events);
+    htmx.process(events);
+  }
 
-document.addEventListener("htmx:oobBeforeSwap", ({ detail }) => {
-  const isSame = detail.fragment.innerHTML === detail.target.innerHTML;
-  if (isSame || isInUse(detail.target)) detail.shouldSwap = false;
-});
-document.addEventListener("visibilitychange", () => (document.hidden ? leave() : follow()));
-if (!document.hidden) follow();
+  function leave() {
+    if (document.getElementById("events")) htmx.swap("#events", "", { swapStyle: "delete" });
+  }
+
+  document.addEventListener("htmx:oobBeforeSwap", ({ detail }) => {
+    const fresh = detail.fragment.innerHTML;
+    detail.shouldSwap = fresh !== served.get(detail.target) && !isInUse(detail.target);
+    if (detail.shouldSwap) served.set(detail.target, fresh);
+  });
+  document.addEventListener("htmx:afterRequest", () => document.dispatchEvent(new Event("replaced")));
+  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : listen()));
+  if (!document.hidden) listen();
+}
