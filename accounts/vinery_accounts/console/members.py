@@ -109,7 +109,8 @@ class ServiceAccounts(Roles):
 
     def listed(self) -> QuerySet[Any]:
         keys = Count("user__api_keys", filter=Q(user__api_keys__revoked_at=None))
-        return super().listed().filter(user__is_service=True).annotate(num_keys=keys)
+        found: QuerySet[Any] = super().listed().filter(user__is_service=True)
+        return found.annotate(num_keys=keys)
 
     def columns(self) -> Columns:
         return _COLUMNS | columns_of("keys=num_keys active=user.is_active")
