@@ -87,7 +87,7 @@ class Overview(UsagePage):
         models = visible_models(self.access)
         has_answers = figures.num_requests > figures.num_errors or self._has_answers()
         return super().get_context_data(**kwargs) | {
-            "tiles": tiles(figures, reports.totals(before(question)).figures),
+            "tiles": tiles(figures, reports.totals(before(question), with_latencies=False).figures),
             "charts": charts if figures.num_requests else (),
             "quotas": quotas,
             "health": health(self.access, models, quotas, now),
@@ -183,7 +183,7 @@ def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str, 
     latencies = [
         ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
         ("total", "Latency of answers (p50)", *_latency(figures.total_ms)),
-        ("speed", "Speed of answers (p50)", *_speed(figures.inter_token_ms)),
+        ("speed", "Tokens/s of an answer (p50)", *_speed(figures.inter_token_ms)),
     ]
     return [
         *((id_, name, words.count(num), more, f"{num:,}") for id_, name, num, more in counts),
@@ -206,8 +206,8 @@ def _speed(between: Percentiles | None) -> tuple[str, str]:
     """Return the tokens in a second of one answer, from the times between its tokens."""
     if between is None or not between.p50:
         return "-", "not measured"
-    slow = f"one in twenty below {short(1000 / between.p95)} tokens/s" if between.p95 else ""
-    return f"{short(1000 / between.p50)} tokens/s", slow
+    slow = f"one in twenty is below {short(1000 / between.p95)}" if between.p95 else ""
+    return short(1000 / between.p50), slow
 
 
 def _media(figures: Figures) -> str:
