@@ -30,6 +30,7 @@ from vinery_platform.processes import heartbeats  # noqa: E402
 from vinery_platform.processes.connections import MAX_UNSENT_BYTES  # noqa: E402
 from vinery_platform.processes.loop_watch import loop_watch  # noqa: E402
 from vinery_platform.web.bounded import BoundedDjango, refuse  # noqa: E402
+from vinery_platform.web.event_stream import EVENTS_PATH, EventStreams  # noqa: E402
 from vinery_platform.web.middleware import ask_whether_unavailable  # noqa: E402
 from vinery_platform.web.serving_api import ask_engines  # noqa: E402
 from vinery_serving.core.errors import ShuttingDown, Unavailable  # noqa: E402
@@ -64,12 +65,16 @@ class Application:
         )
         self._health = HealthApplication(process, access)
         self._api = api_application(process, self._django.models)
+        self._events = EventStreams(lambda: process.drain.is_ending)
         self._not_started = ApiEdge(_respond_unavailable)
         self._shutting_down = ApiEdge(_respond_shutting_down)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
+            return
+        if scope["path"] == EVENTS_PATH:
+            await self._events(scope, receive, send)
             return
         loop_watch.enter()
         try:

@@ -89,10 +89,10 @@ def test_the_first_steps_are_those_that_the_person_may_do_until_the_first_answer
         *("Have a model ready", "Create an API key", "Get a first answer"),
         "Set a limit",
     )
-    assert steps(root) == {model: False, key: False, limit: False}
+    assert steps(root) == {model: False, key: False, answer: False, limit: False}
     assert steps(alice) == {}  # no role, so no key
     set_role(alice, project, Role.MEMBER)
-    assert steps(alice) == {key: False}
+    assert steps(alice) == {key: False, answer: False}
 
     models[:] = [Served("tiny-chat", is_for_chats=True, answers_chats=True)]
     for user in (root, alice):
@@ -107,6 +107,9 @@ def test_the_first_steps_are_those_that_the_person_may_do_until_the_first_answer
 
     store(used(alice, "r2", minutes_ago=3000))
     assert steps(alice) == steps(root) == {}
+    mate = User.objects.create_user("mate")
+    set_role(mate, project, Role.MEMBER)
+    assert steps(mate) == {key: False, answer: False}  # the answers were those of others
 
 
 def test_the_settings_of_each_client_have_the_address_and_a_model(

@@ -20,7 +20,7 @@ from vinery_accounts.models import ApiKey, KeyState, Limit, UsageSlice
 from vinery_accounts.models.keys import in_state
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.usage import reports
-from vinery_accounts.usage.filters import restriction
+from vinery_accounts.usage.filters import Conditions, Dimension, restriction
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.reports import Figures, Point
 
@@ -99,8 +99,10 @@ class Overview(UsagePage):
         }
 
     def _has_answers(self) -> bool:
-        """Whether a request that the person may see was ever answered. Slices are never deleted."""
-        seen = restriction({}, self.access.visible())
+        """Whether a request of the person was ever answered; of those who lead, any request that
+        they may see. Slices are never deleted."""
+        own: Conditions = {Dimension.USER: frozenset({self.user.pk})}
+        seen = restriction({} if self.access.is_leader else own, self.access.visible())
         return UsageSlice.objects.filter(seen, outcome=Outcome.OK).exists()
 
     def _steps(self, models: Sequence[Served]) -> Iterator[tuple[str, str, str, bool]]:
@@ -115,7 +117,6 @@ class Overview(UsagePage):
         if projects_for(access, user).exists():
             text = "Programs send it with each request."
             yield "Create an API key", text, reverse("console:key-new"), keys.exists()
-        if keys.exists():
             text = "Ask a model in the playground, or connect your client."
             yield "Get a first answer", text, reverse("console:playground"), False
         if may_set_limits(access):

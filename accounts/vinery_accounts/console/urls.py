@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401
 from vinery_accounts.console import (
+    account,
     connect,
     find,
     keys,

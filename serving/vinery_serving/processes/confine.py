@@ -49,7 +49,6 @@ class Needs:
 
     reads: Sequence[Path] | None = ()  # folders and files; None: any, and writes too
     writes: Sequence[Path] = ()  # folders, with all that is in them
-    listens_in: Sequence[Path] = ()  # folders of its sockets
     devices: Sequence[Path] = ()  # files and folders of /dev
     runs: Sequence[Path] = ()  # programs, and folders of programs
     acts: frozenset[Act] = frozenset()
@@ -146,7 +145,6 @@ def _drop_capabilities() -> bool:
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _VERSION: Final = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
-_REMOVE_FILE, _MAKE_SOCKET = 1 << 5, 1 << 9
 _MAKE_DEVICES: Final = 1 << 6 | 1 << 11
 _REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
@@ -206,8 +204,6 @@ def _rules(needs: Needs) -> Iterator[tuple[Path, int]]:
         yield path, _READ
     for path in needs.writes:
         yield path, _READ | _CHANGE
-    for path in needs.listens_in:
-        yield path, _MAKE_SOCKET | _REMOVE_FILE
     for path in (*_PLAIN_DEVICES, *needs.devices):
         yield path, _DEVICE
     if needs.runs:
