@@ -158,12 +158,6 @@ def _quick_links() -> Iterator[tuple[str, str]]:
         yield text, f"{reverse('console:usage')}?period={period}&by={by}"
 
 
-def _change(now: int, earlier: int) -> str:
-    if now >= 20 * earlier:  # a platform's first days say nothing
-        return ""
-    return f"{100 * (now - earlier) / earlier:+,.0f} % vs previous period"
-
-
 def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str, str]]:
     """Return the totals of a period: an id for tests and the style sheet, a name, a number,
     details, and the exact number. `earlier` are the totals of the period before."""
@@ -171,8 +165,8 @@ def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str, 
     of_errors = words.causes(structs.replace(figures, num_limited=0, num_cut_short=0))
     of_limits = words.causes(structs.replace(Figures(), num_cut_short=figures.num_cut_short))
     cached = f"{words.count(figures.num_cached_tokens)} cached"
-    requests = _change(figures.num_requests, earlier.num_requests)
-    output = _change(figures.num_output_tokens, earlier.num_output_tokens)
+    requests = words.change(figures.num_requests, earlier.num_requests)
+    output = words.change(figures.num_output_tokens, earlier.num_output_tokens)
     counts = [
         ("requests", "Requests", figures.num_requests, requests),
         ("errors", "Errors", num_errors, _share(num_errors, figures, of_errors)),
