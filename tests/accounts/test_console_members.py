@@ -252,3 +252,26 @@ def test_a_new_user_gets_a_first_key_with_the_link(client: Client, ours: Tenant)
     assert '<pre id="key">vny_' in text
     key = ApiKey.objects.get(owner__username=f"bob@p{ours.one.pk}")
     assert key.project == ours.one
+
+
+def test_an_administrator_helps_a_user_who_lost_the_password_or_the_phone(root: User) -> None:
+    client, address = signed_in(root), "/console/users/"
+    text = text_of(client.post(f"{address}new/", {"username": "zoe", "email": ""}))
+    assert "A link for zoe" in text
+    zoe = User.objects.get(username="zoe")
+    zoe.last_login = timezone.now()
+    zoe.save()
+    Authenticator.objects.create(user=zoe, type=Authenticator.Type.TOTP, data={})
+    assert ">zoe<" in page(client, address)
+
+    assert "/second_factor_off/" in page(client, f"{address}{zoe.pk}/")
+    sent(client, f"{address}{zoe.pk}/second_factor_off/")
+    assert not Authenticator.objects.exists()
+
+    text = text_of(client.post(f"{address}{zoe.pk}/password/"))
+    password = re.search(r'<pre id="secret">(.*?)</pre>', text)
+    assert password is not None
+    assert Client().login(username="zoe", password=password[1])
+
+    assert "zoe is removed." in sent(client, f"{address}{zoe.pk}/remove/")
+    assert signed_in(User.objects.create_user("bob")).get(address).status_code == 403

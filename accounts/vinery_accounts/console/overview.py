@@ -82,7 +82,8 @@ class Overview(UsagePage):
         points = reports.series(question)
         earlier = reports.series(before(question)) if self.compares else ()
         charts = list(self._charts(points, earlier))
-        has_answers = figures.num_requests > figures.num_errors or self._has_answers()
+        is_answered = self.access.is_leader and figures.num_requests > figures.num_errors
+        has_answers = is_answered or self._has_answers()
         return super().get_context_data(**kwargs) | {
             "tiles": tiles(figures, reports.totals(before(question)).figures),
             "charts": charts if figures.num_requests else (),
