@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from allauth.mfa.models import Authenticator
 from api.api_client import Tenant
+from django.core import mail
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.utils import timezone
@@ -244,6 +245,19 @@ def test_open_invitations_are_listed_and_renewed(client: Client, ours: Tenant) -
 
     assert "open for 14 days again" in sent(client, address_of_invitation("again"))
     assert Invitation.objects.get().expires_at > timezone.now() + timedelta(days=13)
+
+
+def test_the_link_is_sent_by_mail_where_the_server_sends_mails(
+    client: Client, ours: Tenant, settings: Any
+) -> None:
+    for is_on in (False, True):
+        settings.VINERY_PASSWORD_RESET = is_on
+        to = f"{is_on}@ours.example"
+        text = text_of(new_user(client, f"bob{is_on}", ours.organization, email=to))
+        assert (f"sent to {to}" in text) == is_on
+    [sent_mail] = mail.outbox
+    assert sent_mail.to == ["True@ours.example"]
+    assert link_in(text) in sent_mail.body
 
 
 def test_a_new_user_gets_a_first_key_with_the_link(client: Client, ours: Tenant) -> None:

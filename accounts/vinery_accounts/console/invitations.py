@@ -1,11 +1,13 @@
 """Invitations: a link for a new user, a role for an existing one, and what waits for an answer."""
 
+import logging
 from datetime import timedelta
 from typing import Any, Final
 
 from django import forms
 from django.conf import settings
 from django.contrib import messages
+from django.core.mail import send_mail
 from django.db.models import Max
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
@@ -25,6 +27,8 @@ from vinery_accounts.resources.base import Conflict, Issued, require
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
+
+log: Final = logging.getLogger(__name__)
 
 _MAX_NEW: Final = 100
 
@@ -125,19 +129,37 @@ def show_link(page: Page, user: User, key: Issued | None = None) -> HttpResponse
     link = USERS.act(page.access, USERS.action("link"), user)
     text = (
         "<strong>Send this link to {} alone.</strong> With it they set a password and sign in. It "
-        "works once, until {}. Any holder of the link can use it."
+        "works once, until {}. Any holder of the link can use it.{}"
     )
+    address = page.base_url() + link["path"]
+    sent = f" It was also sent to {user.email}." if _is_mailed(user, address) else ""
     context = Page.get_context_data(
         page,
         heading=f"A link for {user}",
-        text=format_html(text, user, moment(link["expires_at"])),
-        secret=page.base_url() + link["path"],
+        text=format_html(text, user, moment(link["expires_at"]), sent),
+        secret=address,
         copy="Copy the link",
         key=key,
         back=reverse("console:members"),
         done="Done",
     )
     return render(page.request, "console/issued.html", context)
+
+
+def _is_mailed(user: User, address: str) -> bool:
+    """Send the link to the user, where this server sends such mails."""
+    if not (settings.VINERY_PASSWORD_RESET and user.email):
+        return False
+    text = (
+        f"You are invited to a Vinery server, with the user name {user}. Choose a password:\n\n"
+        f"{address}\n\nThe link works once. If you expected no invitation, ignore this mail.\n"
+    )
+    try:
+        send_mail("Vinery: your invitation", text, None, [user.email])
+    except OSError as error:  # of the connection, or of the mail server
+        log.warning("An invitation was not sent by mail: %s", type(error).__name__)
+        return False
+    return True
 
 
 @at("invitations/", "invitations")

@@ -98,8 +98,8 @@ class Page(LoginRequiredMixin, TemplateView):
 
 
 class LivePage(Page):
-    """A page that stays up to date: a script fetches the page again, and replaces changed parts.
-    Parts of such a page are elements with an id and the attribute `data-live`. The script sends the
+    """A page that stays up to date: htmx fetches the page again when the stream of events says so,
+    and replaces changed parts: elements with an id and the attribute `data-live`. The fetch has the
     header `X-Live`, and gets the content without the frame, so that no message about an action is
     lost. Without scripts, a reload shows the same. The template extends `layout`."""
 

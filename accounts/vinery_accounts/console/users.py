@@ -11,7 +11,7 @@ from django.urls import reverse
 from vinery_accounts.console.generated import New, Row, Rows
 from vinery_accounts.console.invitations import show_link
 from vinery_accounts.console.page import at
-from vinery_accounts.console.rows import ConfirmPage
+from vinery_accounts.console.rows import ConfirmPage, Question
 from vinery_accounts.models import Role
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.forms import ResourceForm
@@ -53,26 +53,48 @@ class UserPage(Row):
         return [each for each in super().does() if each not in gone]
 
 
-@at("users/<int:row_id>/", "users", "link", "password")
-class IssueToUser(ConfirmPage):
-    """A link or a new password, which is shown once."""
+@at("users/<int:row_id>/", "users", "link", "password", "second_factor_off")
+class HelpUser(ConfirmPage):
+    """A link or a new password, which is shown once, or no second factor any more."""
 
     resource = USERS
+    questions = {
+        "link": Question(
+            "Get a link for {row}?", USERS.action("link").help, "", "Get the link", is_danger=False
+        ),
+        "password": Question(
+            "Give {row} a new password?",
+            "It is shown once. The sessions of {row} end, and the old password works no more.",
+            "",
+            "Give a new password",
+        ),
+        "second_factor_off": Question(
+            "Reset the second factor of {row}?",
+            "The code app, the passkeys and the recovery codes of {row} work no more. The password "
+            "alone logs in until {row} sets up a new factor.",
+            "{row} has no second factor.",
+            "Reset the second factor",
+        ),
+    }
+
+    def back_address(self) -> str:
+        return reverse("console:users-row", args=[self.row.pk])
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if self.does == "second_factor_off":
+            return super().post(request, *args, **kwargs)
         try:
             if self.does == "link":
                 return show_link(self, self.row)
             password = self.act()["password"]
         except Conflict as error:
             messages.error(request, str(error))
-            return redirect("console:users-row", self.row.pk)
+            return redirect(self.back_address())
         context = self.get_context_data() | {
             "heading": f"A new password for {self.row}",
             "text": "It is shown once. The user's sessions are ended.",
             "secret": password,
             "copy": "Copy the password",
-            "back": reverse("console:users-row", args=[self.row.pk]),
             "done": "Done",
         }
         return render(request, "console/issued.html", context)
