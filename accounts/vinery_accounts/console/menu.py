@@ -63,6 +63,7 @@ _GROUPS: Final = {
     ),
     "Organisation": (
         Entry("organizations", "Organisations", _superusers),
+        Entry("users", "All users", _superusers),
         Entry("members", "Members", _members),
         Entry("service-accounts", "Service accounts", _leaders),
         Entry("projects", "Projects", _leaders),

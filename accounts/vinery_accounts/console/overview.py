@@ -85,7 +85,8 @@ class Overview(UsagePage):
         now = timezone.now()
         quotas = quota_rows(self.access, now)
         models = visible_models(self.access)
-        has_answers = figures.num_requests > figures.num_errors or self._has_answers()
+        is_answered = self.access.is_leader and figures.num_requests > figures.num_errors
+        has_answers = is_answered or self._has_answers()
         return super().get_context_data(**kwargs) | {
             "tiles": tiles(figures, reports.totals(before(question), with_latencies=False).figures),
             "charts": charts if figures.num_requests else (),

@@ -5,6 +5,7 @@ from vinery_accounts.console import (
     account,
     connect,
     find,
+    invitations,
     keys,
     limits,
     members,
@@ -13,6 +14,7 @@ from vinery_accounts.console import (
     playground,
     records,
     usage,
+    users,
 )
 from vinery_accounts.console.generated import add_generated_pages
 
