@@ -80,6 +80,7 @@ _HINTS: Final[Mapping[str, str]] = {
     "media_not_fetched": "Check that the server can reach the URL, or send the file as a data URL.",
     "invalid_api_key": "Send a whole, valid key as `Authorization: Bearer KEY`.",
     "permission_denied": "Use another key, or ask for the permission that the message names.",
+    "stopped": "Ask the administrator who stopped the request, unless the message has the reason.",
     "not_found": "Correct the URL: a base URL ends in `/v1` or `/v3`.",
     "model_not_found": "Use a name of `GET /v1/models`.",
     "method_not_allowed": "Use the method in the header `Allow`.",

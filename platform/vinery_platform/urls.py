@@ -85,6 +85,7 @@ for _name in (
     "vinery_serving.pages.console",
     "vinery_serving.pages.console_model",
     "vinery_serving.pages.devices_console",
+    "vinery_serving.pages.live_console",
     "vinery_serving.pages.media_console",
 ):
     import_module(_name)

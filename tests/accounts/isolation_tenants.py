@@ -25,7 +25,17 @@ from usage_builders import store
 from vinery_accounts.access import changes
 from vinery_accounts.alerts.webhooks import make as make_webhook
 from vinery_accounts.keys.lifecycle import NewKey, create_key
-from vinery_accounts.models import ApiKey, Delivery, Limit, Organization, Project, Role, Scope, User
+from vinery_accounts.models import (
+    ApiKey,
+    Delivery,
+    Limit,
+    Organization,
+    Project,
+    Role,
+    SavedView,
+    Scope,
+    User,
+)
 from vinery_serving.media.tables.models import MediaFolder, MediaLimit, MediaRule
 
 NUM_IDS: Final = 4
@@ -84,6 +94,7 @@ def fill(name: str, first_id: int, text: str = "") -> Tenant:
     _store_messages(tenant, one, name)
     _store_media(tenant, one, name)
     _store_signin(text, users["owner"])
+    SavedView.objects.create(user=users["owner"], name=text, page="requests", query=f"model={text}")
     User.objects.filter(pk=users["owner"].pk).update(first_name=text, last_name=text)
     return tenant
 

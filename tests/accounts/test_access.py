@@ -220,6 +220,28 @@ def test_an_owner_manages_no_one_of_more_rights_or_organisations(scenario: Scena
     assert owner.may(Action.VIEW, person)
 
 
+@table("actor", ALL_USERS)
+def test_looking_at_one_scope_shows_its_rows_alone_and_widens_nothing(
+    scenario: Scenario, actor: str
+) -> None:
+    access, rows = scenario.access(actor), scenario.rows
+    one = {*SEEN_IN_ONE, "limit of person"} & SEEN_IN_ALL
+    for name, inside in (("organization", SEEN_IN_ALL), ("project one", one)):
+        narrowed = access.within(rows[name])
+        for action in set(Action) - {Action.VIEW}:
+            assert scenario.allowed(narrowed, action) <= scenario.allowed(access, action)
+        assert _seen(scenario, narrowed) <= {*inside, *FOR_ALL, "limit of a removed model"}
+        assert _seen(scenario, narrowed) <= _seen(scenario, access)
+    elsewhere = access.within(rows["their organization"]).visible()
+    theirs = {Dimension.ORGANIZATION: {rows["their organization"].pk}}
+    assert elsewhere == (theirs if actor == "superuser" else {})
+
+
+def _seen(scenario: Scenario, access: Access) -> set[str]:
+    stored = {name: row for name, row in scenario.rows.items() if row.pk}
+    return {name for name, row in stored.items() if access.rows(type(row)).filter(pk=row.pk)}
+
+
 def test_an_inactive_or_anonymous_user_sees_no_rows(scenario: Scenario) -> None:
     person = scenario.people["owner"]
     person.is_active = False

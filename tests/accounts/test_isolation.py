@@ -23,7 +23,7 @@ __all__ = ("ours", "stopped_clock")
 WITHOUT_TENANT = {
     *("auth.Permission", "auth.Group", "contenttypes.ContentType", "sessions.Session"),
     *("account.EmailConfirmation", "socialaccount.SocialApp", "socialaccount.SocialToken"),
-    *("accounts.ModelWeight", "accounts.RetentionCutoff"),
+    *("accounts.Currency", "accounts.ModelWeight", "accounts.RetentionCutoff"),
     *("serving.ServedModel", "serving.EngineStatus", "serving.ModelAlias", "serving.ModelEvent"),
     *("serving.SpeedResult", "serving.ModelJob"),
 }

@@ -89,7 +89,7 @@ def test_an_owner_exports_the_message_and_the_field_of_a_refused_request(
     rows = json_rows(Selection(visible=Access.of(alice).visible()))
     assert [row["error_param"] for row in rows] == ["stop", ""]
     assert rows[0].items() >= text.items()
-    assert list(COLUMNS)[-2:] == list(text)
+    assert list(COLUMNS)[-3:] == [*text, "cost"]
 
 
 def test_a_page_needs_a_fixed_number_of_queries(

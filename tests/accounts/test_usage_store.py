@@ -46,6 +46,7 @@ IDENTITY = (
 )
 USED = (
     {"num_image_tokens": 5, "num_video_tokens": 6, "num_audio_tokens": 4, "weighted_tokens": 12.5}
+    | {"cost": 7.25}
     | {"num_response_bytes": 4000, "num_continuations": 2}
     | {"num_media": 3, "num_media_bytes": 5000, "num_media_pixels": 6000}
     | {"prefill_ms": 10.5, "inter_token_ms": 7.5}
@@ -184,7 +185,7 @@ def test_a_request_is_counted_by_minute_hour_and_day() -> None:
     assert starts == [noon_s + 3720, noon_s + 3600, noon_s - 43_200]
     row = finest(MinuteRollup)[0]
     sums = [getattr(row, column) for column in rollups.SUMS]
-    assert sums == [1, 0, 1, 0, 0, 0, 0, 11, 8, 6, 5, 4, 30, 20, 2, 5000, 25_088, 41.0]
+    assert sums == [1, 0, 1, 0, 0, 0, 0, 11, 8, 6, 5, 4, 30, 20, 2, 5000, 25_088, 41.0, 0]
     counts = histogram.decode(bytes(row.histograms))
     assert counts == {
         histogram.bucket_index_of(Latency.QUEUE, 0.5): 1,

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Self, TypeVar, cast
 
@@ -35,6 +35,7 @@ from vinery_accounts.models import (
     ApiKey,
     AuditEntry,
     Capture,
+    Currency,
     Invitation,
     Limit,
     LimitScope,
@@ -93,6 +94,8 @@ class Access:
     is_of_key: bool = False
     # The project of a key whose owner is an admin of the organisation.
     captured_projects: frozenset[int] = frozenset()
+    scope: Organization | Project | None = None
+    """What the caller looks at: rows elsewhere are left out. It gives no permission."""
 
     @classmethod
     def of(cls, user: Any) -> Self:
@@ -144,10 +147,16 @@ class Access:
             ),
         )
 
+    def within(self, scope: Organization | Project) -> Self:
+        """The same permissions, and of the visible rows those of this scope alone."""
+        return replace(self, scope=scope)
+
     # -- Rows that are visible
 
     def visible(self) -> Conditions | None:
         """Whose usage records are visible; None for all of them."""
+        if self.scope is not None:
+            return self._visible_within(self.scope)
         if self.is_superuser:
             return None
         owners = {
@@ -157,9 +166,38 @@ class Access:
         }
         return {dimension: ids for dimension, ids in owners.items() if ids}
 
+    def _visible_within(self, scope: Organization | Project) -> Conditions:
+        """The usage of the scope that a role shows. A caller's own rows elsewhere are left out."""
+        if isinstance(scope, Organization) and self.rank_at(scope.pk):
+            return {Dimension.ORGANIZATION: frozenset({scope.pk})}
+        if isinstance(scope, Organization):
+            own = scope.projects.filter(pk__in=self.projects)
+            found = frozenset(own.order_by().values_list("pk", flat=True))
+        else:
+            is_seen = self.rank_at(scope.organization_id, scope.pk)
+            found = frozenset({scope.pk} if is_seen else ())
+        return {Dimension.PROJECT: found} if found else {}
+
     def rows(self, model: type[RowT]) -> QuerySet[RowT]:
         rows = cast(QuerySet[RowT], cast(Any, model).objects.all())
-        return rows if self.is_superuser else rows.filter(self._condition(model))
+        if not self.is_superuser:
+            rows = rows.filter(self._condition(model))
+        return rows if self.scope is None else rows.filter(self._is_within(self.scope, model))
+
+    def _is_within(self, scope: Organization | Project, model: type[Model]) -> Q:
+        """The rows that an owner of the scope sees. Webhooks and entries of the audit log belong to
+        organisations."""
+        whole = scope.pk if isinstance(scope, Organization) else scope.organization_id
+        is_whole = isinstance(scope, Organization) or model in (AuditEntry, Webhook)
+        there = Access(
+            self.user_id,
+            organizations={whole: Role.OWNER} if is_whole else {},
+            projects={} if is_whole else {scope.pk: Role.OWNER},
+            known_organizations=frozenset({whole}),
+            is_of_key=True,
+            captured_projects=frozenset() if is_whole else frozenset({scope.pk}),
+        )
+        return there._condition(model)
 
     def project_ids(self) -> set[int]:
         return set(self.rows(Project).values_list("pk", flat=True))
@@ -171,7 +209,8 @@ class Access:
         is_for_ever = Q(window=Window.NONE) & ~Q(metric=Metric.CONCURRENCY)
         is_quota = Q(window__in=CALENDAR_WINDOWS) | is_for_ever
         limits = Limit.objects.filter(is_quota).exclude(scope=LimitScope.END_USER)
-        return limits if self.is_superuser else limits.filter(self._owned_limits())
+        sees_all = self.is_superuser and self.scope is None
+        return limits if sees_all else limits.filter(self._owned_limits())
 
     def rows_to_limit(self, model: type[RowT]) -> QuerySet[RowT]:
         """The users, projects or keys whose limits the caller may manage."""
@@ -238,6 +277,8 @@ class Access:
         if model is Capture:
             led = Project.objects.filter(organization_id__in=self._led).order_by()
             return Q(project_id__in=led.values("pk")) | Q(project_id__in=self.captured_projects)
+        if model is Currency:
+            return Q() if self.user_id is not None else Q(pk__in=())
         if model is ModelWeight:
             return self._visible_models() if self.user_id is not None else Q(pk__in=())
         if issubclass(model, ScopedRow):
@@ -288,6 +329,10 @@ class Access:
 
     def owns(self, organization_id: int | None, project_id: int | None = None) -> bool:
         return self._leads(Role.OWNER, organization_id, project_id)
+
+    @property
+    def has_role(self) -> bool:
+        return self.is_superuser or bool(self.known_organizations)
 
     @property
     def is_leader(self) -> bool:

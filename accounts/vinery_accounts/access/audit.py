@@ -36,6 +36,7 @@ from vinery_accounts.models import (
     Project,
     QuarantinedRequest,
     ScopedRow,
+    UsageRecord,
     User,
     Webhook,
 )
@@ -143,6 +144,7 @@ def kind_of(row: models.Model) -> str:
         "modeljob": "job",
         "modelweight": "weight",
         "quarantinedrequest": "quarantine",
+        "usagerecord": "request",
         "mediarule": "media_rule",
         "mediafolder": "media_folder",
         "medialimit": "media_limit",
@@ -244,9 +246,9 @@ def organization_of(row: models.Model) -> int | None:
     match row:
         case ApiKey():
             return row.project.organization_id
-        case Project() | Membership() | Invitation() | Webhook() | QuarantinedRequest():
+        case Project() | Membership() | Invitation() | Webhook():
             return row.organization_id
-        case ScopedRow():
+        case ScopedRow() | QuarantinedRequest() | UsageRecord():
             return row.organization_id
         case User():
             memberships = Membership.objects.filter(user_id=row.pk).order_by()

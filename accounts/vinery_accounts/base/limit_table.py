@@ -58,6 +58,8 @@ class Metric(StrEnum):
     CONCURRENCY = "concurrency", "concurrent answers", "concurrent answers", "", ""
     # A client cannot know how many weighted tokens its own tokens are.
     WEIGHTED_TOKENS = "weighted_tokens", "weighted tokens", "weighted tokens", "", ""
+    # In millionths of the currency: a model's weight is its price for a million tokens.
+    COST = "cost", "cost", "cost", "", ""
 
     @property
     def is_of_tokens(self) -> bool:
@@ -67,7 +69,13 @@ class Metric(StrEnum):
     def is_reserved_ahead(self) -> bool:
         """Whether requests reserve more than they may use. The length of a prompt is known before
         the request runs, the length of an answer is not."""
-        return self in (Metric.TOKENS, Metric.OUTPUT_TOKENS, Metric.WEIGHTED_TOKENS)
+        return self in _RESERVED_AHEAD
+
+
+_RESERVED_AHEAD: Final = (
+    *(Metric.TOKENS, Metric.OUTPUT_TOKENS),
+    *(Metric.WEIGHTED_TOKENS, Metric.COST),
+)
 
 
 class Window(StrEnum):

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from rest_framework.serializers import DateTimeField
 
 from vinery_accounts.console import page
-from vinery_accounts.console.menu import state
+from vinery_accounts.console.menu import moment, state
 from vinery_accounts.console.page import Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, ResourcePage, page_of, verb
 from vinery_accounts.resources.base import Resource, registered
@@ -95,7 +95,7 @@ def cell_of(name: str, value: Any) -> Cell:
         case bool() if label == "Active":
             value = state(value, "deactivated")
         case datetime():
-            value = f"{value:%Y-%m-%d %H:%M:%S}"
+            value = moment(value, seconds=True)
         case int() if not isinstance(value, bool):
             value, is_figure = f"{value:,}", True
         case _ if not isinstance(value, SafeString):
@@ -139,9 +139,13 @@ class Rows(Generated):
     def columns(self) -> Columns:
         return self.resource.columns
 
+    def listed(self) -> QuerySet[Any]:
+        return self.resource.listed(self.access)
+
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        resource, form = self.resource, FilterForm(self.resource, self.inputs, self.request.GET)
-        rows = form.narrow(resource.listed(self.access))
+        resource = self.resource
+        form = FilterForm(resource, self.inputs, self.request.GET)
+        rows = form.narrow(self.listed())
         found = page_of(rows.order_by(*(self.ordering or resource.ordering), "-pk"), self.request)
         shown = {"form": form, "table": self._table(found["rows"])}
         return super().get_context_data(**kwargs) | found | shown

@@ -1,43 +1,54 @@
-"""Members: roles of users, new users and service accounts, and invitations."""
+"""Members: roles of users, invitations of new and of existing users, and service accounts."""
 
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Final
+from urllib.parse import urlencode
 
+from django import forms
+from django.conf import settings
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count, Max, Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
-from vinery_accounts.console.generated import Columns, Rows, Table, cells_of
+from vinery_accounts.console.generated import Columns, Rows
+from vinery_accounts.console.keys import projects_for
+from vinery_accounts.console.menu import moment
 from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ButtonPage, ChangeRow, ConfirmPage, Question, RowPage
-from vinery_accounts.models import Membership, Role, User
-from vinery_accounts.resources.base import Conflict, Resource, columns_of, require
+from vinery_accounts.models import AuditEntry, Membership, Role, User
+from vinery_accounts.resources.base import Conflict, Issued, Resource, columns_of, require
 from vinery_accounts.resources.forms import ResourceForm
+from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
 
-_NEW: Final = ("username", "email", "is_service", "role")
-_COLUMNS: Final = columns_of(
-    "user email=user.email role where=scope last_sign-in active=user.is_active",
-    **{
-        "last_sign-in": lambda row: (
-            "service account" if row.user.is_service else row.user.last_login or "never"
-        )
-    },
+_COLUMNS: Final = columns_of("user role where=scope")
+_LED_COLUMNS: Final = columns_of(
+    "email=user.email active=user.is_active",
+    **{"last_sign-in": lambda row: row.user.last_login or "never"},
 )
-_INVITED: Final = columns_of("user=username role where=scope invited_by expires=expires_at")
 
 
-@at("members/", "members")
-class Members(Rows):
-    """`project=7` shows the roles in that project alone."""
+class LeadersPage(Page):
+    """A page of members for those who lead an organisation or a project."""
 
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.user.is_authenticated and not self.access.is_leader:
+            raise PermissionDenied
+        return super().dispatch(request, *args, **kwargs)
+
+
+class Roles(Rows):
     resource = MEMBERSHIPS
-    title = "Members"
     ordering = ("user__username", "id")
     inputs = {
         "search": {"type": "search", "placeholder": "name or e-mail", "size": 20},
@@ -45,42 +56,73 @@ class Members(Rows):
         "project": {"type": "hidden"},
     }
     hint = "Search for part of a name or an e-mail address."
-    note = "Owners manage members, admins manage service accounts."
-
-    def columns(self) -> Columns:
-        return _COLUMNS | {"two-factor_authentication": self._second_factor}
-
-    def _second_factor(self, row: Membership) -> str:
-        if row.user.is_service or not self.may_open(row):
-            return ""
-        return "on" if getattr(row, "has_second_factor", False) else "off"
 
     def row_address(self, row: Membership) -> str:
         return reverse("console:member", args=[row.pk])
 
-    def buttons(self) -> dict[str, str]:
-        """Return the pages of new users, by their texts."""
-        new = reverse("console:member-new")
-        if not self.access.owns_scope:
-            return {"Create a service account": new}
-        return {"Create a user": new, "Add an existing user": reverse("console:member-invite")}
-
     def may_open(self, row: Membership) -> bool:
         return self.access.leads(row.organization_id, row.project_id)
 
-    def sections(self) -> list[Table]:
-        rows = INVITATIONS.rows(self.access) if self.access.owns_scope else ()
-        shown = [
-            (reverse("console:invitation-withdraw", args=[row.pk]), row, cells_of(row, _INVITED))
-            for row in rows
-        ]
-        return [Table("Open invitations", shown, "Withdraw")]
+
+@at("members/", "members")
+class Members(Roles):
+    """`project=7` shows the roles in that project alone."""
+
+    title = "Members"
+    note = "Owners manage members, admins manage service accounts."
+
+    def listed(self) -> QuerySet[Membership]:
+        return super().listed().filter(user__is_service=False)
+
+    def columns(self) -> Columns:
+        """Return what members may know of each other; those who lead see more."""
+        if not self.access.is_leader:
+            return _COLUMNS
+        seen = {name: self._if_led(column) for name, column in _LED_COLUMNS.items()}
+        return _COLUMNS | seen | {"two-factor_authentication": self._if_led(_second_factor)}
+
+    def _if_led(self, column: Callable[[Membership], Any]) -> Callable[[Membership], Any]:
+        return lambda row: column(row) if self.may_open(row) else ""
+
+    def buttons(self) -> dict[str, str]:
+        """Return the pages of new users, by their texts."""
+        if not self.access.owns_scope:
+            return {}
+        return {
+            "Invite a colleague": reverse("console:member-new"),
+            "Add an existing user": reverse("console:member-invite"),
+            "Open invitations": reverse("console:invitations"),
+        }
+
+
+def _second_factor(row: Membership) -> str:
+    return "on" if getattr(row, "has_second_factor", False) else "off"
+
+
+@at("service-accounts/", "service-accounts")
+class ServiceAccounts(Roles):
+    title = "Service accounts"
+    note = (
+        "A service account is a program's: it owns keys, and cannot log in. Its keys stay when a "
+        "person leaves."
+    )
+
+    def listed(self) -> QuerySet[Any]:
+        keys = Count("user__api_keys", filter=Q(user__api_keys__revoked_at=None))
+        found: QuerySet[Any] = super().listed().filter(user__is_service=True)
+        return found.annotate(num_keys=keys)
+
+    def columns(self) -> Columns:
+        return _COLUMNS | columns_of("keys=num_keys active=user.is_active")
+
+    def buttons(self) -> dict[str, str]:
+        return {"Create a service account": reverse("console:service-account-new")}
 
 
 class RoleForm(ResourceForm):
     """A form of a user who gets a role."""
 
-    field_order = ("username", "email", "where", "role", "is_service")
+    field_order = ("username", "email", "where", "role")
 
     def __init__(self, resource: Resource[Any], access: Access, *args: Any) -> None:
         super().__init__(resource, access, *args, initial={"role": Role.MEMBER})
@@ -89,7 +131,7 @@ class RoleForm(ResourceForm):
 
 
 @at("members/invite/", "member-invite")
-class Invite(FormPage):
+class Invite(LeadersPage, FormPage):
     """A role for a user who exists. A user that the caller sees gets the role at once. Any other
     name gets an invitation: the page does not reveal which names exist."""
 
@@ -125,32 +167,67 @@ class Invite(FormPage):
         return redirect("console:members")
 
 
-@at("members/new/", "member-new")
-class NewMember(FormPage):
-    """A new user, or a service account."""
-
-    heading, button = "Create a user", "Create"
-    intro = (
-        "You get a link with which the user sets a password. A service account gets none: it owns "
-        "keys and cannot sign in."
+class NewMemberForm(RoleForm):
+    with_key = forms.BooleanField(
+        label="With a first API key",
+        required=False,
+        help_text="You send the key with the link. The playground needs none.",
     )
 
+
+@at("members/new/", "member-new")
+class NewMember(LeadersPage, FormPage):
+    heading, button = "Invite a colleague", "Invite"
+    intro = "You get a link with which your colleague sets a password and is logged in at once."
+
+    def texts(self) -> dict[str, Any]:
+        text = 'Your colleague has an account on this server? <a href="{}">Add it</a>.'
+        return {"note": format_html(text, reverse("console:member-invite"))}
+
     def form_of(self, data: QueryDict | None) -> RoleForm:
-        return RoleForm(USERS, self.access, data, _NEW)
+        return NewMemberForm(USERS, self.access, data, ("username", "email", "role"))
 
     def save(self, form: RoleForm) -> HttpResponse:
         scope = form.cleaned_data["where"]
-        values = {**form.columns, scope._meta.model_name: scope}
-        user = USERS.create(self.access, values)
-        if user.is_service:
-            text = f"The service account {user} is created. Create a key for it under Keys."
-            messages.success(self.request, text)
-            return redirect("console:members")
-        return show_link(self, user)
+        values = {name: form.cleaned_data[name] for name in ("username", "email", "role")}
+        scopes = {"is_service": False, scope._meta.model_name: scope}
+        user = USERS.create(self.access, values | scopes)
+        return show_link(self, user, self._first_key(user) if form["with_key"].value() else None)
+
+    def _first_key(self, user: User) -> Issued | None:
+        project = projects_for(Access.of(user), user).first()
+        if project is None:
+            messages.warning(self.request, f"{user} may have no keys there: no key was made.")
+            return None
+        new: Issued = KEYS.create(
+            self.access, {"name": "first key", "owner": user, "project": project}
+        )
+        return new
+
+
+@at("service-accounts/new/", "service-account-new")
+class NewServiceAccount(LeadersPage, FormPage):
+    heading, button = "Create a service account", "Create"
+    intro = "A program's account: it owns keys and cannot log in. Next you create its first key."
+
+    def form_of(self, data: QueryDict | None) -> RoleForm:
+        return RoleForm(USERS, self.access, data, ("username", "role"))
+
+    def save(self, form: RoleForm) -> HttpResponse:
+        scope = form.cleaned_data["where"]
+        values = {name: form.cleaned_data[name] for name in ("username", "role")}
+        scopes = {"is_service": True, scope._meta.model_name: scope}
+        user = USERS.create(self.access, values | scopes)
+        messages.success(self.request, f"The service account {user} is created.")
+        return redirect(address_of_new_key(user))
+
+
+def address_of_new_key(user: User) -> str:
+    return f"{reverse('console:key-new')}?{urlencode({'owner': user.get_username()})}"
 
 
 @at("members/<int:row_id>/", "member")
-class Member(ChangeRow):
+class Member(LeadersPage, ChangeRow):
     """One role of a user, and the possible actions."""
 
     template_name = "console/member.html"
@@ -166,11 +243,12 @@ class Member(ChangeRow):
             "may_manage": may_manage,
             "may_link": may_manage and not user.is_service and user.last_login is None,
             "is_led": self.access.leads(membership.organization_id, membership.project_id),
+            "new_key": address_of_new_key(user),
             "others": MEMBERSHIPS.rows(self.access).filter(user=user).exclude(pk=membership.pk),
         }
 
     def row_address(self, row: Membership) -> str:
-        return reverse("console:members")
+        return reverse("console:service-accounts" if row.user.is_service else "console:members")
 
 
 @at("members/<int:row_id>/", "member", "remove", "deactivate", "activate")
@@ -224,22 +302,77 @@ class LinkForMember(RowPage):
             return redirect("console:member", self.row.pk)
 
 
-def show_link(page: Page, user: User) -> HttpResponse:
+def show_link(page: Page, user: User, key: Issued | None = None) -> HttpResponse:
     link = USERS.act(page.access, USERS.action("link"), user)
     text = (
         "<strong>Send this link to {} alone.</strong> With it they set a password and sign in. It "
-        "works once, until {} UTC. Any holder of the link can use it."
+        "works once, until {}. Any holder of the link can use it."
     )
     context = Page.get_context_data(
         page,
         heading=f"A link for {user}",
-        text=format_html(text, user, f"{link['expires_at']:%Y-%m-%d %H:%M}"),
+        text=format_html(text, user, moment(link["expires_at"])),
         secret=page.base_url() + link["path"],
         copy="Copy the link",
+        key=key,
         back=reverse("console:members"),
         done="Done",
     )
     return render(page.request, "console/issued.html", context)
+
+
+@at("invitations/", "invitations")
+class OpenInvitations(LeadersPage):
+    """Invitations that wait for an answer, and new users who have not logged in yet."""
+
+    name = "members"
+    template_name = "console/invitations.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        new = MEMBERSHIPS.rows(self.access).filter(
+            user__last_login=None, user__is_service=False, user__is_active=True
+        )
+        rows = [row for row in new[:_MAX_NEW] if self.access.may(Action.MANAGE, row.user)]
+        links = AuditEntry.objects.filter(
+            action="user.password_link", target_id__in=[str(row.user_id) for row in rows]
+        ).order_by()
+        made_at = dict(links.values_list("target_id").annotate(Max("created_at")))
+        lifetime = timedelta(seconds=settings.PASSWORD_RESET_TIMEOUT)
+        return super().get_context_data(**kwargs) | {
+            "new": [
+                (row, (at_ := made_at.get(str(row.user_id))) and at_ + lifetime) for row in rows
+            ],
+            "invitations": INVITATIONS.rows(self.access) if self.access.owns_scope else (),
+            "link": self.base_url() + reverse("console:overview"),
+            "now": timezone.now(),
+        }
+
+
+_MAX_NEW: Final = 100
+
+
+@at("invitations/<int:row_id>/again/", "invitation-again")
+class InviteAgain(ButtonPage):
+    """Begins the time of an invitation again."""
+
+    name = "members"
+    resource = INVITATIONS
+    does = "again"
+
+    def act(self) -> None:
+        row = self.row
+        columns = {
+            "username": row.username,
+            "role": row.role,
+            row.scope._meta.model_name: row.scope,
+        }
+        INVITATIONS.create(self.access, columns)
+
+    def done_text(self) -> str:
+        return f"The invitation of {self.row.username} is open for 14 days again."
+
+    def back_address(self) -> str:
+        return reverse("console:invitations")
 
 
 @at("invitations/<int:row_id>/withdraw/", "invitation-withdraw")

@@ -13,20 +13,16 @@ from django.urls import reverse
 from vinery_accounts.access.access import Access
 from vinery_accounts.console.generated import Row, Table, cells_of
 from vinery_accounts.console.page import at
+from vinery_accounts.console.reader import scope_named
 from vinery_accounts.console.rows import ButtonPage
 from vinery_accounts.models import Delivery, DeliveryState, Organization, Project
 from vinery_accounts.resources.alerts import WEBHOOKS
 from vinery_accounts.resources.base import columns_of
-from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.organizations import PROJECTS
 
 # -- Where a role holds
 
 _MAX_CHOICES: Final = 200
-_KINDS: Final[dict[str, type[Organization | Project]]] = {
-    "organization": Organization,
-    "project": Project,
-}
 
 
 class ScopeField(forms.Field):
@@ -47,12 +43,8 @@ class ScopeField(forms.Field):
         self.widget.choices = scope_choices(access) if choices is None else choices
 
     def to_python(self, value: Any) -> Organization | Project | None:
-        kind, _, row_id = (value or "").partition(":")
-        pk = id_of(row_id)
-        if not value or kind not in _KINDS or pk is None:
-            return None
-        row = self._access.rows(_KINDS[kind]).filter(pk=pk).first()
-        if row is None:
+        row = scope_named(self._access, value or "")
+        if value and row is None:
             raise forms.ValidationError("Choose an entry of the list.")
         return row
 

@@ -2,7 +2,9 @@
 
 # ruff: noqa: F401
 from vinery_accounts.console import (
+    account,
     connect,
+    find,
     keys,
     limits,
     members,

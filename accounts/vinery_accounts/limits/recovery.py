@@ -204,17 +204,19 @@ def _requests_since(
     """Yield each request since a Unix time in milliseconds, in order of arrival. An item is the
     arrival (Unix ms), the values of `columns`, and the usage."""
     rows = _records(_Part(0, since_ms)).order_by("created_at", "id")
-    amounts = ("num_prompt_tokens", "num_output_tokens", "weighted_tokens")
+    amounts = ("num_prompt_tokens", "num_output_tokens", "weighted_tokens", "cost")
     found = rows.values_list("created_at", *amounts, *columns).iterator()
-    for at, num_prompt, num_output, weighted, *has in found:
-        yield round(at.timestamp() * _MS), has, _costs_of(1, num_prompt, num_output, weighted)
+    for at, num_prompt, num_output, weighted, cost, *has in found:
+        yield round(at.timestamp() * _MS), has, _costs_of(1, num_prompt, num_output, weighted, cost)
 
 
-def _costs_of(num_requests: Any, num_prompt: Any, num_output: Any, weighted: Any) -> Costs:
+def _costs_of(
+    num_requests: Any, num_prompt: Any, num_output: Any, weighted: Any, cost: Any
+) -> Costs:
     """The costs of sums, which are None without rows, and decimals on PostgreSQL."""
     counts = [int(num or 0) for num in (num_prompt, num_output, num_requests)]
     usage = ActualUsage(*counts[:2], num_requests=counts[2])
-    return usage.costs_with_weighted(round((weighted or 0) * SCALE))
+    return usage.costs_charged(round((weighted or 0) * SCALE), round((cost or 0) * SCALE))
 
 
 def _sum(some: Costs, more: Costs) -> Costs:
@@ -274,6 +276,7 @@ def _sums(num_requests: Any) -> dict[str, Any]:
         "sum_inputs": Sum("num_prompt_tokens"),
         "sum_outputs": Sum("num_output_tokens"),
         "sum_weighted": Sum("weighted_tokens"),
+        "sum_cost": Sum("cost"),
     }
 
 
@@ -384,9 +387,9 @@ def settle_in_redis(
 
 
 def _leases_to_settle(request_ids: Sequence[str], prefix: str) -> Iterable[tuple[str, str, Costs]]:
-    columns = ("request_id", "num_prompt_tokens", "num_output_tokens", "weighted_tokens")
+    columns = ("request_id", "num_prompt_tokens", "num_output_tokens", "weighted_tokens", "cost")
     rows = UsageRecord.objects.filter(request_id__in=request_ids).values_list(*columns)
-    for request_id, num_prompt, num_output, weighted in rows:
+    for request_id, num_prompt, num_output, weighted, cost in rows:
         # A request that no engine has run has no tokens, and is not counted.
-        costs = _costs_of(int(num_prompt > 0), num_prompt, num_output, weighted)
+        costs = _costs_of(int(num_prompt > 0), num_prompt, num_output, weighted, cost)
         yield lease_key(prefix, request_id), request_id, costs

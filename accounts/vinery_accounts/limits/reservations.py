@@ -37,8 +37,8 @@ ANSWER_WAIT_S: Final = 1.0
 _MILLI: Final = SCALE // 1000
 
 # Fixed-point units by `Rule.column`.
-Costs = tuple[int, int, int, int, int, int]
-NO_COSTS: Final[Costs] = (0, 0, 0, 0, 0, 0)
+Costs = tuple[int, int, int, int, int, int, int]
+NO_COSTS: Final[Costs] = (0, 0, 0, 0, 0, 0, 0)
 
 
 class LeaseExists(ValueError):
@@ -72,7 +72,8 @@ class ReservationRequest(TokenCounts, frozen=True, kw_only=True):
         return _costs(self, self.weights, 1, self.num_answers * SCALE)
 
     def costs_per_output_token(self) -> Costs:
-        return (0, SCALE, 0, SCALE, 0, self.weights.output_milli * _MILLI)
+        weighted = self.weights.output_milli * _MILLI
+        return (0, SCALE, 0, SCALE, 0, weighted, weighted if self.weights.is_price else 0)
 
 
 class ActualUsage(TokenCounts, frozen=True, kw_only=True):
@@ -87,12 +88,15 @@ class ActualUsage(TokenCounts, frozen=True, kw_only=True):
     def costs(self, weights: Weights) -> Costs:
         return _costs(self, weights, self.num_requests, 0)
 
-    def costs_with_weighted(self, weighted: int) -> Costs:
-        """Return the same with a known charge of weighted tokens, in fixed-point units."""
-        return (*self.costs(EQUAL_WEIGHTS)[:5], weighted)
+    def costs_charged(self, weighted: int, cost: int) -> Costs:
+        """Return the same with known weighted tokens and cost, in fixed-point units."""
+        return (*self.costs(EQUAL_WEIGHTS)[:5], weighted, cost)
 
     def weighted_tokens(self, weights: Weights) -> float:
         return weights.weigh_milli(self) / 1000
+
+    def cost(self, weights: Weights) -> float:
+        return weights.cost_milli(self) / 1000
 
 
 def _costs(counts: TokenCounts, weights: Weights, num_requests: int, concurrency: int) -> Costs:
@@ -103,6 +107,7 @@ def _costs(counts: TokenCounts, weights: Weights, num_requests: int, concurrency
         counts.num_output_tokens * SCALE,
         concurrency,
         weights.weigh_milli(counts) * _MILLI,
+        weights.cost_milli(counts) * _MILLI,
     )
 
 

@@ -28,7 +28,7 @@ from vinery_accounts.limits.rules import (
     Window,
 )
 from vinery_accounts.models.keys import ApiKey
-from vinery_accounts.models.limits import Limit, LimitScope, ModelWeight
+from vinery_accounts.models.limits import Currency, Limit, LimitScope, ModelWeight
 from vinery_accounts.usage.entries import EQUAL_WEIGHTS, Owners, Weights, weights_by_model
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,8 @@ SELECT * FROM
     (SELECT {_NEWEST}, SUM(amount), COUNT(CASE WHEN is_shadow THEN 1 END)
         FROM {Limit._meta.db_table}) AS limits,
     (SELECT {_NEWEST}, SUM(uncached), SUM(cached), SUM(output), SUM(image)
-        FROM {ModelWeight._meta.db_table}) AS weights
+        FROM {ModelWeight._meta.db_table}) AS weights,
+    (SELECT {_NEWEST} FROM {Currency._meta.db_table}) AS currencies
 """
 
 
@@ -138,8 +139,9 @@ class RuleBook:
         fingerprint = _fingerprint()
         if fingerprint == self.snapshot.fingerprint:
             return self.snapshot
-        rules = _all_rules()
-        weights = weights_by_model(ModelWeight.objects.all())
+        currency = Currency.current()
+        rules = _all_rules(currency)
+        weights = weights_by_model(ModelWeight.objects.all(), are_prices=bool(currency))
         return Snapshot(rules, weights, fingerprint, _successors(rules))
 
     def follow(self, snapshot: Snapshot) -> None:
@@ -169,7 +171,7 @@ def scopes_of(caller: Owners) -> tuple[str, ...]:
     return (PLATFORM, *ids)
 
 
-def rule_of(limit: Limit) -> Rule:
+def rule_of(limit: Limit, currency: str = "") -> Rule:
     """Return the rule of a row. Raises ValueError and KeyError for a row without a meaning."""
     return Rule(
         id=limit.pk,
@@ -180,14 +182,15 @@ def rule_of(limit: Limit) -> Rule:
         time_zone=limit.time_zone,
         is_shadow=limit.is_shadow,
         week_start=Weekday(limit.week_start),
+        currency=currency if limit.metric == Metric.COST else "",
     )
 
 
 def valid_rules(limits: Iterable[Limit]) -> dict[Limit, Rule]:
-    rules = {}
+    rules, currency = {}, Currency.current()
     for limit in limits:
         with suppress(ValueError, KeyError):
-            rules[limit] = rule_of(limit)
+            rules[limit] = rule_of(limit, currency)
     return rules
 
 
@@ -251,11 +254,11 @@ def _successors(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _all_rules() -> dict[str, tuple[Rule, ...]]:
+def _all_rules(currency: str) -> dict[str, tuple[Rule, ...]]:
     rules: defaultdict[str, list[Rule]] = defaultdict(list)
     for limit in Limit.objects.order_by("id"):
         try:
-            rule = rule_of(limit)
+            rule = rule_of(limit, currency)
         except (ValueError, KeyError) as error:
             # A row that no form has checked must not keep the others out.
             logger.error("ignoring limit %s: %s", limit.pk, error)

@@ -46,6 +46,7 @@ class Rule:
     is_shadow: bool = False
     week_start: Weekday = Weekday.MONDAY
     end_user: str = field(default="", repr=False)  # a digest: clients send addresses
+    currency: str = ""  # of the amount, for messages
 
     # Computed from the others once, because a request reads them many times.
     key: str = field(init=False, repr=False, compare=False)

@@ -10,6 +10,7 @@ from vinery_accounts.models.keys import KeyState as KeyState
 from vinery_accounts.models.keys import KeyUse as KeyUse
 from vinery_accounts.models.keys import Scope as Scope
 from vinery_accounts.models.limits import OWNERS as OWNERS
+from vinery_accounts.models.limits import Currency as Currency
 from vinery_accounts.models.limits import Limit as Limit
 from vinery_accounts.models.limits import LimitScope as LimitScope
 from vinery_accounts.models.limits import ModelWeight as ModelWeight
@@ -18,6 +19,7 @@ from vinery_accounts.models.people import Membership as Membership
 from vinery_accounts.models.people import Organization as Organization
 from vinery_accounts.models.people import Project as Project
 from vinery_accounts.models.people import Role as Role
+from vinery_accounts.models.people import SavedView as SavedView
 from vinery_accounts.models.people import ScopedRow as ScopedRow
 from vinery_accounts.models.people import User as User
 from vinery_accounts.models.people import UserManager as UserManager

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from functools import cache
+from math import isclose
 from typing import Any, Final
 from zoneinfo import available_timezones
 
 from django.core.exceptions import ValidationError
-from django.core.validators import MinValueValidator
+from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 
 from vinery_accounts.base.limit_table import (
@@ -136,7 +137,7 @@ class Limit(Stamped):
             raise ValidationError({"window": "A limit of concurrent answers has no window."})
         # A budget of an end user would be counted for ever, and their number has no end.
         of_each = self.scope == LimitScope.END_USER
-        may_have_none = self.metric == Metric.WEIGHTED_TOKENS and not of_each
+        may_have_none = self.metric in (Metric.WEIGHTED_TOKENS, Metric.COST) and not of_each
         if has_no_window and not is_concurrency and not may_have_none:
             names = ", ".join(each.value for each in Window if each is not Window.NONE)
             raise ValidationError(
@@ -163,6 +164,31 @@ class Limit(Stamped):
             )
 
 
+class Currency(Stamped):
+    """The currency of the whole installation: at most one row. While there is one, the weights of a
+    model are its prices for a million tokens, and usage has a cost."""
+
+    code = models.CharField(
+        max_length=3,
+        validators=[RegexValidator("^[A-Z]{3}$", "Give three capital letters, such as EUR.")],
+        help_text="Three capital letters, such as EUR.",
+    )
+    created_at = models.DateTimeField("since", auto_now_add=True)
+
+    objects = StampedQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "currencies"
+
+    def __str__(self) -> str:
+        return self.code
+
+    @classmethod
+    def current(cls) -> str:
+        """Return the code; empty without a currency. One query."""
+        return cls.objects.order_by("id").values_list("code", flat=True).first() or ""
+
+
 class ModelWeight(Stamped):
     """The weights of a model's tokens. Each token of a model without a row weighs 1."""
 
@@ -186,5 +212,9 @@ class ModelWeight(Stamped):
     def clean(self) -> None:
         for name in ("uncached", "cached", "output", "image"):
             weight = getattr(self, name)
-            if isinstance(weight, float | int) and not weight <= MAX_WEIGHT:  # as is NaN
+            if not isinstance(weight, float | int):
+                continue
+            if not weight <= MAX_WEIGHT:  # as is NaN
                 raise ValidationError({name: f"Give a weight from 0 to {MAX_WEIGHT}."})
+            if not isclose(weight, round(weight, 3), rel_tol=1e-12):
+                raise ValidationError({name: "Give at most three decimals: 0.001 is the least."})

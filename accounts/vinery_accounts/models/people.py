@@ -35,6 +35,13 @@ class User(Stamped, auth.AbstractUser):
         help_text="An administrator of the platform or the issuer gave the address. Sign-in "
         "through the issuer ignores addresses that owners of organisations gave.",
     )
+    time_zone = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Of the times on the console's pages; empty: that of the browser.",
+    )
 
     objects: ClassVar[UserManager] = UserManager()
 
@@ -224,6 +231,25 @@ class Invitation(models.Model):
     @property
     def scope(self) -> Organization | Project:
         return self.project or self.organization
+
+
+class SavedView(models.Model):
+    """A page of the console with its filters, under a name of the person's own choice."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_views")
+    name = models.CharField(max_length=60, validators=[check_name])
+    page = models.CharField(max_length=32, help_text="The name of its URL, such as requests.")
+    query = models.CharField(max_length=2000, blank=True, help_text="Without the question mark.")
+    created_at = models.DateTimeField("created", auto_now_add=True)
+
+    class Meta:
+        ordering = ["name", "id"]
+        constraints = [
+            models.UniqueConstraint(fields=["user", "page", "name"], name="one_view_of_a_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 # -- Rows of other apps

@@ -51,6 +51,9 @@ class UsageRecord(models.Model):
         "reasoning tokens", default=0, help_text="Part of the output tokens."
     )
     weighted_tokens = models.FloatField(default=0, help_text="What weighted limits were charged.")
+    cost = models.FloatField(
+        default=0, db_default=0.0, help_text="By the prices then, in millionths of the currency."
+    )
     queue_ms = models.FloatField(null=True)
     prefill_ms = models.FloatField(
         null=True,
@@ -113,6 +116,11 @@ class UsageRecord(models.Model):
                 fields=["end_user", "created_at"],
                 condition=~models.Q(end_user=""),
                 name="usage_by_end_user",
+            ),
+            models.Index(
+                fields=["client_request_id", "created_at"],
+                condition=~models.Q(client_request_id=""),
+                name="usage_by_client_id",
             ),
         ]
 
@@ -236,6 +244,7 @@ class Rollup(models.Model):
     num_media_bytes = models.BigIntegerField(default=0)
     num_media_pixels = models.BigIntegerField(default=0)
     weighted_tokens = models.FloatField(default=0)
+    cost = models.FloatField(default=0, db_default=0.0)
     histograms = models.BinaryField(default=b"", help_text="Latencies: see `usage/histogram`.")
 
     class Meta:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from django.utils import timezone
@@ -12,6 +12,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from vinery_accounts.access.access import Access
+from vinery_accounts.base.money import MILLION
+from vinery_accounts.models import Currency
 from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.fields import MAX_ID, StrictSerializer, period_filters
 from vinery_accounts.usage import reports
@@ -83,6 +85,14 @@ class SelectionQuery(StrictSerializer):
         return self.validated_data["from"], self.validated_data["to"]
 
 
+MEASURES: Final = {
+    **{name: f"num_{name}" for name in ("requests", "tokens", "errors", "media")},
+    "cost": "cost",
+    "weighted": "weighted_tokens",
+}
+"""The columns that groups are sorted by, by their public names."""
+
+
 class UsageQuery(SelectionQuery):
     """Which usage, and how it is grouped."""
 
@@ -96,7 +106,7 @@ class UsageQuery(SelectionQuery):
         default="UTC", validators=[check_time_zone], help_text="In which days begin."
     )
     sort = serializers.ChoiceField(
-        choices=["requests", "tokens", "errors", "media"],
+        choices=[*MEASURES],
         default="requests",
         help_text="The largest groups first.",
     )
@@ -159,6 +169,9 @@ class FiguresSerializer(StrictSerializer):
         help_text="What models saw of all pictures, pages and frames."
     )
     weighted_tokens = serializers.FloatField()
+    cost = serializers.FloatField(
+        allow_null=True, help_text="In the currency of the server; null without a currency."
+    )
     first_token_ms = PercentilesSerializer(allow_null=True)
     inter_token_ms = PercentilesSerializer(allow_null=True)
     total_ms = PercentilesSerializer(allow_null=True, help_text="Of whole answers.")
@@ -191,6 +204,9 @@ class UsageSerializer(StrictSerializer):
 
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
+    currency = serializers.CharField(
+        allow_null=True, help_text="The currency of the server, such as EUR; null: it has none."
+    )
     totals = FiguresSerializer()
     points = PointSerializer(many=True, help_text="Empty without a granularity.")
     groups = GroupSerializer(many=True, help_text="Empty without `group_by`.")
@@ -238,38 +254,42 @@ def report(query: UsageQuery, access: Access) -> dict[str, Any]:
             question,
             by,
             max_groups=values["limit"],
-            largest=f"num_{values['sort']}",
+            largest=MEASURES[values["sort"]],
             with_points=bool(granularity),
         )
         if by
         else None
     )
+    code = Currency.current()
     return {
         "since": totals.since,
         "until": totals.until,
-        "totals": _figures(totals.figures),
-        "points": [_point(point) for point in points],
-        "groups": [_group(group, by) for group in found.groups] if found else [],
+        "currency": code or None,
+        "totals": _figures(totals.figures, code),
+        "points": [_point(point, code) for point in points],
+        "groups": [_group(group, by, code) for group in found.groups] if found else [],
         "num_groups": found.num_groups if found else 0,
     }
 
 
-def _figures(figures: Figures) -> dict[str, Any]:
+def _figures(figures: Figures, code: str) -> dict[str, Any]:
     body = {name: getattr(figures, name) for name in SUMS}
+    body["cost"] = round(figures.cost / MILLION, 9) if code else None
     for name in LATENCIES.values():
         percentiles = getattr(figures, name)
         body[name] = None if percentiles is None else asdict(percentiles)
     return {**body, "num_tokens": figures.num_tokens}
 
 
-def _point(point: Point) -> dict[str, Any]:
-    return {"since": point.since, "until": point.until, "figures": _figures(point.figures)}
+def _point(point: Point, code: str) -> dict[str, Any]:
+    figures = _figures(point.figures, code)
+    return {"since": point.since, "until": point.until, "figures": figures}
 
 
-def _group(group: Group, by: list[Dimension]) -> dict[str, Any]:
+def _group(group: Group, by: list[Dimension], code: str) -> dict[str, Any]:
     return {
         "values": dict(zip(by, group.values, strict=True)),
         "names": dict(zip(by, group.names, strict=True)),
-        "figures": _figures(group.figures),
-        "points": [_point(point) for point in group.points],
+        "figures": _figures(group.figures, code),
+        "points": [_point(point, code) for point in group.points],
     }

@@ -49,12 +49,18 @@ class TokenCounts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The weighted tokens of one token of each sort, in thousandths."""
+    """The weighted tokens of one token of each sort, in thousandths. `is_price`: they are the price
+    of a million tokens, too, so a weighted token costs a millionth of the currency."""
 
     uncached_milli: int = 1000
     cached_milli: int = 1000
     output_milli: int = 1000
     image_milli: int = 1000
+    is_price: bool = False
+
+    def cost_milli(self, counts: TokenCounts) -> int:
+        """Return the cost of a request, in thousandths of a millionth; 0 without a price."""
+        return self.weigh_milli(counts) if self.is_price else 0
 
     def weigh_milli(self, counts: TokenCounts) -> int:
         """Return the weighted tokens of a request, in thousandths. No token may be both cached and
@@ -71,14 +77,15 @@ class Weights:
 EQUAL_WEIGHTS: Final = Weights()
 
 
-def weights_by_model(rows: Iterable[Any]) -> dict[str, Weights]:
+def weights_by_model(rows: Iterable[Any], *, are_prices: bool) -> dict[str, Weights]:
     """Return the weights of rows of `ModelWeight` by the model's name. A model without a row has
     `EQUAL_WEIGHTS`."""
     weights = {}
     for row in rows:
         try:
-            columns = (row.uncached, row.cached, row.output, row.image)
-            weights[row.model] = Weights(*map(_milli, columns))
+            uncached, cached = _milli(row.uncached), _milli(row.cached)
+            output, image = _milli(row.output), _milli(row.image)
+            weights[row.model] = Weights(uncached, cached, output, image, are_prices)
         except (ValueError, OverflowError) as error:  # the weight is infinite or no number
             logger.error("ignoring the token weights of %s: %s", ascii(row.model), error)
     return weights
@@ -192,6 +199,7 @@ class Settlement(TokenCounts, frozen=True, kw_only=True, omit_defaults=True, tag
     encode_ms: float | None = None
     # None: not weighted yet; the weights at the time of storing count.
     weighted_tokens: float | None = None
+    cost: float = 0.0  # in millionths of the currency
     is_exact: bool = True  # False: from the last checkpoint of a dead process
     bound_limits: tuple[BoundLimit, ...] = ()
 

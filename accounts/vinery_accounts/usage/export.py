@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 from django.db.models import F, Q, QuerySet
 
+from vinery_accounts.base.money import MILLION
 from vinery_accounts.models import OWNERS, RefusedRequest, UsageRecord
 from vinery_accounts.usage.filters import NAME_COLUMNS, Conditions, restriction, with_effect
 
@@ -29,7 +30,7 @@ COLUMNS = (
     *("first_token_ms", "inter_token_ms", "total_ms", "num_request_bytes", "num_response_bytes"),
     *("num_continuations", "num_media", "num_media_bytes", "num_media_pixels", "fetch_ms"),
     *("decode_ms", "encode_ms", "is_exact", "num_video_tokens", "mm_hashes", "end_user"),
-    *("error_message", "error_param"),
+    *("error_message", "error_param", "cost"),
 )
 
 REFUSAL_COLUMNS = (
@@ -73,7 +74,7 @@ def export(selection: Selection, form: Format) -> Iterator[str]:
     if selection.until is not None:
         rows = rows.filter(created_at__lt=selection.until)
     pages = _pages(rows.values("id", *_STORED))
-    return _written(COLUMNS, map(_with_existence, pages), form)
+    return _written(COLUMNS, map(_with_more, pages), form)
 
 
 def export_refusals(rows: QuerySet[RefusedRequest], form: Format) -> Iterator[str]:
@@ -101,7 +102,10 @@ def _pages(rows: QuerySet[Any, _Row]) -> Iterator[list[_Row]]:
         page = list(rows.filter(after, created_at__gte=last_at)[:_PAGE_SIZE])
 
 
-def _with_existence(page: list[_Row]) -> list[_Row]:
+def _with_more(page: list[_Row]) -> list[_Row]:
+    """Add whether the owners exist. The cost is in the currency; empty: none."""
+    for row in page:
+        row["cost"] = round(row["cost"] / MILLION, 9) or None
     for owner in (column.removesuffix("_id") for column in NAME_COLUMNS):
         table = OWNERS[owner]
         ids = {row[f"{owner}_id"] for row in page} - {None}

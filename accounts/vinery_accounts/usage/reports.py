@@ -99,6 +99,7 @@ class Figures(TokenCounts, frozen=True, kw_only=True):
     num_media_bytes: int = 0
     num_media_pixels: int = 0  # that models saw
     weighted_tokens: float = 0.0
+    cost: float = 0.0  # in millionths of the currency
     first_token_ms: Percentiles | None = None
     inter_token_ms: Percentiles | None = None
     total_ms: Percentiles | None = None
@@ -145,11 +146,11 @@ def totals(question: Question) -> Point:
     return point
 
 
-def series(question: Question) -> tuple[Point, ...]:
+def series(question: Question, *, with_latencies: bool = True) -> tuple[Point, ...]:
     """Return all points, also those without usage. Raises `TooManyPoints`."""
     reader = _Reader(question)
     borders = reader.borders()
-    return reader.points(borders, reader.read(borders), ())
+    return reader.points(borders, reader.read(borders, with_latencies=with_latencies), ())
 
 
 def groups(
@@ -159,9 +160,11 @@ def groups(
     max_groups: int = 10,
     largest: str = "num_requests",
     with_points: bool = False,
+    num_drawn: int | None = None,
 ) -> Groups:
-    """Return the groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens". Raises
-    `TooManyPoints` if points are requested, and KeyError for an unknown `largest`."""
+    """Return the groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens". With
+    `num_drawn` only so many groups have points, which have no latencies. Raises `TooManyPoints` if
+    points are requested, and KeyError for an unknown `largest`."""
     reader = _Reader(question)
     sizes = {
         values: cell.size(largest)
@@ -172,17 +175,19 @@ def groups(
     # Histograms are most of the data, and only the largest groups need them.
     only = _groups_condition(by, best)
     cells = reader.read(reader.ends, by, only)
+    drawn = best[:num_drawn]
     borders = reader.borders() if with_points else ()
-    points = reader.read(borders, by, only)
+    of_drawn = only if num_drawn is None else _groups_condition(by, drawn)
+    points = reader.read(borders, by, of_drawn, with_latencies=num_drawn is None)
     names = [_names_of(each, {values[at] for values in best}) for at, each in enumerate(by)]
     found = tuple(
         Group(
             tuple(map(Dimension.to_public, by, values)),
             tuple(known.get(value, "") for known, value in zip(names, values, strict=True)),
             cells[values, 0].figures(),
-            reader.points(borders, points, values),
+            reader.points(borders, points, values) if at < len(drawn) else (),
         )
-        for values in best
+        for at, values in enumerate(best)
     )
     since, until = map(moment_of, reader.ends)
     return Groups(since, until, len(ranking), found)
@@ -206,6 +211,9 @@ def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
     latest = slices.values(column).annotate(latest=Max("id")).values("latest")
     pairs = UsageSlice.objects.filter(id__in=latest).values_list(column, dimension.name_column)
     return dict(pairs)
+
+
+_FRACTIONS: Final = ("weighted_tokens", "cost")
 
 
 class _Joined(Aggregate):
@@ -250,8 +258,9 @@ class _Cell:
         if self.taken:
             counts = counts - histogram.counts_of(self.taken)
         numbers: dict[str, Any] = dict(zip(SUMS, self.sums, strict=True))
-        # Weighted tokens are multiples of a thousandth; smaller digits are rounding errors.
-        numbers["weighted_tokens"] = max(0.0, round(numbers["weighted_tokens"], 3))
+        # These are multiples of a thousandth; smaller digits are rounding errors.
+        for column in _FRACTIONS:
+            numbers[column] = max(0.0, round(numbers[column], 3))
         for latency, column in LATENCIES.items():
             numbers[column] = histogram.percentiles(counts, latency)
         return Figures(**numbers)
@@ -368,7 +377,7 @@ def _times(reading: Reading) -> Q:
 
 def _sum(column: str) -> Cast | Sum:
     """Return the sum of a column. PostgreSQL sums integers to decimals, which are slow."""
-    return Sum(column) if column == "weighted_tokens" else Cast(Sum(column), BigIntegerField())
+    return Sum(column) if column in _FRACTIONS else Cast(Sum(column), BigIntegerField())
 
 
 _IS_ERROR: Final = Q(outcome__in=[each for each in Outcome if each.is_error])

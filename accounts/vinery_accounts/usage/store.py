@@ -10,14 +10,20 @@ from typing import Any, TypeVar
 import msgspec
 from django.db import connection, models, transaction
 
-from vinery_accounts.models import ApiKey, KeyUse, ModelWeight, RefusedRequest, UsageRecord
+from vinery_accounts.models import (
+    ApiKey,
+    Currency,
+    KeyUse,
+    ModelWeight,
+    RefusedRequest,
+    UsageRecord,
+)
 from vinery_accounts.usage import retention, rollups
 from vinery_accounts.usage.entries import (
     EQUAL_WEIGHTS,
     Media,
     Settlement,
     TokenCounts,
-    Weights,
     weights_by_model,
 )
 
@@ -61,22 +67,24 @@ def _records(settlements: Iterable[Settlement]) -> list[UsageRecord]:
         for settlement in settlements
     ]
     unweighted = [(row, media) for row, media in rows if row.weighted_tokens is None]
-    weights = weights_by_model(ModelWeight.objects.all()) if unweighted else {}
+    stored = ModelWeight.objects.all() if unweighted else ()
+    known = weights_by_model(stored, are_prices=bool(unweighted) and bool(Currency.current()))
     for row, media in unweighted:
-        row.weighted_tokens = _weighted(row, media, weights.get(row.model, EQUAL_WEIGHTS))
+        counts, weights = _counts(row, media), known.get(row.model, EQUAL_WEIGHTS)
+        row.weighted_tokens = weights.weigh_milli(counts) / 1000
+        row.cost = weights.cost_milli(counts) / 1000
     return [row for row, _ in rows]
 
 
-def _weighted(row: UsageRecord, media: Media | None, weights: Weights) -> float:
+def _counts(row: UsageRecord, media: Media | None) -> TokenCounts:
     num_cached = min(row.num_cached_tokens, row.num_prompt_tokens)
     num_image = media.num_new_tokens(num_cached) if media and row.num_prompt_tokens else 0
-    counts = TokenCounts(
+    return TokenCounts(
         num_prompt_tokens=row.num_prompt_tokens,
         num_output_tokens=row.num_output_tokens,
         num_cached_tokens=num_cached,
         num_image_tokens=num_image,
     )
-    return weights.weigh_milli(counts) / 1000
 
 
 def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:

@@ -57,6 +57,7 @@ COMMANDS: Final = {
     "key": "create, list, pause, rotate and revoke API keys",
     "usage": "show, export and verify usage",
     "demo-data": "make up a month of usage for trials, or remove it",
+    "requests": "see and stop the requests that run now",
     "refusals": "see why limits refused requests",
     "quarantine": "see and release requests that ended two engines",
     "limit": "set, list and remove limits and quotas",

@@ -1,12 +1,14 @@
 """`vinery usage`: usage as a table or a file, and whether records and rollups agree."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from django.conf import settings
 
-from vinery_accounts.resources.usage import question_of, usage_filters
+from vinery_accounts.base.money import money
+from vinery_accounts.models import Currency, ModelWeight
+from vinery_accounts.resources.usage import MEASURES, question_of, usage_filters
 from vinery_accounts.usage import export as files
 from vinery_accounts.usage import recovery, reports
 from vinery_accounts.usage.entries import Outcome
@@ -40,6 +42,8 @@ _COLUMNS: Final = {
     "VIDEO": "num_video_tokens",
     "OUTPUT": "num_output_tokens",
     "REASONING": "num_reasoning_tokens",
+    "WEIGHTED": "weighted_tokens",
+    "COST": "cost",
     "MEDIA": "num_media",
     "MEDIA BYTES": "num_media_bytes",
     "PIXELS": "num_media_pixels",
@@ -69,8 +73,7 @@ def add_usage(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how many groups (default: %(default)s)",
     )
-    sums = ("requests", "tokens", "errors", "media")
-    show.add_argument("--sort", choices=sums, default="requests", help="the largest first")
+    show.add_argument("--sort", choices=MEASURES, default="requests", help="the largest first")
     show.add_argument("--granularity", choices=list(Granularity), help="the interval of points")
     to_file = add_command(actions, "export", export_usage)
     _add_selection(to_file)
@@ -86,17 +89,20 @@ def show_usage(arguments: argparse.Namespace) -> int:
     """Print usage by time, or by the dimensions that it is grouped by. Intervals without a request
     are left out."""
     heads, rows = _groups(arguments) if arguments.by else _points(arguments)
-    print(table(*_without_zeros((*heads, *_COLUMNS), rows)))
+    currency = Currency.current()
+    unit = "COST" if currency else "WEIGHTED" if ModelWeight.objects.exists() else ""
+    heads, rows = _shown((*heads, *_COLUMNS), rows, {"COST", "WEIGHTED"} - {unit})
+    print(table([f"COST {currency}" if head == "COST" else head for head in heads], rows))
     return 0
 
 
-def _without_zeros(
-    heads: tuple[str, ...], rows: Sequence[Sequence[str]]
+def _shown(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], left_out: Collection[str]
 ) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     shown = [
         at
         for at, head in enumerate(heads)
-        if head not in _RARE or any(row[at] != "0" for row in rows)
+        if head not in left_out and (head not in _RARE or any(row[at] != "0" for row in rows))
     ]
     return [heads[at] for at in shown], [[row[at] for at in shown] for row in rows]
 
@@ -158,10 +164,10 @@ def _question(arguments: argparse.Namespace) -> Question:
     return question_of(period_of(arguments), _values(arguments), None, arguments.time_zone)
 
 
-def _groups(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def _groups(arguments: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     by = [Dimension(name.replace("-", "_")) for name in arguments.by]
     found = reports.groups(
-        _question(arguments), by, max_groups=arguments.top, largest=f"num_{arguments.sort}"
+        _question(arguments), by, max_groups=arguments.top, largest=MEASURES[arguments.sort]
     )
     rows = [
         (*map(_value, group.values, group.names), *_cells(group.figures)) for group in found.groups
@@ -169,7 +175,7 @@ def _groups(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[
     return tuple(name.upper() for name in arguments.by), rows
 
 
-def _points(arguments: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def _points(arguments: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     question = _question(arguments)
     rows = [
         (f"{point.since.astimezone(question.zone):%Y-%m-%d %H:%M}", *_cells(point.figures))
@@ -187,10 +193,11 @@ def _value(value: int | str | None, name: str) -> str:
 
 
 def _cells(figures: Figures) -> tuple[str, ...]:
-    return tuple(_cell(getattr(figures, name)) for name in _COLUMNS.values())
+    cells = {name: _cell(getattr(figures, name)) for name in _COLUMNS.values()}
+    return tuple((cells | {"cost": money(figures.cost, "")}).values())
 
 
-def _cell(value: int | Percentiles | None) -> str:
+def _cell(value: float | Percentiles | None) -> str:
     if isinstance(value, Percentiles):
         return f"{value.p50:,.0f} / {value.p95:,.0f} / {value.p99:,.0f}"
-    return "-" if value is None else f"{value:,}"
+    return "-" if value is None else f"{value:,.10g}" if value % 1 else f"{value:,.0f}"

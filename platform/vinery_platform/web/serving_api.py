@@ -20,10 +20,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from vinery_accounts.api.views import ApiView, ResourceViewSet, urls_of
+from vinery_accounts.models import Scope
 from vinery_accounts.resources.base import Resource, require_administrator
 from vinery_serving.gateway.state.runtime import runtime
 from vinery_serving.media.tables import resource as media
-from vinery_serving.models import devices
+from vinery_serving.models import devices, live_requests
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.engine_work import EngineSerializer, engine_log, joined
 from vinery_serving.models.hub_resource import CatalogueSerializer, catalogue_body
@@ -72,6 +73,13 @@ class DeviceListSerializer(serializers.Serializer):  # type: ignore[type-arg]
     )
 
 
+class LiveRequestListSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """The requests that run now."""
+
+    object = serializers.ChoiceField(choices=["list"])
+    data = live_requests.LiveRequestSerializer(many=True)  # type: ignore[assignment]
+
+
 class Devices(ApiView):
     """The devices of the server's machine. They are for administrators of the platform."""
 
@@ -94,6 +102,34 @@ class Catalogue(ApiView):
         """List the models that can be pulled by name, and whether they fit this server."""
         require_administrator(self.access)
         return Response(catalogue_body())
+
+
+class LiveRequests(ApiView):
+    """The requests that run now in the web processes of this host, as far as you may see their
+    usage. Keys with the scope `usage` may read them, too."""
+
+    read_scope = Scope.USAGE
+
+    @extend_schema(responses=LiveRequestListSerializer)
+    def get(self, request: Request) -> Response:
+        """List running requests, the oldest first."""
+        body = {"object": "list", "data": live_requests.live_rows(self.access)}
+        return Response(LiveRequestListSerializer(body).data)
+
+
+class StopRequest(ApiView):
+    """The end of a running request, for those who may revoke its key."""
+
+    @extend_schema(
+        request=live_requests.StopSerializer, responses=live_requests.LiveRequestSerializer
+    )
+    def post(self, request: Request, request_id: str) -> Response:
+        """Stop a running request. Its client gets the error `stopped` with the reason, and what was
+        generated so far stays charged."""
+        body = live_requests.StopSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        row = live_requests.stop(self.access, request_id, body.validated_data["reason"])
+        return Response(live_requests.LiveRequestSerializer(row).data)
 
 
 @extend_schema(responses=ModelStateSerializer)
@@ -125,5 +161,7 @@ _resources: dict[str, Resource[Any]] = {
 urlpatterns: list[URLPattern | URLResolver] = [
     *urls_of(_resources, {"models": {"state": state}}),
     re_path("^catalog/?$", Catalogue.as_view(), name="api-catalog"),
+    re_path("^live/?$", LiveRequests.as_view(), name="api-live"),
+    re_path("^live/(?P<request_id>[0-9A-Za-z_-]{1,64})/stop/?$", StopRequest.as_view()),
     re_path("^devices/?$", Devices.as_view(), name="api-devices"),
 ]

@@ -168,6 +168,15 @@ class TooManyBodies(
         )
 
 
+class RequestStopped(ClientError, status=403, code="stopped", should_retry=False):
+    """A person ended the running request."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"This request was stopped by an administrator{f': {reason}' if reason else '.'}"
+        )
+
+
 class NotFound(ClientError, status=404, code="not_found"):
     """The URL does not exist."""
 

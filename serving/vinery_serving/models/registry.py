@@ -82,6 +82,9 @@ def _served(model: ServedModel) -> Served:
         *(model.name, model.project_ids),
         is_for_chats=is_chat,
         answers_chats=is_chat and can_answer,
+        row_id=model.pk,
+        state=model.shown_state.value,
+        reason=model.status.reason,
     )
 
 

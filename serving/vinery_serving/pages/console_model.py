@@ -3,7 +3,7 @@ speed with the search for faster engine options, settings, and history."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils import timezone
 
 from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.console.page import FormPage, LivePage, at
@@ -141,7 +142,13 @@ def _chart(
     moments = [_Moment(each.measured_at, each.measured_at + minute) for each in results]
     what = f"{title} of the last {len(results)} measurements, by number of streams."
     return Chart(
-        title, what, moments, series, UTC, is_of_durations=is_of_durations, is_of_lines=True
+        title,
+        what,
+        moments,
+        series,
+        timezone.get_current_timezone(),
+        is_of_durations=is_of_durations,
+        is_of_lines=True,
     )
 
 

@@ -55,6 +55,16 @@ def node_socket(run_dir: Path) -> Path:
     return _folder(run_dir) / "node.sock"
 
 
+def web_socket(run_dir: Path) -> Path:
+    """Return the path of the socket of this web process, see `gateway.state.live_socket`."""
+    return _folder(run_dir) / f"web-{os.getpid()}.sock"
+
+
+def web_sockets(run_dir: Path) -> list[Path]:
+    """Raises OSError."""
+    return sorted(_folder(run_dir).glob("web-*.sock"))
+
+
 def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
     """Raises OSError."""
     files = _folder(run_dir).iterdir()

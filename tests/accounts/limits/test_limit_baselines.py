@@ -61,6 +61,7 @@ def in_rows(rule: Rule, now: datetime, records: Iterable[UsageRecord] | None = N
         Metric.INPUT_TOKENS: sum(row.num_prompt_tokens for row in rows),
         Metric.OUTPUT_TOKENS: sum(row.num_output_tokens for row in rows),
         Metric.WEIGHTED_TOKENS: ceil(round(sum(row.weighted_tokens for row in rows), 6)),
+        Metric.COST: ceil(round(sum(row.cost for row in rows), 6)),
     }
     return amounts[rule.metric]
 
@@ -117,7 +118,8 @@ class BaselinesTest(HypothesisTestCase):
         for number, values in enumerate(requests_):
             # A request that no engine took has no tokens at all.
             is_taken = values["num_prompt_tokens"] > 0
-            more = {"num_output_tokens": 5} if is_taken else {"weighted_tokens": 0.0}
+            more = {"num_output_tokens": 5, "cost": 0.3}
+            more = more if is_taken else {"weighted_tokens": 0.0}
             rows.append(request(number, **{**values, **more}))
         store_settlements(rows)
         rules = all_rules(SCOPES, zones)

@@ -132,6 +132,7 @@ class RequestRecord:
             )
 
     def _write_admission(self, media: Media | None = None) -> None:
+        self.live.admission = self._admission
         try:
             self._runtime.ledger.admit(structs.replace(self._admission, media=media))
         except NoRoomForUsage:
@@ -232,6 +233,7 @@ class RequestRecord:
             decode_ms=_ms(meter.media.decode_s or None),
             encode_ms=_ms(meter.encode_s),
             weighted_tokens=self.reservation.weighted_tokens(meter),
+            cost=self.reservation.cost(meter),
             bound_limits=self.reservation.bound_limits,
         )
 

@@ -186,6 +186,9 @@ class Reservation:
     def weighted_tokens(self, meter: Meter) -> float:
         return _usage(meter).weighted_tokens(self._weights)
 
+    def cost(self, meter: Meter) -> float:
+        return _usage(meter).cost(self._weights)
+
     def _refused(self, denial: Denial, model: str) -> LimitReached:
         self._note([denial])
         return _limit_reached(denial, model)

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vinery_serving.core.errors import InvalidKey, ServingError, ShuttingDown
+from vinery_accounts.usage.entries import Admission
+from vinery_serving.core.errors import InvalidKey, RequestStopped, ServingError, ShuttingDown
 from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.models.live_requests import LiveRow, Stage
 
 # How often to look whether all requests are answered.
 _POLL_S: Final = 0.1
@@ -24,6 +26,7 @@ class Drain:
 
     def __init__(self) -> None:
         self.is_begun = False
+        self.is_replaced = False  # another process takes new requests
         self._is_urgent = False
         self._is_over = False  # the time of the requests that still run
         self._running: set[asyncio.Task[Any] | None] = set()
@@ -32,6 +35,11 @@ class Drain:
         """Refuse requests from now on. A second call ends the running requests."""
         self._is_urgent = self.is_begun
         self.is_begun = True
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the process ends when its requests have ended."""
+        return self.is_begun or self.is_replaced
 
     @property
     def ending(self) -> ShuttingDown | None:
@@ -75,9 +83,28 @@ class LiveRequest:
     key_id: int | None
     meter: Meter
     task: asyncio.Task[None] | None
+    admission: Admission | None = None  # set before the request is added to `LiveRequests`
     # The error with which the server ends the request; set before its task is cancelled.
     ending: ServingError | None = None
     sending_since: float | None = None  # monotonic; None: not waiting for the client
+
+    def row(self) -> LiveRow | None:
+        if self.admission is None or self.ending is not None:
+            return None
+        meter, tokens = self.meter, self.meter.tokens
+        first_s = meter.first_token_s
+        stage = Stage.WAITING if meter.accepted_s is None else Stage.PREFILLING
+        return LiveRow(
+            self.admission,
+            Stage.GENERATING if first_s is not None else stage,
+            num_prompt_tokens=tokens.num_prompt_tokens,
+            num_output_tokens=tokens.num_output_tokens,
+            # Of the time since the first token.
+            tokens_per_s=None
+            if first_s is None
+            else max(0, tokens.num_output_tokens - meter.num_answers)
+            / max(meter.total_s - first_s, 0.1),
+        )
 
 
 class LiveRequests(set[LiveRequest]):
@@ -95,6 +122,18 @@ class LiveRequests(set[LiveRequest]):
             for each in self
             for tokens in (each.meter.billed_tokens,)
         ]
+
+    def rows(self) -> list[LiveRow]:
+        return [row for each in self if (row := each.row()) is not None]
+
+    def stop(self, request_id: str, reason: str) -> bool:
+        """End a request. Returns whether it runs in this process."""
+        for each in self:
+            if each.request_id == request_id and each.task is not None and each.ending is None:
+                each.ending = RequestStopped(reason)
+                each.task.cancel()
+                return True
+        return False
 
     def end_of_inactive_keys(self, is_active: Callable[[int], bool]) -> None:
         for each in self:

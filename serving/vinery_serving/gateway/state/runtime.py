@@ -46,6 +46,7 @@ from vinery_serving.gateway.state.host_health import (
     EngineHealth,
     health_of,
 )
+from vinery_serving.gateway.state.live_socket import LiveSocket
 from vinery_serving.gateway.state.model_readers import ModelReaders
 from vinery_serving.gateway.state.model_rows import EngineReport, read_models
 from vinery_serving.gateway.state.traffic import Traffic
@@ -109,6 +110,7 @@ class Runtime:
         self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
         self.media_denials = DenialQueue()
         self.live = LiveRequests()
+        self._live_socket = LiveSocket(self.live, Path(settings.VINERY_RUN_DIR))
         self.drain = Drain()
         self.traffic = Traffic()
         self.limits = LimitService(_limit_settings())
@@ -162,6 +164,7 @@ class Runtime:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._live_socket.close()
         await self.directory.close()
         await self.workers.stop()
         await self.limits.close()
@@ -256,6 +259,7 @@ class Runtime:
     async def _serve(self) -> None:
         await self.directory.settle(_SETTLE_S)
         self.ledger.start()
+        await self._live_socket.start()
         freeze_heap()
         self._repeat("quarantine", self._store_quarantined, _REFRESH_INTERVAL_S)
         self._repeat("tick", self._tick, _TICK_INTERVAL_S)

@@ -1,0 +1,46 @@
+"""Amounts of money: millionths of the currency in tables and limits, decimals for people."""
+
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Final
+
+from vinery_accounts.base.limit_table import Metric, Window, in_words
+
+MILLION: Final = 1_000_000
+
+
+def money(millionths: float, code: str) -> str:
+    """Return an amount, exact to a millionth, with at least two decimals: 12.50 EUR."""
+    whole, _, decimals = f"{_decimal(millionths):,.6f}".partition(".")
+    return f"{whole}.{decimals.rstrip('0').ljust(2, '0')} {code}".rstrip()
+
+
+def short_money(millionths: float, code: str) -> str:
+    """Return an amount for a tile or a cell: to the cent, unless it is less than ten cents."""
+    is_small = millionths < MILLION / 10
+    return money(millionths, code) if is_small else f"{millionths / MILLION:,.2f} {code}"
+
+
+def millionths_of(amount: Decimal) -> int:
+    """Raises ValueError for an amount with more than six decimals."""
+    exact = amount * MILLION
+    if exact != exact.to_integral_value():
+        raise ValueError("Give at most six decimals.")
+    return int(exact)
+
+
+def quantity(metric: str, number: float, code: str) -> str:
+    """Return a number of a metric: 1,234 tokens have 1,234, and a cost has 12.50 EUR."""
+    return money(number, code) if metric == Metric.COST else f"{number:,.0f}"
+
+
+def limited(metric: str, window: str, amount: float, code: str) -> str:
+    """Return a limit in words: 50.00 EUR per month, 1,000 tokens per day."""
+    words = in_words(metric, window)
+    if metric == Metric.COST:
+        words = "in total" if window == Window.NONE else f"per {window}"
+    return f"{quantity(metric, amount, code)} {words}"
+
+
+def _decimal(millionths: float) -> Decimal:
+    exact = Decimal(str(millionths)) / MILLION
+    return exact.quantize(Decimal("0.000001"), ROUND_HALF_UP)

@@ -1,0 +1,176 @@
+"""The requests that run now in all web processes of this home, and how a person stops one.
+
+Each web process answers on a socket of its own, see `gateway.state.live_socket`. A process that has
+ended answers nothing, so its requests are not shown, and no figure is stored anywhere.
+"""
+
+import logging
+import socket
+from collections.abc import Collection, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from django.conf import settings
+from django.core import signing
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from rest_framework import serializers
+
+from vinery_accounts.access import audit
+from vinery_accounts.access.access import Access, Action
+from vinery_accounts.models import ApiKey, UsageRecord
+from vinery_accounts.resources.base import Conflict
+from vinery_accounts.resources.fields import StrictSerializer
+from vinery_accounts.usage.entries import Admission
+from vinery_serving.transport.sockets import web_sockets
+
+log = logging.getLogger(__name__)
+
+MAX_REASON: Final = 200
+_SALT: Final = "vinery live requests"
+# A process that does not answer within this time is left out.
+_WITHIN_S: Final = 2.0
+_READ_BYTES: Final = 1 << 16
+
+
+class Stage(StrEnum):
+    WAITING = "waiting"  # it is read, or waits for its model
+    PREFILLING = "prefilling"  # an engine has it, and has generated nothing
+    GENERATING = "generating"
+
+
+class LiveRow(msgspec.Struct, frozen=True):
+    admission: Admission
+    stage: Stage
+    num_prompt_tokens: int
+    num_output_tokens: int
+    tokens_per_s: float | None  # None: nothing is generated yet
+
+
+# -- The questions to web processes. Other users cannot write the signature.
+
+
+def signed(question: list[str]) -> bytes:
+    """Return the line that asks for all rows, or, with an id and a reason, stops a request."""
+    return signing.dumps(question, salt=_SALT).encode() + b"\n"
+
+
+def read_question(line: bytes) -> list[str]:
+    """Raises `BadSignature`."""
+    question: list[str] = signing.loads(line.decode().strip(), salt=_SALT, max_age=60)
+    return question
+
+
+def _answers(question: list[str]) -> Iterator[bytes]:
+    line = signed(question)
+    for path in web_sockets(Path(settings.VINERY_RUN_DIR)):
+        try:
+            yield _ask(path, line)
+        except ConnectionRefusedError:  # its process was killed
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s does not answer: %s", path.name, error)
+
+
+def _ask(path: Path, line: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_WITHIN_S)
+        connection.connect(str(path))
+        connection.sendall(line)
+        parts = []
+        while part := connection.recv(_READ_BYTES):
+            parts.append(part)
+    return b"".join(parts)
+
+
+# -- Who sees and stops what
+
+
+def live_rows(access: Access) -> list[LiveRow]:
+    """Return the requests whose usage the caller may see, the oldest first."""
+    visible = access.visible()
+    found = [
+        row
+        for answer in _answers([])
+        for row in msgspec.json.decode(answer or b"[]", type=list[LiveRow])
+        if visible is None
+        or any(getattr(row.admission, each.column) in ids for each, ids in visible.items())
+    ]
+    return sorted(found, key=lambda row: row.admission.started_at)
+
+
+def stoppable(access: Access, rows: Collection[LiveRow]) -> set[str]:
+    """Return the ids of the requests that the caller may stop: those whose keys the caller may
+    revoke. Requests without a key are stopped by administrators of the platform."""
+    ids = {row.admission.key_id for row in rows}
+    keys = ApiKey.objects.filter(pk__in=filter(None, ids)).select_related("project")
+    may = {key.pk for key in keys if access.may(Action.STOP, key)}
+    return {
+        row.admission.request_id
+        for row in rows
+        if row.admission.key_id in may or (access.is_superuser and row.admission.key_id is None)
+    }
+
+
+def find(access: Access, request_id: str) -> LiveRow:
+    """Raises `Http404` for a request that the caller may not see or that does not run."""
+    for row in live_rows(access):
+        if row.admission.request_id == request_id:
+            return row
+    raise Http404("There is no running request with this id. Perhaps it has ended.")
+
+
+def stop(access: Access, request_id: str, reason: str = "") -> LiveRow:
+    """Stop a request, with an entry of the audit log. Raises `Http404`, `PermissionDenied`, and
+    `Conflict` for a request that has ended meanwhile."""
+    row, reason = find(access, request_id), " ".join(reason.split())
+    if not stoppable(access, [row]):
+        raise PermissionDenied("Only those who may revoke the key of a request may stop it.")
+    admission = row.admission
+    about: dict[str, Any] = {"reason": reason, "model": admission.model, "key": admission.key_name}
+    target = UsageRecord(request_id=request_id, organization_id=admission.organization_id)
+    with audit.writing():
+        audit.record("stop", target, after=about, target_id=request_id)
+        if not any(answer == b"true" for answer in _answers([request_id, reason])):
+            raise Conflict("This request has ended meanwhile.")
+    return row
+
+
+class StopSerializer(StrictSerializer):
+    """Why a request is stopped."""
+
+    reason = serializers.CharField(
+        max_length=MAX_REASON,
+        required=False,
+        default="",
+        allow_blank=True,
+        help_text=f"The client gets this sentence of at most {MAX_REASON} characters.",
+    )
+
+
+class LiveRequestSerializer(serializers.Serializer):  # type: ignore[type-arg]
+    """A request that runs now."""
+
+    request_id = serializers.CharField(source="admission.request_id")
+    started_at = serializers.DateTimeField(source="admission.started_at")
+    state = serializers.ChoiceField(
+        choices=[(each.value, each.value) for each in Stage],
+        source="stage",
+        help_text="`waiting`: it is read, or waits for its model; `prefilling`: an engine has it, "
+        "and has generated nothing yet.",
+    )
+    username = serializers.CharField(source="admission.username")
+    key_id = serializers.IntegerField(source="admission.key_id", allow_null=True)
+    key_name = serializers.CharField(source="admission.key_name")
+    project_name = serializers.CharField(source="admission.project_name")
+    organization_name = serializers.CharField(source="admission.organization_name")
+    model = serializers.CharField(source="admission.model")
+    endpoint = serializers.CharField(source="admission.endpoint")
+    is_streamed = serializers.BooleanField(source="admission.is_streamed")
+    num_prompt_tokens = serializers.IntegerField()
+    num_output_tokens = serializers.IntegerField(help_text="So far.")
+    tokens_per_s = serializers.FloatField(
+        allow_null=True, help_text="Since the first token; null: there is none yet."
+    )
