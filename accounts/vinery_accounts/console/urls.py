@@ -13,6 +13,7 @@ from vinery_accounts.console import (
     overview,
     playground,
     records,
+    requests,
     usage,
     users,
 )
