@@ -3,6 +3,7 @@
 # ruff: noqa: F401
 from vinery_accounts.console import (
     connect,
+    design,
     find,
     keys,
     limits,
