@@ -19,12 +19,18 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery_platform.settings")
 django.setup(set_prefix=False)
 
 # These need the apps that the line above loads.
+from vinery_accounts.console.attention import provide  # noqa: E402
 from vinery_accounts.limits.service import show_in_pages  # noqa: E402
-from vinery_platform.operations.health import HealthApplication, MetricsAccess  # noqa: E402
+from vinery_platform.operations.health import (  # noqa: E402
+    HealthApplication,
+    MetricsAccess,
+    problems,
+)
 from vinery_platform.processes import heartbeats  # noqa: E402
 from vinery_platform.processes.connections import MAX_UNSENT_BYTES  # noqa: E402
 from vinery_platform.processes.loop_watch import loop_watch  # noqa: E402
 from vinery_platform.web.bounded import BoundedDjango, refuse  # noqa: E402
+from vinery_platform.web.event_stream import EVENTS_PATH, EventStreams  # noqa: E402
 from vinery_platform.web.middleware import ask_whether_unavailable  # noqa: E402
 from vinery_platform.web.serving_api import ask_engines  # noqa: E402
 from vinery_serving.core.errors import ShuttingDown, Unavailable  # noqa: E402
@@ -59,12 +65,16 @@ class Application:
         )
         self._health = HealthApplication(process, access)
         self._api = api_application(process, self._django.models)
+        self._events = EventStreams(lambda: process.drain.is_ending)
         self._not_started = ApiEdge(_respond_unavailable)
         self._shutting_down = ApiEdge(_respond_shutting_down)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._run_lifespan(receive, send)
+            return
+        if scope["path"] == EVENTS_PATH:
+            await self._events(scope, receive, send)
             return
         loop_watch.enter()
         try:
@@ -138,6 +148,7 @@ async def _respond_shutting_down(scope: Scope, receive: Receive, send: Send) -> 
 get_resolver().url_patterns  # noqa: B018
 # The console shows the state of limits, but may not import serving.
 show_in_pages(runtime().limits)
+provide(lambda: problems(runtime()))
 # The management API shows what engines do now, and the catalog may not import the runtime.
 show_engine_work(ask_engines)
 ask_whether_unavailable(lambda: runtime().database.is_unavailable)

@@ -248,10 +248,12 @@ SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
 MFA_ADAPTER = "vinery_accounts.signin.factors.FactorAdapter"
 MFA_FORMS = {
     "activate_totp": "vinery_accounts.signin.factors.ActivateForm",
+    "add_webauthn": "vinery_accounts.signin.passkeys.AddForm",
     "authenticate": "vinery_accounts.signin.factors.AuthenticateForm",
     "reauthenticate": "vinery_accounts.signin.factors.ReauthenticateForm",
 }
-MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_TOTP_ISSUER = "Vinery"
 # The clocks of phones may be half a minute off, and users type slowly.
 MFA_TOTP_TOLERANCE = 1

@@ -117,7 +117,9 @@ def lists_and_rows() -> list[Route]:
 
 def reads_of_tenants(found: Iterable[Route]) -> list[Probe]:
     """A GET of each page whose rows belong to an organisation and are in the database."""
-    of_platform = re.compile("weight|group|served|modelalias|speed|(api|console)/model|console/live")
+    of_platform = re.compile(
+        "weight|group|served|modelalias|speed|(api|console)/model|console/live"
+    )
     of_tenants = (each for each in found if not of_platform.search(each.template))
     return [next(reads([each], FOREIGN_ID)) for each in of_tenants]
 

@@ -1,5 +1,6 @@
 """Pages of the console and the admin, and the usage that they show."""
 
+import json
 import re
 from collections.abc import Iterable
 from datetime import timedelta
@@ -75,3 +76,21 @@ def numbers(text: str, ids: Iterable[str] = ("requests", "errors", "input", "out
 def limit_of(user: User, metric: str, window: str, amount: int, **more: Any) -> Limit:
     whose = {"scope": LimitScope.USER, "scope_id": user.pk}
     return Limit.objects.create(metric=metric, window=window, amount=amount, **whose, **more)
+
+
+def charts_of(text: str) -> dict[str, dict[str, list[float | None]]]:
+    """The values of each chart of a page, by the names of the chart and of the series."""
+    found = {}
+    for name, legend, data in re.findall(
+        r"<h2>([^<]*)</h2>\s*<ul class=\"legend\">(.*?)</ul>.*?<script[^>]*>(.*?)</script>",
+        text,
+        re.DOTALL,
+    ):
+        series = [unescape(each) for each in re.findall(r"<span>(.*?)</span>", legend)]
+        found[unescape(name)] = dict(zip(series, json.loads(data)["values"], strict=False))
+    return found
+
+
+def drawn(text: str, name: str) -> dict[str, float]:
+    """The sum of each series of a chart."""
+    return {key: sum(each or 0 for each in row) for key, row in charts_of(text)[name].items()}

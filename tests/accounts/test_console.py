@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from pages import limit_of, numbers, page, signed_in, store, tile, used
 from row_builders import stored_limit
 from usage_builders import NOON, settlement
@@ -19,10 +20,11 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.access.served import Served
 from vinery_accounts.alerts.quotas import Quota
+from vinery_accounts.console import attention
 from vinery_accounts.console.limits import closest, quota_rows
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.limits.rules import Metric, Window
-from vinery_accounts.models import Limit, Role, User
+from vinery_accounts.models import ApiKey, Limit, Role, User
 from vinery_accounts.usage.entries import Outcome
 
 pytestmark = pytest.mark.django_db
@@ -47,7 +49,8 @@ def test_pages_have_no_foreign_code_and_are_not_cached(root: User) -> None:
     policy = response.headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
     assert "unsafe" not in policy
-    assert not re.search(r"<script(?! src=)|<style| style=| on[a-z]+=", response.content.decode())
+    foreign = r"<script(?! src=| type=.application/json)|<style| style=| on[a-z]+="
+    assert not re.search(foreign, response.content.decode())
     assert response.headers["Cache-Control"] == "no-store, private"
 
 
@@ -86,10 +89,10 @@ def test_the_first_steps_are_those_that_the_person_may_do_until_the_first_answer
         *("Have a model ready", "Create an API key", "Get a first answer"),
         "Set a limit",
     )
-    assert steps(root) == {model: False, key: False, limit: False}
+    assert steps(root) == {model: False, key: False, answer: False, limit: False}
     assert steps(alice) == {}  # no role, so no key
     set_role(alice, project, Role.MEMBER)
-    assert steps(alice) == {key: False}
+    assert steps(alice) == {key: False, answer: False}
 
     models[:] = [Served("tiny-chat", is_for_chats=True, answers_chats=True)]
     for user in (root, alice):
@@ -104,6 +107,9 @@ def test_the_first_steps_are_those_that_the_person_may_do_until_the_first_answer
 
     store(used(alice, "r2", minutes_ago=3000))
     assert steps(alice) == steps(root) == {}
+    mate = User.objects.create_user("mate")
+    set_role(mate, project, Role.MEMBER)
+    assert steps(mate) == {key: False, answer: False}  # the answers were those of others
 
 
 def test_the_settings_of_each_client_have_the_address_and_a_model(
@@ -250,3 +256,54 @@ def test_quotas_are_sorted_by_forecast_and_then_by_usage() -> None:
     assert [each.percent for each in closest(many)] == [10, 30, 20, 90, 80]
     assert [each.percent for each in closest(many[:3])] == [90, 60]
     assert closest([]) == []
+
+
+def test_the_overview_says_what_needs_attention_and_where_the_cure_is(
+    root: User, alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_checks", [list])
+    models = [Served("chat", state="ready", row_id=7), Served("other", is_alias=True)]
+    monkeypatch.setattr(served, "_readers", [lambda: models])
+    text = page(signed_in(root), "/console/")
+    assert "All is well." in text
+    assert "1 model ready" in text
+    assert '<a href="/console/models/7/"><code>chat</code></a>' in text
+
+    models.append(Served("cut", state="failed", reason="A file is cut.", row_id=8))
+    monkeypatch.setattr(attention, "_checks", [lambda: ["Table of models: unknown."]])
+    create_key(owner=alice, name="nightly", project=first_project())
+    ApiKey.objects.update(expires_at=timezone.now() + timedelta(hours=30))
+    key = ApiKey.objects.get()
+    limit_of(alice, "tokens", "day", 100)
+    store(used(alice, "r1", num_prompt_tokens=90, num_output_tokens=20))
+
+    def findings(user: User) -> list[str]:
+        listed = page(signed_in(user), "/console/").partition('class="findings">')[2]
+        rows = re.findall("<li>(.*?)</li>", listed.partition("</ul>")[0])
+        return [re.sub(r'<a href="(.*?)">.*?</a>', r"\1", unescape(each)) for each in rows]
+
+    key_page = f"The key nightly expires in 30 h. /console/keys/{key.pk}/"
+    assert findings(root) == [
+        "The model cut failed to load. A file is cut. /console/models/8/",
+        "Table of models: unknown.",
+        "The tokens per day of the user alice are used up. #quotas",
+        key_page,
+        "Alerts about quotas reach nobody: there is no e-mail address and no webhook. "
+        "/console/webhooks/new/",
+    ]
+    assert findings(alice) == [
+        "The model cut failed to load. An administrator sees why.",
+        "The tokens per day of the user alice are used up. #quotas",
+        key_page,
+    ]
+
+
+def test_tiles_are_short_with_exact_numbers_and_the_speed_of_answers(alice: User) -> None:
+    store(used(alice, "r1", num_prompt_tokens=15_828_249, inter_token_ms=20.0))
+
+    text = page(signed_in(alice), "/console/")
+
+    assert tile(text, "input") == "15.8M"
+    assert 'title="15,828,249"' in text
+    assert float(tile(text, "speed")) == pytest.approx(50, rel=0.05)
+    assert "?period=last-month&amp;by=user" in text

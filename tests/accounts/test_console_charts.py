@@ -1,22 +1,18 @@
-"""Charts are well-formed SVG and contain every number; tables and marks are tags of templates."""
+"""Charts give a script their numbers, and readers without it a table; tags of templates."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from xml.etree import ElementTree
 
-import pytest
 from django.template import Context, Template
 from django.template.loader import render_to_string
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from pages import charts_of
 
-from tests.examples import examples
-from tests.tables import table
 from vinery_accounts.console import charts
 from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.usage.reports import Figures, Point
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
 
 
 def chart(*values: list[float | None], names: str = "abcdef", **changes: object) -> Chart:
@@ -24,7 +20,7 @@ def chart(*values: list[float | None], names: str = "abcdef", **changes: object)
     usual: dict[str, object] = {
         "name": "Requests",
         "what": "How many there were.",
-        "points": points(START, timedelta(hours=1), num_points),
+        "points": points(START, HOUR, num_points),
         "series": [Series(name, each) for name, each in zip(names, values, strict=False)],
         "zone": UTC,
     }
@@ -40,84 +36,40 @@ def page(shown: Chart) -> str:
     return render_to_string("console/chart.html", {"chart": shown})
 
 
-def drawn(shown: Chart) -> ElementTree.Element:
-    root = ElementTree.fromstring(page(shown)).find("svg")
-    assert root is not None
-    return root
-
-
-def bars_of(root: ElementTree.Element) -> list[ElementTree.Element]:
-    return root.findall("g[@class='shapes']/rect")
-
-
-def labels_of(root: ElementTree.Element) -> list[str | None]:
-    return [label.text for label in root.findall(".//text[@class='x']")]
-
-
-numbers = st.floats(0, 1e12) | st.integers(0, 10)
-
-
-@settings(max_examples=examples(20))
-@given(
-    st.integers(1, 40).flatmap(
-        lambda length: st.lists(
-            st.lists(numbers, min_size=length, max_size=length), min_size=1, max_size=4
-        )
-    )
-)
-def test_bars_are_stacked_within_the_frame(rows: list[list[float | None]]) -> None:
-    root = drawn(chart(*rows))
-
-    for bar in bars_of(root):
-        top, height = float(bar.attrib["y"]), float(bar.attrib["height"])
-        assert height >= 0
-        assert 9.9 <= top <= top + height <= 164.1
-    num_tooltips = len(root.findall(".//rect[@class='column']/title"))
-    assert num_tooltips == len(rows[0])
-
-
-def test_bars_have_heights_in_proportion_equal_widths_and_their_colours() -> None:
-    root = drawn(chart([1, 2, 4], [1, 0, 0]))
-
-    heights = [(bar.attrib["class"], float(bar.attrib["height"])) for bar in bars_of(root)]
-    unit = heights[0][1]
-    assert heights == [
-        ("colour-1", unit),
-        ("colour-2", pytest.approx(unit, abs=0.02)),
-        ("colour-1", pytest.approx(2 * unit, abs=0.02)),
-        ("colour-1", pytest.approx(4 * unit, abs=0.05)),
-    ]
-
-    whole = points(START, timedelta(hours=1), 3)
+def test_a_chart_has_its_times_values_and_colours() -> None:
+    whole = points(START, HOUR, 3)
     part = Point(whole[-1].until, whole[-1].until + timedelta(minutes=2), Figures())
-    root = drawn(chart([1, 1, 1, 1], points=[*whole, part]))
-    assert len({bar.attrib["width"] for bar in bars_of(root)}) == 1
+    shown = chart([1, 2, 4, 0.1 + 0.2], [1, 0, None, 1], points=[*whole, part], earlier=[1] * 9)
 
-    failed = chart(series=[Series("failed", [1], "failed")], points=points(START, timedelta(1), 1))
-    assert [bar.attrib["class"] for bar in bars_of(drawn(failed))] == ["colour-failed"]
+    data = shown.data()
 
-
-def test_a_chart_of_zeros_has_an_axis_to_one_and_names_are_escaped() -> None:
-    root = drawn(chart([0, 0, 0]))
-
-    assert [mark.text for mark in root.findall(".//text[@class='y']")] == ["0", "1"]
-    assert root.attrib["aria-label"] == "Requests: How many there were. At most 0."
-
-    text = page(chart([1], names="<")).replace("&lt;", "")
-
-    assert "<:" not in text
+    start_s = int(START.timestamp())
+    assert data["borders"] == [start_s + each for each in (0, 3600, 7200, 10800, 10920)]
+    assert data["step"] == 3600
+    assert data["values"] == [[1, 2, 4, 0.3], [1, 0, None, 1]]
+    assert data["earlier"] == [1] * 4
+    assert (data["kind"], data["unit"], data["zone"]) == ("bars", "", "UTC")
+    assert chart([1], is_of_durations=True).data()["unit"] == "ms"
+    failed = chart(series=[Series("a", [1]), Series("b", [1], "failed")], points=whole[:1])
+    assert failed.colours == ["1", "failed"]
 
 
-def test_lines_end_where_values_are_missing_and_reach_the_largest() -> None:
-    root = drawn(chart([1, 2, None, 3, None, 4, 5], is_of_durations=True))
+def test_names_are_escaped_and_the_text_has_the_largest_value() -> None:
+    text = page(chart([1, 20], [3, 40], names="<b"))
+    assert 'aria-label="Requests: How many there were. At most 60."' in text
+    assert charts_of(text) == {"Requests": {"<": [1, 20], "b": [3, 40]}}
+    assert "<b>" not in text.replace("&lt;", "")
 
-    assert [len(line.attrib["points"].split()) for line in root.iter("polyline")] == [2, 2]
-    assert len(list(root.iter("circle"))) == 1
-    assert "a: not measured" in (root.findall(".//title")[2].text or "")
+    assert chart([10, 20], [30, 40], is_of_lines=True).largest_text == "40"
+    assert chart([None, 2500.0], is_of_durations=True).largest_text == "2.5 s"
+    assert "At most 0." in page(chart())
 
-    shown = chart([10, 20], [30, 40], is_of_lines=True)
-    assert len(list(drawn(shown).iter("polyline"))) == 2
-    assert shown.largest_text == "40"
+
+def test_the_table_has_the_newest_columns_with_a_value() -> None:
+    rows = list(chart([1, 0, 3], [None, 0, 0.5], unit="%").rows())
+    assert rows == [("01 Mar 2026, 02:00", ["3 %", "0.5 %"]), ("01 Mar 2026, 00:00", ["1 %", "-"])]
+
+    assert len(list(chart([1] * 500).rows())) == 100
 
 
 def test_numbers_are_short_and_durations_have_their_unit() -> None:
@@ -125,23 +77,6 @@ def test_numbers_are_short_and_durations_have_their_unit() -> None:
     assert {each: charts.short(each) for each in numbers} == numbers
     durations = {0: "0 ms", 12.34: "12.3 ms", 999.7: "1 s", 1250: "1.25 s", 180_000: "3 min"}
     assert {each: charts.duration(each) for each in durations} == durations
-
-
-@table(
-    "minute, length, result",
-    [
-        (23, timedelta(minutes=1), ["12:30", "12:40", "12:50", "13:00", "13:10", "13:20"]),
-        (0, timedelta(hours=1), ["02 Mar 00:00", "03 Mar 00:00"]),
-        # In a zone with a half-hour offset, no hour begins at these times.
-        (30, timedelta(hours=1), ["01 Mar 22:30", "02 Mar 18:30", "03 Mar 14:30"]),
-    ],
-)
-def test_ticks_are_at_round_times(minute: int, length: timedelta, result: list[str]) -> None:
-    start = START + timedelta(hours=12, minutes=minute)
-
-    root = drawn(chart([0] * 60, points=points(start, length, 60)))
-
-    assert labels_of(root) == result
 
 
 def rendered(text: str, **context: object) -> str:

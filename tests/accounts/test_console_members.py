@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from allauth.mfa.models import Authenticator
 from api.api_client import Tenant
+from django.core import mail
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.utils import timezone
@@ -14,12 +15,12 @@ from pages import page, sent, signed_in, text_of
 
 from tests.tables import table
 from vinery_accounts.access import changes
-from vinery_accounts.models import AuditEntry, Invitation, Membership, Role, User
+from vinery_accounts.models import ApiKey, AuditEntry, Invitation, Membership, Role, User
 
 pytestmark = pytest.mark.django_db
 
 MEMBERS = "/console/members/"
-PAGES = ("members", "projects", "webhooks", "alerts", "audit")
+PAGES = ("members", "service-accounts", "projects", "webhooks", "alerts", "audit")
 
 
 @pytest.fixture
@@ -70,9 +71,9 @@ def link_in(text: str) -> str:
     [
         (Role.OWNER, False, PAGES),
         (Role.ADMIN, False, PAGES),
-        (Role.MEMBER, False, ()),
-        (Role.VIEWER, False, ()),
-        (Role.ADMIN, True, ("members", "projects", "alerts")),
+        (Role.MEMBER, False, ("members",)),
+        (Role.VIEWER, False, ("members",)),
+        (Role.ADMIN, True, ("members", "service-accounts", "projects", "alerts")),
     ],
 )
 def test_the_menu_has_the_pages_that_the_role_opens_and_no_other_is_answered(
@@ -203,3 +204,88 @@ def test_a_member_of_an_organisation_gets_a_role_at_once(client: Client, ours: T
 
     assert "bob is admin of ours / ours one." in text
     assert Membership.objects.get(project=ours.one).role == Role.ADMIN
+
+
+def test_members_see_who_is_there_and_no_more(client: Client, ours: Tenant) -> None:
+    mate = member_of(ours, "mate", email="mate@ours.example")
+    member = signed_in(member_of(ours, "bob").user)
+
+    text = page(member, MEMBERS)
+
+    assert ">mate<" in text
+    assert "mate@ours.example" not in text
+    assert "mate@ours.example" in page(client, MEMBERS)
+    for address in ("new/", "invite/", f"{mate.pk}/"):
+        assert member.get(f"{MEMBERS}{address}").status_code == 403
+
+
+def test_a_service_account_is_apart_from_people_and_gets_a_key(admin: Client, ours: Tenant) -> None:
+    address = "/console/service-accounts/"
+    text = sent(admin, f"{address}new/", form_of("robot", ours.one))
+    name = f"robot@p{ours.one.pk}"
+
+    assert f'value="{name}"' in text  # the form of its first key names the owner
+    assert User.objects.get(username=name).is_service
+    assert name in page(admin, address)
+    assert name not in page(admin, MEMBERS)
+    assert "Create a key" in page(admin, address_of(Membership.objects.get(user__username=name)))
+
+
+def test_open_invitations_are_listed_and_renewed(client: Client, ours: Tenant) -> None:
+    address = "/console/invitations/"
+    assert "No invitation is open." in page(client, address)
+    new_user(client, "bob", ours.organization)
+    invite(client, "carol", ours)
+    Invitation.objects.update(expires_at=timezone.now() + timedelta(hours=1))
+
+    text = page(client, address)
+    assert f"bob@o{ours.organization.pk}" in text
+    assert "carol" in text
+    assert "until " in text
+
+    assert "open for 14 days again" in sent(client, address_of_invitation("again"))
+    assert Invitation.objects.get().expires_at > timezone.now() + timedelta(days=13)
+
+
+def test_the_link_is_sent_by_mail_where_the_server_sends_mails(
+    client: Client, ours: Tenant, settings: Any
+) -> None:
+    for is_on in (False, True):
+        settings.VINERY_PASSWORD_RESET = is_on
+        to = f"{is_on}@ours.example"
+        text = text_of(new_user(client, f"bob{is_on}", ours.organization, email=to))
+        assert (f"sent to {to}" in text) == is_on
+    [sent_mail] = mail.outbox
+    assert sent_mail.to == ["True@ours.example"]
+    assert link_in(text) in sent_mail.body
+
+
+def test_a_new_user_gets_a_first_key_with_the_link(client: Client, ours: Tenant) -> None:
+    text = text_of(new_user(client, "bob", ours.one, with_key="on"))
+    link_in(text)
+    assert '<pre id="key">vny_' in text
+    key = ApiKey.objects.get(owner__username=f"bob@p{ours.one.pk}")
+    assert key.project == ours.one
+
+
+def test_an_administrator_helps_a_user_who_lost_the_password_or_the_phone(root: User) -> None:
+    client, address = signed_in(root), "/console/users/"
+    text = text_of(client.post(f"{address}new/", {"username": "zoe", "email": ""}))
+    assert "A link for zoe" in text
+    zoe = User.objects.get(username="zoe")
+    zoe.last_login = timezone.now()
+    zoe.save()
+    Authenticator.objects.create(user=zoe, type=Authenticator.Type.TOTP, data={})
+    assert ">zoe<" in page(client, address)
+
+    assert "/second_factor_off/" in page(client, f"{address}{zoe.pk}/")
+    sent(client, f"{address}{zoe.pk}/second_factor_off/")
+    assert not Authenticator.objects.exists()
+
+    text = text_of(client.post(f"{address}{zoe.pk}/password/"))
+    password = re.search(r'<pre id="secret">(.*?)</pre>', text)
+    assert password is not None
+    assert Client().login(username="zoe", password=password[1])
+
+    assert "zoe is removed." in sent(client, f"{address}{zoe.pk}/remove/")
+    assert signed_in(User.objects.create_user("bob")).get(address).status_code == 403

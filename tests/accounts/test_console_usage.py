@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 from datetime import UTC, datetime
 from html import unescape
@@ -11,7 +12,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.test import Client
 from django.utils import timezone
-from pages import page, signed_in, store, tile, used
+from pages import drawn, page, signed_in, store, tile, used
 
 from tests.tables import table
 from vinery_accounts.console.page import PeriodForm
@@ -45,13 +46,65 @@ def test_usage_is_shown_by_every_dimension_and_interval(alice: User) -> None:
 
     store(*(used(alice, f"r{at}", model=f"m{at}") for at in range(8)))
     text = page(signed_in(alice), "/console/usage/?by=model")
-    assert "others: 2" in text
+    assert drawn(text, "Requests by model") == {
+        **{f"m{at}": 1 for at in range(6)},
+        "others": 2,
+    }
 
     for by in Dimension:
         text = page(signed_in(alice), f"/console/usage/?by={by}&most=num_tokens")
         name = "organisation" if by is Dimension.ORGANIZATION else by.replace("_", " ")
         assert f"<title>Usage by {name} | Vinery</title>" in text
         assert f'aria-label="Tokens by {name}' in text
+
+
+def test_two_splits_are_a_table_a_chart_and_a_file_that_heads_sort(alice: User) -> None:
+    store(
+        used(alice, "r1", model="a", endpoint="e1", num_prompt_tokens=9, end_user="u1"),
+        used(alice, "r2", model="b", endpoint="e1", num_prompt_tokens=5),
+        used(alice, "r3", model="b", endpoint="e2", num_prompt_tokens=7, end_user="u1"),
+        used(alice, "r4", model="b", endpoint="e1", num_prompt_tokens=1),
+    )
+    client, query = signed_in(alice), "by=model&by2=endpoint"
+
+    def rows(more: str) -> list[str]:
+        text = page(client, f"/console/usage/?{more}")
+        cells = re.findall(r'scope="row">(.*?)</th>', text)
+        return [re.sub("<.*?>", "", each) for each in cells][:-1]
+
+    assert rows(query) == ["b and e1", "a and e1", "b and e2"]
+    assert rows(f"{query}&sort=num_prompt_tokens") == ["a and e1", "b and e2", "b and e1"]
+    assert rows(f"{query}&sort=-num_prompt_tokens") == ["b and e1", "b and e2", "a and e1"]
+    assert rows(f"{query}&sort=name") == ["a and e1", "b and e1", "b and e2"]
+    assert rows("by=model&by2=model") == ["b", "a"]
+    assert rows("by=end_user&by2=model")[1:] == ["u1 and a", "u1 and b"]
+
+    text = page(client, f"/console/usage/?{query}&sort=num_errors")
+    assert drawn(text, "Requests by model and endpoint")["b · e1"] == 2
+    assert 'aria-sort="descending"><a href="/console/usage/?by=model&amp;by2=endpoint' in text
+    assert "sort=-num_errors" in text
+    response = client.get(f"/console/usage/table.csv?{query}")
+    assert "usage-by-model-and-endpoint.csv" in response.headers["Content-Disposition"]
+    first, *_, last = csv.DictReader(io.StringIO(response.content.decode()))
+    assert (first["model"], first["endpoint"], first["num_requests"]) == ("b", "e1", "2")
+    assert (last["model"], last["endpoint"], last["num_requests"]) == ("all", "all", "4")
+
+
+def test_the_period_before_is_drawn_and_shares_have_no_sum(alice: User) -> None:
+    store(used(alice, "r1", num_prompt_tokens=8, num_cached_tokens=2))
+    store(*(used(alice, f"old{at}", minutes_ago=1500 + at) for at in range(2)))
+
+    for path in ("", "usage/"):
+        text = page(signed_in(alice), f"/console/{path}?compare=on")
+        assert "period before</span>" in text
+        assert "period before</span>" not in page(signed_in(alice), f"/console/{path}")
+        found = re.search(r'"earlier": (\[.*?\])', text)
+        assert found is not None
+        assert sum(json.loads(found[1])) == 2
+        assert "-50 % vs previous period" in text
+
+    text = page(signed_in(alice), "/console/usage/?most=cached_share&compare=on")
+    assert drawn(text, "Cached share of the input by model") == {"reference-chat": 25}
 
 
 def test_each_group_has_a_link_and_the_table_is_exported_as_shown(alice: User) -> None:
@@ -167,9 +220,10 @@ def test_errors_of_clients_are_drawn_apart_from_failures(alice: User) -> None:
 
     text = page(signed_in(alice), "/console/")
 
-    assert "answered: 1\nrefused by limits: 3\nclient errors: 1\nfailed: 1" in text
+    parts = ("answered", "refused by limits", "client errors", "failed")
+    assert drawn(text, "Requests") == dict(zip(parts, (1, 3, 1, 1), strict=True))
     only = page(signed_in(alice), "/console/?status=5xx")
-    assert "answered: 0\nrefused by limits: 0\nclient errors: 0\nfailed: 1" in only
+    assert drawn(only, "Requests") == dict(zip(parts, (0, 0, 0, 1), strict=True))
     causes = "3 by limits, 1 of clients, 1 of the server, 1 cut short"
     assert (tile(text, "errors"), tile(text, "refused")) == ("2", "3")
     assert "33.3 % of requests: 1 of clients, 1 of the server" in text

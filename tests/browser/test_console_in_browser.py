@@ -31,18 +31,45 @@ def test_a_sign_in_leads_to_the_overview_with_its_figures(stranger: Administrato
 
     until(is_counted)
     assert page.locator("#output .number").inner_text() != "0"
-    chart = page.get_by_role("img", name=re.compile("^Requests: "))
-    bars = chart.locator(".shapes .colour-1")
-    # The last hour may have just begun: beside a busy hour, it is a line.
-    heights = [box["height"] for bar in bars.all() if (box := bar.bounding_box()) is not None]
-    assert max(heights) > 2
-    # The colour comes from the style sheet: the policy has let it in.
-    assert bars.last.evaluate("bar => getComputedStyle(bar).fill") == "rgb(91, 111, 216)"
+    _read_and_open_a_bar(page)
+    stranger.go("console/")
 
     stranger.follow("Administration")
     assert page.title() == "Administration | Vinery"
     stranger.follow("Console")
     assert page.url.endswith("/console/")
+
+
+def _read_and_open_a_bar(page: sync_api.Page) -> None:
+    chart = page.get_by_role("slider", name=re.compile("^Requests: "))
+    chart.locator(".u-over").hover()
+    readout = chart.locator(".readout")
+    readout.get_by_text("answered: ").wait_for()
+
+    chart.focus()
+    page.keyboard.press("Home")
+    first = chart.get_attribute("aria-valuetext")
+    page.keyboard.press("End")
+    value = chart.get_attribute("aria-valuetext") or ""
+    assert value != first
+    if "answered: 0" in value:  # an hour has just begun
+        page.keyboard.press("ArrowLeft")
+        value = chart.get_attribute("aria-valuetext") or ""
+    assert re.search(r"answered: [1-9]", value)
+    # The colour comes from the style sheet: the policy has let it in.
+    mark = readout.locator("li").first
+    assert mark.evaluate("each => getComputedStyle(each).color") == "rgb(91, 111, 216)"
+
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    assert "since=" in page.url
+    assert page.locator("#requests .number").inner_text() != "0"
+    page.go_back()
+    box = chart.locator(".u-over").bounding_box()
+    assert box is not None
+    with page.expect_navigation():
+        page.mouse.click(box["x"] + box["width"] - 4, box["y"] + 20)
+    assert "until=" in page.url
 
 
 def test_a_key_is_made_copied_once_used_and_revoked(admin: Administrator) -> None:

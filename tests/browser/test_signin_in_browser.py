@@ -1,16 +1,19 @@
 """A person signs in to a running platform, in a real browser: with a password, with a new second
-factor, and with a recovery code."""
+factor, with a recovery code, and with a passkey."""
 
 import base64
 import hmac
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import pytest
+from playwright.sync_api import Browser
 
-from tests.browser.conftest import Administrator
+from tests.browser.conftest import Administrator, someone_at
 from tests.conftest import Running
 from tests.system.clients import vinery
 
@@ -18,6 +21,14 @@ pytestmark = pytest.mark.system
 
 _NAME = "grace"
 _PERIOD_S = 30
+_AUTHENTICATOR: Final[dict[str, Any]] = {
+    "protocol": "ctap2",
+    "transport": "internal",
+    "hasResidentKey": True,
+    "hasUserVerification": True,
+    "isUserVerified": True,
+    "automaticPresenceSimulation": True,
+}
 
 
 @pytest.fixture
@@ -83,3 +94,35 @@ def test_a_second_factor_is_set_up_used_and_recovered(
     page.get_by_label("Code").fill(recovery_codes[0])
     stranger.press("Log in")
     assert page.url == admin
+
+
+def test_a_passkey_logs_in_alone_and_after_the_password(
+    chromium: Browser, running: Running, password: str
+) -> None:
+    local = replace(running, base_url=running.base_url.replace("127.0.0.1", "localhost"))
+    with someone_at(chromium, local) as someone:
+        page = someone.page
+        device = page.context.new_cdp_session(page)
+        device.send("WebAuthn.enable")
+        device.send("WebAuthn.addVirtualAuthenticator", {"options": _AUTHENTICATOR})
+        _log_in(someone, password)
+        someone.go("accounts/2fa/webauthn/")
+        someone.follow("Add a passkey")
+        page.get_by_label("Name").fill("laptop")
+        someone.press("Add the passkey")
+        assert len(page.locator("#recovery-codes").inner_text().split()) == 10
+
+        _log_out(someone)
+        someone.go("accounts/login/?next=/console/keys/")
+        someone.press("Log in with a passkey")
+        page.wait_for_url("**/console/keys/")
+
+        _log_out(someone)
+        _log_in(someone, password)
+        someone.press("Use a passkey")
+        page.wait_for_url("**/admin/")
+
+        someone.go("accounts/2fa/webauthn/")
+        someone.follow("Remove laptop")
+        someone.press("Remove")
+        assert page.get_by_text("You have no passkey yet.").is_visible()

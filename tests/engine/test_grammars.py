@@ -1,6 +1,7 @@
 """Grammars are checked in a process, which ends with its engine, and compiled beside a pipeline."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -19,9 +20,17 @@ from tests.tables import table
 from vinery_serving.core.request import GrammarKind
 from vinery_serving.engine import grammars
 from vinery_serving.engine.canary import Canary
-from vinery_serving.engine.grammars import GrammarChecks, OnChecked, SharedCompiler
+from vinery_serving.engine.grammars import (
+    Checker,
+    Checkers,
+    GrammarChecks,
+    OnChecked,
+    SharedCompiler,
+)
+from vinery_serving.engine.supervision import PipelineBroken
+from vinery_serving.processes.confine import Part, available
 from vinery_serving.transport.messages import GrammarSpec, Pong
-from vinery_serving.transport.server import SocketServer
+from vinery_serving.transport.server import SocketServer, bound
 
 pytestmark = pytest.mark.live
 
@@ -33,9 +42,17 @@ BAD = GrammarSpec("ebnf", "root ::= (")
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SocketServer]:
     hello = Pong(0, None)  # type: ignore[arg-type]
-    server = SocketServer(tmp_path / "s.sock", b"", lambda: hello)
+    server = SocketServer(bound(tmp_path / "s.sock"), b"", lambda: hello)
     yield server
     server.close()
+
+
+@pytest.fixture
+def checkers() -> Iterator[Checkers]:
+    checkers = Checkers(TINY_CHAT)
+    yield checkers
+    checkers.control.close()
+    checkers._process.reap()
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +93,11 @@ class SlowCompiler(Compiler):
         self.on_compiled = on_compiled
 
 
-def test_requests_go_on_after_the_pipeline_knows_the_grammar(server: SocketServer) -> None:
+def test_requests_go_on_after_the_pipeline_knows_the_grammar(
+    server: SocketServer, checkers: Checkers
+) -> None:
     compiler = SlowCompiler()
-    checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, compiler)  # type: ignore[arg-type]
+    checks = GrammarChecks(checkers, VOCAB_SIZE, server, compiler)  # type: ignore[arg-type]
     results: list[str | None] = []
     refused: list[str | None] = []
 
@@ -102,20 +121,22 @@ def of_name(number: int) -> GrammarSpec:
     return GrammarSpec("ebnf", f"root ::= {members}")
 
 
-def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(server, monkeypatch):
+def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(
+    server, checkers, monkeypatch
+):
     """GenAI frees compiled grammars only with their process."""
     limit = 2 * 2**20
     monkeypatch.setattr(grammars, "_MAX_CHECKER_BYTES", limit)
-    checks = GrammarChecks(TINY_CHAT, VOCAB_SIZE, server, Compiler())  # type: ignore[arg-type]
+    checks = GrammarChecks(checkers, VOCAB_SIZE, server, Compiler())  # type: ignore[arg-type]
     monkeypatch.setattr(grammars, "_MAX_WAITING_OF_LANE", 200)
     pids, grown = set(), [0]
 
     def note(refusal: str | None, results: list[str | None]) -> None:
         results.append(refusal)
         for each in checks._checkers.copy():
-            if each._base_bytes is not None:
-                pids.add(each._process.pid)
-                grown.append(each._use.memory_info().rss - each._base_bytes)
+            if each._base_bytes:
+                pids.add(each.pid)
+                grown.append(psutil.Process(each.pid).memory_info().rss - each._base_bytes)
 
     results: list[str | None] = []
     refused: list[str | None] = []
@@ -152,16 +173,28 @@ async def test_many_new_grammars_at_once_are_all_enforced(gateway: Gateway) -> N
     assert [gateway.text(answer) for answer in answers] == words
 
 
+def test_checkers_are_confined_and_the_engine_ends_no_other_process(checkers: Checkers) -> None:
+    checker = Checker(checkers, VOCAB_SIZE)
+    assert checker.receive() is None
+    for pid in (checkers._process.pid, checker.pid):
+        status = Path(f"/proc/{pid}/status").read_text()
+        assert "NoNewPrivs:\t1" in status
+        assert ("Seccomp:\t2" in status) == (Part.CALLS in available())
+    assert checker.end() == -signal.SIGKILL
+    with pytest.raises(PipelineBroken):
+        checkers.ask(os.getpid())
+
+
 # Sends a grammar that takes minutes, and waits to be killed.
 ENGINE = """
 import sys
 from pathlib import Path
-from vinery_serving.engine.grammars import Checker
+from vinery_serving.engine.grammars import Checker, Checkers
 from vinery_serving.transport.messages import GrammarSpec
-checker = Checker(Path(sys.argv[1]), 3072)
+checker = Checker(Checkers(Path(sys.argv[1])), 3072)
 assert checker.receive() is None
 checker.send(GrammarSpec("regex", "((a{1,300}b{1,300}){1,300}|c){1,300}" * 8))
-print(checker._process.pid, flush=True)
+print(checker.pid, flush=True)
 sys.stdin.read()
 """
 

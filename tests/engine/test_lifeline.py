@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.fakes.engine import HELLO
 from vinery_serving.engine.supervision import ORPHAN_S, Lifeline
-from vinery_serving.transport.server import Connection, SocketServer
+from vinery_serving.transport.server import Connection, SocketServer, bound
 
 
 class Started:
@@ -30,7 +30,7 @@ class Started:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SocketServer]:
-    with closing(SocketServer(tmp_path / "e.sock", b"", lambda: HELLO)) as server:
+    with closing(SocketServer(bound(tmp_path / "e.sock"), b"", lambda: HELLO)) as server:
         yield server
 
 

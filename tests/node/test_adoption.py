@@ -30,11 +30,11 @@ ADDRESS = EngineAddress(7, "0123456789ab")
 _LISTENING = """
 import sys
 from pathlib import Path
-from vinery_serving.transport.server import SocketServer
+from vinery_serving.transport.server import SocketServer, bound
 from vinery_serving.transport.handshake import socket_key
 from tests.fakes.engine import HELLO, KEY
 path = Path(sys.argv[1])
-server = SocketServer(path, socket_key(KEY, path), lambda: HELLO)
+server = SocketServer(bound(path), socket_key(KEY, path), lambda: HELLO)
 print("listening", flush=True)
 while True:
     for each in server.poll(60):

@@ -1,8 +1,11 @@
 """Two web processes: a page of one stops a request of the other, and both say when rows change."""
 
 import json
+import os
+import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import httpx
@@ -82,6 +85,30 @@ def test_a_page_of_the_other_process_stops_a_stream_and_the_client_reads_the_rea
     assert (row.outcome, row.http_status, row.error_code) == ("rejected", 403, "stopped")
     assert row.num_output_tokens > 0 and row.is_exact
     assert request_id not in command(platform, "requests", "live")
+
+
+@contextmanager
+def followed(browser: httpx.Client) -> Iterator[httpx.Response]:
+    """A page that has heard of a change, and goes on listening."""
+    with browser.stream("GET", "/console/events/") as page:
+        lines = page.iter_lines()  # kept: its end is that of the connection
+        assert "event: change" in next(lines)
+        yield page
+        assert lines
+
+
+def test_streams_of_open_pages_hold_up_no_end_of_their_process(platform: Running) -> None:
+    """Neither a replacement nor SIGTERM waits for them. A page goes on with the next process."""
+    with closing(signed_in(platform)) as browser, ExitStack() as pages:
+        open_pages = [pages.enter_context(followed(browser)) for _ in range(4)]
+        former = platform.pids("web")
+        assert {process_of(platform, page) for page in open_pages} <= set(former)
+        command(platform, "reload")
+        until(lambda: not any(map(psutil.pid_exists, former)), timeout_s=60)
+
+        pid = process_of(platform, pages.enter_context(followed(browser)))
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not psutil.pid_exists(pid), timeout_s=60)
 
 
 def test_a_unary_request_that_is_stopped_gets_a_status_that_is_not_tried_again(

@@ -11,13 +11,13 @@ import pytest
 from tests.fakes.engine import KEY
 from vinery_serving.transport.handshake import NUM_BYTES, Handshake, Stranger
 from vinery_serving.transport.messages import Cancel, Ping
-from vinery_serving.transport.server import Connection, SocketServer
+from vinery_serving.transport.server import Connection, SocketServer, bound
 from vinery_serving.transport.sockets import pack
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[SocketServer]:
-    server = SocketServer(tmp_path / "e.sock", KEY, lambda: Ping(7))
+    server = SocketServer(bound(tmp_path / "e.sock"), KEY, lambda: Ping(7))
     yield server
     server.close()
 

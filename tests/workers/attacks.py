@@ -1,7 +1,8 @@
 """What code that has taken over a process tries. Each attack returns whether it has succeeded, and
 fails with OSError otherwise.
 
-    python -m tests.workers.attacks < CASES     one child for each attack, confined by some parts
+    python -m tests.workers.attacks < CASES     one child for each attack, confined by some parts,
+                                                as a worker, or as the engine of a configuration
 """
 
 import ctypes
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vinery_serving.engine.config import EngineConfig, needs_of
 from vinery_serving.processes.confine import Needs, Part, confine
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -66,8 +68,10 @@ def remove_a_file(to: Targets) -> bool:
 
 
 def open_a_secret_to_all(to: Targets) -> bool:
-    Path(to.home, "secret_key").chmod(0o644)
-    return True
+    path = Path(to.home, "secret_key")
+    wanted = path.stat().st_mode ^ 0o022
+    path.chmod(wanted)
+    return path.stat().st_mode == wanted
 
 
 def read_memory(to: Targets) -> bool:
@@ -121,6 +125,13 @@ def connect_to_an_engine(to: Targets) -> bool:
 def connect_without_a_path(to: Targets) -> bool:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(f"\0{to.abstract_socket}")
+    return True
+
+
+def listen_to_clients(to: Targets) -> bool:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{to.home}/{os.getpid()}.sock")
+        listener.listen()
     return True
 
 
@@ -225,11 +236,11 @@ def a_neighbour(home: Path) -> Iterator[Targets]:
 # -- Children that are confined by some parts
 
 
-def _tried(attack: str, to: Targets, parts: list[str]) -> bool:
+def _tried(attack: str, to: Targets, parts: list[str], needs: Needs) -> bool:
     if not (pid := os.fork()):
         try:
             inherited = replace(to, inherited_fd=os.open(f"{to.home}/secret_key", os.O_RDONLY))
-            confine(Needs(limits={resource.RLIMIT_FSIZE: 0}), frozenset(map(Part, parts)))
+            confine(needs, frozenset(map(Part, parts)))
             os._exit(_SUCCESS * succeeds(attack, inherited))
         finally:
             os._exit(1)
@@ -238,16 +249,22 @@ def _tried(attack: str, to: Targets, parts: list[str]) -> bool:
 
 def main() -> None:
     asked: dict[str, Any] = json.load(sys.stdin)
-    to = Targets(**asked["targets"])
-    json.dump([_tried(attack, to, parts) for attack, parts in asked["cases"]], sys.stdout)
+    to, engine = Targets(**asked["targets"]), asked["engine"]
+    needs = Needs(limits={resource.RLIMIT_FSIZE: 0})
+    if engine:
+        needs = needs_of(EngineConfig.from_json(engine.encode()))
+    json.dump([_tried(attack, to, parts, needs) for attack, parts in asked["cases"]], sys.stdout)
 
 
-def outcomes(to: Targets, cases: Sequence[tuple[str, Iterable[Part]]]) -> list[bool]:
+def outcomes(
+    to: Targets, cases: Sequence[tuple[str, Iterable[Part]]], engine: EngineConfig | None = None
+) -> list[bool]:
     """Whether each attack succeeds in a process that is confined by these parts alone."""
     named = [(attack, [str(each) for each in parts]) for attack, parts in cases]
+    config = "" if engine is None else engine.to_line().decode()
     ran = subprocess.run(
         [sys.executable, "-m", __name__],
-        input=json.dumps({"targets": asdict(to), "cases": named}).encode(),
+        input=json.dumps({"targets": asdict(to), "cases": named, "engine": config}).encode(),
         stdout=subprocess.PIPE,
         check=True,
         cwd=Path(__file__).parents[2],

@@ -5,7 +5,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from tests.tables import table
 from tests.workers import jobs_for_tests as jobs
 from tests.workers.attacks import Targets, a_neighbour, outcomes
 from tests.workers.test_pool import call, pool_with
+from vinery_serving.engine.config import EngineConfig
 from vinery_serving.processes.calls import Act, _program
 from vinery_serving.processes.confine import Part, available
 
@@ -43,6 +44,7 @@ STOPPED_BY: dict[str, tuple[set[Part], ...]] = {
     "send_a_datagram": (_CALLS,),
     "connect_to_an_engine": (_CALLS,),
     "connect_without_a_path": (_CALLS, {Part.SOCKETS}),
+    "listen_to_clients": (_CALLS, _FILES),
     "fork": (_CALLS,),
     "run_a_program": (_CALLS, _FILES),
     "raise_a_limit": ({Part.LIMITS, Part.CAPABILITIES},),
@@ -94,10 +96,19 @@ async def test_a_process_that_reads_one_model_reads_no_other_folder(
 def test_each_part_stops_what_it_is_for_and_without_it_the_attack_succeeds(
     targets: Targets, parts: frozenset[Part]
 ) -> None:
-    alone = [(name, each) for name, sets in STOPPED_BY.items() for each in sets if each <= parts]
-    without = [(name, parts - set(chain(*sets))) for name, sets in STOPPED_BY.items()]
+    check_parts(targets, parts, STOPPED_BY)
 
-    succeeded = outcomes(targets, [*alone, *without])
+
+def check_parts(
+    targets: Targets,
+    parts: frozenset[Part],
+    stopped_by: Mapping[str, Sequence[set[Part]]],
+    engine: EngineConfig | None = None,
+) -> None:
+    alone = [(name, each) for name, sets in stopped_by.items() for each in sets if each <= parts]
+    without = [(name, parts - set(chain(*sets))) for name, sets in stopped_by.items()]
+
+    succeeded = outcomes(targets, [*alone, *without], engine)
 
     wrong = [row for row, done in zip(alone, succeeded, strict=False) if done]
     assert wrong == [], "this part alone does not stop the attack"
@@ -151,6 +162,9 @@ _INET, _PID = 2, 77
         (_X86, {}, 56, 0x10F00, _ALLOWED),  # clone of a thread, and of a process
         (_ARM, {}, 220, 0x11, _REFUSED),
         (_ARM, {Act.FORK}, 220, 0x11, _ALLOWED),
+        (_X86, {}, 50, 0, _REFUSED),  # listen
+        (_X86, {Act.ACCEPT}, 50, 0, _ALLOWED),
+        (_X86, {Act.ACCEPT}, 49, 0, _REFUSED),  # bind
         (_ARM, {}, 53, 0, _REFUSED),  # fchmodat
         (_ARM, {Act.COPY}, 53, 0, _NOTHING),
         (_X86, {}, 435, 0, _UNKNOWN),  # clone3, whose flags no filter sees

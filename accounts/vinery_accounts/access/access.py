@@ -331,6 +331,10 @@ class Access:
         return self._leads(Role.OWNER, organization_id, project_id)
 
     @property
+    def has_role(self) -> bool:
+        return self.is_superuser or bool(self.known_organizations)
+
+    @property
     def is_leader(self) -> bool:
         roles = {*self.organizations.values(), *self.projects.values()}
         return self.is_superuser or any(_RANKS[role] >= _RANKS[Role.ADMIN] for role in roles)

@@ -24,6 +24,8 @@ class Served:
     is_for_chats: bool = False
     answers_chats: bool = False
     row_id: int | None = None
+    state: str = ""
+    reason: str = ""  # of a failure, for administrators
 
 
 _readers: Final[list[Callable[[], Sequence[Served]]]] = []

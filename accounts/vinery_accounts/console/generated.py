@@ -139,9 +139,13 @@ class Rows(Generated):
     def columns(self) -> Columns:
         return self.resource.columns
 
+    def listed(self) -> QuerySet[Any]:
+        return self.resource.listed(self.access)
+
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        resource, form = self.resource, FilterForm(self.resource, self.inputs, self.request.GET)
-        rows = form.narrow(resource.listed(self.access))
+        resource = self.resource
+        form = FilterForm(resource, self.inputs, self.request.GET)
+        rows = form.narrow(self.listed())
         found = page_of(rows.order_by(*(self.ordering or resource.ordering), "-pk"), self.request)
         shown = {"form": form, "table": self._table(found["rows"])}
         return super().get_context_data(**kwargs) | found | shown

@@ -213,7 +213,10 @@ class MakeKey(KeysPage, FormPage):
         return projects_for(self.access, self.user)
 
     def form_of(self, data: QueryDict | None) -> NewKeyForm:
-        return NewKeyForm(self.access, self.projects, data)
+        form = NewKeyForm(self.access, self.projects, data)
+        if "owner" in form.fields:
+            form.fields["owner"].initial = self.request.GET.get("owner", "")
+        return form
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(**kwargs) | {"may_make": self.projects.exists()}

@@ -1,7 +1,7 @@
 """Limits: how much is used and left, and the pages that set, change and remove them."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -56,8 +56,12 @@ class Limits(Page):
         }
 
 
-def limit_rows(access: Access) -> tuple[list[dict[str, Any]], bool]:
-    limits = list(access.rows(Limit))
+def limit_rows(
+    access: Access, found: Iterable[Limit] | None = None
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return what pages show of the limits, by default of all that the caller sees, and whether
+    the current use is known."""
+    limits = list(access.rows(Limit) if found is None else found)
     may_change = changeable(access, limits)
     rules = list(valid_rules(limits).values())
     owners = owners_of(access, [rule.scope for rule in rules])

@@ -1,15 +1,16 @@
 """The frame of the console: the menu, error pages and the headers of all pages."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template import Library
 from django.template.loader import render_to_string
 from django.templatetags.static import static
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -18,7 +19,9 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.console.reader import access_of
 from vinery_accounts.models import Organization
 from vinery_accounts.resources.base import registered
+from vinery_accounts.signin import passkeys
 
+_members: Final = attrgetter("has_role")
 _leaders: Final = attrgetter("is_leader")
 _leaders_of_organizations: Final = attrgetter("leads_organization")
 _owners: Final = attrgetter("owns_scope")
@@ -60,7 +63,9 @@ _GROUPS: Final = {
     ),
     "Organisation": (
         Entry("organizations", "Organisations", _superusers),
-        Entry("members", "Members", _leaders),
+        Entry("users", "All users", _superusers),
+        Entry("members", "Members", _members),
+        Entry("service-accounts", "Service accounts", _leaders),
         Entry("projects", "Projects", _leaders),
         Entry("limits", "Limits"),
         Entry("model-weights", "Token weights"),
@@ -88,10 +93,12 @@ def may_open(access: Access, name: str) -> bool:
 
 def frame(request: HttpRequest) -> dict[str, Callable[[], object]]:
     """Return what the frame of each page shows, if its template asks for it."""
+    is_own = request.path.startswith(reverse("account_overview"))
     return {
         "menu": lambda: menu_of(access_of(request)),
         "whose": lambda: _whose(access_of(request)),
         "scope": lambda: access_of(request).scope,
+        "page": lambda: "account" if is_own else "",
     }
 
 
@@ -212,3 +219,43 @@ def icon(name: str) -> SafeString:
 def state(is_active: bool, otherwise: str) -> SafeString:  # noqa: FBT001
     kind, word = ("state state-active", "active") if is_active else ("state", otherwise)
     return format_html('<span class="{}">{}</span>', kind, word)
+
+
+# -- The pages of one's own account
+
+_TABS: Final = {
+    "account_overview": "Profile",
+    "account_change_password": "Password",
+    "mfa_index": "Two-factor authentication",
+    "mfa_list_webauthn": "Passkeys",
+    "usersessions_list": "Sessions",
+    "console:account": "Keys and limits",
+}
+
+
+@register.simple_tag(takes_context=True)
+def account_tabs(context: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
+    """Return the title and the address of each tab, and whether the page belongs to it."""
+    found = {reverse(name): title for name, title in _TABS.items()}
+    path = context["request"].path
+    current = max((each for each in found if path.startswith(each)), key=len, default="")
+    return [(title, address, address == current) for address, title in found.items()]
+
+
+@register.simple_tag(takes_context=True)
+def why_no_passkeys(context: Mapping[str, Any]) -> str:
+    return passkeys.why_none(context["request"])
+
+
+_BROWSERS: Final = ("Edg", "OPR", "Firefox", "Chrome", "Safari", "curl")
+_SYSTEMS: Final = ("Android", "iPhone", "iPad", "Windows", "Mac OS", "CrOS", "Linux")
+_WORDS: Final = {"Edg": "Edge", "OPR": "Opera", "Mac OS": "macOS", "CrOS": "ChromeOS"}
+
+
+@register.filter
+def device(user_agent: str) -> str:
+    """Return a browser's name in words: `Firefox on Linux`."""
+    names = (
+        next((each for each in known if each in user_agent), "") for known in (_BROWSERS, _SYSTEMS)
+    )
+    return " on ".join(_WORDS.get(name, name) for name in names if name) or "Unknown device"

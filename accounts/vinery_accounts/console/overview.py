@@ -1,7 +1,6 @@
 """The first page: requests, tokens, errors and latencies over time, and quotas that run out."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from django.template.defaultfilters import filesizeformat
@@ -9,21 +8,21 @@ from django.urls import reverse
 from django.utils import timezone
 from msgspec import structs
 
-from vinery_accounts.access.served import visible_models
+from vinery_accounts.access.served import Served, visible_models
 from vinery_accounts.base.errors import Outcome
 from vinery_accounts.console import words
-from vinery_accounts.console.charts import Chart, Series, duration
+from vinery_accounts.console.attention import health
+from vinery_accounts.console.charts import Chart, Series, duration, short
 from vinery_accounts.console.keys import projects_for
 from vinery_accounts.console.limits import exhausted_quotas, may_set_limits, quota_rows
-from vinery_accounts.console.page import UsagePage, at
+from vinery_accounts.console.page import UsagePage, at, before
 from vinery_accounts.models import ApiKey, KeyState, Limit, UsageSlice
 from vinery_accounts.models.keys import in_state
 from vinery_accounts.resources.organizations import INVITATIONS
-from vinery_accounts.resources.records import QUARANTINE
 from vinery_accounts.usage import reports
-from vinery_accounts.usage.filters import restriction
+from vinery_accounts.usage.filters import Conditions, Dimension, restriction
 from vinery_accounts.usage.histogram import Percentiles
-from vinery_accounts.usage.reports import Figures, Point, Question
+from vinery_accounts.usage.reports import Figures, Point
 
 Parts = Mapping[str, Callable[[Figures], float | None]]
 
@@ -65,8 +64,8 @@ _DURATIONS: Final[tuple[tuple[str, str, Parts], ...]] = (
         _percentiles("first_token_ms"),
     ),
     (
-        "Request latency",
-        "Percentiles of the time until a response was complete.",
+        "Latency of answers",
+        "Percentiles of the time until an answer was complete.",
         _percentiles("total_ms"),
     ),
 )
@@ -75,34 +74,43 @@ _DURATIONS: Final[tuple[tuple[str, str, Parts], ...]] = (
 @at("", "overview")
 class Overview(UsagePage):
     template_name = "console/overview.html"
+    has_charts = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         question = self.question
         figures = reports.totals(question).figures
         points = reports.series(question)
-        charts = list(self._charts(points))
-        has_answers = figures.num_requests > figures.num_errors or self._has_answers()
+        earlier = reports.series(before(question)) if self.compares else ()
+        charts = list(self._charts(points, earlier))
+        now = timezone.now()
+        quotas = quota_rows(self.access, now)
+        models = visible_models(self.access)
+        is_answered = self.access.is_leader and figures.num_requests > figures.num_errors
+        has_answers = is_answered or self._has_answers()
         return super().get_context_data(**kwargs) | {
-            "tiles": tiles(figures, reports.totals(before(question)).figures),
+            "tiles": tiles(figures, reports.totals(before(question), with_latencies=False).figures),
             "charts": charts if figures.num_requests else (),
-            "quotas": quota_rows(self.access, timezone.now()),
+            "quotas": quotas,
+            "health": health(self.access, models, quotas, now),
+            "quick": list(_quick_links()),
             "exhausted": exhausted_quotas(self.access, self.user),
             "invitations": INVITATIONS.rows(self.access).filter(username=self.user.username),
-            "num_quarantined": QUARANTINE.rows(self.access).count(),
             "is_empty": not figures.num_requests,
-            "steps": () if has_answers else list(self._steps()),
+            "steps": () if has_answers else list(self._steps(models)),
         }
 
     def _has_answers(self) -> bool:
-        """Whether a request that the person may see was ever answered. Slices are never deleted."""
-        seen = restriction({}, self.access.visible())
+        """Whether a request of the person was ever answered; of those who lead, any request that
+        they may see. Slices are never deleted."""
+        own: Conditions = {Dimension.USER: frozenset({self.user.pk})}
+        seen = restriction({} if self.access.is_leader else own, self.access.visible())
         return UsageSlice.objects.filter(seen, outcome=Outcome.OK).exists()
 
-    def _steps(self) -> Iterator[tuple[str, str, str, bool]]:
+    def _steps(self, models: Sequence[Served]) -> Iterator[tuple[str, str, str, bool]]:
         """Yield the first steps that the person may do: a title, what it is good for, the address,
         and whether it is done."""
         access, user = self.access, self.user
-        is_ready = any(each.answers_chats for each in visible_models(access))
+        is_ready = any(each.answers_chats for each in models)
         if access.is_superuser:
             text = "Take one from the catalogue, or a folder of this server."
             yield "Have a model ready", text, reverse("console:models"), is_ready
@@ -110,7 +118,6 @@ class Overview(UsagePage):
         if projects_for(access, user).exists():
             text = "Programs send it with each request."
             yield "Create an API key", text, reverse("console:key-new"), keys.exists()
-        if keys.exists():
             text = "Ask a model in the playground, or connect your client."
             yield "Get a first answer", text, reverse("console:playground"), False
         if may_set_limits(access):
@@ -118,58 +125,65 @@ class Overview(UsagePage):
             is_limited = access.rows(Limit).exists()
             yield "Set a limit", text, reverse("console:limit-new"), is_limited
 
-    def _charts(self, points: Sequence[Point]) -> Iterator[Chart]:
-        yield from (
-            Chart(
-                name,
-                what,
-                points,
-                [
+    def _charts(self, points: Sequence[Point], earlier: Sequence[Point]) -> Iterator[Chart]:
+        for kind in (_COUNTS, _DURATIONS):
+            for name, what, parts in kind:
+                series = [
                     Series(part, [value(point.figures) for point in points], _COLOURS.get(part, ""))
                     for part, value in parts.items()
-                ],
-                self.period.zone,
-                is_of_durations=kind is _DURATIONS,
-            )
-            for kind in (_COUNTS, _DURATIONS)
-            for name, what, parts in kind
-        )
+                ]
+                is_of_durations = kind is _DURATIONS
+                compared = list(parts.values())[:1] if is_of_durations else list(parts.values())
+                yield self.chart(
+                    name,
+                    what,
+                    points,
+                    series,
+                    is_of_durations=is_of_durations,
+                    earlier=[_sum(value(each.figures) for value in compared) for each in earlier],
+                )
 
 
-def before(question: Question) -> Question:
-    length = question.until - question.since
-    return replace(question, since=question.since - length, until=question.since)
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return sum(known) if known else None
 
 
-def _change(now: int, earlier: int) -> str:
-    if now >= 20 * earlier:  # a platform's first days say nothing
-        return ""
-    return f"{100 * (now - earlier) / earlier:+,.0f} % vs previous period"
+def _quick_links() -> Iterator[tuple[str, str]]:
+    """Yield texts and addresses of the questions that are asked most."""
+    for text, period, by in (
+        ("This month by model", "month", "model"),
+        ("Last month by user", "last-month", "user"),
+        ("Last month by project", "last-month", "project"),
+    ):
+        yield text, f"{reverse('console:usage')}?period={period}&by={by}"
 
 
-def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str]]:
-    """Return the totals of a period: an id for tests and the style sheet, a name, a number, and
-    details. `earlier` are the totals of the period before."""
+def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str, str]]:
+    """Return the totals of a period: an id for tests and the style sheet, a name, a number,
+    details, and the exact number. `earlier` are the totals of the period before."""
     num_refused, num_errors = figures.num_limited, figures.num_errors - figures.num_limited
     of_errors = words.causes(structs.replace(figures, num_limited=0, num_cut_short=0))
     of_limits = words.causes(structs.replace(Figures(), num_cut_short=figures.num_cut_short))
     cached = f"{words.count(figures.num_cached_tokens)} cached"
-    requests = _change(figures.num_requests, earlier.num_requests)
-    output = _change(figures.num_output_tokens, earlier.num_output_tokens)
-    return [
-        ("requests", "Requests", words.count(figures.num_requests), requests),
-        ("errors", "Errors", words.count(num_errors), _share(num_errors, figures, of_errors)),
-        (
-            "refused",
-            "Refused by limits",
-            words.count(num_refused),
-            _share(num_refused, figures, of_limits),
-        ),
-        ("input", "Input tokens", words.count(figures.num_prompt_tokens), cached),
-        ("output", "Output tokens", words.count(figures.num_output_tokens), output),
+    requests = words.change(figures.num_requests, earlier.num_requests)
+    output = words.change(figures.num_output_tokens, earlier.num_output_tokens)
+    counts = [
+        ("requests", "Requests", figures.num_requests, requests),
+        ("errors", "Errors", num_errors, _share(num_errors, figures, of_errors)),
+        ("refused", "Refused by limits", num_refused, _share(num_refused, figures, of_limits)),
+        ("input", "Input tokens", figures.num_prompt_tokens, cached),
+        ("output", "Output tokens", figures.num_output_tokens, output),
+        *([("media", "Media", figures.num_media, _media(figures))] if figures.num_media else []),
+    ]
+    latencies = [
         ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
-        ("total", "Request latency (p50)", *_latency(figures.total_ms)),
-        *([("media", "Media", *_media(figures))] if figures.num_media else []),
+        ("total", "Latency of answers (p50)", *_latency(figures.total_ms)),
+        ("speed", "Tokens/s of an answer (p50)", *_speed(figures.inter_token_ms)),
+    ]
+    return [
+        *((id_, name, words.count(num), more, f"{num:,}") for id_, name, num, more in counts),
+        *((*latency, "") for latency in latencies),
     ]
 
 
@@ -184,7 +198,14 @@ def _latency(found: Percentiles | None) -> tuple[str, str]:
     return duration(found.p50), f"p95 {duration(found.p95)} · p99 {duration(found.p99)}"
 
 
-def _media(figures: Figures) -> tuple[str, str]:
+def _speed(between: Percentiles | None) -> tuple[str, str]:
+    """Return the tokens in a second of one answer, from the times between its tokens."""
+    if between is None or not between.p50:
+        return "-", "not measured"
+    slow = f"one in twenty is below {short(1000 / between.p95)}" if between.p95 else ""
+    return short(1000 / between.p50), slow
+
+
+def _media(figures: Figures) -> str:
     size = f"{filesizeformat(figures.num_media_bytes)}, {words.pixels(figures.num_media_pixels)}"
-    tokens = words.count(figures.num_media_tokens)
-    return words.count(figures.num_media), f"{tokens} input tokens, {size}"
+    return f"{words.count(figures.num_media_tokens)} input tokens, {size}"

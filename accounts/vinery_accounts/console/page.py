@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar
@@ -21,6 +21,7 @@ from django.utils import timezone
 from django.views.generic import TemplateView
 
 from vinery_accounts.access.access import Access
+from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.console.menu import guarded, may_open
 from vinery_accounts.console.reader import access_of, zone_of
 from vinery_accounts.models import OWNERS, User
@@ -35,7 +36,7 @@ from vinery_accounts.usage.periods import (
     check_moment,
     usual_granularity,
 )
-from vinery_accounts.usage.reports import Question
+from vinery_accounts.usage.reports import Point, Question
 
 PageT = TypeVar("PageT", bound="type[Page]")
 
@@ -97,8 +98,8 @@ class Page(LoginRequiredMixin, TemplateView):
 
 
 class LivePage(Page):
-    """A page that stays up to date: a script fetches the page again, and replaces changed parts.
-    Parts of such a page are elements with an id and the attribute `data-live`. The script sends the
+    """A page that stays up to date: htmx fetches the page again when the stream of events says so,
+    and replaces changed parts: elements with an id and the attribute `data-live`. The fetch has the
     header `X-Live`, and gets the content without the frame, so that no message about an action is
     lost. Without scripts, a reload shows the same. The template extends `layout`."""
 
@@ -151,9 +152,11 @@ class UsagePage(Page):
     """A page about usage in a period, with filters."""
 
     dimensions: ClassVar[frozenset[Dimension]] = frozenset(Dimension)  # that it filters by
+    has_charts: ClassVar[bool] = False
+    fields: ClassVar[tuple[str, ...]] = ()  # of its own in the form of the period
 
     def follows(self, name: str, value: str) -> bool:
-        return False
+        return self.has_charts and (name, value) == ("compare", "on")
 
     @cached_property
     def form(self) -> PeriodForm:
@@ -184,6 +187,19 @@ class UsagePage(Page):
             granularity=period.granularity,
         )
 
+    @property
+    def compares(self) -> bool:
+        return self.has_charts and self.request.GET.get("compare") == "on"
+
+    def chart(
+        self, name: str, what: str, points: Sequence[Point], series: Sequence[Series], **more: Any
+    ) -> Chart:
+        """Return a chart whose columns open this page for their period."""
+        bounds = dict.fromkeys(("since", "until", "period", "granularity"))
+        zooms = self.address(**bounds, zone=str(self.period.zone))
+        more = {"opens": zooms, "zooms": zooms} | more
+        return Chart(name, what, points, series, self.period.zone, **more)
+
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         # The form of the period reports its own errors, and keeps the other valid parameters.
         asked = [
@@ -203,7 +219,12 @@ class UsagePage(Page):
                 )
                 for dimension, values in self.filters.items()
             ],
-            "kept": [pair for pair in asked if self._is_valid(*pair)],
+            "kept": [
+                pair for pair in asked if pair[0] not in self.fields and self._is_valid(*pair)
+            ],
+            "compares": self.compares,
+            "compare": self.address(compare=None if self.compares else "on"),
+            "has_charts": self.has_charts,
             "left_out": [
                 f"{name}={value}" for name, value in asked if not self._is_valid(name, value)
             ],
@@ -230,6 +251,12 @@ class UsagePage(Page):
         return [known.get(value, f"number {value}") if value else "none" for value in values]
 
 
+def before(question: Question) -> Question:
+    """Return the same question about the period before, of the same length."""
+    length = question.until - question.since
+    return replace(question, since=question.since - length, until=question.since)
+
+
 def value_of(key: int | str | None) -> str:
     return _NO_ID if key is None else str(key)
 
@@ -254,6 +281,7 @@ _LENGTHS: Final = {
     "7d": ("Last 7 days", timedelta(days=7)),
     "30d": ("Last 30 days", timedelta(days=30)),
     "90d": ("Last 90 days", timedelta(days=90)),
+    "365d": ("Last 12 months", timedelta(days=365)),
 }
 _MONTHS: Final = {"month": "This month", "last-month": "Last month"}
 

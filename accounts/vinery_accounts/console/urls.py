@@ -2,9 +2,11 @@
 
 # ruff: noqa: F401
 from vinery_accounts.console import (
+    account,
     connect,
     design,
     find,
+    invitations,
     keys,
     limits,
     members,
@@ -13,6 +15,7 @@ from vinery_accounts.console import (
     playground,
     records,
     usage,
+    users,
 )
 from vinery_accounts.console.generated import add_generated_pages
 

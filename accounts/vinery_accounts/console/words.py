@@ -35,6 +35,12 @@ def count(number: int) -> str:
     return f"{number:,}" if number < 100_000 else short(number)
 
 
+def change(now: float, earlier: float) -> str:
+    if now >= 20 * earlier:  # a platform's first days say nothing
+        return ""
+    return f"{100 * (now - earlier) / earlier:+,.0f} % vs previous period"
+
+
 def causes(figures: Figures) -> str:
     """Return the errors by cause, and the answers that were cut short: 3 by limits, 1 of the
     server."""

@@ -192,7 +192,7 @@ class Users(Resource[User]):
     keys, roles and limits are removed with them, and their usage records stay."""
 
     model = User
-    path = "users"
+    path, title = "users", "All users"
     serializer = UserSerializer
     bodies = {"create": NewUserSerializer}
     filters = UserFilters
@@ -337,7 +337,8 @@ class MembershipSerializer(StrictModelSerializer):
         source="user.last_login", read_only=True, help_text="The user's last sign-in."
     )
     has_second_factor = serializers.SerializerMethodField(
-        help_text="Whether the user's sign-in needs a code; null where your role does not show it."
+        help_text="Whether the user has a second factor, also a passkey; null where your role does "
+        "not show it."
     )
 
     class Meta:
@@ -390,7 +391,8 @@ class Memberships(Resource[Membership]):
 
     def rows(self, access: Access) -> QuerySet[Membership]:
         # The relation is allauth's, whose tables `signin` alone imports.
-        protected = User.objects.filter(pk=OuterRef("user_id"), authenticator__type="totp")
+        kinds = ("totp", "webauthn")
+        protected = User.objects.filter(pk=OuterRef("user_id"), authenticator__type__in=kinds)
         return super().rows(access).annotate(has_second_factor=Exists(protected))
 
 

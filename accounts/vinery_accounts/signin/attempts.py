@@ -81,7 +81,8 @@ def code_key(user: User) -> str:
 
 
 def has_second_factor(user: User) -> bool:
-    return bool(Authenticator.objects.filter(user=user, type=Authenticator.Type.TOTP).exists())
+    kinds = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
+    return bool(Authenticator.objects.filter(user=user, type__in=kinds).exists())
 
 
 def too_many(request: HttpRequest, counter: Counter) -> ValidationError:

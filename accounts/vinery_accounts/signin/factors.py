@@ -17,7 +17,7 @@ from vinery_accounts.access import audit, changes
 from vinery_accounts.base import encryption
 from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import User
-from vinery_accounts.signin import attempts, log
+from vinery_accounts.signin import attempts, log, passkeys
 
 _PURPOSE: Final = b"vinery second factors"
 
@@ -32,6 +32,13 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
         """The stored text. Raises `cryptography.fernet.InvalidToken` after a change of Django's
         key without SECRET_KEY_FALLBACKS."""
         return cipher(_PURPOSE).decrypt(encrypted_text.encode()).decode()
+
+    def get_public_key_credential_rp_entity(self) -> dict[str, str]:
+        return {"id": passkeys.host_of(context.request), "name": app_settings.TOTP_ISSUER}
+
+    def generate_authenticator_name(self, user: User, type: Authenticator.Type) -> str:
+        number = Authenticator.objects.filter(user=user, type=type).count() + 1
+        return "Passkey" if number == 1 else f"Passkey {number}"
 
 
 def reencrypted(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _OPEN: Final = (ROOT, "/v1/", "/v3/")
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
-    " base-uri 'none'; frame-ancestors 'none'"
+    " connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
 

@@ -140,17 +140,18 @@ class Groups:
     groups: tuple[Group, ...]
 
 
-def totals(question: Question) -> Point:
+def totals(question: Question, *, with_latencies: bool = True) -> Point:
     reader = _Reader(question)
-    [point] = reader.points(reader.ends, reader.read(reader.ends), ())
+    cells = reader.read(reader.ends, with_latencies=with_latencies)
+    [point] = reader.points(reader.ends, cells, ())
     return point
 
 
-def series(question: Question) -> tuple[Point, ...]:
+def series(question: Question, *, with_latencies: bool = True) -> tuple[Point, ...]:
     """Return all points, also those without usage. Raises `TooManyPoints`."""
     reader = _Reader(question)
     borders = reader.borders()
-    return reader.points(borders, reader.read(borders), ())
+    return reader.points(borders, reader.read(borders, with_latencies=with_latencies), ())
 
 
 def groups(
@@ -160,9 +161,11 @@ def groups(
     max_groups: int = 10,
     largest: str = "num_requests",
     with_points: bool = False,
+    num_drawn: int | None = None,
 ) -> Groups:
-    """Return the groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens". Raises
-    `TooManyPoints` if points are requested, and KeyError for an unknown `largest`."""
+    """Return the groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens". With
+    `num_drawn` only so many groups have points, which have no latencies. Raises `TooManyPoints` if
+    points are requested, and KeyError for an unknown `largest`."""
     reader = _Reader(question)
     sizes = {
         values: cell.size(largest)
@@ -173,17 +176,19 @@ def groups(
     # Histograms are most of the data, and only the largest groups need them.
     only = _groups_condition(by, best)
     cells = reader.read(reader.ends, by, only)
+    drawn = best[:num_drawn]
     borders = reader.borders() if with_points else ()
-    points = reader.read(borders, by, only)
+    of_drawn = only if num_drawn is None else _groups_condition(by, drawn)
+    points = reader.read(borders, by, of_drawn, with_latencies=num_drawn is None)
     names = [_names_of(each, {values[at] for values in best}) for at, each in enumerate(by)]
     found = tuple(
         Group(
             tuple(map(Dimension.to_public, by, values)),
             tuple(known.get(value, "") for known, value in zip(names, values, strict=True)),
             cells[values, 0].figures(),
-            reader.points(borders, points, values),
+            reader.points(borders, points, values) if at < len(drawn) else (),
         )
-        for values in best
+        for at, values in enumerate(best)
     )
     since, until = map(moment_of, reader.ends)
     return Groups(since, until, len(ranking), found)

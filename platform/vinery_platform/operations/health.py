@@ -161,16 +161,8 @@ class HealthApplication:
         runtime = self._runtime
         if runtime.drain.is_begun:
             return _STOPPING
-        health, has_room = await runtime.health(), runtime.ledger.has_room
-        model_table = _of_age(runtime.models_read_at_s)
-        checks = {
-            "database": _of_database(runtime),
-            "keys": _of_age(runtime.accounts_read_at_s),
-            "model_table": model_table,
-            **_of_limits(runtime.limits.state),
-            "disk": (runtime.disk.is_healthy, runtime.disk.report),
-            "usage": (has_room, "recorded" if has_room else "no disk space: requests are refused"),
-        }
+        health, checks = await runtime.health(), _checks(runtime)
+        has_room, model_table = runtime.ledger.has_room, checks["model_table"]
         can_answer = any(each.is_ready or each.is_asleep for each in health)
         follows_models = model_table[0] or runtime.database.is_unavailable
         is_ready = runtime.is_started and can_answer and has_room and follows_models
@@ -242,6 +234,29 @@ def _of_model(engines: Sequence[EngineHealth]) -> str:
     if any(each.is_ready for each in engines):
         return "ready"
     return "asleep" if any(each.is_asleep for each in engines) else "not ready"
+
+
+def _checks(runtime: Runtime) -> dict[str, _Check]:
+    has_room = runtime.ledger.has_room
+    return {
+        "database": _of_database(runtime),
+        "keys": _of_age(runtime.accounts_read_at_s),
+        "model_table": _of_age(runtime.models_read_at_s),
+        **_of_limits(runtime.limits.state),
+        "disk": (runtime.disk.is_healthy, runtime.disk.report),
+        "usage": (has_room, "recorded" if has_room else "no disk space: requests are refused"),
+    }
+
+
+def problems(runtime: Runtime) -> list[str]:
+    """Return sentences about what is not well in this process, except limits, of which the console
+    knows."""
+    titles = {"keys": "Table of keys", "model_table": "Table of models"}
+    return [
+        f"{titles.get(name, name.capitalize())}: {text}."
+        for name, (is_well, text) in _checks(runtime).items()
+        if not is_well and name not in ("limits", "redis")
+    ]
 
 
 def _of_database(runtime: Runtime) -> _Check:

@@ -97,6 +97,7 @@ class DrainingServer(Server):  # type: ignore[misc]
 
     def _end_when_idle(self) -> None:
         """Take no connection, and end when the last request has. SIGTERM ends it as ever."""
+        self._drain.is_replaced = True
         self._is_ending = True
         self._stop_listening()
         loop = asyncio.get_running_loop()

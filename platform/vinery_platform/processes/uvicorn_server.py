@@ -125,6 +125,7 @@ class _WatchedServer(uvicorn.Server):
 
     async def _end_when_idle(self) -> None:
         """Take no connection, and end when the last request has. SIGTERM ends it as ever."""
+        self._drain.is_replaced = True
         for server in self.servers:
             server.close()
         await self._close_after_answers()

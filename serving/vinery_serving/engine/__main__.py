@@ -14,34 +14,23 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
 from importlib import metadata
-from pathlib import Path
-from typing import Final
 
-from vinery_serving.engine.config import KINDS, EngineConfig, read_line
+from vinery_serving.engine.config import KINDS, EngineConfig, needs_of, read_line
 from vinery_serving.engine.kinds import kind_named
 from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.loop import EngineLoop
 from vinery_serving.engine.supervision import Lifeline, Liveness, PipelineBroken
 from vinery_serving.processes import parent
-from vinery_serving.processes.calls import Act
-from vinery_serving.processes.confine import Needs, Part, confine
+from vinery_serving.processes.confine import confine
 from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Heartbeat
 from vinery_serving.processes.upkeep import freeze_heap
-from vinery_serving.transport.server import SocketServer
+from vinery_serving.transport.server import SocketServer, bound
 
 logger = logging.getLogger("vinery_serving.engine")
-
-# Drivers ask the kernel for the devices of these folders.
-_DEVICES: Final = (Path("/dev/dri"), Path("/dev/accel"))
-_OF_DRIVERS: Final = (Path("/etc/OpenCL"), Path("/opt/intel"))
-# The checker of grammars is a process of Python.
-_ACTS: Final = frozenset((Act.ACCEPT, Act.FORK, Act.EXECUTE, Act.SIGNAL, Act.OUTLIVE))
-_LISTENING: Final = frozenset((Act.CONNECT, Act.OWN))
 
 
 def main(config: EngineConfig) -> int:
@@ -55,14 +44,17 @@ def main(config: EngineConfig) -> int:
     heartbeat = None if config.heartbeat_fd is None else Heartbeat(config.heartbeat_fd)
     if heartbeat is not None:
         heartbeat.allow_stacks()
+    kind_class = kind_named(KINDS[config.task])
     try:
+        listener = bound(config.socket_path)
+        kind_class.prepare(config)
         if config.options.logits_processors:
             from vinery_serving.engine.logits_handler import load_factories
 
             load_factories(config.options.logits_processors)  # of any folder
-        confine(_needs(config))
+        confine(needs_of(config))
         liveness = Liveness(heartbeat, config.options.step_timeout_s)
-        kind = kind_named(KINDS[config.task]).load(config, liveness)
+        kind = kind_class.load(config, liveness)
         freeze_heap()
     except (RuntimeError, OSError, MemoryError) as error:
         text = str(error) or repr(error)
@@ -77,7 +69,6 @@ def main(config: EngineConfig) -> int:
         _wake_on_signals(server)
         # From now on another node can find the engine by its socket.
         parent.signal_at_its_end(0)
-        confine(Needs(descriptors=None, acts=_ACTS, is_dumpable=True), frozenset((Part.CALLS,)))
         loaded_s = round(time.monotonic() - began_at, 1)
         logger.info("ready", extra={"fields": {"model": config.name, "loaded_s": loaded_s}})
         print(json.dumps({"event": "ready", **kind.report()}), file=reports)
@@ -86,7 +77,7 @@ def main(config: EngineConfig) -> int:
     signal.signal(DRAIN_SIGNAL, lambda *_: loop.drain())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        loop.run(on_listening)
+        loop.run(listener, on_listening)
     except PipelineBroken as error:
         logger.error("the pipeline broke: %s", error)
         with contextlib.suppress(OSError):  # the node that has started it is dead
@@ -94,28 +85,6 @@ def main(config: EngineConfig) -> int:
         return 3
     logger.info("stopped")
     return 0
-
-
-def _needs(config: EngineConfig) -> Needs:
-    """What an engine needs until it listens. Other engines compile for the same folder, and a node
-    that adopts the engine takes the page from it."""
-    options, log = config.options, config.log
-    named = (options.draft_folder, *(each.path for each in options.adapters))
-    reads = [config.folder, Path("/proc"), Path("/sys"), *(Path(each) for each in named if each)]
-    folders = (config.cache_dir, Path(tempfile.gettempdir()), config.usage_dir)
-    config.cache_dir.mkdir(parents=True, exist_ok=True)
-    has_driver = config.device != "CPU" or options.draft_device not in ("", "CPU")
-    return Needs(
-        reads=(*reads, *(_OF_DRIVERS if has_driver else ())),
-        writes=[each for each in (*folders, log and log.path.parent) if each],
-        listens_in=(config.socket_path.parent,),
-        devices=_DEVICES if has_driver else (),
-        runs=(Path(sys.executable),),
-        acts=_ACTS | _LISTENING,
-        families=(socket.AF_UNIX,),
-        descriptors=None,  # those that the node has handed down
-        is_dumpable=True,
-    )
 
 
 def _fields(config: EngineConfig) -> dict[str, object]:

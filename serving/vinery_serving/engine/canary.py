@@ -4,16 +4,14 @@ GenAI finds out only in a step that a grammar cannot be compiled, and then every
 step suffers. So each new grammar is first tried on a canary: the smallest graph that GenAI accepts
 as a language model, with the real model's tokenizer.
 
-`python -m vinery_serving.engine.canary FOLDER VOCAB_SIZE FD PARENT` is the checker, which can be
-killed if a grammar is too costly. FD is the checker's end of a `multiprocessing` pipe. The checker
-sends None when ready, then answers each `GrammarSpec` with None, or with the reason why the grammar
-does not compile. It ends with the other end of the pipe, and inside a grammar with the process
-PARENT.
+A checker is a process with a canary, see `engine.checkers`, and the kernel kills it if a grammar is
+too costly. It answers each `GrammarSpec` on a `multiprocessing` pipe, and ends with the other end.
 """
 
 import contextlib
-import sys
+import signal
 import tempfile
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -22,12 +20,16 @@ import msgspec
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
+import psutil
 from openvino import opset13 as op
 
 from vinery_serving.engine.pipeline import structured_output
-from vinery_serving.processes import parent
 from vinery_serving.transport.messages import GrammarSpec
 
+# CPU seconds of a grammar: on a busy machine an ordinary one takes longer by the clock.
+CHECK_TIMEOUT_S: Final = 2.0
+# Why a grammar does not compile, CPU seconds, memory. The first is empty: the checker is ready.
+Checked = tuple[str | None, float, int]
 _WIDTH: Final = 8
 _PROPERTIES: Final = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
 
@@ -63,12 +65,18 @@ class Canary:
 
 def main(folder: Path, vocab_size: int, fd: int) -> None:
     encode, decoder = msgspec.msgpack.encode, msgspec.msgpack.Decoder(GrammarSpec)
-    with Connection(fd) as engine:
+    use = psutil.Process()
+    with Connection(fd) as engine, contextlib.suppress(EOFError, ConnectionError):
         canary = Canary(genai.Tokenizer(str(folder), **_PROPERTIES), vocab_size)
-        engine.send_bytes(encode(None))
-        with contextlib.suppress(EOFError, ConnectionError):
-            while grammar := decoder.decode(engine.recv_bytes()):
-                engine.send_bytes(encode(canary.refusal(grammar)))
+        checked: Checked = (None, 0.0, 0)
+        while True:
+            engine.send_bytes(encode(checked))
+            grammar = decoder.decode(engine.recv_bytes())
+            began_s = time.process_time()
+            signal.setitimer(signal.ITIMER_PROF, CHECK_TIMEOUT_S)  # its signal ends the process
+            refusal = canary.refusal(grammar)
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+            checked = refusal, time.process_time() - began_s, use.memory_info().rss
 
 
 def _reason(text: str) -> str:
@@ -126,8 +134,3 @@ def _cached(name: str, fresh: Any, beams: Any, batch: Any) -> tuple[Any, Any]:
     past = op.gather(op.read_value(empty, name, np.float32, shape), beams, _int(0))
     whole = op.concat([past, fresh], 2)
     return whole, op.assign(whole, name)
-
-
-if __name__ == "__main__":
-    parent.end_with(int(sys.argv[4]))
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

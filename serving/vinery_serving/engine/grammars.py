@@ -15,7 +15,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
+import struct
 import sys
+import tempfile
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -29,10 +32,11 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 import msgspec
-import psutil
 
-from vinery_serving.engine.canary import Canary
+from vinery_serving.engine.canary import CHECK_TIMEOUT_S, Canary, Checked
+from vinery_serving.engine.checkers import NUMBER
 from vinery_serving.engine.fair_queue import FairQueue, Lane
+from vinery_serving.engine.supervision import PipelineBroken
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.transport.messages import GrammarSpec
 from vinery_serving.transport.server import SocketServer
@@ -42,8 +46,6 @@ log = logging.getLogger(__name__)
 # Gets the reason why a grammar is refused; None: it can be used.
 OnChecked = Callable[[str | None], None]
 
-# CPU seconds of the checker: on a busy machine an ordinary grammar takes longer by the clock.
-CHECK_TIMEOUT_S: Final = 2.0
 _MAX_CLOCK_S: Final = 10.0
 _START_TIMEOUT_S: Final = 30.0
 # How much a checker may grow before it is replaced, which takes a second.
@@ -86,73 +88,79 @@ class _Check:
     was_lost: bool = False  # with its checker
 
 
+class Checkers:
+    """The process that starts and ends checkers, see `engine.checkers`. An engine starts it before
+    its own confinement."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises OSError."""
+        self.control, other = socket.socketpair()
+        self.control.settimeout(_MAX_CLOCK_S)
+        with other:
+            fd = other.fileno()
+            words = ("vinery_serving.engine.checkers", folder, tempfile.gettempdir(), fd)
+            command = (sys.executable, "-m", *map(str, words), str(os.getpid()))
+            self._process = ChildProcess(command, "checkers", fds=(fd,), leads_group=False)
+
+    def ask(self, number: int, *fds: int) -> int:
+        """Raises `PipelineBroken` if the process has ended."""
+        try:
+            socket.send_fds(self.control, [NUMBER.pack(number)], fds)
+            (answer,) = NUMBER.unpack(self.control.recv(NUMBER.size))
+        except (OSError, struct.error):
+            raise PipelineBroken("no checkers of grammars can be started") from None
+        return int(answer)
+
+
 class Checker:
-    """The process with the canary, and its limits.
+    """A process with a canary.
 
     GenAI keeps every compiled grammar for as long as its tokenizer lives (2026.4.1): 60 KiB for an
     object of six members with a vocabulary of 3,000 tokens, 0.3 MiB with 32,000 and 1.4 MiB with
     150,000. So a checker that has grown large is replaced.
     """
 
-    def __init__(self, folder: Path, vocab_size: int) -> None:
+    def __init__(self, checkers: Checkers, vocab_size: int) -> None:
         self.connection, other = Pipe()
-        module = "vinery_serving.engine.canary"
-        command = (sys.executable, "-m", module, str(folder), str(vocab_size))
         with other:
-            fd = other.fileno()
-            ends = (str(fd), str(os.getpid()))
-            self._process = ChildProcess(
-                (*command, *ends), "the checker of grammars", fds=(fd,), leads_group=False
-            )
-        self._use = psutil.Process(self._process.pid)
+            self.pid = checkers.ask(vocab_size, other.fileno())
+        self._checkers = checkers
         self.check: _Check | None = None
         self.idle_since = 0.0
         self.is_ready = False  # has sent its first message
         self._sent_at = time.monotonic()  # the newest grammar; at first: of the start
-        self._cpu_at_s = 0.0  # the process's CPU seconds at that time
-        self._base_bytes: int | None = None  # its memory after the first grammar
+        self.used_s = 0.0  # CPU time of the last grammar
+        self._base_bytes = 0  # its memory after the first grammar
         self.grown_bytes = 0  # growth since then
 
     def send(self, grammar: GrammarSpec) -> None:
         """Raises OSError if the process has died."""
-        self._sent_at, self._cpu_at_s = time.monotonic(), self._cpu_s()
+        self._sent_at = time.monotonic()
         self.connection.send_bytes(msgspec.msgpack.encode(grammar))
 
     def receive(self) -> str | None:
-        """Return why the grammar is refused. Raises EOFError or OSError if the process died."""
-        return msgspec.msgpack.decode(self.connection.recv_bytes(), type=str | None)
+        """Return why the grammar is refused. Raises EOFError, OSError or MsgspecError if the
+        process has died, or was taken over."""
+        answer = self.connection.recv_bytes(2**24)
+        refusal, used_s, num_bytes = msgspec.msgpack.decode(answer, type=Checked)
+        self.used_s = min(max(0.0, used_s), CHECK_TIMEOUT_S)
+        if self.is_ready:
+            self._base_bytes = self._base_bytes or num_bytes
+            self.grown_bytes = max(self.grown_bytes, num_bytes - self._base_bytes)
+        return refusal
 
     def is_too_late(self) -> bool:
-        elapsed_s = time.monotonic() - self._sent_at
-        if not self.is_ready:
-            return elapsed_s > _START_TIMEOUT_S
-        if elapsed_s <= CHECK_TIMEOUT_S:
-            return False
-        return elapsed_s > _MAX_CLOCK_S or self.used_s() > CHECK_TIMEOUT_S
-
-    def is_large(self) -> bool:
-        num_bytes: int = self._use.memory_info().rss
-        if self._base_bytes is None:
-            self._base_bytes = num_bytes
-        self.grown_bytes = max(self.grown_bytes, num_bytes - self._base_bytes)
-        return self.grown_bytes > _MAX_CHECKER_BYTES
+        most_s = _MAX_CLOCK_S if self.is_ready else _START_TIMEOUT_S
+        return time.monotonic() - self._sent_at > most_s
 
     @property
     def is_long_idle(self) -> bool:
         return time.monotonic() - self.idle_since > _MAX_IDLE_S
 
-    def used_s(self) -> float:
-        return self._cpu_s() - self._cpu_at_s
-
     def end(self) -> int:
-        """Returns the exit status, negative for a signal, also of a process that ended before."""
-        self._process.kill()
+        """Return the exit status, negative for a signal, also of a process that ended before."""
         self.connection.close()
-        return self._process.reap()
-
-    def _cpu_s(self) -> float:
-        times = self._use.cpu_times()
-        return float(times.user + times.system)
+        return self._checkers.ask(self.pid)
 
 
 class SharedCompiler:
@@ -205,7 +213,7 @@ class GrammarChecks:
 
     def __init__(
         self,
-        folder: Path,
+        starter: Checkers,
         vocab_size: int,
         server: SocketServer,
         compiler: SharedCompiler,
@@ -213,7 +221,7 @@ class GrammarChecks:
         max_checkers: int | None = None,
     ) -> None:
         """`compiler` compiles each approved grammar before its requests are called back."""
-        self._folder = folder
+        self._starter = starter
         self._vocab_size = vocab_size
         self._server = server
         self._compiler = compiler
@@ -265,9 +273,6 @@ class GrammarChecks:
             check = checker.check
             if check is not None and checker.is_too_late():
                 reason = _TOO_SLOW if checker.is_ready else _NO_CHECKER
-                # On a busy machine the clock alone is no verdict.
-                if checker.is_ready and checker.used_s() > CHECK_TIMEOUT_S:
-                    reason = _TOO_COSTLY
                 self._end_checker(checker)
                 self._settle(check, reason, CHECK_TIMEOUT_S)
             elif check is None and len(self._checkers) > 1 and checker.is_long_idle:
@@ -304,7 +309,7 @@ class GrammarChecks:
     def _begin(self, check: _Check, lane: Lane, idle: Checker | None) -> None:
         check.has_begun, check.lane = True, lane
         self._take_turns(check)
-        checker = idle or Checker(self._folder, self._vocab_size)
+        checker = idle or Checker(self._starter, self._vocab_size)
         checker.check = check
         if idle is not None:
             self._send(idle)
@@ -322,7 +327,7 @@ class GrammarChecks:
     def _receive(self, checker: Checker) -> None:
         try:
             refusal = checker.receive()
-        except (EOFError, OSError):
+        except (EOFError, OSError, msgspec.MsgspecError):
             self._lose_checker(checker)
             return
         if not checker.is_ready:
@@ -332,10 +337,9 @@ class GrammarChecks:
         check, checker.check = checker.check, None
         checker.idle_since = time.monotonic()
         assert check is not None
-        used_s = checker.used_s()
-        if checker.is_large():
+        if checker.grown_bytes > _MAX_CHECKER_BYTES:
             self._end_checker(checker)
-        self._settle(check, refusal, used_s)
+        self._settle(check, refusal, checker.used_s)
 
     def _settle(self, check: _Check, refusal: str | None, used_s: float) -> None:
         self._to_check.charge(check.lane, used_s - _EXPECTED_S)
@@ -375,6 +379,9 @@ class GrammarChecks:
         """The checker died, perhaps of its grammar, which another checker tries once more."""
         check = checker.check
         status = self._end_checker(checker)
+        if check is not None and status == -signal.SIGPROF:
+            self._settle(check, _TOO_COSTLY, CHECK_TIMEOUT_S)
+            return
         log.warning("a grammar checker ended", extra={"fields": {"status": status}})
         if check is None:
             return

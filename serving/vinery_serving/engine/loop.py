@@ -1,6 +1,7 @@
 """The engine's only thread, whatever its model does: read the socket, step, report."""
 
 import os
+import socket
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -46,13 +47,13 @@ class EngineLoop:
         self._next_check_at = 0.0
         self._is_stopping = False
 
-    def run(self, on_listening: Callable[[SocketServer], None]) -> None:
-        """Serve until `stop`, or until no node is left.
+    def run(self, listener: socket.socket, on_listening: Callable[[SocketServer], None]) -> None:
+        """Serve on a socket of `transport.server.bound` until `stop`, or until no node is left.
 
         Raises PipelineBroken if the process must be replaced.
         """
         kind = self._kind
-        server = SocketServer(kind.config.socket_path, kind.config.socket_key, self._hello)
+        server = SocketServer(listener, kind.config.socket_key, self._hello)
         kind.open(server)
         on_listening(server)
         self._liveness.is_listening = True

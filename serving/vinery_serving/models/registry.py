@@ -83,6 +83,8 @@ def _served(model: ServedModel) -> Served:
         is_for_chats=is_chat,
         answers_chats=is_chat and can_answer,
         row_id=model.pk,
+        state=model.shown_state.value,
+        reason=model.status.reason,
     )
 
 

@@ -8,7 +8,7 @@ unknown to the process.
 
 import ctypes
 import errno
-import platform
+import os
 import re
 import struct
 import sys
@@ -22,7 +22,7 @@ class Act(StrEnum):
     """What a filter refuses to a process that does not need it."""
 
     CONNECT = "connect"  # sockets of the named families
-    ACCEPT = "accept"  # connections of a socket that listens already
+    ACCEPT = "accept"  # connections, of a socket that is bound already
     FORK = "fork"
     EXECUTE = "execute"  # programs
     SIGNAL = "signal"  # other processes
@@ -33,8 +33,8 @@ class Act(StrEnum):
 
 # The numbers of a call on x86-64 and on AArch64, of `asm/unistd.h`; a dash: there is none.
 _REFUSED: Final = {
-    Act.CONNECT: "socket 41 198, connect 42 203, bind 49 200, listen 50 201",
-    Act.ACCEPT: "accept 43 202, accept4 288 242",
+    Act.CONNECT: "socket 41 198, connect 42 203, bind 49 200",
+    Act.ACCEPT: "listen 50 201, accept 43 202, accept4 288 242",
     Act.FORK: "fork 57 -, vfork 58 -",
     Act.EXECUTE: "execve 59 221, execveat 322 281",
     Act.SIGNAL: "tkill 200 130, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240, "
@@ -164,7 +164,7 @@ def _program(acts: frozenset[Act], families: Sequence[int], pid: int, machine: s
 
 def filter_calls(acts: frozenset[Act], families: Sequence[int], pid: int) -> bool:
     """Refuse calls to this process from now on. Returns False if this system cannot."""
-    machine = platform.machine()
+    machine = os.uname().machine
     if sys.platform != "linux" or machine not in _MACHINES:
         return False
     program = _program(acts, families, pid, machine)

@@ -41,6 +41,8 @@ class Part(StrEnum):
 ESSENTIAL: Final = frozenset(
     {Part.LIMITS, Part.PRIVILEGES, Part.CAPABILITIES, Part.FILES, Part.CALLS}
 )
+# What a list of the parts that are in force has to say of engines.
+OF_ENGINES: Final = "; engines stay dumpable, and keep the descriptors of their node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,6 @@ class Needs:
 
     reads: Sequence[Path] | None = ()  # folders and files; None: any, and writes too
     writes: Sequence[Path] = ()  # folders, with all that is in them
-    listens_in: Sequence[Path] = ()  # folders of its sockets
     devices: Sequence[Path] = ()  # files and folders of /dev
     runs: Sequence[Path] = ()  # programs, and folders of programs
     acts: frozenset[Act] = frozenset()
@@ -146,7 +147,6 @@ def _drop_capabilities() -> bool:
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _VERSION: Final = 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 1 << 1, 1 << 2, 1 << 3
-_REMOVE_FILE, _MAKE_SOCKET = 1 << 5, 1 << 9
 _MAKE_DEVICES: Final = 1 << 6 | 1 << 11
 _REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
@@ -170,7 +170,7 @@ _SYSTEM: Final = """
 /usr/lib /usr/lib64 /usr/local/lib /usr/share /lib /lib64 /nix/store /etc/ld.so.cache
 /etc/localtime /etc/timezone /sys/devices/system /proc/cpuinfo /proc/meminfo /proc/stat /proc/sys
 """
-_OF_KERNEL: Final = (Path("/proc"), Path("/sys"))  # their links lead everywhere
+_ROOTS: Final = (Path("/"), Path("/proc"), Path("/sys"))  # their links lead everywhere
 _PLAIN_DEVICES: Final = tuple(map(Path, ("/dev/null", "/dev/zero", "/dev/urandom")))
 
 
@@ -206,8 +206,6 @@ def _rules(needs: Needs) -> Iterator[tuple[Path, int]]:
         yield path, _READ
     for path in needs.writes:
         yield path, _READ | _CHANGE
-    for path in needs.listens_in:
-        yield path, _MAKE_SOCKET | _REMOVE_FILE
     for path in (*_PLAIN_DEVICES, *needs.devices):
         yield path, _DEVICE
     if needs.runs:
@@ -253,6 +251,6 @@ def _with_targets(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         yield path
         with suppress(OSError):
-            for each in () if path in _OF_KERNEL else (*path.glob("*"), *path.glob("*/*")):
+            for each in () if path in _ROOTS else (*path.glob("*"), *path.glob("*/*")):
                 if each.is_symlink():
                     yield Path(os.path.realpath(each))

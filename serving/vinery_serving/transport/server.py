@@ -7,6 +7,7 @@ a peer does not read are buffered up to a limit; a peer beyond the limit is disc
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import socket
 from collections.abc import Callable
@@ -130,14 +131,18 @@ class Incoming(NamedTuple):
 
 
 class SocketServer:
-    def __init__(self, path: Path, key: bytes, greeting: Callable[[], msgspec.Struct]) -> None:
-        """`greeting` makes the first message of each connection whose peer knows the key."""
+    def __init__(
+        self, listener: socket.socket, key: bytes, greeting: Callable[[], msgspec.Struct]
+    ) -> None:
+        """Listen on a socket of `bound`. `greeting` makes the first message of each connection
+        whose peer knows the key."""
         self._key = key
         self._greeting = greeting
         self._unknown: list[Connection] = []
         self._closed: list[Connection] = []  # not yet returned by `poll`
         self._selector = selectors.DefaultSelector()
-        self._listener = _listen(path)
+        self._listener = listener
+        listener.listen(128)
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def watch(self, fd: int, on_readable: Callable[[], None]) -> None:
@@ -198,11 +203,14 @@ class SocketServer:
         self._unknown.append(connection)
 
 
-def _listen(path: Path) -> socket.socket:
+def bound(path: Path) -> socket.socket:
+    """A socket for processes of this user, which does not listen yet. Raises OSError."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(path))
-    path.chmod(0o600)
-    listener.listen(128)
     listener.setblocking(False)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(mask)
     return listener

@@ -53,6 +53,10 @@ class EngineKind(ABC, Generic[RequestT]):
         self.last_token_at: float | None = None  # of the monotonic clock
 
     @classmethod
+    def prepare(cls, config: EngineConfig) -> None:
+        """The engine will be confined: a kind may start processes. Raises OSError."""
+
+    @classmethod
     @abstractmethod
     def load(cls, config: EngineConfig, liveness: Liveness) -> Self:
         """Load the model, and compute its first token. Raises RuntimeError or OSError."""

@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from msgspec import structs
@@ -23,7 +23,7 @@ from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.figures import Figures
 from vinery_serving.engine.finished import FinishedGenerations
 from vinery_serving.engine.generation import FailedGeneration, GeneratedTokens, Generation
-from vinery_serving.engine.grammars import UNDECIDED, GrammarChecks, SharedCompiler
+from vinery_serving.engine.grammars import UNDECIDED, Checkers, GrammarChecks, SharedCompiler
 from vinery_serving.engine.kinds import CALM_WAIT_S, EngineKind, key_of
 from vinery_serving.engine.logits_handler import LogitsHandler, load_factories, new_processors
 from vinery_serving.engine.output_sender import OutputSender
@@ -71,6 +71,7 @@ class TextEngine(EngineKind[Generation]):
     """Owns the batch and the wait queue."""
 
     REFUSAL = "This engine generates text: it makes no vectors."
+    _checkers: ClassVar[Checkers]
 
     def __init__(
         self, config: EngineConfig, pipeline: Pipeline, liveness: Liveness | None = None
@@ -92,6 +93,10 @@ class TextEngine(EngineKind[Generation]):
         self._finished = FinishedGenerations(config.usage_dir)
         self._figures = Figures()
         self._picture_tests = PictureTests(pipeline.vision, self._batch)
+
+    @classmethod
+    def prepare(cls, config: EngineConfig) -> None:
+        cls._checkers = Checkers(config.folder)
 
     @classmethod
     def load(cls, config: EngineConfig, liveness: Liveness) -> Self:
@@ -158,7 +163,7 @@ class TextEngine(EngineKind[Generation]):
     def open(self, server: SocketServer) -> None:
         vocab_size = self._pipeline.vocab_size
         compiler = SharedCompiler(self._pipeline.tokenizer, vocab_size, server)
-        self._grammars = GrammarChecks(self.config.folder, vocab_size, server, compiler)
+        self._grammars = GrammarChecks(self._checkers, vocab_size, server, compiler)
 
     def close(self) -> None:
         self._grammars.close()
@@ -393,6 +398,8 @@ class TextEngine(EngineKind[Generation]):
             self._sender.add(new)
             if new.finish is not None:
                 self._end(new.generation)
+        for begun in step.begun:
+            self._sender.begin(begun.sliced_from or begun)
         self._sender.send(num_streams=len(self._batch), at_once=bool(step.failed))
         for failed in step.failed:
             self._fail(failed)

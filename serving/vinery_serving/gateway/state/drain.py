@@ -26,6 +26,7 @@ class Drain:
 
     def __init__(self) -> None:
         self.is_begun = False
+        self.is_replaced = False  # another process takes new requests
         self._is_urgent = False
         self._is_over = False  # the time of the requests that still run
         self._running: set[asyncio.Task[Any] | None] = set()
@@ -34,6 +35,11 @@ class Drain:
         """Refuse requests from now on. A second call ends the running requests."""
         self._is_urgent = self.is_begun
         self.is_begun = True
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the process ends when its requests have ended."""
+        return self.is_begun or self.is_replaced
 
     @property
     def ending(self) -> ShuttingDown | None:
@@ -87,7 +93,7 @@ class LiveRequest:
             return None
         meter, tokens = self.meter, self.meter.tokens
         first_s = meter.first_token_s
-        stage = Stage.WAITING if meter.accepted_s is None else Stage.PREFILLING
+        stage = Stage.PREFILLING if meter.is_prefilling else Stage.WAITING
         return LiveRow(
             self.admission,
             Stage.GENERATING if first_s is not None else stage,

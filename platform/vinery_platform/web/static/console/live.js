@@ -1,46 +1,36 @@
-// Keeps the parts of a page with an id and `data-live` as the server has them. The page is fetched
-// again while it is seen, less often while the server does not answer.
+// Keeps the parts of a page with an id and `data-live` as the server has them. htmx fetches the page
+// again when the stream of events says so. A page that is not seen has no stream, since a browser has
+// few connections to a host. Other scripts may change what the server sent, and hear of new content by
+// the event `replaced`.
 "use strict";
 
-const EVERY_MS = 2000;
-const SLOWEST_MS = 60000;
-const WITHIN_MS = 15000;
+{
+  const parts = [...document.querySelectorAll("[data-live]")];
+  const served = new Map(parts.map((part) => [part, part.innerHTML]));
 
-function isSelected(part) {
-  const selection = getSelection();
-  return !selection.isCollapsed && part.contains(selection.anchorNode);
-}
-
-function replace(part, fresh) {
-  const focused = part.contains(document.activeElement) ? document.activeElement.id : "";
-  part.replaceChildren(...fresh.childNodes);
-  if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
-}
-
-async function fetchPage() {
-  const response = await fetch(location.href, {
-    headers: { "X-Live": "1" },
-    redirect: "error",
-    signal: AbortSignal.timeout(WITHIN_MS),
-  });
-  if (!response.ok) throw new Error(`status ${response.status}`);
-  return new DOMParser().parseFromString(await response.text(), "text/html");
-}
-
-async function refresh(pauseMs) {
-  let nextMs = EVERY_MS;
-  if (!document.hidden) {
-    try {
-      const page = await fetchPage();
-      for (const part of document.querySelectorAll("[data-live]")) {
-        const fresh = page.getElementById(part.id);
-        if (fresh && fresh.innerHTML !== part.innerHTML && !isSelected(part)) replace(part, fresh);
-      }
-    } catch {
-      nextMs = Math.min(2 * pauseMs, SLOWEST_MS);
-    }
+  function isInUse(part) {
+    const selection = getSelection();
+    const isSelected = !selection.isCollapsed && part.contains(selection.anchorNode);
+    return isSelected || part.querySelector(":is(input, select, textarea):focus") !== null;
   }
-  setTimeout(refresh, nextMs, nextMs);
-}
 
-setTimeout(refresh, EVERY_MS, EVERY_MS);
+  function listen() {
+    const events = document.getElementById("follow").content.firstElementChild.cloneNode(true);
+    events.setAttribute("hx-select-oob", parts.map((part) => `#${part.id}:innerHTML`).join());
+    document.body.append(events);
+    htmx.process(events);
+  }
+
+  function leave() {
+    if (document.getElementById("events")) htmx.swap("#events", "", { swapStyle: "delete" });
+  }
+
+  document.addEventListener("htmx:oobBeforeSwap", ({ detail }) => {
+    const fresh = detail.fragment.innerHTML;
+    detail.shouldSwap = fresh !== served.get(detail.target) && !isInUse(detail.target);
+    if (detail.shouldSwap) served.set(detail.target, fresh);
+  });
+  document.addEventListener("htmx:afterRequest", () => document.dispatchEvent(new Event("replaced")));
+  document.addEventListener("visibilitychange", () => (document.hidden ? leave() : listen()));
+  if (!document.hidden) listen();
+}
