@@ -130,7 +130,7 @@ _PAGES: Final = {
     ),
     404: (
         "There is no such page",
-        "It was removed, or you may not see it. The links above lead to all pages.",
+        "It was removed, or you may not see it. The menu leads to all pages.",
     ),
     500: (
         "Something broke here",

@@ -4,6 +4,7 @@
 from vinery_accounts.console import (
     account,
     connect,
+    design,
     find,
     invitations,
     keys,
