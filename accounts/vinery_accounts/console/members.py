@@ -110,7 +110,8 @@ class ServiceAccounts(Roles):
     def listed(self) -> QuerySet[Any]:
         keys = Count("user__api_keys", filter=Q(user__api_keys__revoked_at=None))
         found: QuerySet[Any] = super().listed().filter(user__is_service=True)
-        return found.annotate(num_keys=keys)
+        rows: QuerySet[Any] = found.annotate(num_keys=keys)
+        return rows
 
     def columns(self) -> Columns:
         return _COLUMNS | columns_of("keys=num_keys active=user.is_active")
