@@ -134,7 +134,7 @@ def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(
     def note(refusal: str | None, results: list[str | None]) -> None:
         results.append(refusal)
         for each in checks._checkers.copy():
-            if each._base_bytes is not None:
+            if each._base_bytes:
                 pids.add(each.pid)
                 grown.append(psutil.Process(each.pid).memory_info().rss - each._base_bytes)
 

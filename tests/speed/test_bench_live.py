@@ -4,9 +4,11 @@ import asyncio
 import io
 import json
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from vinery_serving.models.models import ServedModel
 from vinery_serving.models.speed import bench_job
 from vinery_serving.models.speed.measuring import Engine, MeasurementFailed, prompt_ids
 from vinery_serving.models.speed.tune_job import trial_engine
+from vinery_serving.processes.confine import Part, available
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 from vinery_serving.transport.waiting import WaitingServer
@@ -92,6 +95,23 @@ async def test_a_trial_that_does_not_load_has_the_engine_s_reason(tmp_path: Path
     with pytest.raises(MeasurementFailed, match="NO_SUCH_PROPERTY"):
         async with trial_engine(TINY_CHAT, "CPU", options, 1024, 120):
             pass
+
+
+@pytest.mark.live
+def test_a_search_and_its_engines_are_confined(tmp_path: Path) -> None:
+    asked = {"folder": str(TINY_CHAT), "device": "CPU", "options": {}, "max_context": 1024}
+    parameters = {**asked, "time_limit_s": 0.0}
+    names = {"kind": "tune", "job_id": 5, "node_pid": os.getpid(), "model": "tiny-chat"}
+    document = JobDocument(**names, home=tmp_path, parameters=parameters)
+    command = (sys.executable, "-m", "vinery_serving.models.jobs", "tune")
+    with Popen(command, stdin=PIPE, stdout=PIPE) as job:
+        job.stdin.write(document.to_json())
+        job.stdin.close()
+        job.stdout.readline()
+        status = Path(f"/proc/{job.pid}/status").read_text()
+        *_, last = job.stdout
+    assert ("Seccomp:\t2" in status) == (Part.CALLS in available())
+    assert "trials" in json.loads(last)["result"]
 
 
 RESULT: Mapping[str, Any] = {

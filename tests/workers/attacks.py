@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vinery_serving.engine.__main__ import needs_of
-from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.config import EngineConfig, needs_of
 from vinery_serving.processes.confine import Needs, Part, confine
 
 _libc = ctypes.CDLL(None, use_errno=True)

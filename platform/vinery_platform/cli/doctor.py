@@ -174,7 +174,7 @@ def confinement() -> Iterator[Finding]:
     """The parts by which the kernel confines worker processes and engines."""
     held = confine.available()
     missing = sorted(frozenset(confine.Part) - held)
-    text = f"In force: {', '.join(sorted(held))}."
+    text = f"In force: {', '.join(sorted(held))}{confine.OF_ENGINES}."
     cure = "Use a newer kernel, see docs/guides/security.md: Linux 6.12 has all parts."
     text += f" Missing: {', '.join(missing)}." if missing else ""
     yield warn_unless("confinement", text, cure, is_good=not missing)

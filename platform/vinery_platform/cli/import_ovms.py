@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 
@@ -18,10 +18,8 @@ from vinery_serving.models.ovms.sources import (
     Roots,
     Servable,
     UnreadableSource,
-    read_command,
-    read_path,
 )
-from vinery_serving.models.ovms.translation import Translation, lost_flags, translate
+from vinery_serving.models.ovms.translation import Translation, lost_flags, read
 
 _TASKS: Final = ("chat", "embeddings", "rerank")
 _EPILOG: Final = """for example:
@@ -68,10 +66,13 @@ def run_import_ovms(arguments: argparse.Namespace) -> int:
     options, and allow the same media. Models and rules that exist stay as they are, so a second run
     changes nothing. The exit status is 0 if all was taken over, and 2 if something was not."""
     roots = Roots(tuple(arguments.map))
-    found = _found(arguments, roots)
+    if (arguments.path is None) == (arguments.command_line is None):
+        raise Failure("Name a PATH, or a command line with --command.")
+    with failing_on(UnreadableSource):
+        found, models = read(arguments.path, arguments.command_line or "", roots)
     results = [
-        _import_model(servable, roots, load=not arguments.no_load, is_dry=arguments.dry_run)
-        for servable in found.servables
+        _import_model(*each, load=not arguments.no_load, is_dry=arguments.dry_run)
+        for each in zip(found.servables, models, strict=True)
     ]
     results += list(_import_media(found, is_dry=arguments.dry_run))
     lost = list(lost_flags(found.server, OF_MODELS | GRAPH_NAMES.keys()))
@@ -83,22 +84,12 @@ def run_import_ovms(arguments: argparse.Namespace) -> int:
     return 0 if all(results) else 2
 
 
-def _found(arguments: argparse.Namespace, roots: Roots) -> Found:
-    if (arguments.path is None) == (arguments.command_line is None):
-        raise Failure("Name a PATH, or a command line with --command.")
-    with failing_on(UnreadableSource):
-        if arguments.command_line is not None:
-            return read_command(arguments.command_line, roots)
-        return read_path(arguments.path, roots)
-
-
-def _import_model(servable: Servable, roots: Roots, *, load: bool, is_dry: bool) -> bool:
+def _import_model(servable: Servable, model: Translation, *, load: bool, is_dry: bool) -> bool:
     """Print what becomes of a model. Returns whether Vinery serves it."""
     unknown = "" if servable.task in _TASKS else f"Vinery does not import {servable.task}."
     if failure := servable.failure or unknown:
         print_line(f"{servable.name} is not taken over: {failure}")
         return False
-    model = translate(servable, roots)
     try:
         state = _store(model, load=load, is_dry=is_dry)
     except ValidationError as error:
@@ -112,20 +103,15 @@ def _import_model(servable: Servable, roots: Roots, *, load: bool, is_dry: bool)
 
 def _store(model: Translation, *, load: bool, is_dry: bool) -> str:
     """Return what happened, in words. Raises ValidationError."""
-    values = {"name": model.name, "folder": str(model.folder), "device": model.device}
-    known = ServedModel.objects.filter(name=model.name).first()
-    if known is not None:
-        same = (known.folder, known.device, known.options)
-        is_same = same == (values["folder"], model.device, model.options)
-        return (
-            "is served already" if is_same else "is served already, with other settings: it stays"
-        )
+    values: dict[str, Any] = {"device": model.device, "options": model.options, "name": model.name}
+    folder = str(model.folder)
+    if (known := ServedModel.objects.filter(name=model.name).values().first()) is not None:
+        is_same = known | values | {"folder": folder} == known
+        return f"is served already{'' if is_same else ', with other settings: it stays'}"
     if is_dry:
-        ServedModel(**values, options=model.options).full_clean()
+        ServedModel(**values, folder=folder).full_clean()
         return f"would be served from {model.folder} on {model.device}"
-    registry.add_model(
-        model.folder, name=model.name, device=model.device, options=model.options, load=load
-    )
+    registry.add_model(model.folder, **values, load=load)
     return f"is served from {model.folder} on {model.device}"
 
 

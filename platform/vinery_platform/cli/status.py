@@ -191,7 +191,7 @@ def _print(report: Row) -> None:
         "models": report["model_table"],
         "journals": f"{journals['number']} in {journals['folder']}",
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "confined": ", ".join(report["confinement"]),
+        "confined": ", ".join(report["confinement"]) + confine.OF_ENGINES,
     }
     for name, value in lines.items():
         print_line(f"  {name.ljust(10)}{value}")

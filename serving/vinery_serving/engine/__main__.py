@@ -18,26 +18,19 @@ import sys
 import tempfile
 import time
 from importlib import metadata
-from pathlib import Path
-from typing import Final
 
-from vinery_serving.engine.config import KINDS, EngineConfig, read_line
+from vinery_serving.engine.config import KINDS, EngineConfig, needs_of, read_line
 from vinery_serving.engine.kinds import kind_named
 from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.loop import EngineLoop
 from vinery_serving.engine.supervision import Lifeline, Liveness, PipelineBroken
 from vinery_serving.processes import parent
-from vinery_serving.processes.calls import Act
-from vinery_serving.processes.confine import Needs, confine
+from vinery_serving.processes.confine import confine
 from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Heartbeat
 from vinery_serving.processes.upkeep import freeze_heap
 from vinery_serving.transport.server import SocketServer, bound
 
 logger = logging.getLogger("vinery_serving.engine")
-
-# Drivers ask the kernel for the devices of these folders.
-_DEVICES: Final = (Path("/dev/dri"), Path("/dev/accel"))
-_OF_DRIVERS: Final = (Path("/etc/OpenCL"), Path("/opt/intel"))
 
 
 def main(config: EngineConfig) -> int:
@@ -92,26 +85,6 @@ def main(config: EngineConfig) -> int:
         return 3
     logger.info("stopped")
     return 0
-
-
-def needs_of(config: EngineConfig) -> Needs:
-    """What an engine with a bound socket needs. Other engines compile for the same folder. A node
-    that adopts the engine takes the page from it."""
-    options, log = config.options, config.log
-    named = (options.draft_folder, *(each.path for each in options.adapters))
-    reads = [config.folder, Path("/proc"), Path("/sys"), *(Path(each) for each in named if each)]
-    folders = (config.cache_dir, Path(tempfile.gettempdir()), config.usage_dir)
-    config.cache_dir.mkdir(parents=True, exist_ok=True)
-    has_driver = config.device != "CPU" or options.draft_device not in ("", "CPU")
-    return Needs(
-        reads=(*reads, *(_OF_DRIVERS if has_driver else ())),
-        writes=[each for each in (*folders, log and log.path.parent) if each],
-        devices=_DEVICES if has_driver else (),
-        # OpenVINO changes the modes of compiled graphs, which is not needed.
-        acts=frozenset((Act.ACCEPT, Act.OUTLIVE, Act.COPY)),
-        descriptors=None,  # those that the node has handed down
-        is_dumpable=True,
-    )
 
 
 def _fields(config: EngineConfig) -> dict[str, object]:

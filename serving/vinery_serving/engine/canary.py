@@ -28,8 +28,7 @@ from vinery_serving.transport.messages import GrammarSpec
 
 # CPU seconds of a grammar: on a busy machine an ordinary one takes longer by the clock.
 CHECK_TIMEOUT_S: Final = 2.0
-# Why a grammar does not compile, the CPU seconds that it took, and the memory of the process. The
-# first answer is about no grammar: the checker is ready.
+# Why a grammar does not compile, CPU seconds, memory. The first is empty: the checker is ready.
 Checked = tuple[str | None, float, int]
 _WIDTH: Final = 8
 _PROPERTIES: Final = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}

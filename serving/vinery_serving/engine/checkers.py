@@ -22,7 +22,7 @@ from vinery_serving.processes.calls import Act, filter_calls
 from vinery_serving.processes.confine import Needs, confine
 
 NUMBER: Final = struct.Struct("i")
-# What a checker imports, wherever it is installed.
+# What a checker imports, wherever that is installed.
 _PACKAGES: Final = ("openvino", "openvino_genai", "openvino_tokenizers", "numpy", "msgspec")
 # A checker is replaced long before, unless a grammar has taken it over.
 _LIMITS: Final = {resource.RLIMIT_DATA: 8 * 2**30}
@@ -30,7 +30,7 @@ _LIMITS: Final = {resource.RLIMIT_DATA: 8 * 2**30}
 
 def main(folder: Path, temporary: Path, engine: socket.socket) -> None:
     specs: Any = filter(None, map(find_spec, _PACKAGES))
-    reads = (folder, Path("/proc"), *(Path(each.origin).parent for each in specs))
+    reads = (folder, Path("/proc"), *(Path(each.origin).parents[1] for each in specs))
     acts = frozenset((Act.FORK, Act.SIGNAL, Act.OUTLIVE))
     kept = frozenset((0, 1, 2, engine.fileno()))
     confine(Needs(reads=reads, writes=(temporary,), acts=acts, descriptors=kept, limits=_LIMITS))

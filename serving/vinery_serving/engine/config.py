@@ -11,6 +11,7 @@ each may be as large as the weights.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
@@ -23,6 +24,8 @@ import msgspec
 
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
 from vinery_serving.engine.options import EngineOptions
+from vinery_serving.processes.calls import Act
+from vinery_serving.processes.confine import Needs
 
 # The module that runs as an engine process.
 ENGINE_MODULE: Final = "vinery_serving.engine"
@@ -31,6 +34,9 @@ KINDS: Final = {
     **dict.fromkeys(GENERATION_TASKS, "text"),
     **dict.fromkeys(POOLING_TASKS, "vectors"),
 }
+# Drivers ask the kernel for the devices of these folders.
+_DEVICES: Final = (Path("/dev/dri"), Path("/dev/accel"))
+_OF_DRIVERS: Final = (Path("/etc/OpenCL"), Path("/opt/intel"))
 # The path, size, modification time in ns and inode of each file.
 FileStates = tuple[tuple[str, int, int, int], ...]
 
@@ -82,6 +88,26 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_line(self) -> bytes:
         return msgspec.json.encode(self, enc_hook=str) + b"\n"
+
+
+def needs_of(config: EngineConfig) -> Needs:
+    """What an engine with a bound socket needs. Other engines compile for the same folder. A node
+    that adopts the engine takes the page from it."""
+    options, log = config.options, config.log
+    named = (options.draft_folder, *(each.path for each in options.adapters))
+    reads = [config.folder, Path("/proc"), Path("/sys"), *(Path(each) for each in named if each)]
+    folders = (config.cache_dir, Path(tempfile.gettempdir()), config.usage_dir)
+    config.cache_dir.mkdir(parents=True, exist_ok=True)
+    has_driver = config.device != "CPU" or options.draft_device not in ("", "CPU")
+    return Needs(
+        reads=(*reads, *(_OF_DRIVERS if has_driver else ())),
+        writes=[each for each in (*folders, log and log.path.parent) if each],
+        devices=_DEVICES if has_driver else (),
+        # OpenVINO changes the modes of compiled graphs, which is not needed.
+        acts=frozenset((Act.ACCEPT, Act.OUTLIVE, Act.COPY)),
+        descriptors=None,  # those that the node has handed down
+        is_dumpable=True,
+    )
 
 
 def read_line(fd: int) -> bytes:

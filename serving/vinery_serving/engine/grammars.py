@@ -46,7 +46,6 @@ log = logging.getLogger(__name__)
 # Gets the reason why a grammar is refused; None: it can be used.
 OnChecked = Callable[[str | None], None]
 
-_ANSWERS_WITHIN_S: Final = 10.0
 _MAX_CLOCK_S: Final = 10.0
 _START_TIMEOUT_S: Final = 30.0
 # How much a checker may grow before it is replaced, which takes a second.
@@ -96,7 +95,7 @@ class Checkers:
     def __init__(self, folder: Path) -> None:
         """Raises OSError."""
         self.control, other = socket.socketpair()
-        self.control.settimeout(_ANSWERS_WITHIN_S)
+        self.control.settimeout(_MAX_CLOCK_S)
         with other:
             fd = other.fileno()
             words = ("vinery_serving.engine.checkers", folder, tempfile.gettempdir(), fd)
@@ -131,7 +130,7 @@ class Checker:
         self.is_ready = False  # has sent its first message
         self._sent_at = time.monotonic()  # the newest grammar; at first: of the start
         self.used_s = 0.0  # CPU time of the last grammar
-        self._base_bytes: int | None = None  # its memory after the first grammar
+        self._base_bytes = 0  # its memory after the first grammar
         self.grown_bytes = 0  # growth since then
 
     def send(self, grammar: GrammarSpec) -> None:
@@ -146,8 +145,7 @@ class Checker:
         refusal, used_s, num_bytes = msgspec.msgpack.decode(answer, type=Checked)
         self.used_s = min(max(0.0, used_s), CHECK_TIMEOUT_S)
         if self.is_ready:
-            if self._base_bytes is None:
-                self._base_bytes = num_bytes
+            self._base_bytes = self._base_bytes or num_bytes
             self.grown_bytes = max(self.grown_bytes, num_bytes - self._base_bytes)
         return refusal
 

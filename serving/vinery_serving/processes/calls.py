@@ -8,7 +8,7 @@ unknown to the process.
 
 import ctypes
 import errno
-import platform
+import os
 import re
 import struct
 import sys
@@ -164,7 +164,7 @@ def _program(acts: frozenset[Act], families: Sequence[int], pid: int, machine: s
 
 def filter_calls(acts: frozenset[Act], families: Sequence[int], pid: int) -> bool:
     """Refuse calls to this process from now on. Returns False if this system cannot."""
-    machine = platform.machine()
+    machine = os.uname().machine
     if sys.platform != "linux" or machine not in _MACHINES:
         return False
     program = _program(acts, families, pid, machine)

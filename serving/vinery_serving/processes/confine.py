@@ -41,6 +41,8 @@ class Part(StrEnum):
 ESSENTIAL: Final = frozenset(
     {Part.LIMITS, Part.PRIVILEGES, Part.CAPABILITIES, Part.FILES, Part.CALLS}
 )
+# What a list of the parts that are in force has to say of engines.
+OF_ENGINES: Final = "; engines stay dumpable, and keep the descriptors of their node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ _SYSTEM: Final = """
 /usr/lib /usr/lib64 /usr/local/lib /usr/share /lib /lib64 /nix/store /etc/ld.so.cache
 /etc/localtime /etc/timezone /sys/devices/system /proc/cpuinfo /proc/meminfo /proc/stat /proc/sys
 """
-_OF_KERNEL: Final = (Path("/proc"), Path("/sys"))  # their links lead everywhere
+_ROOTS: Final = (Path("/"), Path("/proc"), Path("/sys"))  # their links lead everywhere
 _PLAIN_DEVICES: Final = tuple(map(Path, ("/dev/null", "/dev/zero", "/dev/urandom")))
 
 
@@ -249,6 +251,6 @@ def _with_targets(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         yield path
         with suppress(OSError):
-            for each in () if path in _OF_KERNEL else (*path.glob("*"), *path.glob("*/*")):
+            for each in () if path in _ROOTS else (*path.glob("*"), *path.glob("*/*")):
                 if each.is_symlink():
                     yield Path(os.path.realpath(each))

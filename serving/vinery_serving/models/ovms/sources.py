@@ -5,7 +5,8 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,6 @@ _TASKS: Final = {
     "S2t": "transcriptions",
     "T2s": "speech",
 }
-_MAX_BYTES: Final = 4 << 20
 
 
 class UnreadableSource(Exception):
@@ -91,12 +91,11 @@ def read_command(text: str, roots: Roots, *, base: Path = Path()) -> Found:
     flags = flags_of(text)
     if not flags:
         raise UnreadableSource("There is no option such as --model_path in this text.")
-    servables: list[Servable] = []
     if "config_path" in flags:
         path = roots.resolve(flags["config_path"], base)
-        servables += _config_servables(path, _json(path), roots)
+        servables = _config_servables(path, _json(path), roots)
     else:
-        servables += _flag_servables(flags, roots, base)
+        servables = _flag_servables(flags, roots, base)
     return Found(tuple(servables), flags)
 
 
@@ -106,24 +105,18 @@ _FLAG: Final = re.compile(r"--([a-z][a-z0-9_]+)\Z")
 def flags_of(text: str) -> dict[str, str]:
     """Return the flags in a command line, a script, or a list of words in YAML or JSON."""
     text = text.replace("\\\n", " ")
-    words = _words(text)
-    flags: dict[str, str] = {}
-    for index, word in enumerate(words):
+    words, flags = _words(text), dict[str, str]()
+    for word, after in zip(words, [*words[1:], ""], strict=True):
         name, equals, value = word.partition("=")
-        found = _FLAG.fullmatch(name)
-        if found is None:
-            continue
-        after = words[index + 1] if index + 1 < len(words) else ""
-        flags[found[1]] = value if equals else "" if after.startswith("--") else after
+        if found := _FLAG.fullmatch(name):
+            flags[found[1]] = value if equals else "" if after.startswith("--") else after
     return flags
 
 
 def _words(text: str) -> list[str]:
     """Split as a shell does. Lists of words in YAML and JSON have marks around the words."""
-    lexer = shlex.shlex(text, posix=True, punctuation_chars="")
-    lexer.whitespace_split, lexer.commenters = True, "#"
     try:
-        words = list(lexer)
+        words = shlex.split(text, comments=True)
     except ValueError:
         words = text.split()
     stripped = (each.strip("[],") if not each.startswith("{") else each for each in words)
@@ -138,15 +131,13 @@ def _flag_servables(flags: Mapping[str, str], roots: Roots, base: Path) -> Itera
         return
     folder = roots.resolve(text, base)
     name = name or folder.name
-    graph, task = folder / GRAPH, flags.get("task", "text_generation")
-    options: dict[str, Any] = {}
-    found_task = "chat" if task == "text_generation" else task
-    if graph.is_file():
-        served = _graph_servable(graph, name, str(graph), roots)
-        options, folder, found_task = dict(served.options), served.folder, served.task
+    task = flags.get("task", "text_generation").replace("text_generation", "chat")
+    served = Servable(name, folder, "the command line", {}, task)
+    if (folder / GRAPH).is_file():
+        served = _graph_servable(folder / GRAPH, name, served.source, roots)
     given = {GRAPH_NAMES.get(key, key): value for key, value in flags.items()}
-    options |= {key: _typed(value) for key, value in given.items() if key in OF_MODELS}
-    yield Servable(name, folder, "the command line", options, found_task)
+    options = {key: _typed(value) for key, value in given.items() if key in OF_MODELS}
+    yield replace(served, options={**served.options, **options})
 
 
 # The names of flags in graphs, where they differ.
@@ -210,10 +201,9 @@ def _one_of_many(path: Path, name: str, source: str, roots: Roots) -> Servable:
     try:
         return _graph_servable(path, name, source, roots)
     except UnreadableSource as error:
-        hint = (
-            "" if path.exists() else " In a container, name its folder here: --map /models=FOLDER"
-        )
-        return Servable(name, path.parent, source, failure=f"{error}{hint}")
+        hint = " In a container, name its folder here: --map /models=FOLDER"
+        failure = f"{error}{'' if path.exists() else hint}"
+        return Servable(name, path.parent, source, failure=failure)
 
 
 def _graph_servable(path: Path, name: str, source: str, roots: Roots) -> Servable:
@@ -221,30 +211,24 @@ def _graph_servable(path: Path, name: str, source: str, roots: Roots) -> Servabl
     text = _text(path)
     try:
         graph = parse_graph(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableSource(f"{path} is not a graph: {error}.") from None
     for node in graph.get("node", []):
         if not isinstance(node, dict):
             continue
         calculator = str(node.get("calculator", [""])[0])
-        for held in node.get("node_options", []):
-            if isinstance(held, dict) and _LLM in held:
-                options = _flat(held[_LLM][0])
-                folder = roots.resolve(str(options.pop("models_path", "./")), path.parent)
-                return Servable(name, folder, source, options)
-        for start, task in _TASKS.items():
-            if calculator.startswith(start):
-                options = _node_options(node)
-                folder = roots.resolve(str(options.pop("models_path", "./")), path.parent)
-                return Servable(name, folder, source, options, task)
+        of_nodes = [each for each in node.get("node_options", []) if isinstance(each, dict)]
+        messages = [each[_LLM][0] for each in of_nodes if _LLM in each]
+        tasks = [task for start, task in _TASKS.items() if calculator.startswith(start)]
+        if messages:
+            tasks = ["chat"]
+        elif tasks:  # whatever the name of the message is
+            messages = [values[0] for each in of_nodes for values in each.values()]
+        for task in tasks:
+            options = _flat(messages[0]) if messages else {}
+            folder = roots.resolve(str(options.pop("models_path", "./")), path.parent)
+            return Servable(name, folder, source, options, task)
     return Servable(name, path.parent.resolve(), source, {}, "a graph without a language model")
-
-
-def _node_options(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a node, whatever the name of their message is."""
-    held = [each for each in node.get("node_options", []) if isinstance(each, dict)]
-    messages = [values[0] for each in held for values in each.values()]
-    return _flat(messages[0]) if messages else {}
 
 
 def _flat(message: Any) -> dict[str, Any]:
@@ -264,8 +248,6 @@ def _json(path: Path) -> Any:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise UnreadableSource(f"{path} is larger than {_MAX_BYTES >> 20} MiB.")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise UnreadableSource(f"{path} cannot be read: {error}.") from None
@@ -280,43 +262,32 @@ Message = dict[str, list[Value]]
 
 _TOKEN: Final = re.compile(
     r"""(?:\s|\#[^\n]*)+ | (?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
-    | (?P<word>[-+]?[A-Za-z0-9_.+-]+) | (?P<mark>[{}<>\[\]:;,/])""",
+    | (?P<word>[-+]?[A-Za-z0-9_.+-]+) | (?P<mark>.)""",
     re.VERBOSE,
 )
 _CLOSING: Final = {"{": "}", "<": ">"}
-# Graphs are flat. A deeper text is no graph, and would exhaust the stack.
-_MAX_DEPTH: Final = 50
 
 
 def parse_graph(text: str) -> Message:
     """Return the message of a file. Raises ValueError with the line of the error."""
-    return _Reader(text).message(None, 0)
+    return _Reader(text).message(None)
 
 
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens: list[tuple[str, str, int]] = []  # kind, token, position
-        at = 0
-        while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise self._error(at, f"{text[at]!r} is not expected")
-            if found.lastgroup is not None:
-                self._tokens.append((found.lastgroup, found[0], at))
-            at = found.end()
+        found = (each for each in _TOKEN.finditer(text) if each.lastgroup)
+        self._tokens = [(str(each.lastgroup), each[0], each.start()) for each in found]
         self._tokens.append(("end", "the end of the file", len(text)))
         self._index = 0
 
-    def message(self, end: str | None, depth: int) -> Message:
+    def message(self, end: str | None) -> Message:
         """Read the fields up to `end`; None: the end of the file."""
-        if depth > _MAX_DEPTH:
-            raise self._unexpected()
         fields: Message = {}
         while not self._takes(end):
             name = self._name()
             self._takes(":")
-            fields.setdefault(name, []).extend(self._values(depth))
+            fields.setdefault(name, []).extend(self._values())
             self._takes(",") or self._takes(";")
         return fields
 
@@ -329,37 +300,32 @@ class _Reader:
             name = self._take("word") if not self._takes("/") else name
         return name.rpartition(".")[2]
 
-    def _values(self, depth: int) -> list[Value]:
+    def _values(self) -> list[Value]:
         if not self._takes("["):
-            return [self._value(depth)]
+            return [self._value()]
         values: list[Value] = []
         while not self._takes("]"):
-            values.append(self._value(depth))
+            values.append(self._value())
             self._takes(",")
         return values
 
-    def _value(self, depth: int) -> Value:
+    def _value(self) -> Value:
         for opening, closing in _CLOSING.items():
             if self._takes(opening):
-                return self.message(closing, depth + 1)
-        kind, token, at = self._tokens[self._index]
-        if kind == "word":
-            self._index += 1
-            return _scalar(token)
-        texts = []
+                return self.message(closing)
+        if self._tokens[self._index][0] == "word":
+            return _scalar(self._take("word"))
+        texts = [self._string()]
         while self._tokens[self._index][0] == "text":  # texts in a row are one
             texts.append(self._string())
-        if not texts:
-            raise self._error(at, f"{token} is not expected")
         return "".join(texts)
 
     def _string(self) -> str:
-        _, token, at = self._tokens[self._index]
-        self._index += 1
         try:
-            return str(ast.literal_eval(token))
-        except (ValueError, SyntaxError):
-            raise self._error(at, "the text has a wrong escape") from None
+            return str(ast.literal_eval(self._take("text")))
+        except SyntaxError:
+            self._index -= 1
+            raise self._error("the text has a wrong escape") from None
 
     def _takes(self, mark: str | None) -> bool:
         kind, token, _ = self._tokens[self._index]
@@ -370,27 +336,19 @@ class _Reader:
     def _take(self, kind: str) -> str:
         found, token, _ = self._tokens[self._index]
         if found != kind:
-            raise self._unexpected()
+            raise self._error(f"{token} is not expected")
         self._index += 1
         return token
 
-    def _unexpected(self) -> ValueError:
-        _, token, at = self._tokens[self._index]
-        return self._error(at, f"{token} is not expected")
-
-    def _error(self, at: int, what: str) -> ValueError:
-        line = self._text.count("\n", 0, at) + 1
+    def _error(self, what: str) -> ValueError:
+        line = self._text.count("\n", 0, self._tokens[self._index][2]) + 1
         return ValueError(f"line {line}: {what}")
 
 
 def _scalar(word: str) -> Value:
-    if word.lower() in ("true", "t"):
-        return True
-    if word.lower() in ("false", "f"):
-        return False
+    if word.lower() in ("true", "t", "false", "f"):
+        return word.lower().startswith("t")
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(word)
-        except ValueError:
-            pass
     return word

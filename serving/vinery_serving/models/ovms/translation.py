@@ -1,5 +1,6 @@
 """Turns a model of the model server into a model of Vinery, with a line for each option."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -7,9 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.models.ovms.sources import Roots, Servable
+from vinery_serving.models.ovms.sources import (
+    Found,
+    Roots,
+    Servable,
+    UnreadableSource,
+    read_command,
+    read_path,
+)
+from vinery_serving.processes.apart import NoAnswer, run_apart
 
 
 @dataclass(slots=True)
@@ -34,6 +45,30 @@ class Translation:
 
     def lose(self, theirs: str, why: str) -> None:
         self.lost.append(f"{theirs}: {why}")
+
+
+def read(path: Path | None, command: str, roots: Roots) -> tuple[Found, list[Translation]]:
+    """Read a path, or else a command line, in a confined process. Raises `UnreadableSource`."""
+    kinds = tuple[Found, list[Translation]] | str
+    try:  # a configuration names graphs in any folder
+        text = asyncio.run(run_apart(find, path, command, roots, reads=(Path("/"),)))
+        answer = msgspec.json.decode(text, type=kinds, dec_hook=lambda kind, value: kind(value))
+    except (NoAnswer, OSError, msgspec.MsgspecError) as error:
+        answer = f"Reading {path or command} {error}."
+    if isinstance(answer, str):
+        raise UnreadableSource(answer)
+    return answer
+
+
+def find(path: Path | None, command: str, roots: Roots) -> bytes:
+    """Return what there is and its translations, or why there is nothing."""
+    answer: object
+    try:
+        found = read_path(path, roots) if path else read_command(command, roots)
+        answer = found, [translate(each, roots) for each in found.servables]
+    except UnreadableSource as error:
+        answer = str(error)
+    return msgspec.json.encode(answer, enc_hook=str)
 
 
 def translate(servable: Servable, roots: Roots) -> Translation:
@@ -70,12 +105,10 @@ def _handle(model: Translation, name: str, value: Any) -> None:
 _Handler = Callable[[Translation, str, Any], None]
 
 # Options that the functions after `_HANDLERS` read together.
-_TOGETHER: Final = frozenset(
-    {
-        *("tool_parser", "reasoning_parser", "draft_models_path", "draft_device"),
-        *("draft_cache_size", "draft_max_num_batched_tokens", "generation_config_path"),
-        *("draft_eagle3_mode", "max_prompt_len"),
-    }
+_TOGETHER: Final = (
+    *("tool_parser", "reasoning_parser", "draft_models_path", "draft_device"),
+    *("draft_cache_size", "draft_max_num_batched_tokens", "generation_config_path"),
+    *("draft_eagle3_mode", "max_prompt_len"),
 )
 _LOST: Final = {
     "draft_block_size": "blocks have the size of the device",
@@ -170,21 +203,11 @@ def _sparse(model: Translation, name: str, value: Any) -> None:
     model.take("sparse_attention", _members(model, name, value, _SPARSE), name)
 
 
-_POOLINGS: Final = {"CLS": "cls", "LAST": "last_token", "MEAN": "mean"}
-
-
-def _pooling(model: Translation, name: str, value: Any) -> None:
-    model.take("pooling", _POOLINGS.get(str(value).upper(), str(value).lower()), name)
-
-
-def _normalize(model: Translation, name: str, value: Any) -> None:
-    model.take("normalize", "always" if _is_true(value) else "never", name)
-
-
+_NORMALIZE: Final = ("never", "always")
 _HANDLERS: Final[Mapping[str, _Handler]] = {
     "target_device": _device,
-    "pooling": _pooling,
-    "normalize_embeddings": _normalize,
+    "pooling": _same("pooling", lambda value: re.sub("^last$", "last_token", value.lower())),
+    "normalize_embeddings": _same("normalize", lambda value: _NORMALIZE[_is_true(value)]),
     "device": _device,
     "max_num_seqs": _same("max_running", int),
     "max_num_batched_tokens": _same("max_num_batched_tokens", int),
@@ -274,14 +297,9 @@ def _take_draft(model: Translation, given: Mapping[str, Any], folder: Path, root
     model.take("eagle3_head" if is_head else "draft_model", str(path), "draft_models_path")
     if "draft_device" in given:
         model.take("draft_device", str(given["draft_device"]), "draft_device")
-    own = {
-        ours: given[theirs]
-        for theirs, ours in (
-            ("draft_cache_size", "cache_size_gb"),
-            ("draft_max_num_batched_tokens", "max_num_batched_tokens"),
-        )
-        if theirs in given
-    }
+    theirs = {"cache_size_gb": "cache_size", "max_num_batched_tokens": "max_num_batched_tokens"}
+    named = {ours: f"draft_{name}" for ours, name in theirs.items()}
+    own = {ours: given[name] for ours, name in named.items() if name in given}
     if own:
         model.take("draft_scheduler", own, "draft_cache_size, draft_max_num_batched_tokens")
 

@@ -9,10 +9,12 @@ import asyncio
 import json
 import os
 import secrets
+import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any, Final
@@ -20,13 +22,15 @@ from typing import Any, Final
 import msgspec
 import psutil
 
-from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.config import EngineConfig, needs_of
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.models.speed.bench_job import encode_of
 from vinery_serving.models.speed.measuring import Engine, MeasurementFailed
 from vinery_serving.models.speed.tuning import Tuner
+from vinery_serving.processes.calls import Act
 from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.confine import Needs
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 
 # The memory of an engine with a small cache: a multiple of the weights, and the process.
@@ -66,6 +70,15 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
     return result
 
 
+def needs(document: JobDocument) -> Needs:
+    """What an engine needs, and to start it: the engines of the trials may then do less."""
+    asked = document.parameters
+    scratch = Path(tempfile.gettempdir())
+    config = _config(Path(asked["folder"]), asked["device"], asked["options"], 0, scratch)
+    acts, runs = frozenset(Act) - {Act.OWN}, (Path(sys.executable),)
+    return replace(needs_of(config), acts=acts, families=(socket.AF_UNIX,), runs=runs)
+
+
 def _check_memory(folder: Path, device: str) -> None:
     """Raises JobFailed if the engines of the trials do not fit into the free memory."""
     if device != "CPU":
@@ -93,16 +106,7 @@ async def trial_engine(
     """Run an engine until the block ends. Raises `MeasurementFailed` if the engine does not
     load."""
     with tempfile.TemporaryDirectory(prefix="vinery-trial-") as scratch:
-        config = EngineConfig(
-            name="trial",
-            folder=folder,
-            device=device,
-            socket_path=Path(scratch) / "engine.sock",
-            socket_key=secrets.token_bytes(32),
-            cache_dir=Path(scratch) / "cache",
-            max_context=max_context,
-            options=parse_options(options),
-        )
+        config = _config(folder, device, options, max_context, Path(scratch))
         process = _start(config)
         client = EngineClient(config.socket_path, config.socket_key)
         try:
@@ -114,6 +118,21 @@ async def trial_engine(
         finally:
             await client.close()
             await asyncio.shield(process.end(_END_TIMEOUT_S))
+
+
+def _config(
+    folder: Path, device: str, options: dict[str, Any], max_context: int, scratch: Path
+) -> EngineConfig:
+    return EngineConfig(
+        name="trial",
+        folder=folder,
+        device=device,
+        socket_path=scratch / "engine.sock",
+        socket_key=secrets.token_bytes(32),
+        cache_dir=scratch,
+        max_context=max_context,
+        options=parse_options({**options, "logits_processors": []}),  # no trial asks for them
+    )
 
 
 def _start(config: EngineConfig) -> ChildProcess:
