@@ -287,5 +287,12 @@ def test_an_administrator_helps_a_user_who_lost_the_password_or_the_phone(root: 
     assert password is not None
     assert Client().login(username="zoe", password=password[1])
 
+    assert "zoe is an administrator." in sent(client, f"{address}{zoe.pk}/promote/")
+    zoe.refresh_from_db()
+    assert signed_in(zoe).get(address).status_code == 200
+    assert "zoe is no administrator" in sent(client, f"{address}{zoe.pk}/demote/")
+    assert "is the last administrator" in sent(client, f"{address}{root.pk}/demote/")
+    assert signed_in(zoe).post(f"{address}{zoe.pk}/promote/").status_code == 403
+
     assert "zoe is removed." in sent(client, f"{address}{zoe.pk}/remove/")
     assert signed_in(User.objects.create_user("bob")).get(address).status_code == 403

@@ -49,6 +49,7 @@ _GROUPS: Final = {
         Entry("playground", "Playground"),
         Entry("usage", "Usage"),
         Entry("keys", "Keys"),
+        Entry("requests", "Requests"),
         Entry("connect", "Connect"),
         Entry("refusals", "Rate limit events"),
     ),

@@ -14,6 +14,7 @@ from vinery_accounts.console import (
     overview,
     playground,
     records,
+    requests,
     usage,
     users,
 )

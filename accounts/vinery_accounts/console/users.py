@@ -4,10 +4,12 @@ second factors, and removal."""
 from typing import Any
 
 from django.contrib import messages
+from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
+from vinery_accounts.access import changes
 from vinery_accounts.console.generated import New, Row, Rows
 from vinery_accounts.console.invitations import show_link
 from vinery_accounts.console.page import at
@@ -50,7 +52,8 @@ class UserPage(Row):
         user = self.row
         gone = {"link"} if user.last_login or user.is_service else {"second_factor_off"}
         gone |= {"password", "second_factor_off"} if user.is_service else set()
-        return [each for each in super().does() if each not in gone]
+        found = [each for each in super().does() if each not in gone]
+        return found if user.is_service else [*found, "demote" if user.is_superuser else "promote"]
 
 
 @at("users/<int:row_id>/", "users", "link", "password", "second_factor_off")
@@ -98,3 +101,37 @@ class HelpUser(ConfirmPage):
             "done": "Done",
         }
         return render(request, "console/issued.html", context)
+
+
+@at("users/<int:row_id>/", "users", "promote", "demote")
+class Administrator(ConfirmPage):
+    """Gives and takes the rights of an administrator of the platform. The API has no such action:
+    what a stolen admin key has made must not outlive the key."""
+
+    resource = USERS
+    questions = {
+        "promote": Question(
+            "Make {row} an administrator?",
+            "{row} may then do everything on this platform, in all organisations.",
+            "{row} is an administrator.",
+            "Make an administrator",
+        ),
+        "demote": Question(
+            "Take the rights of an administrator from {row}?",
+            "The roles of {row} in organisations stay, and admin keys of {row} are paused.",
+            "{row} is no administrator any more.",
+            "Take the rights",
+        ),
+    }
+
+    def check(self) -> None:
+        if self.row.is_service:
+            raise PermissionDenied
+
+    def act(self) -> None:
+        self.check()
+        is_on = self.does == "promote"
+        changes.change(self.row, self.does, is_superuser=is_on, is_staff=is_on)
+
+    def back_address(self) -> str:
+        return reverse("console:users-row", args=[self.row.pk])
