@@ -89,6 +89,7 @@ class Overview(UsagePage):
         has_answers = is_answered or self._has_answers()
         return super().get_context_data(**kwargs) | {
             "tiles": tiles(figures, reports.totals(before(question), with_latencies=False).figures),
+            "errors": self.errors_address(),
             "charts": charts if figures.num_requests else (),
             "quotas": quotas,
             "health": health(self.access, models, quotas, now),

@@ -4,6 +4,7 @@
 from vinery_accounts.console import (
     account,
     connect,
+    design,
     find,
     invitations,
     keys,
@@ -13,6 +14,7 @@ from vinery_accounts.console import (
     overview,
     playground,
     records,
+    requests,
     usage,
     users,
 )

@@ -136,7 +136,12 @@ class Usage(UsagePage):
             "measures": self._choices("most", self.measure, units),
             "chart": chart,
             "change": self._change(chart),
-            "rows": self._sorted([self._row(*self._about(name, group)) for name, group in named]),
+            "rows": self._sorted(
+                [
+                    self._row(*self._about(name, group)) | {"errors": self._errors_of(group)}
+                    for name, group in named
+                ]
+            ),
             "heads": list(self._heads(figures)),
             "worth": self.worth,
             "num_more": found.num_groups - len(found.groups),
@@ -204,6 +209,9 @@ class Usage(UsagePage):
         pairs = zip(self.by, group.values, strict=True)
         addresses = [self.address(**{by.value: value_of(value)}) for by, value in pairs]
         return names, addresses, group.figures
+
+    def _errors_of(self, group: Group) -> str:
+        return self.errors_address(**dict(zip(self.by, map(value_of, group.values), strict=True)))
 
     def _names_of(self, groups: Sequence[Group]) -> list[tuple[str, ...]]:
         ids = {
