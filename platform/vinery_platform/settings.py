@@ -320,6 +320,11 @@ VINERY_WEBHOOK_NETWORKS = env.networks("VINERY_WEBHOOK_NETWORKS")
 
 STATIC_URL = "/static/"
 STATIC_ROOT = HOME.static
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    # With a gzip of each file, made once.
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
+}
 # Django would let other users read what it collects.
 FILE_UPLOAD_PERMISSIONS, FILE_UPLOAD_DIRECTORY_PERMISSIONS = 0o600, 0o700
 # File names have no hash, so that templates render before files are collected. So browsers must

@@ -60,7 +60,7 @@ def statuses(client: Client, *addresses: str, form: Any = None) -> set[int]:
 
 
 def tile(text: str, id_: str) -> str:
-    found = re.search(rf'id="{id_}".*?class="number">(.*?)<', text, re.DOTALL)
+    found = re.search(rf'id="{id_}".*?class="number">(?:<a .*?>)?(.*?)<', text, re.DOTALL)
     assert found is not None
     return found[1]
 

@@ -11,6 +11,7 @@ from pages import page, sent, signed_in, text_of, used
 from tests.tables import table
 from vinery_accounts.access import changes, served
 from vinery_accounts.access.served import Served
+from vinery_accounts.console.design import contrast
 from vinery_accounts.keys.lifecycle import NewKey
 from vinery_accounts.models import ApiKey, Organization, Project, User
 from vinery_accounts.usage.store import store_settlements
@@ -97,6 +98,16 @@ def test_a_scope_that_the_person_may_not_see_is_not_taken(
         session["scope"] = text  # as it was before a role ended
         session.save()
         assert NARROWED not in page(alice, "/console/keys/")
+
+
+def test_colours_of_the_design_page_have_enough_contrast(root: User, client: Client) -> None:
+    response = client.get("/console/design/")
+
+    pairs = response.context["pairs"]
+    assert len(pairs) > 15
+    assert [each for each in pairs if min(each[2]) < each[3]] == []
+    assert contrast("#000", "#ffffff") == 21 and contrast("#777777", "#fff") == 4.5
+    assert signed_in(User.objects.create_user("eve")).get("/console/design/").status_code == 403
 
 
 @table(

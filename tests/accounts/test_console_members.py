@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from allauth.mfa.models import Authenticator
 from api.api_client import Tenant
+from django.core import mail
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.utils import timezone
@@ -246,9 +247,52 @@ def test_open_invitations_are_listed_and_renewed(client: Client, ours: Tenant) -
     assert Invitation.objects.get().expires_at > timezone.now() + timedelta(days=13)
 
 
+def test_the_link_is_sent_by_mail_where_the_server_sends_mails(
+    client: Client, ours: Tenant, settings: Any
+) -> None:
+    for is_on in (False, True):
+        settings.VINERY_PASSWORD_RESET = is_on
+        to = f"{is_on}@ours.example"
+        text = text_of(new_user(client, f"bob{is_on}", ours.organization, email=to))
+        assert (f"sent to {to}" in text) == is_on
+    [sent_mail] = mail.outbox
+    assert sent_mail.to == ["True@ours.example"]
+    assert link_in(text) in sent_mail.body
+
+
 def test_a_new_user_gets_a_first_key_with_the_link(client: Client, ours: Tenant) -> None:
     text = text_of(new_user(client, "bob", ours.one, with_key="on"))
     link_in(text)
     assert '<pre id="key">vny_' in text
     key = ApiKey.objects.get(owner__username=f"bob@p{ours.one.pk}")
     assert key.project == ours.one
+
+
+def test_an_administrator_helps_a_user_who_lost_the_password_or_the_phone(root: User) -> None:
+    client, address = signed_in(root), "/console/users/"
+    text = text_of(client.post(f"{address}new/", {"username": "zoe", "email": ""}))
+    assert "A link for zoe" in text
+    zoe = User.objects.get(username="zoe")
+    zoe.last_login = timezone.now()
+    zoe.save()
+    Authenticator.objects.create(user=zoe, type=Authenticator.Type.TOTP, data={})
+    assert ">zoe<" in page(client, address)
+
+    assert "/second_factor_off/" in page(client, f"{address}{zoe.pk}/")
+    sent(client, f"{address}{zoe.pk}/second_factor_off/")
+    assert not Authenticator.objects.exists()
+
+    text = text_of(client.post(f"{address}{zoe.pk}/password/"))
+    password = re.search(r'<pre id="secret">(.*?)</pre>', text)
+    assert password is not None
+    assert Client().login(username="zoe", password=password[1])
+
+    assert "zoe is an administrator." in sent(client, f"{address}{zoe.pk}/promote/")
+    zoe.refresh_from_db()
+    assert signed_in(zoe).get(address).status_code == 200
+    assert "zoe is no administrator" in sent(client, f"{address}{zoe.pk}/demote/")
+    assert "is the last administrator" in sent(client, f"{address}{root.pk}/demote/")
+    assert signed_in(zoe).post(f"{address}{zoe.pk}/promote/").status_code == 403
+
+    assert "zoe is removed." in sent(client, f"{address}{zoe.pk}/remove/")
+    assert signed_in(User.objects.create_user("bob")).get(address).status_code == 403

@@ -101,6 +101,7 @@ def test_the_period_before_is_drawn_and_shares_have_no_sum(alice: User) -> None:
         found = re.search(r'"earlier": (\[.*?\])', text)
         assert found is not None
         assert sum(json.loads(found[1])) == 2
+        assert "-50 % vs previous period" in text
 
     text = page(signed_in(alice), "/console/usage/?most=cached_share&compare=on")
     assert drawn(text, "Cached share of the input by model") == {"reference-chat": 25}

@@ -28,13 +28,7 @@ def main(home: Path, folder: Path, part: str = "") -> None:
             executable_path=shutil.which("chromium"),
             args=["--no-sandbox", "--disable-dev-shm-usage"],
         )
-        page = browser.new_page()
-        page.goto(f"{base_url}/console/")
-        page.get_by_label("Username").fill(notes["admin_user"])
-        page.get_by_label("Password").fill(notes["admin_password"])
-        page.get_by_role("button", name="Log in").click()
-        page.wait_for_url(f"{base_url}/console/")
-        session = page.context.storage_state()
+        session = log_in(browser, base_url, notes)
         for way, options in WAYS.items():
             context = browser.new_context(**options, storage_state=session)
             stranger = browser.new_context(**options)
@@ -46,6 +40,17 @@ def main(home: Path, folder: Path, part: str = "") -> None:
                 page.screenshot(path=folder / f"{name}-{way}.png", full_page=True)
                 page.close()
         browser.close()
+
+
+def log_in(browser: sync_api.Browser, base_url: str, notes: Any) -> sync_api.StorageState:
+    """The session of the first administrator."""
+    page = browser.new_page()
+    page.goto(f"{base_url}/console/")
+    page.get_by_label("Username").fill(notes["admin_user"])
+    page.get_by_label("Password").fill(notes["admin_password"])
+    page.get_by_role("button", name="Log in", exact=True).click()
+    page.wait_for_url(f"{base_url}/console/")
+    return page.context.storage_state()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from tests.tables import table
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.generation import GeneratedTokens, Generation
 from vinery_serving.engine.output_sender import OutputSender, flush_interval_ms
-from vinery_serving.transport.messages import Submit
+from vinery_serving.transport.messages import Accepted, Submit
 from vinery_serving.transport.server import Connection
 
 
@@ -20,11 +20,13 @@ class Recording:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.sent_at_s: list[float] = []
+        self.sent: list[object] = []
 
     def clock(self) -> float:
         return self.now_s
 
     def send(self, message: object) -> None:
+        self.sent.append(message)
         self.sent_at_s.append(self.now_s)
 
 
@@ -43,6 +45,24 @@ def sending_times_s(step_ms: float, *, num_streams: int, num_steps: int) -> list
             sender.add(GeneratedTokens(generation, [7], None, []))
         sender.send(num_streams=num_streams)
     return connection.sent_at_s
+
+
+def test_a_prompt_of_several_steps_is_reported_as_begun_and_others_are_only_accepted() -> None:
+    connection = Recording()
+    sender = OutputSender(0.0, connection.clock)
+    submits = [Submit(id_, b"", Sampling(), max_new_tokens=9, deadline_s=60.0) for id_ in (1, 2)]
+    long, short = (Generation.of(cast(Connection, connection), submit) for submit in submits)
+    sender.accept(long)
+    sender.accept(short)
+    sender.send(num_streams=0)
+    assert connection.sent == [Accepted(1), Accepted(2)]
+
+    sender.add(GeneratedTokens(short, [7], None, []))
+    for begun in (long, short):
+        sender.begin(begun)
+    sender.send(num_streams=2)
+    assert connection.sent[2] == Accepted(1, is_begun=True)
+    assert [each.id for each in connection.sent if isinstance(each, Accepted)] == [1, 2, 1]
 
 
 def test_few_streams_and_first_tokens_do_not_wait_and_with_many_not_every_step_is_sent() -> None:

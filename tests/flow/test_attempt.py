@@ -31,10 +31,13 @@ def output(id_: int, text: str, finish: str | None = "stop", **fields: Any) -> T
 
 async def test_no_event_is_sent_before_every_choice_is_accepted():
     """The engine may generate tokens of a choice before accepting the next choice."""
-    engine = InMemoryEngine([Accepted(1), output(1, "A")], [Accepted(2)], [output(2, "B")])
+    begun = Accepted(1, is_begun=True)
+    script = [[Accepted(1), output(1, "A")], [begun], [Accepted(2)], [output(2, "B")]]
+    meter = Meter()
 
-    events = await events_of(engine)
+    events = await events_of(InMemoryEngine(*script), meter)
 
+    assert meter.is_prefilling
     assert events[:5] == [
         ev.Started(2, num_prompt_tokens=1),
         ev.TextDelta(0, "A"),

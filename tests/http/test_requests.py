@@ -271,6 +271,16 @@ async def test_an_invalid_body_is_refused_and_recorded(server: Server, padding: 
 
 
 @small_and_large
+async def test_a_refused_field_is_recorded_with_the_model(server: Server, padding: str) -> None:
+    await server.ask(CHAT, padding, model="tiny-chat", messages=HELLO, temperature=5)
+
+    [settlement] = server.settled
+    assert settlement.error_message == "`temperature` must be at most 2."
+    assert (settlement.error_param, settlement.admission.model) == ("temperature", "tiny-chat")
+    assert len(server.admitted) == 1
+
+
+@small_and_large
 async def test_structured_output_is_translated_by_a_worker(server: Server, padding: str) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
 

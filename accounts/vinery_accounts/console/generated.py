@@ -14,6 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpResponse, QueryDict
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from rest_framework.serializers import DateTimeField
 
@@ -98,6 +99,10 @@ def cell_of(name: str, value: Any) -> Cell:
             value = moment(value, seconds=True)
         case int() if not isinstance(value, bool):
             value, is_figure = f"{value:,}", True
+        case str() if name == "request_id" and value:
+            value = format_html(
+                '<a href="{}">{}</a>', reverse("console:request", args=[value]), value
+            )
         case _ if not isinstance(value, SafeString):
             value = text_of(value)
     return label, value, is_figure

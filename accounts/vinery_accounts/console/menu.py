@@ -49,6 +49,7 @@ _GROUPS: Final = {
         Entry("playground", "Playground"),
         Entry("usage", "Usage"),
         Entry("keys", "Keys"),
+        Entry("requests", "Requests"),
         Entry("connect", "Connect"),
         Entry("refusals", "Rate limit events"),
     ),
@@ -63,6 +64,7 @@ _GROUPS: Final = {
     ),
     "Organisation": (
         Entry("organizations", "Organisations", _superusers),
+        Entry("users", "All users", _superusers),
         Entry("members", "Members", _members),
         Entry("service-accounts", "Service accounts", _leaders),
         Entry("projects", "Projects", _leaders),
@@ -128,7 +130,7 @@ _PAGES: Final = {
     ),
     404: (
         "There is no such page",
-        "It was removed, or you may not see it. The links above lead to all pages.",
+        "It was removed, or you may not see it. The menu leads to all pages.",
     ),
     500: (
         "Something broke here",

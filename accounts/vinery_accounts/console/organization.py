@@ -93,7 +93,8 @@ class ProjectPage(Row):
         }
         if self.access.rows_to_limit(Project).filter(pk=project.pk).exists():
             found["Set a limit"] = f"limits/new/?of=project:{project.pk}"
-        return found
+        start = reverse("console:overview")
+        return {text: f"{start}{address}" for text, address in found.items()}
 
 
 # -- Webhooks

@@ -85,9 +85,11 @@ class Overview(UsagePage):
         now = timezone.now()
         quotas = quota_rows(self.access, now)
         models = visible_models(self.access)
-        has_answers = figures.num_requests > figures.num_errors or self._has_answers()
+        is_answered = self.access.is_leader and figures.num_requests > figures.num_errors
+        has_answers = is_answered or self._has_answers()
         return super().get_context_data(**kwargs) | {
-            "tiles": tiles(figures, reports.totals(before(question)).figures),
+            "tiles": tiles(figures, reports.totals(before(question), with_latencies=False).figures),
+            "errors": self.errors_address(),
             "charts": charts if figures.num_requests else (),
             "quotas": quotas,
             "health": health(self.access, models, quotas, now),
@@ -158,12 +160,6 @@ def _quick_links() -> Iterator[tuple[str, str]]:
         yield text, f"{reverse('console:usage')}?period={period}&by={by}"
 
 
-def _change(now: int, earlier: int) -> str:
-    if now >= 20 * earlier:  # a platform's first days say nothing
-        return ""
-    return f"{100 * (now - earlier) / earlier:+,.0f} % vs previous period"
-
-
 def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str, str]]:
     """Return the totals of a period: an id for tests and the style sheet, a name, a number,
     details, and the exact number. `earlier` are the totals of the period before."""
@@ -171,8 +167,8 @@ def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str, 
     of_errors = words.causes(structs.replace(figures, num_limited=0, num_cut_short=0))
     of_limits = words.causes(structs.replace(Figures(), num_cut_short=figures.num_cut_short))
     cached = f"{words.count(figures.num_cached_tokens)} cached"
-    requests = _change(figures.num_requests, earlier.num_requests)
-    output = _change(figures.num_output_tokens, earlier.num_output_tokens)
+    requests = words.change(figures.num_requests, earlier.num_requests)
+    output = words.change(figures.num_output_tokens, earlier.num_output_tokens)
     counts = [
         ("requests", "Requests", figures.num_requests, requests),
         ("errors", "Errors", num_errors, _share(num_errors, figures, of_errors)),
@@ -184,7 +180,7 @@ def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str, 
     latencies = [
         ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
         ("total", "Latency of answers (p50)", *_latency(figures.total_ms)),
-        ("speed", "Speed of answers (p50)", *_speed(figures.inter_token_ms)),
+        ("speed", "Tokens/s of an answer (p50)", *_speed(figures.inter_token_ms)),
     ]
     return [
         *((id_, name, words.count(num), more, f"{num:,}") for id_, name, num, more in counts),
@@ -207,8 +203,8 @@ def _speed(between: Percentiles | None) -> tuple[str, str]:
     """Return the tokens in a second of one answer, from the times between its tokens."""
     if between is None or not between.p50:
         return "-", "not measured"
-    slow = f"one in twenty below {short(1000 / between.p95)} tokens/s" if between.p95 else ""
-    return f"{short(1000 / between.p50)} tokens/s", slow
+    slow = f"one in twenty is below {short(1000 / between.p95)}" if between.p95 else ""
+    return short(1000 / between.p50), slow
 
 
 def _media(figures: Figures) -> str:

@@ -16,11 +16,12 @@ from django.contrib.auth.mixins import LoginRequiredMixin
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.views.generic import TemplateView
 
 from vinery_accounts.access.access import Access
+from vinery_accounts.base.errors import Outcome
 from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.console.menu import guarded, may_open
 from vinery_accounts.console.reader import access_of, zone_of
@@ -41,6 +42,7 @@ from vinery_accounts.usage.reports import Point, Question
 PageT = TypeVar("PageT", bound="type[Page]")
 
 _NO_ID: Final = "none"
+ERRORS: Final = tuple(each.value for each in Outcome if each.is_error)
 
 
 urlpatterns: Final[list[URLPattern]] = []
@@ -230,14 +232,22 @@ class UsagePage(Page):
             ],
         }
 
-    def address(self, **changes: str | None) -> str:
+    def address(self, to: str = "", /, **changes: str | list[str] | None) -> str:
+        """Return the address of this page, or of another one, with these changes of the query."""
         query = self.request.GET.copy()
         for name, value in changes.items():
             if value is None:
                 query.pop(name, None)
             else:
-                query[name] = value
-        return f"{self.request.path}?{query.urlencode()}"
+                query.setlist(name, [value] if isinstance(value, str) else value)
+        return f"{to or self.request.path}?{query.urlencode()}"
+
+    def errors_address(self, **changes: str | list[str] | None) -> str:
+        """Return the address of the requests of this page that got an error."""
+        known = (*Dimension, *PeriodForm.base_fields)
+        others = dict.fromkeys(name for name in self.request.GET if name not in known)
+        errors = {"outcome": list(ERRORS), **changes}
+        return self.address(reverse("console:requests"), **others, **errors)
 
     def _is_valid(self, name: str, value: str) -> bool:
         if name in list(self.dimensions):

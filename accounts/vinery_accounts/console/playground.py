@@ -5,10 +5,13 @@ is in the person's session. Limits, usage, the audit log and the list of keys tr
 other. A session without the secret, and an expired key, get a new secret for the same key.
 """
 
+import json
 from datetime import timedelta
 from typing import Any, Final
+from urllib.parse import quote
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
 from django.utils import timezone
 
 from vinery_accounts.access import audit
@@ -100,3 +103,46 @@ class PlaygroundKey(Page):
 
 def _refused(status: int, text: str) -> HttpResponse:
     return JsonResponse({"error": {"message": text}}, status=status)
+
+
+# -- A captured request as a set-up of the playground
+
+_NUMBERS: Final = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
+_LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+
+def link_of(body: bytes, project_id: int) -> str:
+    """Return the address of the playground with the texts and parameters of a request; empty if the
+    request has no conversation. Browsers send no server what follows the `#`."""
+    try:
+        asked = json.loads(body)
+        said = asked.get("messages") or asked.get("input") or asked.get("prompt")
+        turns = [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
+        texts = [(each["role"], _text(each.get("content"))) for each in turns if "role" in each]
+    except (ValueError, TypeError, AttributeError, KeyError):
+        return ""
+    above = [_text(asked.get(name)) for name in ("system", "instructions")]
+    system = [*above, *(text for role, text in texts if role in ("system", "developer"))]
+    set_up = {
+        **{name: asked.get(name) for name in _NUMBERS},
+        "max_tokens": next(filter(None, map(asked.get, _LIMITS)), None),
+        "project": str(project_id),
+        "model": asked.get("model"),
+        "system": "\n".join(filter(None, system)),
+    }
+    conversation = [
+        {"role": role, "text": text, "pictures": []}
+        if role == "user"
+        else {"role": role, "answers": [{"model": asked.get("model"), "text": text}]}
+        for role, text in texts
+        if role in ("user", "assistant")
+    ]
+    shared = json.dumps({"setUp": set_up, "turns": conversation})
+    return f"{reverse('console:playground')}#{quote(shared)}" if conversation else ""
+
+
+def _text(content: Any) -> str:
+    """Return a content's text, of parts their texts joined. Files are not kept."""
+    parts = content if isinstance(content, list) else [content]
+    texts = [each.get("text") if isinstance(each, dict) else each for each in parts]
+    return "\n".join(each for each in texts if isinstance(each, str))

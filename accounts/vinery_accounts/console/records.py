@@ -12,9 +12,10 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.deliveries import lead, reachable
 from vinery_accounts.console.generated import Columns, Row, Rows
 from vinery_accounts.console.page import UsagePage, at
+from vinery_accounts.console.playground import link_of
 from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
-from vinery_accounts.models import AuditEntry, RefusedRequest, Webhook
+from vinery_accounts.models import AuditEntry, Capture, RefusedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import id_of
@@ -117,12 +118,17 @@ class CapturedRequest(Row):
     resource = CAPTURES
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        try:
-            texts = read_texts(self.row)  # an entry of the audit log
-        except Conflict as error:
-            return super().get_context_data(**kwargs) | {"unreadable": str(error)}
-        found = {"Request": _pretty(texts.body), "Answer": _pretty(texts.answer)}
-        return super().get_context_data(**kwargs) | {"texts": found}
+        return super().get_context_data(**kwargs) | texts_of(self.row)
+
+
+def texts_of(capture: Capture) -> dict[str, Any]:
+    """Return what `console/texts.html` shows. Reading the texts is an entry of the audit log."""
+    try:
+        texts = read_texts(capture)
+    except Conflict as error:
+        return {"unreadable": str(error)}
+    found = {"Request": _pretty(texts.body), "Answer": _pretty(texts.answer)}
+    return {"texts": found, "playground": link_of(texts.body, capture.project_id)}
 
 
 def _pretty(text: bytes) -> str:

@@ -4,7 +4,9 @@
 from vinery_accounts.console import (
     account,
     connect,
+    design,
     find,
+    invitations,
     keys,
     limits,
     members,
@@ -12,7 +14,9 @@ from vinery_accounts.console import (
     overview,
     playground,
     records,
+    requests,
     usage,
+    users,
 )
 from vinery_accounts.console.generated import add_generated_pages
 

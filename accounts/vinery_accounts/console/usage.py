@@ -4,6 +4,7 @@ table."""
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -119,6 +120,7 @@ class Usage(UsagePage):
         figures: Figures = totals["figures"]
         shown = {"num_media": figures.num_media, self.unit: True, self.measure: True}
         named = list(zip(self._names_of(found.groups), found.groups, strict=True))
+        chart = self._chart(named)
         units = {
             name: unit
             for name, (unit, _) in _MEASURES.items()
@@ -132,8 +134,14 @@ class Usage(UsagePage):
                 *((each.value, _title(each), each in self.by[1:]) for each in Dimension),
             ],
             "measures": self._choices("most", self.measure, units),
-            "chart": self._chart(named),
-            "rows": self._sorted([self._row(*self._about(name, group)) for name, group in named]),
+            "chart": chart,
+            "change": self._change(chart),
+            "rows": self._sorted(
+                [
+                    self._row(*self._about(name, group)) | {"errors": self._errors_of(group)}
+                    for name, group in named
+                ]
+            ),
             "heads": list(self._heads(figures)),
             "worth": self.worth,
             "num_more": found.num_groups - len(found.groups),
@@ -201,6 +209,9 @@ class Usage(UsagePage):
         pairs = zip(self.by, group.values, strict=True)
         addresses = [self.address(**{by.value: value_of(value)}) for by, value in pairs]
         return names, addresses, group.figures
+
+    def _errors_of(self, group: Group) -> str:
+        return self.errors_address(**dict(zip(self.by, map(value_of, group.values), strict=True)))
 
     def _names_of(self, groups: Sequence[Group]) -> list[tuple[str, ...]]:
         ids = {
@@ -281,6 +292,13 @@ class Usage(UsagePage):
             unit="%" if is_share else "",
             earlier=[value(each.figures) for each in earlier],
         )
+
+    def _change(self, chart: Chart) -> str:
+        """Return how the sum of the columns differs from that of the period before."""
+        if not chart.earlier:
+            return ""
+        now, earlier = chain.from_iterable(chart.columns), chart.earlier
+        return words.change(sum(filter(None, now)), sum(filter(None, earlier)))
 
     def _export(self) -> str:
         """Return the address of the export; empty for filters without an owner or a model, which

@@ -3,16 +3,32 @@
 import math
 from typing import Any, Final
 
+from vinery_accounts.base.errors import QUOTA_EXCEEDED, Outcome
 from vinery_accounts.console.charts import short
 from vinery_accounts.limits.rules import Kind, Rule, Window, in_words
 from vinery_accounts.limits.service import Level, StoreState, UnavailablePolicy
-from vinery_accounts.models import RefusedRequest
+from vinery_accounts.models import RefusedRequest, UsageRecord
 from vinery_accounts.usage.filters import Effect
 from vinery_accounts.usage.reports import Figures
 
 _MEANWHILE: Final = {
     UnavailablePolicy.ALLOW: "Requests run without limits until it is back, and are counted then.",
     UnavailablePolicy.REFUSE: "Requests are refused until it is back.",
+}
+
+_ENDINGS: Final = {
+    Outcome.OK: ("ok", "answered", "The request was answered."),
+    Outcome.CLIENT_GONE: ("asleep", "client left", "The client left before the end of the answer."),
+    Outcome.REJECTED: ("", "refused", "The server refused the request."),
+    Outcome.FAILED: ("failed", "failed", "The server could not finish the request."),
+    Outcome.INTERRUPTED: ("failed", "interrupted", "The server's process ended meanwhile."),
+}
+_OF_LIMITS: Final = ("rate_limit_exceeded", "insufficient_quota")
+_FINISHES: Final = {
+    "stop": "The model ended its answer.",
+    "length": "The answer reached its largest number of tokens, so it may be cut.",
+    "tool_calls": "The model called a tool.",
+    QUOTA_EXCEEDED: "A limit cut the answer short.",
 }
 
 
@@ -33,6 +49,12 @@ def in_time(seconds: float) -> str:
 def count(number: int) -> str:
     """Return a number that fits into a tile: 15,828 and 15.8M."""
     return f"{number:,}" if number < 100_000 else short(number)
+
+
+def change(now: float, earlier: float) -> str:
+    if now >= 20 * earlier:  # a platform's first days say nothing
+        return ""
+    return f"{100 * (now - earlier) / earlier:+,.0f} % vs previous period"
 
 
 def causes(figures: Figures) -> str:
@@ -94,6 +116,16 @@ def reason(row: Any, owner: str) -> str:
         case Effect.CUT_SHORT:
             return f"Response cut short at the limit: {used}."
     return f"{used}, and {needed}. {_advice(row)}"
+
+
+def ending(row: UsageRecord) -> tuple[str, str, str]:
+    """Return how a request ended: a class of the style sheet, short words, and a sentence."""
+    kind, short_words, sentence = _ENDINGS[Outcome(row.outcome)]
+    if row.finish_reason == QUOTA_EXCEEDED:
+        kind, short_words = "", "cut by a limit"
+    if row.error_code in _OF_LIMITS:
+        short_words = "refused by a limit"
+    return kind, short_words, _FINISHES.get(row.finish_reason, sentence)
 
 
 def _advice(row: RefusedRequest) -> str:

@@ -192,7 +192,7 @@ class Users(Resource[User]):
     keys, roles and limits are removed with them, and their usage records stay."""
 
     model = User
-    path = "users"
+    path, title = "users", "All users"
     serializer = UserSerializer
     bodies = {"create": NewUserSerializer}
     filters = UserFilters

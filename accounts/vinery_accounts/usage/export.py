@@ -64,8 +64,7 @@ class Selection:
     filters: Conditions = field(default_factory=dict)
 
 
-def export(selection: Selection, form: Format) -> Iterator[str]:
-    """Yield the text of all records in order of time, one page at a time, in whole lines."""
+def records(selection: Selection) -> QuerySet[UsageRecord]:
     # The first digit of the status, as in roll-ups: both databases divide integers.
     rows = UsageRecord.objects.alias(status_class=F("http_status") / 100)
     rows = rows.filter(restriction(selection.filters, selection.visible))
@@ -73,7 +72,12 @@ def export(selection: Selection, form: Format) -> Iterator[str]:
         rows = rows.filter(created_at__gte=selection.since)
     if selection.until is not None:
         rows = rows.filter(created_at__lt=selection.until)
-    pages = _pages(rows.values("id", *_STORED))
+    return rows
+
+
+def export(selection: Selection, form: Format) -> Iterator[str]:
+    """Yield the text of all records in order of time, one page at a time, in whole lines."""
+    pages = _pages(records(selection).values("id", *_STORED))
     return _written(COLUMNS, map(_with_more, pages), form)
 
 

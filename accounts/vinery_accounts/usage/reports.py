@@ -140,9 +140,10 @@ class Groups:
     groups: tuple[Group, ...]
 
 
-def totals(question: Question) -> Point:
+def totals(question: Question, *, with_latencies: bool = True) -> Point:
     reader = _Reader(question)
-    [point] = reader.points(reader.ends, reader.read(reader.ends), ())
+    cells = reader.read(reader.ends, with_latencies=with_latencies)
+    [point] = reader.points(reader.ends, cells, ())
     return point
 
 

@@ -200,7 +200,12 @@ class BodyTooLarge(ClientError, status=413, code="request_too_large"):
         super().__init__(f"The request body is larger than {max_bytes // 2**20} MB.")
 
 
-class UnsupportedMediaType(ClientError, status=415, code="unsupported_media_type"):
+class UnsupportedMediaType(
+    ClientError,
+    status=415,
+    code="unsupported_media_type",
+    recorded_as="The header Content-Type must say application/json.",
+):
     """The body is not JSON."""
 
 

@@ -60,6 +60,7 @@ _CACHE_TOO_SMALL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
+    begun: list[Generation] = field(default_factory=list)
     generated: list[GeneratedTokens] = field(default_factory=list)
     failed: list[FailedGeneration] = field(default_factory=list)
 
@@ -275,6 +276,7 @@ class Batch:
         for generation in self._exposed:
             if generation.first_step_at is None:
                 generation.first_step_at = now
+                result.begun.append(generation)
         needs_hook = (
             bool(self._exposed)
             or self._pipeline.speculates

@@ -46,6 +46,7 @@ class Generation:
     vision: VisionPrompt | None = None  # None: the model takes text only
     arrived_at: float = field(default_factory=time.monotonic)
     first_step_at: float | None = None
+    sliced_from: Generation | None = None  # of a slice: the generation with the whole prompt
     num_cached: int | None = None  # tokens of the prompt that the prefix cache had
     tokens: list[int] = field(default_factory=list)  # all generated tokens
     num_sent: int = 0  # of them, sent to the gateway

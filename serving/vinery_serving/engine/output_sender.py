@@ -35,14 +35,20 @@ class OutputSender:
         self._interval_ms = interval_ms
         self._clock = clock
         self._last_step_at = 0.0
-        self._accepted: list[Generation] = []
+        # Whose acceptance is due, and whether their prompts are begun.
+        self._accepted: dict[Generation, bool] = {}
         # Ordered sets of the generations with unsent tokens.
         self._delayed: dict[Generation, None] = {}
         self._urgent: dict[Generation, None] = {}
         self._next_flush_at = 0.0
 
     def accept(self, generation: Generation) -> None:
-        self._accepted += (generation, *generation.other_beams)
+        self._accepted |= dict.fromkeys((generation, *generation.other_beams), False)
+
+    def begin(self, generation: Generation) -> None:
+        """Report that the prompt, or its first slice, is begun, unless the first token has come."""
+        if not (generation.tokens or generation.num_sliced):
+            self._accepted[generation] = True
 
     def add(self, new: GeneratedTokens) -> None:
         """Take new tokens, to be sent together with all unsent tokens of the generation."""
@@ -60,11 +66,11 @@ class OutputSender:
         self._urgent.pop(generation, None)
 
     def send_acceptances(self) -> None:
-        for generation in self._accepted:
+        for generation, is_begun in self._accepted.items():
             if generation.connection is not None:
                 grammar = generation.submit.grammar
                 unenforced = grammar.unenforced if grammar is not None else ""
-                generation.connection.send(Accepted(generation.submit.id, unenforced))
+                generation.connection.send(Accepted(generation.submit.id, unenforced, is_begun))
         self._accepted.clear()
 
     def send(self, *, num_streams: int, at_once: bool = False) -> None:

@@ -96,7 +96,7 @@ class Slices:
         return any(now - at <= _SHARED_S for at in others)
 
     def begin(self, beginning: Generation, owner: Generation) -> None:
-        self._owners[beginning] = owner
+        self._owners[beginning] = beginning.sliced_from = owner
 
     def end(self, beginning: Generation) -> Generation | None:
         """Return the owner of the ended slice, to be put back; None: no slice, or no owner."""

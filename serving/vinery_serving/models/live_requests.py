@@ -36,8 +36,8 @@ _READ_BYTES: Final = 1 << 16
 
 
 class Stage(StrEnum):
-    WAITING = "waiting"  # it is read, or waits for its model
-    PREFILLING = "prefilling"  # an engine has it, and has generated nothing
+    WAITING = "waiting"  # it is read, or waits for its model or for a slot of the engine
+    PREFILLING = "prefilling"
     GENERATING = "generating"
 
 
@@ -158,8 +158,8 @@ class LiveRequestSerializer(serializers.Serializer):  # type: ignore[type-arg]
     state = serializers.ChoiceField(
         choices=[(each.value, each.value) for each in Stage],
         source="stage",
-        help_text="`waiting`: it is read, or waits for its model; `prefilling`: an engine has it, "
-        "and has generated nothing yet.",
+        help_text="`waiting`: it is read, or waits for its model or a slot; `prefilling`: an "
+        "engine computes the prompt, in more than one step.",
     )
     username = serializers.CharField(source="admission.username")
     key_id = serializers.IntegerField(source="admission.key_id", allow_null=True)

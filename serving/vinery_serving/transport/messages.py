@@ -227,8 +227,11 @@ class Hello(_Message, frozen=True):
 
 
 class Accepted(_Message, frozen=True):
+    """Sent again when the prompt is begun, if its first token takes more than one step."""
+
     id: int
     unenforced: str = ""  # of its grammar
+    is_begun: bool = False
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

@@ -398,6 +398,8 @@ class TextEngine(EngineKind[Generation]):
             self._sender.add(new)
             if new.finish is not None:
                 self._end(new.generation)
+        for begun in step.begun:
+            self._sender.begin(begun.sliced_from or begun)
         self._sender.send(num_streams=len(self._batch), at_once=bool(step.failed))
         for failed in step.failed:
             self._fail(failed)

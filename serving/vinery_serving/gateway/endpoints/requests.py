@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic
 
+import msgspec
 from django.conf import settings
 
 from vinery_accounts.keys.table import Caller
@@ -73,6 +74,22 @@ _CLIENT_REQUEST_ID: Final = b"x-client-request-id"
 _MAX_CLIENT_REQUEST_ID: Final = 512
 
 
+# A larger body would take milliseconds of the event loop.
+_MAX_SEARCHED_BYTES: Final = 2**20
+
+
+class _Named(msgspec.Struct):
+    model: str = ""
+
+
+def _model_in(body: bytes) -> str:
+    """Return the model that an invalid request names, for its record; empty if that is unknown."""
+    try:
+        return msgspec.json.decode(body[:_MAX_SEARCHED_BYTES], type=_Named).model
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return ""
+
+
 @dataclass(eq=False, slots=True)
 class ApiRequest:
     runtime: Runtime
@@ -130,7 +147,13 @@ class ApiRequest:
         meter = Meter() if record is None else record.meter
         async with reader:
             tree = "v2" if "v2" in self._url else self.tree
-            head = await reader.parse(body, tree, settings.VINERY_FINGERPRINT)
+            try:
+                head = await reader.parse(body, tree, settings.VINERY_FINGERPRINT)
+            except InvalidRequest:
+                if record is not None:
+                    with contextlib.suppress(UsageNotRecorded):  # the client gets the first error
+                        record.admit(model=self.scope[DEPLOYMENT] or _model_in(body))
+                raise
             engine = await admit(head)
 
             async def fetch(parts: Sequence[MediaPart]) -> Mapping[int, InlineSource]:

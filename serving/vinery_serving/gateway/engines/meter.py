@@ -28,6 +28,7 @@ class Meter:
     # Of the answer that ended last; `QUOTA` if a limit ended any answer.
     finish_reason: str = ""
     accepted_s: float | None = None  # when the request was in an engine's queue
+    is_prefilling: bool = False  # an engine computes the prompt in several steps
     unenforced: str = ""  # fields whose schemas are not strict and were too large
     has_begun: bool = False  # an engine has computed the prompt; nothing is charged before
 

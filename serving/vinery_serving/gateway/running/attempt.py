@@ -145,7 +145,7 @@ class AnswersReader:
         # The samples share a prompt, so the cached part is counted once.
         exposes_cached = _exposes_cached(prepared, submits[0])
         self._counts_cached = set(ids[:: request.n]) if exposes_cached else set()
-        self._num_to_accept = len(ids)
+        self._to_accept = set(ids)
         # Events of choices that began before the last choice was accepted: sent after `Started`.
         self._early: list[Event] = []
         self._open = set(ids)
@@ -164,7 +164,7 @@ class AnswersReader:
 
     @property
     def is_accepted(self) -> bool:
-        return self._num_to_accept == 0
+        return not self._to_accept
 
     def read_from(self, output: OutputStream) -> None:
         self._output = output
@@ -222,12 +222,13 @@ class AnswersReader:
                 case TokenOutput():
                     self._read(update, deltas)
                 case Accepted():
-                    if not self._num_to_accept:
-                        continue  # by an engine that goes on
-                    self._num_to_accept -= 1
+                    self._meter.is_prefilling |= update.is_begun
+                    if update.id not in self._to_accept:
+                        continue  # again, or by an engine that goes on
+                    self._to_accept.discard(update.id)
                     self._meter.unenforced = update.unenforced
                     self._meter.accepted_s = self._meter.total_s
-                    if self._num_to_accept == 0:
+                    if not self._to_accept:
                         events.append(started(self._prepared))
                 case Rejected():
                     self.failure = self._error(update)
@@ -237,7 +238,7 @@ class AnswersReader:
                         raise self.failure
                 case _:
                     assert_never(update)
-        if self._num_to_accept > 0:
+        if self._to_accept:
             self._early = deltas
             return []
         if deltas and self._prepared.request.wants_progress:

@@ -93,7 +93,7 @@ class LiveRequest:
             return None
         meter, tokens = self.meter, self.meter.tokens
         first_s = meter.first_token_s
-        stage = Stage.WAITING if meter.accepted_s is None else Stage.PREFILLING
+        stage = Stage.PREFILLING if meter.is_prefilling else Stage.WAITING
         return LiveRow(
             self.admission,
             Stage.GENERATING if first_s is not None else stage,

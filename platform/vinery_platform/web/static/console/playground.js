@@ -194,6 +194,12 @@ function restore() {
   }
   fill(kept.setUp ?? {});
   turns = Array.isArray(kept.turns) ? kept.turns : [];
+  if (turns.at(-1)?.role === "user") {
+    const last = turns.pop();
+    part("question").value = last.text;
+    pictures = last.pictures;
+    drawPictures();
+  }
   const query = new URLSearchParams(location.search);
   wanted.model = query.get("model") || wanted.model;
   history.replaceState(null, "", location.pathname);

@@ -1,0 +1,276 @@
+"""The log of requests, its saved views, and the page of one request."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+
+from vinery_accounts.base.errors import Outcome
+from vinery_accounts.base.money import short_money
+from vinery_accounts.console import words
+from vinery_accounts.console.charts import duration
+from vinery_accounts.console.page import ERRORS, Page, UsagePage, at
+from vinery_accounts.console.records import texts_of
+from vinery_accounts.models import Currency, RefusedRequest, SavedView, UsageRecord
+from vinery_accounts.resources.limits import owners_of
+from vinery_accounts.resources.records import CAPTURES, REFUSALS
+from vinery_accounts.usage.export import Selection, records
+from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
+
+_ROWS: Final = 50
+# Of the requests that an index finds, a page searches so many for the other filters.
+_MAX_SEARCHED: Final = 50_000
+_INDEXED: Final = frozenset(
+    {Dimension.KEY, Dimension.USER, Dimension.PROJECT, Dimension.MODEL, Dimension.END_USER}
+)
+_MAX_VIEWS: Final = 50
+_PLACE: Final = re.compile(r"(\d{1,17})\.(\d{1,18})")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+# -- The list
+
+
+class Filters(forms.Form):
+    """The filters that are typed or chosen. Links set those by a person, key or project."""
+
+    use_required_attribute = False
+
+    search = forms.CharField(
+        label="Request id",
+        widget=forms.TextInput({"type": "search", "title": "Ours, or x-client-request-id"}),
+    )
+    outcome = forms.ChoiceField(
+        choices=[("", "any"), ("errors", "errors"), *((each.value, each.label) for each in Outcome)]
+    )
+    status = forms.ChoiceField(
+        choices=[("", "any"), *((each, each) for each in STATUS_CLASSES), (NO_STATUS, "no answer")]
+    )
+    error = forms.CharField(label="Error code", max_length=64)
+    model = forms.CharField(max_length=255)
+    endpoint = forms.CharField(max_length=64)
+    end_user = forms.CharField(label="End user", max_length=64)
+
+
+@at("requests/", "requests")
+class Requests(UsagePage):
+    """The newest first; `before` continues before a request. The page shows what the export has.
+    `search` is the client's own id: our id leads to the page of the request."""
+
+    template_name = "console/requests.html"
+    fields = (*Filters.base_fields, "before")
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if "apply" in request.GET:
+            return redirect(f"{request.path}?{_without_empty(request.GET).urlencode()}")
+        search = self._text("search")
+        if search and self.access.rows(UsageRecord).filter(request_id=search).exists():
+            return redirect("console:request", search)
+        return super().get(request, *args, **kwargs)
+
+    def follows(self, name: str, value: str) -> bool:
+        match name:
+            case "before":
+                return not value or _PLACE.fullmatch(value) is not None
+            case "search" | "error":
+                return "\0" not in value
+        return False
+
+    def _text(self, name: str) -> str:
+        text = self.request.GET.get(name, "")
+        return text if self.follows(name, text) else ""
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        rows, older = self._page()
+        is_of_errors = set(self.request.GET.getlist("outcome")) == set(ERRORS)
+        shown = {name: self.request.GET.get(name) for name in Filters.base_fields}
+        texts = {"search": "client's id", "error": "error code"}
+        is_of_one = set(self.access.visible() or ()) == {Dimension.USER}
+        caller = "Key" if is_of_one else "User, key"
+        own = {name: text for name in texts if (text := self._text(name))}
+        chips = [(f"{texts[name]}: {own[name]}", self.address(**{name: None})) for name in own]
+        return context | {
+            "rows": [(row, *words.ending(row)[:2], *_durations(row)) for row in rows],
+            "columns": f"Time|Model|Outcome|{caller}|#Tokens in|#Tokens out|#First token|#Total",
+            "caller": caller,
+            "more": Filters(initial=shown | ({"outcome": "errors"} if is_of_errors else {})),
+            "chips": [*context["chips"], *chips],
+            "older": older and self.address(before=older),
+            "is_searched": older and len(rows) < _ROWS,
+            "max_searched": _MAX_SEARCHED,
+            "kinds": [
+                ("All", self.address(outcome=None, before=None), not (context["chips"] or chips)),
+                ("Errors only", self.address(outcome=list(ERRORS), before=None), is_of_errors),
+            ],
+            "query": self.address(before=None).partition("?")[2],
+            "views": self.user.saved_views.filter(page=self.name),
+        }
+
+    def _page(self) -> tuple[list[UsageRecord], str]:
+        """Return the requests of this page, and the place before which older ones may follow."""
+        since, until, older, conditions = self.period.since, self.period.until, "", []
+        # Times are bounds of an index, and each bound is given once: SQLite uses the first.
+        if place := _PLACE.fullmatch(self._text("before")):
+            moment = _EPOCH + int(place[1]) * _MICROSECOND
+            until = min(until, moment + _MICROSECOND)
+            conditions.append(Q(created_at__lt=moment) | Q(id__lt=int(place[2])))
+        if client_id := self._text("search"):
+            # As the condition of its index.
+            conditions.append(Q(client_request_id=client_id) & ~Q(client_request_id=""))
+
+        def newest(visible: Conditions | None, filters: Conditions) -> QuerySet[UsageRecord]:
+            chosen = Selection(visible=visible, since=since, until=until, filters=filters)
+            return records(chosen).filter(*conditions).order_by("-created_at", "-id")
+
+        visible = self.access.visible()
+        is_indexed = visible is not None and visible.keys() <= _INDEXED
+        indexed = {each: v for each, v in self.filters.items() if each in _INDEXED}
+        near = newest(visible if is_indexed else None, indexed).values_list("created_at", flat=True)
+        for since in near[_MAX_SEARCHED : _MAX_SEARCHED + 1]:
+            older = _place(since, 0)
+        if code := self._text("error"):
+            conditions.append(Q(error_code=code))
+        rows = list(newest(visible, self.filters)[: _ROWS + 1])
+        if len(rows) > _ROWS:
+            older = _place(rows[_ROWS - 1].created_at, rows[_ROWS - 1].pk)
+        return rows[:_ROWS], older
+
+
+def _place(moment: datetime, row_id: int) -> str:
+    return f"{(moment - _EPOCH) // _MICROSECOND}.{row_id}"
+
+
+def _without_empty(query: QueryDict) -> QueryDict:
+    """Return the query of the form that was sent as links write it."""
+    clean = QueryDict(mutable=True)
+    for name, values in query.lists():
+        if name != "apply" and (kept := [each for each in values if each]):
+            clean.setlist(name, list(ERRORS) if (name, *kept) == ("outcome", "errors") else kept)
+    return clean
+
+
+def _durations(row: UsageRecord) -> list[str]:
+    return ["" if ms is None else duration(ms) for ms in (row.first_token_ms, row.total_ms)]
+
+
+# -- Saved views
+
+
+@at("requests/views/", "view-save")
+class SaveView(Page):
+    """Stores the filters of the list under a name, and replaces an earlier view of this name."""
+
+    http_method_names = ("post",)
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        whose: dict[str, Any] = {
+            "user": self.user,
+            "page": self.name,
+            "name": request.POST.get("name", "").strip(),
+        }
+        query = request.POST.get("query", "")
+        others = self.user.saved_views.filter(page=self.name).exclude(name=whose["name"])
+        try:
+            SavedView(**whose, query=query).full_clean(validate_constraints=False)
+            if others.count() >= _MAX_VIEWS:
+                raise ValidationError(
+                    f"You have {_MAX_VIEWS} views here. Remove one of them first."
+                )
+        except ValidationError as error:
+            messages.error(request, f"The view is not saved. {' '.join(error.messages)}")
+        else:
+            SavedView.objects.update_or_create(**whose, defaults={"query": query})
+            messages.success(request, f"The view {whose['name']} is saved.")
+        return redirect(f"{reverse('console:requests')}?{query}")
+
+
+@at("requests/views/<int:row_id>/remove/", "view-remove")
+class RemoveView(Page):
+    template_name = "console/confirm.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        view = get_object_or_404(self.user.saved_views, pk=kwargs["row_id"])
+        return super().get_context_data(**kwargs) | {
+            "heading": f"Remove the view {view}?",
+            "text": "Only your saved filters go. The requests stay.",
+            "button": "Remove",
+            "is_danger": True,
+            "back": f"{reverse('console:requests')}?{view.query}",
+        }
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        view = get_object_or_404(self.user.saved_views, pk=kwargs["row_id"])
+        view.delete()
+        messages.success(request, f"The view {view} is removed.")
+        return redirect("console:requests")
+
+
+# -- One request
+
+
+@at("requests/<slug:request_id>/", "request")
+class OneRequest(Page):
+    template_name = "console/request.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        request_id = kwargs["request_id"]
+        row = get_object_or_404(self.access.rows(UsageRecord), request_id=request_id)
+        limits = list(REFUSALS.rows(self.access).filter(request_id=request_id).order_by("id"))
+        owners = owners_of(self.access, [each.scope for each in limits])
+        kind, ending, why = words.ending(row)
+        return super().get_context_data(**kwargs) | {
+            "row": row,
+            "kind": kind,
+            "ending": ending,
+            "why": why,
+            "limits": [
+                (each, words.reason(each, owners[each.scope]), _passes_at(each)) for each in limits
+            ],
+            "spans": list(_spans(row)),
+            "total": duration(row.total_ms or 0),
+            "cost": row.cost and short_money(row.cost, Currency.current()),
+            "inter_token": row.inter_token_ms and duration(row.inter_token_ms),
+            "pixels": words.pixels(row.num_media_pixels),
+            **self._captured(request_id),
+        }
+
+    def _captured(self, request_id: str) -> dict[str, Any]:
+        """Return whether the texts are kept and, if the reader asks for these, the texts."""
+        capture = CAPTURES.rows(self.access).filter(request_id=request_id).first()
+        if capture is None or "texts" not in self.request.GET:
+            return {"capture": capture}
+        return {"capture": capture, **texts_of(capture)}
+
+
+def _passes_at(row: RefusedRequest) -> datetime | None:
+    return None if row.wait_s is None else row.created_at + timedelta(seconds=row.wait_s)
+
+
+def _spans(row: UsageRecord) -> Iterator[tuple[str, str, str, str, int]]:
+    """Yield the parts of a request's time: a name, the duration in words, the left end and the
+    width of a bar in hundredths, and the number of a colour."""
+    total_ms = row.total_ms or 0
+    queue_ms, prefill_ms = row.queue_ms or 0, row.prefill_ms or 0
+    first_ms = total_ms if row.first_token_ms is None else row.first_token_ms
+    parts = {
+        "Reading and preparing": first_ms - queue_ms - prefill_ms,
+        "Queue": queue_ms,
+        "Prefill": prefill_ms,
+        "First token to the end": total_ms - first_ms,
+    }
+    left = 0.0
+    for colour, (name, ms) in enumerate(parts.items(), start=1):
+        if total_ms and ms > 0:
+            width = min(100 * ms / total_ms, 100 - left)
+            yield name, duration(ms), f"{left:.2f}", f"{max(width, 0.3):.2f}", colour
+            left += width
