@@ -103,6 +103,15 @@ def test_the_period_before_is_drawn_and_shares_have_no_sum(alice: User) -> None:
         assert sum(json.loads(found[1])) == 2
         assert "-50 % vs previous period" in text
 
+    opened = r'"opens": "/console/(.*?)\?(.*?)"'
+    for query, leads_to in (("period=1h&by=user", "requests/"), ("period=7d", "usage/")):
+        found = re.search(
+            opened, page(signed_in(alice), f"/console/usage/?{query}&model=reference-chat")
+        )
+        assert found is not None
+        assert found[1] == leads_to
+        assert json.loads(f'"{found[2]}"') == "model=reference-chat&zone=UTC"
+
     text = page(signed_in(alice), "/console/usage/?most=cached_share&compare=on")
     assert drawn(text, "Cached share of the input by model") == {"reference-chat": 25}
 

@@ -196,11 +196,15 @@ class UsagePage(Page):
     def chart(
         self, name: str, what: str, points: Sequence[Point], series: Sequence[Series], **more: Any
     ) -> Chart:
-        """Return a chart whose columns open this page for their period."""
-        bounds = dict.fromkeys(("since", "until", "period", "granularity"))
-        zooms = self.address(**bounds, zone=str(self.period.zone))
-        more = {"opens": zooms, "zooms": zooms} | more
-        return Chart(name, what, points, series, self.period.zone, **more)
+        """Return a chart whose columns open this page for their period, and the requests of a
+        minute."""
+        bounds: dict[str, str | None] = dict.fromkeys(PeriodForm.base_fields)
+        bounds["zone"] = str(self.period.zone)
+        zooms = self.address(**bounds)
+        is_of_minutes = self.question.point is Granularity.MINUTE
+        opens = self.requests_address(**bounds) if is_of_minutes else zooms
+        zone = self.period.zone
+        return Chart(name, what, points, series, zone, opens=opens, zooms=zooms, **more)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         # The form of the period reports its own errors, and keeps the other valid parameters.
@@ -242,12 +246,15 @@ class UsagePage(Page):
                 query.setlist(name, [value] if isinstance(value, str) else value)
         return f"{to or self.request.path}?{query.urlencode()}"
 
-    def errors_address(self, **changes: str | list[str] | None) -> str:
-        """Return the address of the requests of this page that got an error."""
+    def requests_address(self, **changes: str | list[str] | None) -> str:
+        """Return the address of the requests of this page, with these changes of the query."""
         known = (*Dimension, *PeriodForm.base_fields)
         others = dict.fromkeys(name for name in self.request.GET if name not in known)
-        errors = {"outcome": list(ERRORS), **changes}
-        return self.address(reverse("console:requests"), **others, **errors)
+        return self.address(reverse("console:requests"), **{**others, **changes})
+
+    def errors_address(self, **changes: str | list[str] | None) -> str:
+        """Return the address of the requests of this page that got an error."""
+        return self.requests_address(**{"outcome": list(ERRORS), **changes})
 
     def _is_valid(self, name: str, value: str) -> bool:
         if name in list(self.dimensions):
