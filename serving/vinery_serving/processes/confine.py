@@ -41,7 +41,6 @@ class Part(StrEnum):
 ESSENTIAL: Final = frozenset(
     {Part.LIMITS, Part.PRIVILEGES, Part.CAPABILITIES, Part.FILES, Part.CALLS}
 )
-# What a list of the parts that are in force has to say of engines.
 OF_ENGINES: Final = "; engines stay dumpable, and keep the descriptors of their node"
 
 

@@ -203,11 +203,10 @@ def _sparse(model: Translation, name: str, value: Any) -> None:
     model.take("sparse_attention", _members(model, name, value, _SPARSE), name)
 
 
-_NORMALIZE: Final = ("never", "always")
 _HANDLERS: Final[Mapping[str, _Handler]] = {
     "target_device": _device,
     "pooling": _same("pooling", lambda value: re.sub("^last$", "last_token", value.lower())),
-    "normalize_embeddings": _same("normalize", lambda value: _NORMALIZE[_is_true(value)]),
+    "normalize_embeddings": _same("normalize", lambda value: ("never", "always")[_is_true(value)]),
     "device": _device,
     "max_num_seqs": _same("max_running", int),
     "max_num_batched_tokens": _same("max_num_batched_tokens", int),
