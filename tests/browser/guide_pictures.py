@@ -44,12 +44,18 @@ def _see(page: sync_api.Page) -> None:
     page.wait_for_load_state("networkidle")
 
 
+def _open_first(page: sync_api.Page) -> None:
+    page.locator("tbody th a").first.click()
+    page.get_by_role("heading", name="How it ended").wait_for()
+
+
 # By the name of the picture: the address, and what a person does there.
 _PICTURES: Final[dict[str, tuple[str, Callable[[sync_api.Page], None]]]] = {
     "key": ("keys/new/", _key),
     "playground": ("playground/?model=tiny-chat", _ask),
     "usage": ("usage/?by=user&period=30d", _see),
-    "refused": ("refusals/?period=30d", _see),
+    "requests": ("requests/?period=30d&error=rate_limit_exceeded", _see),
+    "refused": ("requests/?period=30d&error=rate_limit_exceeded", _open_first),
     "invite": ("members/new/", _invite),
     "limits": ("limits/", _see),
     "model": ("models/add/", _see),

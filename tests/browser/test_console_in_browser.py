@@ -72,6 +72,33 @@ def _read_and_open_a_bar(page: sync_api.Page) -> None:
     assert "until=" in page.url
 
 
+def test_the_palette_leads_on_by_keyboard_alone_and_the_switch_narrows(
+    admin: Administrator,
+) -> None:
+    page = _go(admin)
+    page.keyboard.press("Control+k")
+    page.keyboard.type("audit")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    assert page.url.endswith("/console/audit/")
+    page.keyboard.press("/")
+    palette = page.get_by_role("dialog")
+    palette.wait_for()
+    page.keyboard.press("Escape")
+    palette.wait_for(state="hidden")
+
+    admin.focus(page.locator("a.scope"))
+    page.keyboard.press("Enter")
+    page.locator("#found button").first.wait_for()
+    page.keyboard.press("ArrowDown")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    page.get_by_text("Only default").wait_for()
+    admin.press("Show all")
+    assert page.url.endswith("/console/audit/")
+    assert page.locator(".only").count() == 0
+
+
 def test_a_key_is_made_copied_once_used_and_revoked(admin: Administrator) -> None:
     admin.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = _go(admin, "keys/")

@@ -56,6 +56,9 @@ def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
     wrong = scripts.vinery("grow")
     assert wrong.returncode == 2
     assert "invalid choice: 'grow'" in wrong.stderr
+    near = scripts.vinery("modle")
+    assert near.returncode == 2
+    assert "There is no command modle. Did you mean model?" in near.stderr
 
 
 def test_commands_load_nothing_large_that_they_do_not_use(platform_home: Home) -> None:

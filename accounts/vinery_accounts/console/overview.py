@@ -78,8 +78,7 @@ class Overview(UsagePage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         question = self.question
-        figures = reports.totals(question).figures
-        points = reports.series(question)
+        figures, points = reports.whole_and_series(question)
         earlier = reports.series(before(question)) if self.compares else ()
         charts = list(self._charts(points, earlier))
         now = timezone.now()

@@ -262,9 +262,12 @@ class UsagePage(Page):
 
 
 def before(question: Question) -> Question:
-    """Return the same question about the period before, of the same length."""
-    length = question.until - question.since
-    return replace(question, since=question.since - length, until=question.since)
+    """Return the same question about the period before, of the same length, in whole hours for a
+    period that begins with one."""
+    since = question.since - (question.until - question.since)
+    if not (question.since.minute or question.since.second):
+        since = since.replace(minute=0, second=0, microsecond=0)
+    return replace(question, since=since, until=question.since)
 
 
 def value_of(key: int | str | None) -> str:
@@ -375,10 +378,20 @@ class PeriodForm(forms.Form):
             months = calendar_month(now.astimezone(zone), is_last=name == "last-month")
             return Period(*months, granularity, zone)
         if name != OWN:
-            return Period(now - _LENGTHS[name][1], now, granularity, zone)
+            since = _rounded(now - _LENGTHS[name][1], _LENGTHS[name][1], zone)
+            return Period(since, now, granularity, zone)
         until = _in_zone(values.get("until"), zone) or now
         since = _in_zone(values.get("since"), zone) or until - timedelta(days=1)
         return Period(since, until, granularity, zone)
+
+
+def _rounded(since: datetime, length: timedelta, zone: tzinfo) -> datetime:
+    """Return the hour, or the day, in which a long period begins: its first column is whole, and
+    needs no roll-ups of minutes."""
+    if length < timedelta(days=1):
+        return since
+    hour = since.astimezone(zone).replace(minute=0, second=0, microsecond=0)
+    return hour if length < timedelta(days=7) else hour.replace(hour=0)
 
 
 def _in_zone(moment: datetime | None, zone: tzinfo) -> datetime | None:

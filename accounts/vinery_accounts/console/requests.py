@@ -20,6 +20,7 @@ from vinery_accounts.console.charts import duration
 from vinery_accounts.console.page import ERRORS, Page, UsagePage, at
 from vinery_accounts.console.records import texts_of
 from vinery_accounts.models import Currency, RefusedRequest, SavedView, UsageRecord
+from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
 from vinery_accounts.resources.records import CAPTURES, REFUSALS
 from vinery_accounts.usage.export import Selection, records
@@ -166,53 +167,36 @@ def _durations(row: UsageRecord) -> list[str]:
 # -- Saved views
 
 
-@at("requests/views/", "view-save")
-class SaveView(Page):
-    """Stores the filters of the list under a name, and replaces an earlier view of this name."""
+@at("requests/views/", "views")
+class SavedViews(Page):
+    """Stores the filters of the list under a name, in place of an earlier view of this name, or
+    removes a view. Its filters stay in the address, so that it can be saved again."""
 
     http_method_names = ("post",)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        whose: dict[str, Any] = {
-            "user": self.user,
-            "page": self.name,
-            "name": request.POST.get("name", "").strip(),
-        }
-        query = request.POST.get("query", "")
-        others = self.user.saved_views.filter(page=self.name).exclude(name=whose["name"])
+        query, views = request.POST.get("query", ""), self.user.saved_views.filter(page=self.name)
+        if "remove" in request.POST:
+            view = get_object_or_404(views, pk=id_of(request.POST["remove"]))
+            view.delete()
+            messages.success(request, f"The view {view} is removed. To undo this, save it again.")
+            return redirect(f"{reverse('console:requests')}?{view.query}")
+        view = SavedView(user=self.user, page=self.name, query=query)
+        view.name = request.POST.get("name", "").strip()
         try:
-            SavedView(**whose, query=query).full_clean(validate_constraints=False)
-            if others.count() >= _MAX_VIEWS:
+            view.full_clean(validate_constraints=False)
+            if views.exclude(name=view.name).count() >= _MAX_VIEWS:
                 raise ValidationError(
                     f"You have {_MAX_VIEWS} views here. Remove one of them first."
                 )
         except ValidationError as error:
             messages.error(request, f"The view is not saved. {' '.join(error.messages)}")
         else:
-            SavedView.objects.update_or_create(**whose, defaults={"query": query})
-            messages.success(request, f"The view {whose['name']} is saved.")
+            views.update_or_create(
+                user=self.user, page=self.name, name=view.name, defaults={"query": query}
+            )
+            messages.success(request, f"The view {view} is saved.")
         return redirect(f"{reverse('console:requests')}?{query}")
-
-
-@at("requests/views/<int:row_id>/remove/", "view-remove")
-class RemoveView(Page):
-    template_name = "console/confirm.html"
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        view = get_object_or_404(self.user.saved_views, pk=kwargs["row_id"])
-        return super().get_context_data(**kwargs) | {
-            "heading": f"Remove the view {view}?",
-            "text": "Only your saved filters go. The requests stay.",
-            "button": "Remove",
-            "is_danger": True,
-            "back": f"{reverse('console:requests')}?{view.query}",
-        }
-
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        view = get_object_or_404(self.user.saved_views, pk=kwargs["row_id"])
-        view.delete()
-        messages.success(request, f"The view {view} is removed.")
-        return redirect("console:requests")
 
 
 # -- One request

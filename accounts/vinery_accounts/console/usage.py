@@ -20,7 +20,7 @@ from vinery_accounts.resources.limits import names_of
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.export import csv_of
 from vinery_accounts.usage.filters import Dimension
-from vinery_accounts.usage.reports import Figures, Group
+from vinery_accounts.usage.reports import Figures, Group, Point
 from vinery_accounts.usage.rollups import SUMS
 
 _MAX_ROWS: Final = 100
@@ -116,11 +116,11 @@ class Usage(UsagePage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         found = self._groups()
-        totals = self._row((), [], reports.totals(self.question).figures)
-        figures: Figures = totals["figures"]
+        figures, points = reports.whole_and_series(self.question)
+        totals = self._row((), [], figures)
         shown = {"num_media": figures.num_media, self.unit: True, self.measure: True}
         named = list(zip(self._names_of(found.groups), found.groups, strict=True))
-        chart = self._chart(named)
+        chart = self._chart(named, points)
         units = {
             name: unit
             for name, (unit, _) in _MEASURES.items()
@@ -261,9 +261,9 @@ class Usage(UsagePage):
                 "order": ("descending" if is_falling else "ascending") if is_sorted else "",
             }
 
-    def _chart(self, named: Sequence[tuple[tuple[str, ...], Group]]) -> Chart:
-        question = self.question
-        points = reports.series(question, with_latencies=False)
+    def _chart(
+        self, named: Sequence[tuple[tuple[str, ...], Group]], points: Sequence[Point]
+    ) -> Chart:
         unit, value = _MEASURES[self.measure]
         is_share = self.measure in _RANKED_BY
         series = [
@@ -277,7 +277,7 @@ class Usage(UsagePage):
             ]
             series.append(Series("others" if named else unit, rest))
         earlier = (
-            reports.series(before(question), with_latencies=False)
+            reports.series(before(self.question), with_latencies=False)
             if self.compares and not is_share
             else ()
         )

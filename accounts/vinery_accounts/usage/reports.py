@@ -154,6 +154,17 @@ def series(question: Question, *, with_latencies: bool = True) -> tuple[Point, .
     return reader.points(borders, reader.read(borders, with_latencies=with_latencies), ())
 
 
+def whole_and_series(question: Question) -> tuple[Figures, tuple[Point, ...]]:
+    """Return the totals and the points from one reading."""
+    reader = _Reader(question)
+    borders = reader.borders()
+    cells = reader.read(borders)
+    whole = _Cell()
+    for cell in cells.values():
+        whole.join(cell)
+    return whole.figures(), reader.points(borders, cells, ())
+
+
 def groups(
     question: Question,
     by: Sequence[Dimension],
@@ -247,6 +258,11 @@ class _Cell:
         self.sums = [mine + sign * more for mine, more in zip(self.sums, sums, strict=True)]
         if histograms:
             (self.added if sign > 0 else self.taken).append(histograms)
+
+    def join(self, other: "_Cell") -> None:
+        self.sums = [mine + more for mine, more in zip(self.sums, other.sums, strict=True)]
+        self.added += other.added
+        self.taken += other.taken
 
     def size(self, column: str) -> float:
         sums = dict(zip(SUMS, self.sums, strict=True))

@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final
 
@@ -149,6 +150,8 @@ def run(argv: Sequence[str] | None) -> int:
     try:
         words = _without_config(sys.argv[1:] if argv is None else list(argv))
         name = words[0] if words and words[0] in COMMANDS else ""
+        if words and not name and (near := get_close_matches(words[0], COMMANDS, 1)):
+            raise SettingError(f"There is no command {words[0]}. Did you mean {near[0]}?")
         needs_django = name in COMMANDS.keys() - _WITHOUT_DJANGO - _LOADING
         if needs_django:
             load_django()

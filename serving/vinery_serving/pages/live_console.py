@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 
 from vinery_accounts.console.page import FormPage, LivePage, at
-from vinery_accounts.console.words import in_time
+from vinery_accounts.console.words import count, in_time
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.forms import ParametersForm
 from vinery_serving.models import live_requests
@@ -37,6 +37,7 @@ class Live(LivePage):
             "rows": [
                 {
                     "row": row,
+                    "tokens": count(row.num_output_tokens),
                     "age": in_time(max(0.0, (now - row.admission.started_at).total_seconds())),
                     "may_stop": row.admission.request_id in may_stop,
                 }

@@ -73,7 +73,8 @@
       palette.close(); // a field of a search would be emptied first
     } else if (event.key === "Enter" && event.target === words) {
       event.preventDefault();
-      found.querySelector("a, li button")?.click();
+      clearTimeout(timer);
+      find().then(() => found.querySelector("a, li button")?.click()); // of these words
     } else if (event.key.length === 1 && event.target !== words && !event.ctrlKey && !event.metaKey) {
       words.focus(); // the letter is written there
     }
