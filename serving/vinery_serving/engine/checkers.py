@@ -15,7 +15,6 @@ from typing import Any, Final
 
 # The number of a checker, and the size of the vocabulary or the exit status.
 MESSAGE: Final = struct.Struct("ii")
-# What a checker imports, wherever that is installed.
 _PACKAGES: Final = ("openvino", "openvino_genai", "openvino_tokenizers", "numpy", "msgspec")
 
 
@@ -30,7 +29,7 @@ def main(folder: str, temporary: str, fd: int, engine_pid: int) -> None:
     from vinery_serving.processes.confine import Needs, confine
 
     parent.end_with(engine_pid)
-    specs: Any = filter(None, map(util.find_spec, _PACKAGES))
+    specs: Any = filter(None, map(util.find_spec, _PACKAGES))  # wherever they are installed
     reads = (Path(folder), Path("/proc"), *(Path(each.origin).parents[1] for each in specs))
     acts, kept = frozenset((Act.FORK, Act.SIGNAL, Act.OUTLIVE)), frozenset((0, 1, 2, fd))
     limits = {resource.RLIMIT_DATA: 8 * 2**30}  # a checker is replaced long before
