@@ -48,10 +48,7 @@ def main(config: EngineConfig) -> int:
     try:
         listener = bound(config.socket_path)
         kind_class.prepare(config)
-        if config.options.logits_processors:
-            from vinery_serving.engine.logits_handler import load_factories
-
-            load_factories(config.options.logits_processors)  # of any folder
+        _load_processors(config)
         confine(needs_of(config))
         liveness = Liveness(heartbeat, config.options.step_timeout_s)
         kind = kind_class.load(config, liveness)
@@ -85,6 +82,13 @@ def main(config: EngineConfig) -> int:
         return 3
     logger.info("stopped")
     return 0
+
+
+def _load_processors(config: EngineConfig) -> None:
+    if config.options.logits_processors:
+        from vinery_serving.engine.logits_handler import load_factories
+
+        load_factories(config.options.logits_processors)  # of any folder
 
 
 def _fields(config: EngineConfig) -> dict[str, object]:

@@ -38,6 +38,7 @@ class LiveSocket:
             draft = path.with_suffix(".new")
             draft.unlink(missing_ok=True)
             self._server = await asyncio.start_unix_server(self._serve, str(draft))
+            draft.chmod(0o600)
             draft.rename(path)
             self._path = path
         except OSError as error:

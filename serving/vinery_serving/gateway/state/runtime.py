@@ -106,9 +106,8 @@ class Runtime:
             wait_s=settings.VINERY_WAKE_WAIT_S,
             on_change=self._follow_loaded,
         )
-        self.media_policies = MediaPolicies()
+        self.media_policies, self.media_denials = MediaPolicies(), DenialQueue()
         self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
-        self.media_denials = DenialQueue()
         self.live = LiveRequests()
         self._live_socket = LiveSocket(self.live, Path(settings.VINERY_RUN_DIR))
         self.drain = Drain()
