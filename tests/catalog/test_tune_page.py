@@ -169,7 +169,7 @@ def test_measurements_are_a_table_and_a_plot_of_later_ones(root: Client, chat: S
     section = speed_page(root, chat).partition('id="speed"')[2].partition("</section>")[0]
     assert section.count("<figure") == 3
     assert section.count("<span>4 streams</span>") == 3
-    assert "240.0]" in section
+    assert "[209.0, 240.0, 220.0]" in section
     assert "Output tokens per second of the last 3 measurements" in section
 
 
