@@ -1,5 +1,6 @@
 """The command palette, the switch of organisation and project, and times in the reader's zone."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -46,11 +47,13 @@ def test_the_palette_finds_what_the_person_may_open(
         ("laptop", f"/console/keys/{key.pk}/", f"/console/keys/{key.pk}/"),
         ("tiny", "/console/playground/?model=tiny-chat", "/console/models/7/"),
         ("acme", "Nothing matches", "/console/organizations/"),
-        ("alice", "Nothing matches", "/console/members/"),
+        ("alice", "/console/members/", "/console/members/"),
         ("SEARCH", "Nothing matches", "Acme / search"),
     ):
         assert of_alice in found(alice, words), words
         assert of_root in found(client, words), words
+        for link in re.findall(r'href="([^"]+)', found(alice, words)):
+            assert alice.get(link).status_code == 200, link
     assert "Devices" not in found(alice, "")
 
 

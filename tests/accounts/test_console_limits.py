@@ -77,7 +77,7 @@ def test_a_limit_is_set_changed_and_removed(chief: Client, key: ApiKey) -> None:
     assert (limit.is_shadow, limit.alert_at) == (False, [])
 
     remove = f"{address_of(limit)}remove/"
-    assert f"2000 tokens per day, for {whose}." in text_of(chief.get(remove))
+    assert f"2,000 tokens per day, for {whose}." in text_of(chief.get(remove))
     assert "The limit is removed." in sent(chief, remove)
     assert not Limit.objects.exists()
     assert logged(actor="root") == ["limit.create", "limit.update", "limit.delete"]

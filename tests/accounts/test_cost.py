@@ -6,9 +6,10 @@ import pytest
 from usage_builders import NOON, settlement, store
 
 from vinery_accounts.access import changes
+from vinery_accounts.alerts.deliveries import mail_of
 from vinery_accounts.base.money import limited, money, short_money
 from vinery_accounts.limits.rulebook import RuleBook
-from vinery_accounts.models import Currency, ModelWeight, UsageRecord
+from vinery_accounts.models import Alert, Currency, ModelWeight, UsageRecord
 from vinery_accounts.usage.entries import TokenCounts
 from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.reports import Question, groups, totals
@@ -63,3 +64,10 @@ def test_amounts_are_exact_to_a_millionth() -> None:
     assert short_money(1234, "EUR") == "0.001234 EUR"
     assert limited("cost", "month", 50_000_000, "EUR") == "50.00 EUR per month"
     assert limited("tokens", "day", 5000, "EUR") == "5,000 tokens per day"
+
+
+def test_an_alert_of_a_budget_is_about_money() -> None:
+    changes.add(Currency(code="EUR"))
+    used = {"metric": "cost", "window": "month", "amount": 50_000_000, "num_used": 40_500_000}
+    _, text = mail_of(Alert(scope="project:3", whose="acme / search", percent=80, **used))
+    assert text.startswith("40.50 EUR of 50.00 EUR are used by project acme / search.")

@@ -1,7 +1,6 @@
 """Grammars are checked in a process, which ends with its engine, and compiled beside a pipeline."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -133,10 +132,8 @@ def test_a_checker_that_has_grown_large_is_replaced_without_a_refusal(
 
     def note(refusal: str | None, results: list[str | None]) -> None:
         results.append(refusal)
-        for each in checks._checkers.copy():
-            if each._base_bytes:
-                pids.add(each.pid)
-                grown.append(psutil.Process(each.pid).memory_info().rss - each._base_bytes)
+        pids.update(each.pid for each in psutil.Process(checkers._process.pid).children())
+        grown.extend(each.grown_bytes for each in checks._checkers)
 
     results: list[str | None] = []
     refused: list[str | None] = []
@@ -176,13 +173,14 @@ async def test_many_new_grammars_at_once_are_all_enforced(gateway: Gateway) -> N
 def test_checkers_are_confined_and_the_engine_ends_no_other_process(checkers: Checkers) -> None:
     checker = Checker(checkers, VOCAB_SIZE)
     assert checker.receive() is None
-    for pid in (checkers._process.pid, checker.pid):
-        status = Path(f"/proc/{pid}/status").read_text()
+    starter = psutil.Process(checkers._process.pid)
+    for each in (starter, *starter.children()):
+        status = Path(f"/proc/{each.pid}/status").read_text()
         assert "NoNewPrivs:\t1" in status
         assert ("Seccomp:\t2" in status) == (Part.CALLS in available())
     assert checker.end() == -signal.SIGKILL
     with pytest.raises(PipelineBroken):
-        checkers.ask(os.getpid())
+        checkers.ask(1)
 
 
 # Sends a grammar that takes minutes, and waits to be killed.
@@ -191,10 +189,11 @@ import sys
 from pathlib import Path
 from vinery_serving.engine.grammars import Checker, Checkers
 from vinery_serving.transport.messages import GrammarSpec
-checker = Checker(Checkers(Path(sys.argv[1])), 3072)
+checkers = Checkers(Path(sys.argv[1]))
+checker = Checker(checkers, 3072)
 assert checker.receive() is None
 checker.send(GrammarSpec("regex", "((a{1,300}b{1,300}){1,300}|c){1,300}" * 8))
-print(checker.pid, flush=True)
+print(checkers._process.pid, flush=True)
 sys.stdin.read()
 """
 
@@ -202,7 +201,7 @@ sys.stdin.read()
 def test_a_checker_ends_with_a_killed_engine_inside_a_grammar() -> None:
     command = [sys.executable, "-c", ENGINE, str(TINY_CHAT)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as engine:
-        checker = psutil.Process(int(engine.stdout.readline()))
+        (checker,) = psutil.Process(int(engine.stdout.readline())).children()
         until(lambda: checker.cpu_times().user > 0.5)
 
         engine.send_signal(signal.SIGKILL)

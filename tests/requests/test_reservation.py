@@ -363,3 +363,27 @@ async def test_a_request_that_alone_has_too_many_answers_learns_what_to_change()
 
     assert refusal.value.message.startswith("Request too large for small on concurrent answers")
     assert refusal.value.headers["x-should-retry"] == "false"
+
+
+async def test_a_budget_refuses_the_request_that_exceeds_it_and_says_so_in_money() -> None:
+    """A token of a prompt costs 0.001 EUR, a token of an answer 0.000123 EUR."""
+    price = Weights(uncached_milli=1_000_000, output_milli=123_000, is_price=True)
+    budget = Rule(1, "project:3", Metric.COST, Window.MONTH, 50_000, currency="EUR")
+    limits = LimitService(LimitSettings(num_processes=1))
+    limits.book.follow(Snapshot({budget.scope: (budget,)}, {"small": price}))
+    caller = structs.replace(ANONYMOUS, project_id=3)
+
+    for number in range(4):
+        made = Reservation(limits, caller, f"r{number}")
+        await made.reserve(prepared(5))
+        assert made.cost(answered(2)) == 10 * 1000 + 2 * 123
+        made.settle(answered(2))
+
+    refused = Reservation(limits, caller, "refused")
+    with pytest.raises(LimitReached) as caught:
+        await refused.reserve(prepared(5))
+    text = str(caught.value)
+    expected = "You exceeded your budget of 0.05 EUR per month of this key's project: "
+    assert text.startswith(f"{expected}Used 0.040984 EUR, Requested 0.010123 EUR. It resets in ")
+    assert caught.value.code == "insufficient_quota"
+    assert [each.metric for each in refused.bound_limits] == ["cost"]

@@ -18,10 +18,12 @@ from django.utils import timezone
 from vinery_accounts.access import audit
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.base.actors import current_actor
+from vinery_accounts.base.limit_table import Metric
 from vinery_accounts.models import (
     OWNERS,
     ApiKey,
     Capture,
+    Currency,
     Invitation,
     Limit,
     Membership,
@@ -339,6 +341,11 @@ def check(row: Model, stored: Model | None = None) -> None:
         case Limit() if stored is None:
             if row.scope in OWNERS and row.owner() is None:
                 raise ValidationError({"scope_id": f"There is no {row.scope} {row.scope_id}."})
+            if row.metric == Metric.COST and not Currency.current():
+                text = "Nothing has a cost before an administrator has set the currency."
+                raise ValidationError({"metric": text})
+        case Currency() if stored is None and Currency.objects.exists():
+            raise ValidationError("There is a currency already: change it.")
         case Membership() | Invitation() | ScopedRow():
             if row.project is not None and row.project.organization_id != row.organization_id:
                 raise ValidationError({"project": "This project is in another organisation."})
@@ -391,6 +398,8 @@ def _check_removable(row: Model) -> None:
                 _check_leaves_an_owner(membership)
         case Membership():
             _check_leaves_an_owner(row)
+        case Currency() if Limit.objects.filter(metric=Metric.COST).exists():
+            raise ValidationError("There are limits of the cost: remove them first.")
 
 
 def _check_leaves_an_owner(row: Model) -> None:

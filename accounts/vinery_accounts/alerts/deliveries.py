@@ -20,9 +20,11 @@ from django.utils import timezone
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
 from vinery_accounts.base.limit_table import Metric
+from vinery_accounts.base.money import quantity
 from vinery_accounts.base.querysets import delete_in_batches
 from vinery_accounts.models import (
     Alert,
+    Currency,
     Delivery,
     DeliveryState,
     Limit,
@@ -152,7 +154,10 @@ def mail_of(alert: Alert) -> tuple[str, str]:
     metric = Metric(alert.metric).label
     subject = f"{alert.percent} % of {whose}'s {metric} are used"
     since = f", counted since {_time(alert.window_start)}" if alert.resets_at else ""
-    lines = [f"{alert.num_used:,} of {alert.amount:,} {metric} are used by {whose}{since}."]
+    code = Currency.current() if alert.metric == Metric.COST else ""
+    used, amount = (quantity(alert.metric, each, code) for each in (alert.num_used, alert.amount))
+    counted = "" if alert.metric == Metric.COST else f" {metric}"
+    lines = [f"{used} of {amount}{counted} are used by {whose}{since}."]
     if alert.num_used >= alert.amount:
         lines.append(
             "This is a shadow limit: it refuses nothing."

@@ -20,12 +20,13 @@ def short_money(millionths: float, code: str) -> str:
     return money(millionths, code) if is_small else f"{millionths / MILLION:,.2f} {code}"
 
 
-def millionths_of(amount: Decimal) -> int:
-    """Raises ValueError for an amount with more than six decimals."""
-    exact = amount * MILLION
-    if exact != exact.to_integral_value():
-        raise ValueError("Give at most six decimals.")
-    return int(exact)
+def whole(amount: Decimal, unit: int) -> int:
+    """Return an amount in whole units: millionths of the currency, or 1. Raises ValueError for a
+    smaller part."""
+    if not amount.is_finite() or amount * unit % 1:
+        text = "an amount of money with at most six decimals" if unit > 1 else "a whole number"
+        raise ValueError(f"{amount} is not {text}.")
+    return int(amount * unit)
 
 
 def quantity(metric: str, number: float, code: str) -> str:

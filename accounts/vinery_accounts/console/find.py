@@ -90,7 +90,14 @@ class Find(Page):
             if entry in titles and (model is not Membership or self.access.is_leader):
                 rows: Any = self.access.rows(model)
                 for row in rows.filter(_has(words, columns)).order_by("pk")[:_OF_A_KIND]:
-                    yield Found(titles[entry], str(row), reverse(f"console:{page}", args=[row.pk]))
+                    address = reverse(f"console:{page}", args=[row.pk])
+                    if isinstance(row, Membership) and not self._leads(row):
+                        search = urlencode({"search": row.user.username})
+                        address = f"{reverse('console:members')}?{search}"
+                    yield Found(titles[entry], str(row), address)
+
+    def _leads(self, row: Membership) -> bool:
+        return self.access.leads(row.organization_id, row.project_id)
 
     def _scopes(self, words: str) -> Iterator[Found]:
         """Find among all that the person may see, whatever is looked at now."""

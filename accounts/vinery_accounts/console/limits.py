@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, Final
 
 from django import forms
@@ -15,10 +16,12 @@ from django.utils import timezone
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.quotas import Quota, read_quotas
+from vinery_accounts.base.limit_table import METRIC_CHOICES
+from vinery_accounts.base.money import MILLION, limited, quantity, whole
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
 from vinery_accounts.console.words import reset, runs_out, store_outage
-from vinery_accounts.limits.rules import Rule, Weekday, Window, in_words
+from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window, in_words
 from vinery_accounts.limits.service import (
     Level,
     current_levels,
@@ -26,7 +29,7 @@ from vinery_accounts.limits.service import (
     scope_of,
     valid_rules,
 )
-from vinery_accounts.models import OWNERS, Limit, LimitScope, User
+from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
@@ -80,7 +83,8 @@ def limit_rows(
             **_marks(amount),
             # Where `amount` is only the share of one process.
             "whole": rule.amount if amount != rule.amount else None,
-            **_use(rule, level, quotas.get(rule.id)),
+            **(use := _use(rule, level, quotas.get(rule.id))),
+            "texts": _texts(rule, {"amount": amount, "whole": rule.amount, **use}),
             "reset": reset(rule, level),
             "runs_out": _end(quotas.get(rule.id)),
             "is_shadow": rule.is_shadow,
@@ -89,6 +93,11 @@ def limit_rows(
         }
         rows.append(row)
     return rows, levels is not None
+
+
+def _texts(rule: Rule, numbers: dict[str, float | None]) -> dict[str, str]:
+    known = {name: each for name, each in numbers.items() if each is not None}
+    return {name: quantity(rule.metric, each, rule.currency) for name, each in known.items()}
 
 
 def _marks(amount: int) -> dict[str, float]:
@@ -142,10 +151,15 @@ def exhausted_quotas(access: Access, user: User) -> list[dict[str, Any]]:
         scope=LimitScope.USER.value, scope_id=user.pk, is_shadow=False
     )
     return [
-        {"what": in_words(quota.limit.metric, quota.limit.window), "quota": quota}
+        {"limited": _limited(quota.limit), "quota": quota}
         for quota in read_quotas(own, timezone.now())
         if not quota.num_left
     ]
+
+
+def _limited(limit: Limit) -> str:
+    code = Currency.current() if limit.metric == Metric.COST else ""
+    return limited(limit.metric, limit.window, limit.amount, code)
 
 
 def closest(quotas: list[Quota]) -> list[Quota]:
@@ -162,7 +176,35 @@ def closest(quotas: list[Quota]) -> list[Quota]:
 # -- Setting, changing and removing a limit
 
 
-class NewLimitForm(ResourceForm):
+class LimitForm(ResourceForm):
+    """A limit of the cost has its amount in the currency, others whole numbers."""
+
+    currency = ""
+    metric = ""
+    """That of a limit that exists."""
+
+    def take_money(self, currency: str) -> None:
+        self.currency = currency
+        others = "" if self.metric else " For other limits a whole number."
+        self.fields["amount"] = forms.DecimalField(
+            min_value=Decimal(1) / MILLION,
+            help_text=f"Of the cost in {currency}, such as 12.50.{others}",
+        )
+        self.order_fields(self.field_order or _VALUES)
+
+    def clean(self) -> dict[str, Any]:
+        values = self.cleaned_data
+        amount = values.get("amount")
+        if self.currency and amount is not None:
+            is_money = (self.metric or values.get("metric")) == Metric.COST
+            try:
+                values["amount"] = whole(amount, MILLION if is_money else 1)
+            except ValueError as error:
+                raise ValidationError({"amount": str(error)}) from None
+        return values
+
+
+class NewLimitForm(LimitForm):
     field_order = ("of", *_KIND, *_VALUES)
     of = forms.CharField(label="Applies to", widget=forms.Select)
 
@@ -175,6 +217,13 @@ class NewLimitForm(ResourceForm):
         select.choices = list(_choices(access, str((data or {}).get("of", "")) or of))
         metric, window = self.fields["metric"], self.fields["window"]
         metric.label = "Limit"
+        assert isinstance(metric, forms.ChoiceField)
+        if code := Currency.current():
+            self.take_money(code)
+            names = {Metric.COST.value: f"cost in {code}"}
+            metric.choices = [(each.value, names.get(each, each.label)) for each in Metric]
+        else:
+            metric.choices = [(k, v) for k, v in METRIC_CHOICES if k != Metric.COST]
         window.help_text = "Choose no window for concurrency and lifetime budgets."
 
     def clean_of(self) -> tuple[str, int]:
@@ -247,10 +296,10 @@ class SetLimit(FormPage):
         return redirect("console:limits")
 
 
-def _described(access: Access, limit: Limit) -> str:
+def _described(access: Access, limit: Limit, what: str = "") -> str:
     scope = scope_of(limit)
     owner = owners_of(access, [scope])[scope]
-    return f"{in_words(limit.metric, limit.window)}, for {owner}."
+    return f"{what or in_words(limit.metric, limit.window)}, for {owner}."
 
 
 @at("limits/<int:row_id>/", "limit")
@@ -267,7 +316,11 @@ class ChangeLimit(ChangeRow):
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
         require(self.access, Action.MANAGE, self.row)
-        form = super().form_of(data)
+        form = LimitForm(self.resource, self.access, data, self.names, self.row)
+        if self.row.metric == Metric.COST:
+            form.metric = self.row.metric
+            form.take_money(Currency.current())
+            form.initial["amount"] = Decimal(self.row.amount) / MILLION
         if self.row.window != Window.WEEK:
             del form.fields["week_start"]
         return form
@@ -282,10 +335,10 @@ class RemoveLimit(ConfirmPage):
     questions = {
         "remove": Question(
             "Remove this limit?",
-            "{row.amount} {about} Other limits stay. Takes effect within two seconds.",
+            "{about} Other limits stay. Takes effect within two seconds.",
             "The limit is removed.",
         )
     }
 
     def about(self) -> str:
-        return _described(self.access, self.row)
+        return _described(self.access, self.row, _limited(self.row))

@@ -69,15 +69,17 @@ _GROUPS: Final = {
         Entry("service-accounts", "Service accounts", _leaders),
         Entry("projects", "Projects", _leaders),
         Entry("limits", "Limits"),
-        Entry("model-weights", "Token weights"),
+        Entry("model-weights", "Prices and weights"),
         Entry("webhooks", "Webhooks", _leaders_of_organizations),
         Entry("audit", "Audit log", _leaders_of_organizations),
     ),
 }
 
+_UNLISTED: Final = frozenset({"currency"})  # the page of prices leads to it
+
 
 def menu_of(access: Access) -> list[Group]:
-    named = {each.name for entries in _GROUPS.values() for each in entries}
+    named = {each.name for entries in _GROUPS.values() for each in entries} | _UNLISTED
     others = [Entry(name, each.title) for name, each in registered().items() if each.title]
     more = {"Run": [each for each in others if each.name not in named]}
     groups = [

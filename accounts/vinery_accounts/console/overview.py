@@ -10,13 +10,14 @@ from msgspec import structs
 
 from vinery_accounts.access.served import Served, visible_models
 from vinery_accounts.base.errors import Outcome
+from vinery_accounts.base.money import short_money
 from vinery_accounts.console import words
 from vinery_accounts.console.attention import health
 from vinery_accounts.console.charts import Chart, Series, duration, short
 from vinery_accounts.console.keys import projects_for
 from vinery_accounts.console.limits import exhausted_quotas, may_set_limits, quota_rows
 from vinery_accounts.console.page import UsagePage, at, before
-from vinery_accounts.models import ApiKey, KeyState, Limit, UsageSlice
+from vinery_accounts.models import ApiKey, Currency, KeyState, Limit, UsageSlice
 from vinery_accounts.models.keys import in_state
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.usage import reports
@@ -87,7 +88,11 @@ class Overview(UsagePage):
         is_answered = self.access.is_leader and figures.num_requests > figures.num_errors
         has_answers = is_answered or self._has_answers()
         return super().get_context_data(**kwargs) | {
-            "tiles": tiles(figures, reports.totals(before(question), with_latencies=False).figures),
+            "tiles": tiles(
+                figures,
+                reports.totals(before(question), with_latencies=False).figures,
+                self._currency(),
+            ),
             "errors": self.errors_address(),
             "charts": charts if figures.num_requests else (),
             "quotas": quotas,
@@ -98,6 +103,9 @@ class Overview(UsagePage):
             "is_empty": not figures.num_requests,
             "steps": () if has_answers else list(self._steps(models)),
         }
+
+    def _currency(self) -> str:
+        return Currency.current() if self.access.is_leader else ""
 
     def _has_answers(self) -> bool:
         """Whether a request of the person was ever answered; of those who lead, any request that
@@ -157,11 +165,15 @@ def _quick_links() -> Iterator[tuple[str, str]]:
         ("Last month by project", "last-month", "project"),
     ):
         yield text, f"{reverse('console:usage')}?period={period}&by={by}"
+    yield "Monthly statement", reverse("console:statements")
 
 
-def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str, str]]:
+def tiles(
+    figures: Figures, earlier: Figures, currency: str = ""
+) -> list[tuple[str, str, str, str, str]]:
     """Return the totals of a period: an id for tests and the style sheet, a name, a number,
-    details, and the exact number. `earlier` are the totals of the period before."""
+    details, and the exact number. `earlier` are the totals of the period before. With a currency
+    there is the cost."""
     num_refused, num_errors = figures.num_limited, figures.num_errors - figures.num_limited
     of_errors = words.causes(structs.replace(figures, num_limited=0, num_cut_short=0))
     of_limits = words.causes(structs.replace(Figures(), num_cut_short=figures.num_cut_short))
@@ -176,15 +188,20 @@ def tiles(figures: Figures, earlier: Figures) -> list[tuple[str, str, str, str, 
         ("output", "Output tokens", figures.num_output_tokens, output),
         *([("media", "Media", figures.num_media, _media(figures))] if figures.num_media else []),
     ]
-    latencies = [
+    texts = [
+        *([("cost", "Cost", *_cost(figures, earlier, currency))] if currency else []),
         ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
         ("total", "Latency of answers (p50)", *_latency(figures.total_ms)),
         ("speed", "Tokens/s of an answer (p50)", *_speed(figures.inter_token_ms)),
     ]
     return [
         *((id_, name, words.count(num), more, f"{num:,}") for id_, name, num, more in counts),
-        *((*latency, "") for latency in latencies),
+        *((*each, "") for each in texts),
     ]
+
+
+def _cost(figures: Figures, earlier: Figures, currency: str) -> tuple[str, str]:
+    return short_money(figures.cost, currency), words.change(figures.cost, earlier.cost)
 
 
 def _share(num: int, figures: Figures, more: str) -> str:

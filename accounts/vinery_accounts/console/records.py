@@ -15,7 +15,7 @@ from vinery_accounts.console.page import UsagePage, at
 from vinery_accounts.console.playground import link_of
 from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
-from vinery_accounts.models import AuditEntry, Capture, RefusedRequest, Webhook
+from vinery_accounts.models import AuditEntry, Capture, Currency, RefusedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import id_of
@@ -171,9 +171,11 @@ class Refusals(UsagePage):
         owners = owners_of(
             self.access, [*(row.scope for row in shown), *(row["scope"] for row in most)]
         )
-        asked = self.request.GET.get("effect", "")
+        asked, currency = self.request.GET.get("effect", ""), Currency.current()
         return super().get_context_data(**kwargs) | {
-            "rows": [{"row": row, "reason": reason(row, owners[row.scope])} for row in shown],
+            "rows": [
+                {"row": row, "reason": reason(row, owners[row.scope], currency)} for row in shown
+            ],
             "older": self.address(before=str(shown[-1].pk)) if len(found) > _ROWS else "",
             "most": [self._sum(row, owners[row["scope"]]) for row in most],
             "effects": [

@@ -211,18 +211,19 @@ class OneRequest(Page):
         row = get_object_or_404(self.access.rows(UsageRecord), request_id=request_id)
         limits = list(REFUSALS.rows(self.access).filter(request_id=request_id).order_by("id"))
         owners = owners_of(self.access, [each.scope for each in limits])
-        kind, ending, why = words.ending(row)
+        (kind, ending, why), code = words.ending(row), Currency.current()
         return super().get_context_data(**kwargs) | {
             "row": row,
             "kind": kind,
             "ending": ending,
             "why": why,
             "limits": [
-                (each, words.reason(each, owners[each.scope]), _passes_at(each)) for each in limits
+                (each, words.reason(each, owners[each.scope], code), _passes_at(each))
+                for each in limits
             ],
             "spans": list(_spans(row)),
             "total": duration(row.total_ms or 0),
-            "cost": row.cost and short_money(row.cost, Currency.current()),
+            "cost": row.cost and short_money(row.cost, code),
             "inter_token": row.inter_token_ms and duration(row.inter_token_ms),
             "pixels": words.pixels(row.num_media_pixels),
             **self._captured(request_id),

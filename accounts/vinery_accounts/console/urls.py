@@ -13,8 +13,10 @@ from vinery_accounts.console import (
     organization,
     overview,
     playground,
+    prices,
     records,
     requests,
+    statements,
     usage,
     users,
 )

@@ -4,8 +4,9 @@ import math
 from typing import Any, Final
 
 from vinery_accounts.base.errors import QUOTA_EXCEEDED, Outcome
+from vinery_accounts.base.money import limited, quantity
 from vinery_accounts.console.charts import short
-from vinery_accounts.limits.rules import Kind, Rule, Window, in_words
+from vinery_accounts.limits.rules import Kind, Rule, Window
 from vinery_accounts.limits.service import Level, StoreState, UnavailablePolicy
 from vinery_accounts.models import RefusedRequest, UsageRecord
 from vinery_accounts.usage.filters import Effect
@@ -103,12 +104,13 @@ def store_outage(state: StoreState | None, now_s: float) -> str:
     return f"The store of the limits has not answered for {since}. {_MEANWHILE[state.policy]}"
 
 
-def reason(row: Any, owner: str) -> str:
+def reason(row: Any, owner: str, currency: str = "") -> str:
     """Return why a limit refused a request, would have refused it, or cut the answer short. `row`
     is a `RefusedRequest` with its effect, `owner` a phrase for the owner of the limit."""
-    limited = in_words(row.metric, row.window)
-    used = f"{_number(row.level)} of {row.amount:,} {limited} of {owner} were used"
-    needed = f"{_number(row.needed)} more {'was' if row.needed == 1 else 'were'} needed"
+    limit = limited(row.metric, row.window, row.amount, currency)
+    used = f"{quantity(row.metric, math.ceil(row.level), currency)} of {limit} of {owner} were used"
+    more = quantity(row.metric, math.ceil(row.needed), currency)
+    needed = f"{more} more {'was' if row.needed == 1 else 'were'} needed"
     match row.effect:
         case Effect.SHADOW:
             shadow = "Not blocked, the limit only monitors"
@@ -134,7 +136,3 @@ def _advice(row: RefusedRequest) -> str:
             return "It never fits: send a shorter request, or ask for a larger limit."
         return "Waiting does not help: an administrator can raise the limit."
     return f"It would have been allowed {in_time(row.wait_s)} later."
-
-
-def _number(number: float) -> str:
-    return f"{math.ceil(number):,}"

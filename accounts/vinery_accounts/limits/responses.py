@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 
+from vinery_accounts.base.money import money
 from vinery_accounts.limits.reservations import Denial, Reading, reset_ms
-from vinery_accounts.limits.rules import SCALE, CacheByIdentity, Kind, Rule
+from vinery_accounts.limits.rules import SCALE, CacheByIdentity, Kind, Metric, Rule
 
 HeaderLine = tuple[bytes, bytes]
 
@@ -147,21 +148,26 @@ def refusal_of(denial: Denial, model: str) -> Refusal:
     lines = [*headers_of(denial.reading), *_headers_of_rule(rule, denial.reading)]
     headers = {name.decode(): value.decode() for name, value in lines}
     type_ = "tokens" if rule.metric.is_of_tokens else "requests"
-    numbers = f"Used {denial.level.num_used}, Requested {denial.num_needed}."
-    limited = f"{_limited(rule)} of {_OWNERS[rule.scope_kind]}: Limit {rule.amount}, "
+    amount, used, needed = (
+        money(each, rule.currency) if rule.metric is Metric.COST else str(each)
+        for each in (rule.amount, denial.level.num_used, denial.num_needed)
+    )
+    numbers = f"Used {used}, Requested {needed}."
+    limited = f"{_limited(rule)} of {_OWNERS[rule.scope_kind]}: Limit {amount}, "
     if denial.is_too_large:
         advice = "Shorten the input or ask for fewer output tokens."
         if rule.kind is Kind.CONCURRENCY:
             advice = "Send fewer prompts in a request, or lower `n` or `best_of`."
-        message = (
-            f"Request too large for {model} on {limited}Requested {denial.num_needed}. {advice}"
-        )
+        message = f"Request too large for {model} on {limited}Requested {needed}. {advice}"
         return Refusal(message, type_, "rate_limit_exceeded", headers | _NO_RETRY)
     if denial.is_quota or denial.wait_s is None:
         advice = "Ask an administrator to raise it."
         if denial.wait_s is not None:
             advice = f"It resets in {_rough_duration(denial.wait_s)}."
-        message = f"You exceeded your current quota of {limited}{numbers} {advice}"
+        exceeded = f"current quota of {limited}"
+        if rule.metric is Metric.COST:
+            exceeded = f"budget of {amount} {rule.window.per} of {_OWNERS[rule.scope_kind]}: "
+        message = f"You exceeded your {exceeded}{numbers} {advice}"
         return Refusal(message, "insufficient_quota", "insufficient_quota", headers | _NO_RETRY)
     message = (
         f"Rate limit reached for {model} on {limited}{numbers} "

@@ -187,8 +187,9 @@ def rule_of(limit: Limit, currency: str = "") -> Rule:
 
 
 def valid_rules(limits: Iterable[Limit]) -> dict[Limit, Rule]:
-    rules, currency = {}, Currency.current()
-    for limit in limits:
+    rows, rules = list(limits), {}
+    currency = Currency.current() if any(row.metric == Metric.COST for row in rows) else ""
+    for limit in rows:
         with suppress(ValueError, KeyError):
             rules[limit] = rule_of(limit, currency)
     return rules

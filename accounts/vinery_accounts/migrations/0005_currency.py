@@ -76,4 +76,25 @@ class Migration(migrations.Migration):
                 max_length=16,
             ),
         ),
+        *(
+            migrations.AlterField(
+                model_name="modelweight",
+                name=name,
+                field=models.FloatField(
+                    default=1,
+                    help_text=(
+                        "Of a token; with a currency, the price of a million. 0 to 1000, in steps "
+                        "of 0.001."
+                    ),
+                    validators=[django.core.validators.MinValueValidator(0)],
+                    verbose_name=title,
+                ),
+            )
+            for name, title in (
+                ("uncached", "input"),
+                ("cached", "cached input"),
+                ("output", "output"),
+                ("image", "image input"),
+            )
+        ),
     ]

@@ -11,6 +11,8 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
+from vinery_accounts.base.limit_table import Metric
+from vinery_accounts.base.money import money
 from vinery_accounts.base.names import check_name
 from vinery_accounts.base.querysets import Stamped, StampedQuerySet
 from vinery_accounts.outbound.addresses import (
@@ -134,7 +136,9 @@ class Alert(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.percent} % of {self.amount} {self.metric}, {self.whose or self.scope}"
+        is_money = self.metric == Metric.COST
+        amount = money(self.amount, "") if is_money else self.amount
+        return f"{self.percent} % of {amount} {self.metric}, {self.whose or self.scope}"
 
 
 class DeliveryState(models.TextChoices):

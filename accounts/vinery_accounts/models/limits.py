@@ -11,6 +11,7 @@ from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 
 from vinery_accounts.base.limit_table import (
+    MAX_AMOUNT,
     MAX_WEIGHT,
     METRIC_CHOICES,
     WEEKDAY_CHOICES,
@@ -21,6 +22,7 @@ from vinery_accounts.base.limit_table import (
     Window,
     in_words,
 )
+from vinery_accounts.base.money import limited, money
 from vinery_accounts.base.querysets import Stamped, StampedQuerySet
 from vinery_accounts.models.keys import ApiKey
 from vinery_accounts.models.people import Organization, Project, User
@@ -63,6 +65,31 @@ def check_percents(value: Any) -> None:
         raise ValidationError("Give up to ten whole percentages from 1 to 100, such as [50, 80].")
     if sorted(set(value)) != value:
         raise ValidationError("Give each percentage once, the smallest first.")
+
+
+class Currency(Stamped):
+    """The currency of the whole installation: at most one row. While there is one, the weights of a
+    model are its prices for a million tokens, and usage has a cost."""
+
+    code = models.CharField(
+        max_length=3,
+        validators=[RegexValidator("^[A-Z]{3}$", "Give three capital letters, such as EUR.")],
+        help_text="Three capital letters, such as EUR.",
+    )
+    created_at = models.DateTimeField("since", auto_now_add=True)
+
+    objects = StampedQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "currencies"
+
+    def __str__(self) -> str:
+        return self.code
+
+    @classmethod
+    def current(cls) -> str:
+        """Return the code; empty without a currency. One query."""
+        return cls.objects.order_by("id").values_list("code", flat=True).first() or ""
 
 
 class Limit(Stamped):
@@ -128,6 +155,8 @@ class Limit(Stamped):
     def described_for(self, name: str) -> str:
         of_each = self.scope == LimitScope.END_USER
         whose = f"{'each end user of project' if of_each else self.scope} {name}".strip()
+        if self.metric == Metric.COST:
+            return f"{limited(self.metric, self.window, self.amount, Currency.current())}, {whose}"
         return f"{self.amount} {in_words(self.metric, self.window)}, {whose}"
 
     def clean(self) -> None:
@@ -143,6 +172,9 @@ class Limit(Stamped):
             raise ValidationError(
                 {"window": f"A limit of {self.metric} needs one of these windows: {names}."}
             )
+        if self.metric == Metric.COST and self.amount and self.amount > MAX_AMOUNT:
+            most = money(MAX_AMOUNT, "")
+            raise ValidationError({"amount": f"A limit of the cost may be at most {most}."})
         if self.window != Window.WEEK and self.week_start != Weekday.MONDAY:
             raise ValidationError(
                 {"week_start": "Only limits per week have a first day: leave it at Monday."}
@@ -164,41 +196,19 @@ class Limit(Stamped):
             )
 
 
-class Currency(Stamped):
-    """The currency of the whole installation: at most one row. While there is one, the weights of a
-    model are its prices for a million tokens, and usage has a cost."""
-
-    code = models.CharField(
-        max_length=3,
-        validators=[RegexValidator("^[A-Z]{3}$", "Give three capital letters, such as EUR.")],
-        help_text="Three capital letters, such as EUR.",
-    )
-    created_at = models.DateTimeField("since", auto_now_add=True)
-
-    objects = StampedQuerySet.as_manager()
-
-    class Meta:
-        verbose_name_plural = "currencies"
-
-    def __str__(self) -> str:
-        return self.code
-
-    @classmethod
-    def current(cls) -> str:
-        """Return the code; empty without a currency. One query."""
-        return cls.objects.order_by("id").values_list("code", flat=True).first() or ""
+def _weight_field(of: str) -> "models.FloatField[float, float]":
+    text = "Of a token; with a currency, the price of a million. 0 to 1000, in steps of 0.001."
+    return models.FloatField(of, default=1, validators=[MinValueValidator(0)], help_text=text)
 
 
 class ModelWeight(Stamped):
     """The weights of a model's tokens. Each token of a model without a row weighs 1."""
 
     model = models.CharField(max_length=255, unique=True)
-    uncached = models.FloatField(
-        "of a prompt's token", default=1, validators=[MinValueValidator(0)]
-    )
-    cached = models.FloatField("of a cached one", default=1, validators=[MinValueValidator(0)])
-    output = models.FloatField("of an output token", default=1, validators=[MinValueValidator(0)])
-    image = models.FloatField("of an image's token", default=1, validators=[MinValueValidator(0)])
+    uncached = _weight_field("input")
+    cached = _weight_field("cached input")
+    output = _weight_field("output")
+    image = _weight_field("image input")
 
     objects = StampedQuerySet.as_manager()
 

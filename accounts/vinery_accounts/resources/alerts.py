@@ -1,6 +1,6 @@
 """Alerts about quotas, and the webhooks that receive them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from vinery_accounts.resources.fields import (
     StrictSerializer,
     VisibleRelatedField,
 )
+from vinery_accounts.resources.limits import in_money
 
 
 class DeliverySerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -94,6 +95,10 @@ class Alerts(Resource[Alert]):
     search = ("scope", "whose")
     ordering = ("-created_at",)
     read_scope = Scope.USAGE.value
+
+    def extra_columns(self, rows: Sequence[Alert]) -> Sequence[Mapping[str, Any]]:
+        texts = in_money(rows, ("num_used", "amount"))
+        return [{k.removeprefix("num_"): text for k, text in each.items()} for each in texts]
 
     def rows(self, access: Access) -> QuerySet[Alert]:
         named = Delivery.objects.select_related("webhook", "user")

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from django.db.models import Model, QuerySet
 from django.utils import timezone
@@ -11,7 +11,18 @@ from rest_framework import serializers
 from vinery_accounts.access.access import Access
 from vinery_accounts.access.served import check_models
 from vinery_accounts.alerts import quotas
-from vinery_accounts.models import OWNERS, ApiKey, Limit, LimitScope, ModelWeight, Project, Scope
+from vinery_accounts.base.limit_table import Metric
+from vinery_accounts.base.money import money
+from vinery_accounts.models import (
+    OWNERS,
+    ApiKey,
+    Currency,
+    Limit,
+    LimitScope,
+    ModelWeight,
+    Project,
+    Scope,
+)
 from vinery_accounts.models.limits import check_percents
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Resource, columns_of
@@ -33,7 +44,9 @@ class LimitSerializer(StrictModelSerializer):
         default=0, min_value=0, max_value=MAX_ID, help_text="0 for models and the platform."
     )
     amount = serializers.IntegerField(
-        min_value=1, max_value=MAX_ID, help_text="Maximum per window."
+        min_value=1,
+        max_value=MAX_ID,
+        help_text="Maximum per window; of the cost in millionths of the currency.",
     )
     alert_at = serializers.ListField(
         label="Alerts at",
@@ -112,7 +125,17 @@ class Limits(Resource[Limit]):
         _check_model(row, stored)
 
     def extra_columns(self, rows: Sequence[Limit]) -> Sequence[Mapping[str, Any]]:
-        return [{"whose": whose} for whose in _owners(rows)]
+        texts = in_money(rows, ("amount",))
+        return [{"whose": w, **more} for w, more in zip(_owners(rows), texts, strict=True)]
+
+
+def in_money(rows: Sequence[Any], names: Sequence[str]) -> list[dict[str, str]]:
+    """Return the amounts of each row that is about a cost, in words."""
+    code = Currency.current() if any(row.metric == Metric.COST for row in rows) else ""
+    return [
+        {name: money(getattr(row, name), code) for name in names if row.metric == Metric.COST}
+        for row in rows
+    ]
 
 
 def _owners(limits: Sequence[Limit]) -> list[str]:
@@ -188,18 +211,49 @@ class Quotas(Resource[Limit]):
         return [quota.limit for quota in found]
 
     def extra_columns(self, rows: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
-        owners = zip(rows, _owners(rows), strict=True)
-        return [{"whose": whose, "since": row.window_start} for row, whose in owners]
+        texts = in_money(rows, ("amount", "used", "left"))
+        return [
+            {"whose": whose, "since": row.window_start, **more}
+            for row, whose, more in zip(rows, _owners(rows), texts, strict=True)
+        ]
 
 
 QUOTAS: Final = Quotas()
 
 
+class Currencies(Resource[Currency]):
+    """The currency of the whole installation, at most one. Since then, the weights of a model are
+    its prices for a million tokens, and usage has a cost. Another code only renames the currency:
+    amounts of the past stay as they are."""
+
+    model = Currency
+    path, title = "currency", "Currency"
+    field_names = "id code created_at updated_at"
+    read_only = "created_at"
+    one, many = "the currency", "currencies"
+    verbs = frozenset({"create", "change", "remove"})
+    help: ClassVar = {
+        "remove": "Usage has no cost from then on. Past costs stay stored, and are not shown."
+    }
+    empty_text = "No currency yet: usage is counted in tokens."
+    columns = columns_of("code since=created_at")
+
+    def may_create(self, access: Access) -> bool:
+        return access.is_superuser and not Currency.current()
+
+
+CURRENCIES: Final = Currencies()
+
+
+SORTS: Final = ("uncached", "cached", "output", "image")
+
+
 class ModelWeights(Resource[ModelWeight]):
-    """Weights of tokens in budgets. Each token of a model without weights counts 1."""
+    """Weights of tokens in budgets; with a currency, the prices of a million tokens of each sort.
+    Each token of a model without weights counts 1, and costs nothing."""
 
     model = ModelWeight
-    path, title = "model-weights", "Token weights"
+    path, title = "model-weights", "Prices and weights"
     field_names = "id model uncached cached output image updated_at"
     fixed = "model"
     filters = Filters.of(model=fields.text_filter("Only of this model."))
@@ -207,8 +261,20 @@ class ModelWeights(Resource[ModelWeight]):
     one, many = "the weights of a model", "weights of models"
     verbs = frozenset({"create", "change", "remove"})
     empty_text = "No weights yet: each token of each model counts 1."
-    columns = columns_of("model uncached cached output image")
+    columns = columns_of("model input=uncached cached_input=cached output image")
     search = ("model",)
+
+    def notice(self) -> str:
+        code = Currency.current()
+        if not code:
+            return ""
+        return f"In {code} for a million tokens. A model without prices costs nothing."
+
+    def may_create(self, access: Access) -> bool:
+        return access.is_superuser
+
+    def initial(self, access: Access) -> Mapping[str, Any]:
+        return dict.fromkeys(SORTS, 0) if Currency.current() else {}
 
     def check(self, access: Access, row: ModelWeight, stored: ModelWeight | None = None) -> None:
         super().check(access, row, stored)
@@ -222,6 +288,20 @@ def _check_model(row: Limit | ModelWeight, stored: Limit | ModelWeight | None) -
 
 
 MODEL_WEIGHTS: Final = ModelWeights()
+
+
+def prices_of(names: Collection[str]) -> dict[str, str]:
+    """Return the prices of models in words; empty without a currency."""
+    code = Currency.current()
+    if not code:
+        return {}
+    rows = ModelWeight.objects.filter(model__in=names)
+    texts = {
+        each.model: f"{each.uncached:g} input, {each.cached:g} cached input, {each.output:g} "
+        f"output, {each.image:g} image; {code} for a million tokens"
+        for each in rows
+    }
+    return {name: texts.get(name, "no price") for name in names}
 
 
 # -- What a scope such as `key:12` means to people

@@ -1,17 +1,20 @@
-"""`vinery organization`, `project`, `user`, `key`, `limit`, `weight` and `admin`: who may use how
-much, and what an administrator has lost."""
+"""`vinery organization`, `project`, `user`, `key`, `limit`, `weight`, `currency` and `admin`: who
+may use how much, and what an administrator has lost."""
 
 import argparse
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from vinery_accounts import reencryption
 from vinery_accounts.access import audit, changes
 from vinery_accounts.access.access import Access, Action
+from vinery_accounts.base.limit_table import Metric
+from vinery_accounts.base.money import MILLION, whole
 from vinery_accounts.models import ApiKey, Limit, Organization, Project, Role, User
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.keys import KEYS
-from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS, QUOTAS
+from vinery_accounts.resources.limits import CURRENCIES, LIMITS, MODEL_WEIGHTS, QUOTAS
 from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
 from vinery_accounts.signin.factors import set_password
@@ -31,7 +34,14 @@ from vinery_platform.cli.resource import (
     user_named,
     values_of,
 )
-from vinery_platform.cli.shape import Commands, Failure, add_command, print_note, subcommands
+from vinery_platform.cli.shape import (
+    Commands,
+    Failure,
+    add_command,
+    failing_on,
+    print_note,
+    subcommands,
+)
 
 # -- Organisations and projects
 
@@ -293,13 +303,21 @@ def _percents(text: str) -> list[int] | None:
         ) from None
 
 
+def _amount(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+_AMOUNT: Final = "the maximum per window; of the cost in the currency, such as 12.50"
 _LIMIT_OPTIONS: Final = {
     "metric": Option(help="what is counted", is_required=True),
     "window": Option(
-        help="the window; none is for concurrency, and for budgets of weighted tokens (default: "
-        "none)"
+        help="the window; none is for concurrency, and for budgets of the cost or of weighted "
+        "tokens (default: none)"
     ),
-    "amount": Option(is_required=True),
+    "amount": Option("", _amount, help=_AMOUNT, is_required=True),
     "time_zone": Option(),
     "week_start": Option(),
     "is_shadow": Option(help="refuse nothing, only count what would be refused"),
@@ -342,6 +360,9 @@ def set_limit(arguments: argparse.Namespace) -> str:
     """Set a limit, or change the limit of the same scope, metric and window. Options that are not
     given keep their values. A request has to satisfy all limits that apply to it."""
     values = {"window": "none", **values_of(arguments)}
+    with failing_on(ValueError):
+        unit = MILLION if values["metric"] == Metric.COST else 1
+        values["amount"] = whole(values["amount"], unit)
     kind = {**_scope(arguments), "metric": values.pop("metric"), "window": values.pop("window")}
     limit = put(LIMITS, kind, values)
     (columns,) = LIMITS.extra_columns([limit])
@@ -372,9 +393,27 @@ def add_weight(parser: argparse.ArgumentParser) -> None:
 
 
 def set_weights(arguments: argparse.Namespace) -> str:
-    """Set the weights of a model. Weights that are not given keep their values, or are 1."""
+    """Set the weights of a model: with a currency, the prices of a million tokens. Weights that are
+    not given keep their values, or are 1."""
     put(MODEL_WEIGHTS, {"model": arguments.model}, values_of(arguments))
     return f"The weights of {arguments.model} are set."
+
+
+def add_currency(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    put_ = add_command(actions, "set", set_currency)
+    put_.add_argument("code", metavar="CODE", help="three capital letters, such as EUR")
+    add_list(actions, CURRENCIES)
+    code = ("code", "CODE", "the code, from `currency list`")
+    named = finder(CURRENCIES.rows(EVERYTHING), "code", "currency list")
+    RowCommands(actions, CURRENCIES, named, *code).add_all(without=("change",))
+
+
+def set_currency(arguments: argparse.Namespace) -> str:
+    """Set the currency, or another code for it. From then on the weights of models are their prices
+    for a million tokens, and usage has a cost. Amounts of the past stay as they are."""
+    put(CURRENCIES, {}, {"code": arguments.code})
+    return f"The currency is {arguments.code}. Set the prices of each model: vinery weight set"
 
 
 # -- Administration

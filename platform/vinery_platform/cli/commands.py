@@ -62,7 +62,8 @@ COMMANDS: Final = {
     "refusals": "see why limits refused requests",
     "quarantine": "see and release requests that ended two engines",
     "limit": "set, list and remove limits and quotas",
-    "weight": "set the weights of tokens in budgets",
+    "weight": "set the weights of tokens in budgets, or their prices",
+    "currency": "set the currency, and with it prices and costs",
     "alerts": "see and test alerts of quotas and keys, manage webhooks",
     "user": "create, list, deactivate and remove users, give them roles",
     "project": "create, list, deactivate and remove projects",
@@ -77,7 +78,16 @@ COMMANDS: Final = {
     "node": "run the engines of this host (started by `up`)",
     "jobs": "run background jobs (started by `up`)",
 }
-_OF_ACCOUNTS: Final = ("organization", "project", "user", "key", "limit", "weight", "admin")
+_OF_ACCOUNTS: Final = (
+    "organization",
+    "project",
+    "user",
+    "key",
+    "limit",
+    "weight",
+    "currency",
+    "admin",
+)
 # Modules with several commands. `add_NAME` adds the arguments of a command, `run_NAME` runs it.
 _MODULES: Final = {
     **dict.fromkeys(_OF_ACCOUNTS, "accounts"),

@@ -1,10 +1,9 @@
 """`python -m vinery_serving.engine.checkers FOLDER TEMPORARY FD PARENT` starts and ends checkers of
 grammars for the engine PARENT, which is confined and starts no processes.
 
-FD is a socket, and a message is a number. With a descriptor it is the size of a vocabulary: a new
-checker gets the descriptor, and the answer is its id. Without one it is the id of a checker, which
-is killed: the answer is its exit status. Before the first message this process imports nothing,
-because its engine loads, and then it is confined.
+FD is a socket. A message with a descriptor starts the checker of a number for a vocabulary, and has
+no answer. A message without ends the checker, and is answered by the exit status. Before the first
+message this process imports nothing, because its engine loads, and then it is confined.
 """
 
 import os
@@ -14,8 +13,8 @@ import struct
 import sys
 from typing import Any, Final
 
-NUMBER: Final = struct.Struct("i")
-# What a checker imports, wherever that is installed.
+# The number of a checker, and the size of the vocabulary or the exit status.
+MESSAGE: Final = struct.Struct("ii")
 _PACKAGES: Final = ("openvino", "openvino_genai", "openvino_tokenizers", "numpy", "msgspec")
 
 
@@ -30,29 +29,29 @@ def main(folder: str, temporary: str, fd: int, engine_pid: int) -> None:
     from vinery_serving.processes.confine import Needs, confine
 
     parent.end_with(engine_pid)
-    specs: Any = filter(None, map(util.find_spec, _PACKAGES))
+    specs: Any = filter(None, map(util.find_spec, _PACKAGES))  # wherever they are installed
     reads = (Path(folder), Path("/proc"), *(Path(each.origin).parents[1] for each in specs))
     acts, kept = frozenset((Act.FORK, Act.SIGNAL, Act.OUTLIVE)), frozenset((0, 1, 2, fd))
     limits = {resource.RLIMIT_DATA: 8 * 2**30}  # a checker is replaced long before
     confine(Needs(reads, (Path(temporary),), acts=acts, descriptors=kept, limits=limits))
     engine = socket.socket(fileno=fd)
-    own_pid, checkers = os.getpid(), set[int]()
-    while (received := socket.recv_fds(engine, NUMBER.size, 1))[0]:
-        (number,), fds = NUMBER.unpack(received[0]), received[1]
+    own_pid, pids = os.getpid(), dict[int, int]()
+    while (received := socket.recv_fds(engine, MESSAGE.size, 1))[0]:
+        (number, vocab_size), fds = MESSAGE.unpack(received[0]), received[1]
         if not fds:
-            checkers.remove(number)  # KeyError: the engine may end no other process
-            os.kill(number, signal.SIGKILL)
-            answer = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
-        elif answer := os.fork():
-            checkers.add(answer)
+            pid = pids.pop(number)
+            os.kill(pid, signal.SIGKILL)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            engine.send(MESSAGE.pack(number, status))
+        elif pid := os.fork():
+            pids[number] = pid
             os.close(fds[0])
         else:
             engine.close()
             parent.end_with(own_pid)
             filter_calls(frozenset(), (), os.getpid())
-            import_module("vinery_serving.engine.canary").main(Path(folder), number, fds[0])
+            import_module("vinery_serving.engine.canary").main(Path(folder), vocab_size, fds[0])
             os._exit(0)
-        engine.send(NUMBER.pack(answer))
 
 
 if __name__ == "__main__":

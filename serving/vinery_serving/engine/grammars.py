@@ -34,7 +34,7 @@ from typing import Any, Final
 import msgspec
 
 from vinery_serving.engine.canary import CHECK_TIMEOUT_S, Canary, Checked
-from vinery_serving.engine.checkers import NUMBER
+from vinery_serving.engine.checkers import MESSAGE
 from vinery_serving.engine.fair_queue import FairQueue, Lane
 from vinery_serving.engine.supervision import PipelineBroken
 from vinery_serving.processes.child import ChildProcess
@@ -102,14 +102,15 @@ class Checkers:
             command = (sys.executable, "-m", *map(str, words), str(os.getpid()))
             self._process = ChildProcess(command, "checkers", fds=(fd,), leads_group=False)
 
-    def ask(self, number: int, *fds: int) -> int:
-        """Raises `PipelineBroken` if the process has ended."""
+    def ask(self, number: int, vocab_size: int = 0, *fds: int) -> int:
+        """Start a checker, which gets the descriptor, or end one and return its exit status. Raises
+        `PipelineBroken` if the process has ended."""
         try:
-            socket.send_fds(self.control, [NUMBER.pack(number)], fds)
-            (answer,) = NUMBER.unpack(self.control.recv(NUMBER.size))
+            socket.send_fds(self.control, [MESSAGE.pack(number, vocab_size)], fds)
+            answer = MESSAGE.pack(0, 0) if fds else self.control.recv(MESSAGE.size)
+            return int(MESSAGE.unpack(answer)[1])
         except (OSError, struct.error):
             raise PipelineBroken("no checkers of grammars can be started") from None
-        return int(answer)
 
 
 class Checker:
@@ -123,7 +124,7 @@ class Checker:
     def __init__(self, checkers: Checkers, vocab_size: int) -> None:
         self.connection, other = Pipe()
         with other:
-            self.pid = checkers.ask(vocab_size, other.fileno())
+            checkers.ask(self.connection.fileno(), vocab_size, other.fileno())
         self._checkers = checkers
         self.check: _Check | None = None
         self.idle_since = 0.0
@@ -159,8 +160,8 @@ class Checker:
 
     def end(self) -> int:
         """Return the exit status, negative for a signal, also of a process that ended before."""
-        self.connection.close()
-        return self._checkers.ask(self.pid)
+        with self.connection:
+            return self._checkers.ask(self.connection.fileno())
 
 
 class SharedCompiler:

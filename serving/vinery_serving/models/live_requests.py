@@ -7,7 +7,6 @@ ended answers nothing, so its requests are not shown, and no figure is stored an
 import logging
 import socket
 from collections.abc import Collection, Iterator
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +22,8 @@ from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import ApiKey, UsageRecord
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import StrictSerializer
-from vinery_accounts.usage.entries import Admission
+from vinery_serving.models.live_rows import LiveRow as LiveRow
+from vinery_serving.models.live_rows import Stage as Stage
 from vinery_serving.transport.sockets import web_sockets
 
 log = logging.getLogger(__name__)
@@ -33,20 +33,6 @@ _SALT: Final = "vinery live requests"
 # A process that does not answer within this time is left out.
 _WITHIN_S: Final = 2.0
 _READ_BYTES: Final = 1 << 16
-
-
-class Stage(StrEnum):
-    WAITING = "waiting"  # it is read, or waits for its model or for a slot of the engine
-    PREFILLING = "prefilling"
-    GENERATING = "generating"
-
-
-class LiveRow(msgspec.Struct, frozen=True):
-    admission: Admission
-    stage: Stage
-    num_prompt_tokens: int
-    num_output_tokens: int
-    tokens_per_s: float | None  # None: nothing is generated yet
 
 
 # -- The questions to web processes. Other users cannot write the signature.

@@ -14,6 +14,7 @@ from vinery_accounts.admin.base import register
 from vinery_accounts.console.page import LivePage, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Question, RowForm
 from vinery_accounts.resources.forms import ResourceForm
+from vinery_accounts.resources.limits import prices_of
 from vinery_serving.models import registry
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.job_resource import bytes_text, progress_text
@@ -138,7 +139,7 @@ class Models(LivePage):
         models = registry.models_seen_by(self.access)
         names = {model.name for model in models}
         aliases = ModelAlias.objects.all()
-        speeds = newest_speeds() if is_admin else {}
+        speeds, prices = newest_speeds() if is_admin else {}, prices_of(names)
         return super().get_context_data(**kwargs) | {
             "is_admin": is_admin,
             "aliases": [
@@ -148,6 +149,7 @@ class Models(LivePage):
             ],
             "rows": [
                 _row(model, speeds.get(model.pk), is_admin=is_admin)
+                | {"price": prices.get(model.name, "")}
                 for model in (MODELS.load(models) if is_admin else models)
             ],
             "columns": _OF_ADMINISTRATORS if is_admin else _OF_USERS,

@@ -25,6 +25,7 @@ from vinery_accounts.console.rows import (
 )
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.forms import ParametersForm
+from vinery_accounts.resources.limits import prices_of
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.engine_work import NO_LOG, engine_log_path, log_after
 from vinery_serving.models.job_requests import checkpoint_of, has_changed_since
@@ -239,6 +240,7 @@ class ModelPage(ModelTab, LivePage):
         return context | {
             "actions": [name for name in actions_of(row) if name != "bench"],  # on the speed tab
             "facts": list(engine_facts(engine, attempts, cache_grows=cache_grows)),
+            "price": prices_of([row.name]).get(row.name),
             "source": source_of(row),
             "aliases": aliases_of(row),
             "jobs": jobs_of(row, _NUM_JOBS),

@@ -223,4 +223,7 @@ def test_every_rule_has_words_for_its_refusal(limited: Rule) -> None:
 
     assert refused.headers.get("x-should-retry") == ("false" if limited.is_quota else None)
     assert ("retry-after" in refused.headers) is not limited.is_quota
-    assert "Limit 100000000000, Used 100000000000, Requested 1." in refused.message
+    is_money = limited.metric is Metric.COST
+    amount, needed = ("100,000.00", "0.000001") if is_money else ("100000000000", "1")
+    assert f"Used {amount}, Requested {needed}." in refused.message
+    assert refused.message.count(amount) == 2
