@@ -206,5 +206,5 @@ def test_events_are_summed_up_and_filtered_by_effect_and_limit(alice: User, bob:
         unescape(summed_up[1]).partition("?")[2]: ["r2", "r1"],
     }.items():
         text = page(client, f"/console/refusals/?{query}")
-        assert re.findall(r'data-name="Request"><code>(.*?)<', text) == requests
+        assert re.findall(r'data-name="Request">.*?<code>(.*?)<', text) == requests
     assert "effect=nonsense" in page(client, "/console/refusals/?effect=nonsense")

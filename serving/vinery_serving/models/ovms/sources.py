@@ -106,7 +106,7 @@ def flags_of(text: str) -> dict[str, str]:
     """Return the flags in a command line, a script, or a list of words in YAML or JSON."""
     text = text.replace("\\\n", " ")
     words, flags = _words(text), dict[str, str]()
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
         if found := _FLAG.fullmatch(name):
             flags[found[1]] = value if equals else "" if after.startswith("--") else after
