@@ -1,12 +1,21 @@
-"""A person chooses a model in the playground, asks, stops an answer, and reads the code."""
+"""A person chooses models in the playground, asks, stops an answer, makes up the result of a tool,
+and reads the code."""
 
+import json
 import re
+from typing import Final
 
 import pytest
+from playwright.sync_api import Page
 
-from tests.browser.conftest import Administrator
+from tests.browser.conftest import Administrator, removed_after
+from tests.contract.tiny_chat import WEATHER
+from tests.system.clients import vinery
 
 pytestmark = pytest.mark.system
+
+SCHEMA: Final = """{"type": "object", "required": ["name", "age"],
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}"""
 
 
 def test_a_question_is_answered_stopped_and_shown_as_code(admin: Administrator) -> None:
@@ -51,3 +60,58 @@ def test_a_question_is_answered_stopped_and_shown_as_code(admin: Administrator) 
     assert page.locator(".turn").count() == 2
     # A new secret may be unknown for a moment, and the script asks again.
     admin.complaints[:] = [each for each in admin.complaints if "401" not in each]
+
+
+def test_a_tool_is_called_and_its_result_is_made_up(admin: Administrator) -> None:
+    page = admin.go("console/playground/?model=tiny-chat")
+    page.locator("#model option[value=tiny-chat]").wait_for(state="attached")
+    page.get_by_text("Parameters").click()
+    tools = page.get_by_label("Tools")
+    tools.fill(json.dumps([WEATHER]))
+    _ask(page, "What is the weather in Paris?")
+    result = page.get_by_label("Result of get_weather")
+    result.fill('{"temperature": 21, "condition": "sunny"}')
+    assert "Paris" in page.locator(".call code").inner_text()
+
+    # A request that cannot be written changes nothing.
+    tools.fill("[")
+    page.get_by_role("button", name="Send the results").click()
+    page.get_by_role("status").get_by_text("The list of tools cannot be read.").wait_for()
+    tools.fill(json.dumps([WEATHER]))
+    page.get_by_role("button", name="Send the results").click()
+    page.get_by_text("It is 21 degrees and sunny in Paris.").wait_for()
+
+    page.get_by_role("button", name="Copy link").click()
+    link = page.locator("#link").text_content()
+    assert link
+    page.get_by_role("button", name="Clear").click()
+    page.evaluate("link => { location.href = link; }", link)  # as into the address bar
+    page.get_by_text("It is 21 degrees and sunny in Paris.").wait_for()
+    assert result.input_value() == '{"temperature": 21, "condition": "sunny"}'
+    assert admin.fits()
+    admin.complaints[:] = [each for each in admin.complaints if "401" not in each]
+
+
+def test_two_models_answer_side_by_side_in_a_schema(admin: Administrator) -> None:
+    with removed_after(admin.platform, "tiny-chat-2"):
+        vinery(admin.platform, "model", "add", "tiny-chat", "--name", "tiny-chat-2")
+        vinery(admin.platform, "wait", "tiny-chat-2")
+        page = admin.go("console/playground/?model=tiny-chat")
+        page.locator("#compare option[value=tiny-chat-2]").wait_for(state="attached")
+        page.get_by_label("Compare with").select_option("tiny-chat-2")
+        page.get_by_text("Parameters").click()
+        page.get_by_label("JSON schema of the answer").fill(SCHEMA)
+        page.get_by_label("Token probabilities on hover").check()
+        _ask(page, "Give me JSON for a person named Ada who is 36 years old.")
+        for answer in page.locator(".answer").all():
+            person = json.loads(answer.locator("> .said").inner_text())
+            assert person == {"age": 36, "name": "Ada"}
+            assert "%" in (answer.locator(".token").first.get_attribute("title") or "")
+        assert admin.fits()
+        admin.complaints[:] = [each for each in admin.complaints if "401" not in each]
+
+
+def _ask(page: Page, question: str) -> None:
+    page.get_by_label("Your message").fill(question)
+    page.get_by_label("Your message").press("Enter")
+    page.get_by_role("status").get_by_text("Answered").wait_for()

@@ -10,8 +10,9 @@ const ENDS = {
   tool_calls: "the model called a tool",
   content_filter: "ended by a filter",
 };
-const NUMBERS = ["temperature", "top_p", "max_tokens", "seed", "presence_penalty", "frequency_penalty"];
-const FIELDS = ["project", "model", "compare", "system", ...NUMBERS, "stop", "schema", "logprobs"];
+const OWN_NUMBERS = ["top_k", "min_p", "repetition_penalty"]; // OpenAI's API has no such names
+const NUMBERS = ["temperature", "top_p", "max_tokens", "seed", "presence_penalty", "frequency_penalty", ...OWN_NUMBERS];
+const FIELDS = ["project", "mode", "model", "compare", "system", ...NUMBERS, "reasoning_effort", "stop", "schema", "tools", "logprobs"];
 const LOOK_AGAIN_MS = 5000;
 const STORE = "playground";
 
@@ -19,7 +20,9 @@ const form = document.getElementById("playground");
 const part = (id) => document.getElementById(id);
 const fields = form.elements;
 
-let turns = []; // {role, text, pictures} of the person, {role, answers} of the models
+// {role, text, pictures} of the person, {role, answers} of the models. An answer's calls of tools are
+// {id, name, text, result}: the text is that of the arguments, the result is made up by the person.
+let turns = [];
 let pictures = []; // data URLs of the message that is being written
 let wanted = {}; // the chosen models, which the lists may not have yet
 let models = [];
@@ -169,7 +172,7 @@ function fill(values) {
 
 function textsOnly(turn) {
   if (turn.role === "user") return { role: "user", text: turn.text, pictures: [] };
-  const answers = turn.answers.map(({ model, text, reasoning }) => ({ model, text, reasoning }));
+  const answers = turn.answers.map(({ model, text, reasoning, calls }) => ({ model, text, reasoning, calls }));
   return { role: "assistant", answers };
 }
 
@@ -219,25 +222,45 @@ function contentOf(turn) {
   return [...shown, { type: "text", text: turn.text }];
 }
 
+function messagesOfAnswer({ text, calls }) {
+  if (!calls?.length) return [{ role: "assistant", content: text }];
+  const made = calls.map((each) => ({ id: each.id, type: "function", function: { name: each.name, arguments: each.text } }));
+  return [
+    { role: "assistant", content: text, tool_calls: made },
+    ...calls.map((each) => ({ role: "tool", tool_call_id: each.id, content: each.result ?? "" })),
+  ];
+}
+
+const ownAnswer = (turn, column) => turn.answers[column] ?? turn.answers[0];
+
 // The conversation as one model knows it. `column`: which of two answers is its own.
 function messagesOf(before, column) {
   const system = fields.system.value.trim() ? [{ role: "system", content: fields.system.value }] : [];
-  const said = before.map((turn) => (turn.role === "user"
-    ? { role: "user", content: contentOf(turn) }
-    : { role: "assistant", content: (turn.answers[column] ?? turn.answers[0]).text }));
-  return [...system, ...said.filter((each) => each.content.length)];
+  const said = before.flatMap((turn) => (turn.role === "user"
+    ? [{ role: "user", content: contentOf(turn) }]
+    : messagesOfAnswer(ownAnswer(turn, column))));
+  return [...system, ...said.filter((each) => each.content.length || each.role === "tool" || each.tool_calls)];
 }
 
-function formatOf(text) {
+// A model is asked after a message of the person, and after results of its own calls.
+function isDue(before, column) {
+  const last = before.at(-1);
+  return last.role === "user" || Boolean(ownAnswer(last, column).calls?.length);
+}
+
+function jsonIn(name, title) {
   try {
-    return { type: "json_schema", json_schema: { name: "answer", schema: JSON.parse(text) } };
+    return JSON.parse(fields[name].value);
   } catch (error) {
-    throw new Error(`The JSON schema cannot be read. ${error.message}.`);
+    throw new Error(`${title} cannot be read. ${error.message}.`);
   }
 }
 
+const pathOf = (model) => (
+  model.task === "completion" || fields.mode.value === "completion" ? "completions" : "chat/completions");
+
 function bodyOf(model, before, column) {
-  const isChat = model.task !== "completion";
+  const isChat = pathOf(model) === "chat/completions";
   const body = { model: model.id };
   if (isChat) body.messages = messagesOf(before, column);
   else body.prompt = before.map((turn) => turn.text ?? turn.answers[0].text).join("");
@@ -245,10 +268,15 @@ function bodyOf(model, before, column) {
     const field = fields[name];
     if (field.value) body[isChat && name === "max_tokens" ? "max_completion_tokens" : name] = Number(field.value);
   }
+  if (isChat && fields.reasoning_effort.value) body.reasoning_effort = fields.reasoning_effort.value;
   const stop = fields.stop.value.split("\n").filter(Boolean);
   if (stop.length) body.stop = stop.map((each) => each.replaceAll("\\n", "\n"));
-  if (fields.schema.value.trim()) body.response_format = formatOf(fields.schema.value);
-  if (isChat && fields.logprobs.checked) Object.assign(body, { logprobs: true, top_logprobs: 3 });
+  if (fields.schema.value.trim()) {
+    const schema = jsonIn("schema", "The JSON schema");
+    body.response_format = { type: "json_schema", json_schema: { name: "answer", schema } };
+  }
+  if (isChat && fields.tools.value.trim()) body.tools = jsonIn("tools", "The list of tools");
+  if (fields.logprobs.checked) Object.assign(body, isChat ? { logprobs: true, top_logprobs: 3 } : { logprobs: 3 });
   return body;
 }
 
@@ -261,6 +289,21 @@ function tokenOf({ token, logprob, top_logprobs: others }) {
   return { token, isUnsure: logprob < Math.log(0.5), title: words.join("\n") || percent(logprob) };
 }
 
+// Completions have lists instead of objects.
+function tokensIn({ content, tokens = [], token_logprobs: logprobs, top_logprobs: others }) {
+  const inLists = tokens.map((token, index) => (
+    { token, logprob: logprobs[index], top_logprobs: Object.entries(others?.[index] ?? {}).map(([name, value]) => ({ token: name, logprob: value })) }));
+  return (content ?? inLists).map(tokenOf);
+}
+
+function takeCalls(answer, parts) {
+  for (const { index, id, function: made } of parts) {
+    const call = (answer.calls[index] ??= { id, name: "", text: "" });
+    call.name += made?.name ?? "";
+    call.text += made?.arguments ?? "";
+  }
+}
+
 function take(answer, event, ms) {
   if (event.error) throw new Error(event.error.message);
   if (event.usage) answer.usage = event.usage;
@@ -268,23 +311,32 @@ function take(answer, event, ms) {
   if (!choice) return;
   const text = choice.delta?.content ?? choice.text ?? "";
   const thought = choice.delta?.reasoning_content ?? choice.delta?.reasoning ?? "";
-  if (text || thought) {
+  const parts = choice.delta?.tool_calls ?? [];
+  if (text || thought || parts.length) {
     answer.firstMs ??= ms;
     answer.lastMs = ms;
   }
   answer.text += text;
   answer.reasoning += thought;
-  if (text && choice.logprobs?.content) answer.tokens.push(...choice.logprobs.content.map(tokenOf));
+  takeCalls(answer, parts);
+  if (text && choice.logprobs) answer.tokens.push(...tokensIn(choice.logprobs));
   if (choice.finish_reason) answer.end = ENDS[choice.finish_reason] ?? choice.finish_reason;
+}
+
+// The limits that bind next, as they were when the answer began.
+function leftOf(headers) {
+  const names = ["requests", "tokens"].filter((each) => headers.has(`x-ratelimit-remaining-${each}`));
+  const words = names.map((each) => `${rounded(Number(headers.get(`x-ratelimit-remaining-${each}`)), 0)} ${each}`);
+  return words.length ? `${words.join(" and ")} left of your limits` : "";
 }
 
 async function answerInto(answer, model, body, signal, show) {
   try {
-    const path = model.task === "completion" ? "completions" : "chat/completions";
     const asked = { ...body, stream: true, stream_options: { include_usage: true } };
     const options = { method: "POST", body: JSON.stringify(asked), signal };
     const sinceMs = performance.now();
-    const response = await call(path, options);
+    const response = await call(pathOf(model), options);
+    answer.left = leftOf(response.headers);
     if (!response.ok) throw new Error(await sentenceOf(response));
     for await (const event of eventsOf(response)) {
       take(answer, event, performance.now() - sinceMs);
@@ -297,23 +349,26 @@ async function answerInto(answer, model, body, signal, show) {
   show();
 }
 
-async function ask() {
+// A request that cannot be written leaves the conversation as it is.
+async function ask(before) {
   const asked = chosen();
-  const before = [...turns];
   let bodies;
   try {
-    bodies = asked.map((model, column) => bodyOf(model, before, column));
+    bodies = asked.map((model, column) => isDue(before, column) && bodyOf(model, before, column));
   } catch (error) {
     say(error.message);
     return;
   }
-  const answers = asked.map((model) => ({ model: model.id, text: "", reasoning: "", tokens: [] }));
-  turns.push({ role: "assistant", answers });
+  const answers = asked.map((model, column) => ({
+    model: model.id, text: "", reasoning: "", tokens: [], calls: [], end: bodies[column] ? undefined : "called no tool, so it is not asked",
+  }));
+  turns = [...before, { role: "assistant", answers }];
+  editing = null;
   running = new AbortController();
   draw();
   say("Answering");
   const columns = part("turns").lastElementChild.querySelectorAll(".answer");
-  await Promise.all(answers.map((answer, column) => answerInto(
+  await Promise.all(answers.map((answer, column) => bodies[column] && answerInto(
     answer, asked[column], bodies[column], running.signal, soon(() => drawAnswer(columns[column], answer)),
   )));
   running = null;
@@ -326,17 +381,15 @@ function send(event) {
   event.preventDefault();
   const text = part("question").value.trim();
   if (running || part("send").disabled || !(text || pictures.length)) return;
-  turns.push({ role: "user", text, pictures });
+  ask([...turns, { role: "user", text, pictures }]);
+  if (!running) return;
   pictures = [];
   part("question").value = "";
   drawPictures();
-  ask();
 }
 
 function askFrom(number) {
-  turns.length = number;
-  editing = null;
-  ask();
+  ask(turns.slice(0, number));
 }
 
 // -- The conversation on the page
@@ -352,16 +405,18 @@ function soon(show) {
 
 const rounded = (number, digits) => number.toLocaleString("en-GB", { maximumFractionDigits: digits });
 
-function lineOf({ usage, firstMs, lastMs, end }) {
+function lineOf({ usage, firstMs, lastMs, end, left }) {
   const words = [];
   if (firstMs !== undefined) words.push(`first token after ${rounded(firstMs / 1000, 2)} s`);
   if (usage) {
     const pace = (usage.completion_tokens - 1) / ((lastMs - firstMs) / 1000);
-    if (Number.isFinite(pace) && pace > 0) words.push(`${rounded(pace, 1)} tokens/s`);
+    // Tokens that come in one piece tell no pace.
+    if (lastMs - firstMs > 10 && pace > 0) words.push(`${rounded(pace, 1)} tokens/s`);
     words.push(`${rounded(usage.prompt_tokens, 0)} prompt tokens`);
     words.push(`${rounded(usage.completion_tokens, 0)} output tokens`);
   }
   if (end) words.push(end);
+  if (left) words.push(left);
   return words.join(" · ");
 }
 
@@ -373,11 +428,21 @@ function saidOf({ text, tokens }) {
   }));
 }
 
+function callOf(call) {
+  const result = make("textarea", {
+    value: call.result ?? "", rows: 2, placeholder: '{"temperature": 21}',
+    oninput: () => { call.result = result.value; keep(); },
+  });
+  return make("div", { className: "call" }, make("code", { textContent: `${call.name} ${call.text}` }),
+    make("label", { textContent: `Result of ${call.name}` }, result));
+}
+
 function drawAnswer(column, answer) {
-  const [thoughts, said, error, line] = column.querySelectorAll(":scope > .part");
+  const [thoughts, said, calls, error, line] = column.querySelectorAll(":scope > .part");
   thoughts.hidden = !answer.reasoning;
   thoughts.lastElementChild.textContent = answer.reasoning;
   said.replaceChildren(...(answer.end ? saidOf(answer) : [answer.text]));
+  calls.replaceChildren(...(answer.calls ?? []).map(callOf));
   error.hidden = !answer.error;
   error.textContent = answer.error ?? "";
   line.textContent = lineOf(answer);
@@ -386,8 +451,9 @@ function drawAnswer(column, answer) {
 function columnOf(answer) {
   const column = make("div", { className: "answer" },
     make("div", { className: "quiet", textContent: answer.model }),
-    make("details", { className: "part" }, make("summary", { textContent: "Reasoning" }), make("div", { className: "said" })),
+    make("details", { className: "part" }, make("summary", { textContent: "Reasoning" }), make("div", { className: "said quiet" })),
     make("div", { className: "part said" }),
+    make("div", { className: "part" }),
     make("div", { className: "part message error" }),
     make("p", { className: "part quiet" }));
   drawAnswer(column, answer);
@@ -420,7 +486,9 @@ function actionsOf(number) {
   const edit = (column) => () => { editing = [number, column]; draw(); part("turns").querySelector(".editor textarea").focus(); };
   if (turns[number].role === "user") return [button("Edit", edit(0))];
   const edits = turns[number].answers.map((each, column) => button(column ? "Edit the second" : "Edit", edit(column)));
-  return [button("Ask again", () => askFrom(number)), ...edits];
+  const isCalling = number === turns.length - 1 && turns[number].answers.some((each) => each.calls?.length);
+  const results = isCalling ? [button("Send the results", () => askFrom(number + 1))] : [];
+  return [...results, button("Ask again", () => askFrom(number)), ...edits];
 }
 
 function turnOf(turn, number) {
@@ -464,9 +532,7 @@ function addPictures(files) {
 
 // -- The same request as code
 
-// A long picture is shortened: nobody reads it.
-const shortened = (value) => (typeof value === "string" && value.startsWith("data:") && value.length > 200 ? `${value.slice(0, 60)}…` : value);
-const jsonOf = (body) => JSON.stringify(body, (_, value) => shortened(value), 2);
+const jsonOf = (body) => JSON.stringify(body, null, 2);
 
 function pythonOf(value, indent = "    ") {
   const text = jsonOf(value).replaceAll("\n", `\n${indent}`);
@@ -474,41 +540,70 @@ function pythonOf(value, indent = "    ") {
   return text.replace(/"(?:[^"\\]|\\.)*"|\b(?:true|false|null)\b/g, (each) => ({ true: "True", false: "False", null: "None" }[each] ?? each));
 }
 
+const pictureForAnthropic = (url) => (
+  { type: "image", source: { type: "base64", media_type: url.slice(5).split(";")[0], data: url.split(",")[1] } });
+
+function messageForAnthropic({ role, content, tool_calls: calls = [], tool_call_id: id }) {
+  if (role === "tool") return { role: "user", content: [{ type: "tool_result", tool_use_id: id, content }] };
+  const parts = Array.isArray(content) ? content : [{ type: "text", text: content }];
+  const said = parts.filter((each) => each.text !== "").map((each) => (each.type === "text" ? each : pictureForAnthropic(each.image_url.url)));
+  const made = calls.map((each) => ({ type: "tool_use", id: each.id, name: each.function.name, input: JSON.parse(each.function.arguments || "{}") }));
+  return { role, content: made.length || Array.isArray(content) ? [...said, ...made] : content };
+}
+
 function anthropicOf(body) {
-  const { model, messages = [{ role: "user", content: body.prompt }], temperature, top_p, stop, response_format: format } = body;
-  const system = messages.find((each) => each.role === "system")?.content;
-  const partOf = (each) => (each.type === "text" ? each
-    : { type: "image", source: { type: "base64", media_type: each.image_url.url.slice(5).split(";")[0], data: shortened(each.image_url.url).split(",")[1] } });
-  const said = messages.filter((each) => each.role !== "system").map(({ role, content }) => (
-    { role, content: Array.isArray(content) ? content.map(partOf) : content }));
+  const { model, messages = [{ role: "user", content: body.prompt }], stop, response_format: format } = body;
+  // The client of Anthropic has no names for these, the server reads them.
+  const sampling = Object.entries(body).filter(([name]) => ["temperature", "top_p", "top_k"].includes(name));
   const schema = format?.json_schema.schema;
   return {
-    model, max_tokens: body.max_completion_tokens ?? body.max_tokens ?? 1024, system, messages: said,
-    temperature, top_p, stop_sequences: stop,
+    model,
+    max_tokens: body.max_completion_tokens ?? body.max_tokens ?? 1024,
+    system: messages.find((each) => each.role === "system")?.content,
+    messages: messages.filter((each) => each.role !== "system").map(messageForAnthropic),
+    tools: body.tools?.map(({ function: tool }) => ({ name: tool.name, description: tool.description, input_schema: tool.parameters ?? { type: "object" } })),
+    stop_sequences: stop,
     output_config: schema && { format: { type: "json_schema", schema } },
+    extra_body: sampling.length ? Object.fromEntries(sampling) : undefined,
   };
 }
 
+// The Python client takes only names that OpenAI knows.
+function pythonBodyOf(body) {
+  const isOwn = ([name]) => OWN_NUMBERS.includes(name);
+  const own = Object.entries(body).filter(isOwn);
+  const usual = Object.fromEntries(Object.entries(body).filter((each) => !isOwn(each)));
+  return own.length ? { ...usual, extra_body: Object.fromEntries(own) } : usual;
+}
+
+const answerIn = (body, path) => {
+  if (path === "completions") return "answer.choices[0].text";
+  return body.tools ? "answer.choices[0].message" : "answer.choices[0].message.content";
+};
+
 const CODES = {
-  curl: (body, url, path) => `curl ${url}/v1/${path} \\\n  -H "Authorization: Bearer $VINERY_API_KEY" \\\n  -H "Content-Type: application/json" \\\n  -d '${jsonOf(body).replaceAll("'", "'\\''")}'`,
-  python: (body, url, path) => `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url="${url}/v1", api_key=os.environ["VINERY_API_KEY"])\nanswer = client.${path.replace("/", ".")}.create(\n    **${pythonOf(body)}\n)\nprint(answer.choices[0].${path === "completions" ? "text" : "message.content"})`,
-  javascript: (body, url, path) => `import OpenAI from "openai";\n\nconst client = new OpenAI({ baseURL: "${url}/v1", apiKey: process.env.VINERY_API_KEY });\nconst answer = await client.${path.replace("/", ".")}.create(${jsonOf(body)});\nconsole.log(answer.choices[0].${path === "completions" ? "text" : "message.content"});`,
+  curl: (body, url, path) => `curl ${url}/v1/${path} \\\n  -H "Authorization: Bearer $VINERY_API_KEY" \\\n  -H "Content-Type: application/json" \\\n  -d @- <<'END'\n${jsonOf(body)}\nEND`,
+  python: (body, url, path) => `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url="${url}/v1", api_key=os.environ["VINERY_API_KEY"])\nanswer = client.${path.replace("/", ".")}.create(\n    **${pythonOf(pythonBodyOf(body))}\n)\nprint(${answerIn(body, path)})`,
+  javascript: (body, url, path) => `import OpenAI from "openai";\n\nconst client = new OpenAI({ baseURL: "${url}/v1", apiKey: process.env.VINERY_API_KEY });\nconst answer = await client.${path.replace("/", ".")}.create(${jsonOf(body)});\nconsole.log(${answerIn(body, path)});`,
   anthropic: (body, url) => `import os\nfrom anthropic import Anthropic\n\nclient = Anthropic(base_url="${url}", api_key=os.environ["VINERY_API_KEY"])\nanswer = client.messages.create(\n    **${pythonOf(anthropicOf(body))}\n)\nprint(answer.content)`,
 };
 
+// A long picture is whole for the clipboard, and short for the eye.
+function codeOf(text) {
+  return text.split(/(data:[^"]{200,}|"[\w+/=]{200,}")/).map((each, number) => (
+    number % 2 ? make("span", { className: "long", textContent: each }) : each));
+}
+
 function showCode(language) {
   const [model] = chosen();
-  // Up to the last message of the person, or with the one that is being written.
+  // The request with the message that is being written, or that of the last answer.
   const draft = part("question").value.trim();
-  const last = turns.findLastIndex((each) => each.role === "user");
-  const before = draft ? [...turns, { role: "user", text: draft, pictures }] : turns.slice(0, last + 1);
+  const before = draft ? [...turns, { role: "user", text: draft, pictures }] : turns.slice(0, -1);
   const said = before.length ? before : [{ role: "user", text: "Hello!", pictures: [] }];
   try {
-    const path = model.task === "completion" ? "completions" : "chat/completions";
-    part("code-text").textContent = CODES[language](bodyOf(model, said, 0), form.dataset.baseUrl, path);
-    part("code-note").textContent = language === "anthropic"
-      ? "Seed, penalties and probabilities have no name there. Long pictures are shortened."
-      : "Long pictures are shortened.";
+    const text = CODES[language](bodyOf(model, said, 0), form.dataset.baseUrl, pathOf(model));
+    part("code-text").replaceChildren(...codeOf(text));
+    part("code-note").textContent = language === "anthropic" ? "Seed, penalties, reasoning and probabilities are left out: they have other names there, or none." : "";
   } catch (error) {
     say(error.message);
     return;
@@ -521,6 +616,7 @@ function showCode(language) {
 
 // -- What the person does
 
+window.addEventListener("hashchange", () => location.reload());
 form.addEventListener("submit", send);
 form.addEventListener("change", (event) => {
   if (event.target === fields.project) { secret = ""; loadModels(); }
