@@ -7,6 +7,7 @@ from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.models import Session
 
+from vinery_accounts import mailed_views
 from vinery_accounts.alerts import deliveries, quotas
 from vinery_accounts.limits.recovery import settle_dead_leases
 from vinery_accounts.models import Capture, QuarantinedRequest
@@ -63,3 +64,14 @@ def sweep_deliveries() -> None:
 @shared_task(name="vinery_accounts.tasks.deliver")
 def deliver(delivery_id: int) -> None:
     deliveries.deliver(delivery_id, datetime.now(UTC))
+
+
+@shared_task(name="vinery_accounts.tasks.sweep_mailed_views")
+def sweep_mailed_views() -> None:
+    for view_id in mailed_views.due_ids(datetime.now(UTC)) if settings.VINERY_HAS_EMAIL else ():
+        mail_view.delay(view_id)
+
+
+@shared_task(name="vinery_accounts.tasks.mail_view")
+def mail_view(view_id: int) -> None:
+    mailed_views.mail(view_id, datetime.now(UTC))

@@ -406,6 +406,7 @@ CELERY_BEAT_SCHEDULE = {
         "recover_usage": 60.0,
         "check_quotas": 60.0,
         "sweep_deliveries": 60.0,
+        "sweep_mailed_views": 3600.0,
         "delete_old_usage": 3600.0,
         "delete_old_captures": 60.0,
         "delete_old_quarantine": 3600.0,

@@ -231,6 +231,9 @@ class UsagePage(Page):
             "compares": self.compares,
             "compare": self.address(compare=None if self.compares else "on"),
             "has_charts": self.has_charts,
+            "query": self.address(before=None).partition("?")[2],
+            "views": self.user.saved_views.filter(page=self.name),
+            "has_email": settings.VINERY_HAS_EMAIL,
             "left_out": [
                 f"{name}={value}" for name, value in asked if not self._is_valid(name, value)
             ],

@@ -1,4 +1,4 @@
-"""The log of requests, its saved views, and the page of one request."""
+"""The log of requests, the saved views of requests and of usage, and the page of one request."""
 
 import re
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils import timezone
 
 from vinery_accounts.base.errors import Outcome
 from vinery_accounts.base.money import short_money
@@ -113,8 +114,6 @@ class Requests(UsagePage):
                 ("All", self.address(outcome=None, before=None), not (context["chips"] or chips)),
                 ("Errors only", self.address(outcome=list(ERRORS), before=None), is_of_errors),
             ],
-            "query": self.address(before=None).partition("?")[2],
-            "views": self.user.saved_views.filter(page=self.name),
         }
 
     def _page(self) -> tuple[list[UsageRecord], str]:
@@ -167,21 +166,23 @@ def _durations(row: UsageRecord) -> list[str]:
 # -- Saved views
 
 
+@at("usage/views/", "usage-views", name="usage")
 @at("requests/views/", "views")
 class SavedViews(Page):
-    """Stores the filters of the list under a name, in place of an earlier view of this name, or
+    """Stores the filters of a page under a name, in place of an earlier view of this name, or
     removes a view. Its filters stay in the address, so that it can be saved again."""
 
     http_method_names = ("post",)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         query, views = request.POST.get("query", ""), self.user.saved_views.filter(page=self.name)
+        address, mail_every = reverse(f"console:{self.name}"), request.POST.get("mail_every", "")
         if "remove" in request.POST:
             view = get_object_or_404(views, pk=id_of(request.POST["remove"]))
             view.delete()
             messages.success(request, f"The view {view} is removed. To undo this, save it again.")
-            return redirect(f"{reverse('console:requests')}?{view.query}")
-        view = SavedView(user=self.user, page=self.name, query=query)
+            return redirect(f"{address}?{view.query}")
+        view = SavedView(user=self.user, page=self.name, query=query, mail_every=mail_every)
         view.name = request.POST.get("name", "").strip()
         try:
             view.full_clean(validate_constraints=False)
@@ -192,11 +193,13 @@ class SavedViews(Page):
         except ValidationError as error:
             messages.error(request, f"The view is not saved. {' '.join(error.messages)}")
         else:
-            views.update_or_create(
-                user=self.user, page=self.name, name=view.name, defaults={"query": query}
-            )
+            values: dict[str, Any] = {"query": query}
+            is_same = views.filter(name=view.name, mail_every=mail_every).exists()
+            if "mail_every" in request.POST and not is_same:
+                values |= {"mail_every": mail_every, "mailed_at": timezone.now()}
+            views.update_or_create(values, user=self.user, page=self.name, name=view.name)
             messages.success(request, f"The view {view} is saved.")
-        return redirect(f"{reverse('console:requests')}?{query}")
+        return redirect(f"{address}?{query}")
 
 
 # -- One request

@@ -316,14 +316,18 @@ class UsageTable(Usage):
     """The table of the page with the same query string."""
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        context = self.get_context_data()
+        name, text = self.file(self.get_context_data())
+        response = HttpResponse(text, content_type="text/csv; charset=utf-8")
+        response["Content-Disposition"] = f'attachment; filename="{name}"'
+        return response
+
+    def file(self, context: dict[str, Any]) -> tuple[str, str]:
+        """Return the name of the file and its text."""
         by = tuple(map(str, self.by))
         columns = (*by, *_EXPORTED)
         rows = [_cells(by, row) for row in (*context["rows"], context["totals"])]
         text = csv_of([dict(zip(columns, columns, strict=True)), *rows], columns)
-        response = HttpResponse(text, content_type="text/csv; charset=utf-8")
-        response["Content-Disposition"] = f'attachment; filename="usage-by-{"-and-".join(by)}.csv"'
-        return response
+        return f"usage-by-{'-and-'.join(by)}.csv", text
 
 
 def _cells(by: tuple[str, ...], row: dict[str, Any]) -> dict[str, Any]:

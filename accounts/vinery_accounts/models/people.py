@@ -240,6 +240,10 @@ class SavedView(models.Model):
     name = models.CharField(max_length=60, validators=[check_name])
     page = models.CharField(max_length=32, help_text="The name of its URL, such as requests.")
     query = models.CharField(max_length=2000, blank=True, help_text="Without the question mark.")
+    mail_every = models.CharField(
+        max_length=5, blank=True, db_default="", choices={"week": "weekly", "month": "monthly"}
+    )
+    mailed_at = models.DateTimeField(null=True, editable=False, help_text="Or when chosen.")
     created_at = models.DateTimeField("created", auto_now_add=True)
 
     class Meta:
