@@ -38,7 +38,7 @@ from vinery_serving.models.job_resource import (
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedResult, bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
-from vinery_serving.pages.model_facts import actions_of, body_of, curl_of, engine_facts
+from vinery_serving.pages.model_facts import actions_of, body_of, engine_facts
 from vinery_serving.pages.model_form import ChangedModelForm
 
 _MODEL: Final = "models/<int:row_id>/"
@@ -192,7 +192,7 @@ class ModelPage(ModelTab, LivePage):
             "aliases": [each for each in ModelAlias.objects.all() if row.name in each.targets],
             "jobs": self.jobs(),
             "checkpoint": checkpoint_of(row),
-            "curl": curl_of(row, self.base_url()),
+            "base_url": self.base_url(),
         }
 
 

@@ -1,8 +1,7 @@
-"""Facts about a model for pages: the engine, what can be done, and an example."""
+"""Facts about a model for pages: the engine, and what can be done."""
 
-import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.engine_status import ShownState
@@ -10,23 +9,6 @@ from vinery_serving.models.job_requests import MEASURABLE
 from vinery_serving.models.job_rows import bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
-
-_PICTURE: Final = [
-    {"type": "text", "text": "What is it?"},
-    {"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}},
-]
-_CHAT: Final = "chat/completions"
-# The path and the body of a request for each task.
-_EXAMPLES: Final[Mapping[Task, tuple[str, Mapping[str, Any]]]] = {
-    Task.CHAT: (_CHAT, {"messages": [{"role": "user", "content": "Hello!"}]}),
-    Task.VISION: (_CHAT, {"messages": [{"role": "user", "content": _PICTURE}]}),
-    Task.COMPLETION: ("completions", {"prompt": "Once upon a time", "max_tokens": 50}),
-    Task.EMBEDDINGS: ("embeddings", {"input": ["The sky is blue.", "Grass is green."]}),
-    Task.RERANK: (
-        "rerank",
-        {"query": "What is green?", "documents": ["The sky is blue.", "Grass is green."]},
-    ),
-}
 
 
 def engine_facts(
@@ -92,15 +74,3 @@ def actions_of(model: ServedModel) -> list[str]:
 def body_of(model: ServedModel) -> dict[str, Any]:
     """Return a model as the API does, after it was loaded by `MODELS.load`."""
     return dict(MODELS.serializer(model).data)
-
-
-def curl_of(model: ServedModel, base_url: str) -> str:
-    """Return a command that asks the model, with the key in the variable KEY."""
-    path, body = _EXAMPLES[Task(model.task)]
-    text = json.dumps({"model": model.name, **body})
-    return (
-        f"curl {base_url}/v1/{path} \\\n"
-        '  -H "Authorization: Bearer $KEY" \\\n'
-        '  -H "Content-Type: application/json" \\\n'
-        f"  -d '{text}'"
-    )
