@@ -48,9 +48,6 @@ class _Example(forms.Form):
     period = forms.ChoiceField(choices=[("day", "Day"), ("week", "Week")])
     is_on = forms.BooleanField(label="A switch", required=False)
 
-    def usual_fields(self) -> list[forms.BoundField]:
-        return self.visible_fields()
-
 
 def contrasts(colours: Mapping[str, list[str]]) -> Iterator[tuple[str, str, list[float], float]]:
     """Yield what stands on what, the contrast in light and in dark, and the least one."""

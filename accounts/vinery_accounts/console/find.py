@@ -150,10 +150,6 @@ class ZoneForm(forms.Form):
         required=False,
         help_text="Pages of the console show times in this zone. The API and exports have UTC.",
     )
-    rare = ()
-
-    def usual_fields(self) -> list[forms.BoundField]:
-        return self.visible_fields()
 
 
 @at("time-zone/", "time-zone")

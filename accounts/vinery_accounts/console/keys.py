@@ -1,7 +1,6 @@
 """Keys: the list with states, and the pages that create, pause, rotate and revoke keys."""
 
 import secrets
-from collections.abc import Iterable
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
@@ -67,19 +66,11 @@ class KeyForm(ResourceForm):
         help_text="The endpoints that the key may call; none: all.",
     )
 
-    def __init__(
-        self,
-        resource: Any,
-        access: Access,
-        data: Any = None,
-        names: Iterable[str] = (),
-        row: ApiKey | None = None,
-        **more: Any,
-    ) -> None:
-        super().__init__(resource, access, data, names, row, **more)
-        seen = visible_models(access) if row is None else served_to(row.project_id)
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        seen = served_to(self.row.project_id) if self.row else visible_models(self.access)
         known = {each.name: f"{each.name} (alias)" if each.is_alias else each.name for each in seen}
-        kept = row.allowed_models if row else ()
+        kept = self.row.allowed_models if self.row else ()
         gone = {name: f"{name} (removed)" for name in kept if name not in known}
         field = self.fields["models"]
         assert isinstance(field, NamesField)
@@ -102,7 +93,6 @@ class NewKeyForm(KeyForm):
     def __init__(self, access: Access, projects: Any, data: Any = None) -> None:
         initial = {"scopes": usual_scopes(), "once": secrets.token_urlsafe(12)}
         super().__init__(KEYS, access, data, initial=initial)
-        self._access = access
         field = self.fields["project"]
         assert isinstance(field, forms.ModelChoiceField)
         field.queryset = projects
@@ -111,7 +101,7 @@ class NewKeyForm(KeyForm):
 
     def clean_owner(self) -> User | None:
         name = self.cleaned_data["owner"]
-        owner = self._access.rows(User).filter(username=name).first()
+        owner = self.access.rows(User).filter(username=name).first()
         if name and owner is None:
             raise forms.ValidationError("There is no user of this name, or you may not see it.")
         return owner

@@ -115,7 +115,7 @@ def _whose(access: Access) -> str:
     return ", ".join(each.name for each in access.rows(Organization)[:4])
 
 
-# -- Error pages, which advise what to do, and the headers of all pages
+# -- Error pages, and the headers of all pages
 
 ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
 
@@ -123,28 +123,6 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-
-_PAGES: Final = {
-    400: ("This cannot be understood", "Go back, and try it another way."),
-    403: (
-        "You may not do this",
-        "Your role does not allow it. Ask an owner or admin of your organisation.",
-    ),
-    404: (
-        "There is no such page",
-        "It was removed, or you may not see it. The menu leads to all pages.",
-    ),
-    500: (
-        "Something broke here",
-        "It is not your fault. Try again in a minute. If the error stays, report the time to an "
-        "administrator: the log has the details.",
-    ),
-    503: (
-        "The database does not answer",
-        "Models are served all the same. Try again in a minute. If the error stays, ask an "
-        "administrator.",
-    ),
-}
 
 
 def guarded(response: ResponseT) -> ResponseT:
@@ -154,22 +132,10 @@ def guarded(response: ResponseT) -> ResponseT:
     return response
 
 
-def error_page(request: HttpRequest, status: int) -> HttpResponse:
+def error_page(request: HttpRequest, status: int, what: str = "") -> HttpResponse:
     # After a server error the user can perhaps not be read.
-    return _page(None if status >= 500 else request, status, *_PAGES[status])
-
-
-def old_form_page(request: HttpRequest) -> HttpResponse:
-    advice = (
-        "Or it was sent from another site, or without cookies. Nothing was changed: go back, "
-        "reload the page, and send it again."
-    )
-    return _page(request, 403, "This form was open for too long", advice)
-
-
-def _page(request: HttpRequest | None, status: int, heading: str, advice: str) -> HttpResponse:
-    context = {"heading": heading, "advice": advice}
-    text = render_to_string("console/error.html", context, request)
+    known = None if status >= 500 else request
+    text = render_to_string(f"console/error_{what or status}.html", request=known)
     return guarded(HttpResponse(text, status=status))
 
 

@@ -27,6 +27,7 @@ from vinery_accounts.console.menu import guarded, may_open
 from vinery_accounts.console.reader import access_of, zone_of
 from vinery_accounts.models import OWNERS, User
 from vinery_accounts.models.limits import check_time_zone
+from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import names_of
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
@@ -147,6 +148,8 @@ class FormPage(Page, ABC):
                 return self.save(form)
             except ValidationError as error:
                 form.add_errors(error, **self.field_of_column)
+            except Conflict as error:
+                form.add_error(None, str(error))
         return self.render_to_response(self.get_context_data(form=form))
 
 

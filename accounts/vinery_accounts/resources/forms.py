@@ -178,6 +178,7 @@ class ResourceForm(SerializerForm):
         row: Any = None,
         **more: Any,
     ) -> None:
+        self.access, self.row = access, row
         fields = resource.body_of("create")().fields
         meta = getattr(resource.serializer, "Meta", None)
         fixed = () if row is None else getattr(meta, "fixed", ())

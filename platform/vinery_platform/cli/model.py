@@ -37,7 +37,6 @@ from vinery_serving.models.engine_work import engine_log, engine_log_text
 from vinery_serving.models.folder_options import shipped_models
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS, ServedModelSerializer
-from vinery_serving.pages.model_facts import source_of
 
 _DEVICE_HELP: Final = (
     "a device that `vinery devices` lists, or several of them, such as AUTO:GPU,CPU"
@@ -229,7 +228,7 @@ def _lines(model: ServedModel) -> dict[str, object]:
         "name": model,
         "state": f"{model.state_text}{since}",
         "folder": model.folder,
-        "source": source_of(model) or "the folder",
+        "source": model.source_text or "the folder",
         "device": model.device,
         "options": json.dumps(model.options),
         "context": f"{status.max_context} tokens" if status.max_context else "unknown",

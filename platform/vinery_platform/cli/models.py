@@ -46,13 +46,14 @@ from vinery_serving.models.job_resource import (
     MODEL_JOBS,
     SPEED_RESULTS,
     SpeedResultSerializer,
-    progress_text,
+    is_better,
+    summary,
+    trial_rows,
 )
 from vinery_serving.models.job_rows import JobState, ModelJob, SpeedResult
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.pulls import Judged, Pull
 from vinery_serving.models.resource import MODEL_ALIASES, MODELS, targets_text
-from vinery_serving.pages.model_facts import is_better, summary, trial_rows
 from vinery_serving.processes.logs.reading import last_lines
 
 # -- Aliases
@@ -111,7 +112,7 @@ def show_job(job: ModelJob, _: argparse.Namespace) -> int:
     lines = {
         "job": job,
         "state": job.state_text,
-        "progress": progress_text(job),
+        "progress": job.progress,
         "attempts": job.num_attempts,
         "error": job.error,
     }
@@ -263,7 +264,7 @@ def _confirm(verdict: Verdict, *, is_sure: bool) -> None:
 def _follow(job: ModelJob) -> int:
     """Print the progress to the end of the job. Ctrl-C leaves it running."""
     try:
-        wait_for(job, print_line, lambda job: progress_text(job) or job.state_text)
+        wait_for(job, print_line, lambda job: job.progress or job.state_text)
     except KeyboardInterrupt:
         print_line(f"The pull goes on. To end it: vinery job cancel {job.pk}")
         return 0

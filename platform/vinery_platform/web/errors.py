@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
-from vinery_accounts.console.menu import error_page, old_form_page
+from vinery_accounts.console.menu import error_page
 from vinery_accounts.signin.middleware import guarded
 from vinery_serving.core.errors import (
     BodyTooLarge,
@@ -90,7 +90,7 @@ def database_unavailable(request: HttpRequest) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    return old_form_page(request)
+    return error_page(request, 403, "old_form")
 
 
 class DatabaseUnavailable(Unavailable, retry_after_s=5):

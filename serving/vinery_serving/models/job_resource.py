@@ -1,6 +1,8 @@
 """Jobs of models, the history of models and measured speeds as resources."""
 
-from typing import Final
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from rest_framework import serializers
 
@@ -10,9 +12,6 @@ from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction
 from vinery_accounts.resources.fields import Filters
 from vinery_serving.models import job_requests
 from vinery_serving.models.job_rows import Asked, JobState, ModelEvent, ModelJob, SpeedResult
-
-_UNITS: Final = ("B", "KB", "MB", "GB", "TB")
-_STEP: Final = 1000
 
 
 class _OfModelSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -77,7 +76,6 @@ class ModelJobs(PlatformResource[ModelJob]):
     )
     columns = columns_of(
         "id kind model=model.name state=state_text progress created=created_at error",
-        progress=lambda row: progress_text(row),
         error=lambda row: row.error.partition("\n")[0],
     )
 
@@ -101,33 +99,6 @@ class ModelEvents(PlatformResource[ModelEvent]):
     one, many = "a change of a state", "changes of states"
     empty_text = "No model has changed its state yet."
     columns = columns_of("at model=model.name state reason")
-
-
-def progress_text(job: ModelJob) -> str:
-    """Return `fetching x.bin, 1.2 of 3.4 GB, 12 MB/s, 3 min left`, as far as it is known."""
-    if not job.is_unfinished:
-        return ""
-    parts = [job.stage] if job.stage else []
-    if job.total_bytes:
-        parts.append(f"{bytes_text(job.done_bytes)} of {bytes_text(job.total_bytes)}")
-    if job.state == JobState.RUNNING and job.bytes_per_s:
-        parts.append(f"{bytes_text(int(job.bytes_per_s))}/s")
-    if job.left_s is not None:
-        parts.append(f"{_time_text(job.left_s)} left")
-    return ", ".join(parts)
-
-
-def bytes_text(num_bytes: int) -> str:
-    number, units = float(num_bytes), list(_UNITS)
-    while number >= _STEP and len(units) > 1:
-        number, units = number / _STEP, units[1:]
-    return f"{number:.3g} {units[0]}"
-
-
-def _time_text(time_s: float) -> str:
-    if time_s < 100:
-        return f"{time_s:.0f} s"
-    return f"{time_s / 60:.0f} min"
 
 
 def _resumed(row: ModelJob) -> ModelJob:
@@ -213,3 +184,38 @@ def _number(value: float) -> str:
 
 
 SPEED_RESULTS: Final = SpeedResults()
+
+
+# -- Results of a search for faster engine options
+
+
+def trial_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the results of trials, in the order of the trials. `result` is that of the job."""
+    for trial in result["trials"]:
+        gain = trial["gain"]
+        yield {
+            "trial": trial["what"],
+            "gain": trial["error"] if gain is None else f"{gain:.2f}",
+            "by_streams": ", ".join(f"{num}: {each:.2f}" for num, each in trial["gains"].items()),
+            "same_answers": "-" if gain is None else f"{trial['same_answers']:.0%}",
+            "kept": trial["is_kept"],
+        }
+
+
+def is_better(result: Mapping[str, Any]) -> bool:
+    """Whether the search has found better options than the first."""
+    return bool(result["best"] != result["present"])
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """Return one line about the best options, and about time that was too short."""
+    best, genai = result["best_gain"], result["genai_gain"]
+    text = "No trial was clearly faster than the present options."
+    if is_better(result):
+        options = json.dumps(result["best"])
+        text = f"The best options are {best:.2f} times as fast as the present ones: {options}."
+    if genai:
+        text += f" They are {best / genai:.2f} times as fast as OpenVINO GenAI's defaults."
+    if not result["is_complete"]:
+        text += " The time ended before all settings were tried."
+    return text

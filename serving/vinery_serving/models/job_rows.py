@@ -46,6 +46,9 @@ class Asked(models.TextChoices):
 
 
 UNFINISHED: Final = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)
+_RESUMABLE: Final = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
+_UNITS: Final = ("B", "KB", "MB", "GB", "TB")
+_STEP: Final = 1000
 # Jobs that make the folder of a model: no engine can load the folder before the end.
 FOLDER_KINDS: Final = (JobKind.PULL, JobKind.CONVERT)
 
@@ -129,6 +132,49 @@ class ModelJob(models.Model):
         if self.state == JobState.WAITING and self.next_attempt_at is not None:
             return f"waiting for attempt {self.num_attempts + 1}"
         return str(self.state)
+
+    @property
+    def actions(self) -> list[str]:
+        if self.is_unfinished and self.asked == Asked.CANCEL:
+            return []
+        is_paused = self.is_unfinished and self.asked == Asked.PAUSE
+        pause = ["pause"] if self.is_unfinished and not is_paused else []
+        resume = ["resume"] if self.state in _RESUMABLE or is_paused else []
+        return [*pause, *resume, *(["cancel"] if self.is_unfinished else [])]
+
+    @property
+    def percent(self) -> int | None:
+        """The done part of an unfinished job; None: unknown, or ended."""
+        if not self.is_unfinished or not self.total_bytes:
+            return None
+        return min(100, 100 * self.done_bytes // self.total_bytes)
+
+    @property
+    def progress(self) -> str:
+        """`fetching x.bin, 1.2 of 3.4 GB, 12 MB/s, 3 min left`, as far as it is known."""
+        if not self.is_unfinished:
+            return ""
+        parts = [self.stage] if self.stage else []
+        if self.total_bytes:
+            parts.append(f"{bytes_text(self.done_bytes)} of {bytes_text(self.total_bytes)}")
+        if self.state == JobState.RUNNING and self.bytes_per_s:
+            parts.append(f"{bytes_text(int(self.bytes_per_s))}/s")
+        if self.left_s is not None:
+            parts.append(f"{_time_text(self.left_s)} left")
+        return ", ".join(parts)
+
+
+def bytes_text(num_bytes: int) -> str:
+    number, units = float(num_bytes), list(_UNITS)
+    while number >= _STEP and len(units) > 1:
+        number, units = number / _STEP, units[1:]
+    return f"{number:.3g} {units[0]}"
+
+
+def _time_text(time_s: float) -> str:
+    if time_s < 100:
+        return f"{time_s:.0f} s"
+    return f"{time_s / 60:.0f} min"
 
 
 def encrypted(secret: str) -> str:

@@ -30,6 +30,7 @@ from vinery_serving.transport.sockets import settings_key
 _TOGETHER: Final = ("options", "device", "replica_devices", "folder")
 _MAX_IDLE_S: Final = 366 * 24 * 3600
 _MAX_REPLICAS: Final = 64
+_COMMIT_DIGITS: Final = 12
 
 
 class ServedModel(models.Model):
@@ -237,6 +238,13 @@ class ServedModel(models.Model):
             return ""
         requests = "1 request waits" if number == 1 else f"{number} requests wait"
         return f"{requests}, since {since:%H:%M:%S} UTC"
+
+    @property
+    def source_text(self) -> str:
+        """Where its files were pulled from; empty: an administrator named them."""
+        if "repository" in self.source:
+            return f"{self.source['repository']} at {self.source['commit'][:_COMMIT_DIGITS]}"
+        return str(self.source.get("url") or self.source.get("path") or "")
 
     @property
     def takes_pictures(self) -> bool:

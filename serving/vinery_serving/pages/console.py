@@ -17,12 +17,11 @@ from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.limits import prices_of
 from vinery_serving.models import registry
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
-from vinery_serving.models.job_resource import bytes_text, progress_text
-from vinery_serving.models.job_rows import SpeedResult, newest_speeds
+from vinery_serving.models.job_rows import SpeedResult, bytes_text, newest_speeds
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODEL_ALIASES, MODELS, targets_text
 from vinery_serving.pages.console_add import AdministratorPage
-from vinery_serving.pages.model_facts import JobView, actions_of, body_of
+from vinery_serving.pages.model_facts import actions_of, body_of
 
 
 class TargetsField(forms.CharField):
@@ -116,7 +115,6 @@ def _row(model: ServedModel, speed: SpeedResult | None, *, is_admin: bool) -> di
     tokens_per_s = speed.value(1, "output_tokens_per_s") if speed else None
     engine = body_of(model)["engine"] if is_admin else {}
     num_bytes = engine.get("memory_bytes")
-    job = None if model.folder else model.folder_job
     return {
         "model": model,
         "num_running": engine.get("num_running"),
@@ -124,8 +122,7 @@ def _row(model: ServedModel, speed: SpeedResult | None, *, is_admin: bool) -> di
         "memory": bytes_text(num_bytes) if num_bytes else "",
         "speed": f"{tokens_per_s:.1f} tokens/s" if tokens_per_s else "",
         "measured_at": speed and speed.measured_at,
-        "progress": progress_text(job) if job else "",
-        "percent": JobView(job).percent if job else None,
+        "job": None if model.folder else model.folder_job,
         "actions": [name for name in actions_of(model) if name in _ACTIONS] if is_admin else [],
     }
 

@@ -22,8 +22,7 @@ from vinery_serving.models.hub.client import Found, Hub, search
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.verdict import Answer
 from vinery_serving.models.job_requests import Conversion
-from vinery_serving.models.job_resource import bytes_text
-from vinery_serving.models.job_rows import ModelJob
+from vinery_serving.models.job_rows import ModelJob, bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.pulls import Pull
 from vinery_serving.models.resource import MODELS

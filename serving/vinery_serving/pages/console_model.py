@@ -2,8 +2,7 @@
 speed with the search for faster engine options, settings, and history."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -14,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from vinery_accounts.console.charts import Chart, Series
-from vinery_accounts.console.page import FormPage, LivePage, at
+from vinery_accounts.console.page import FormPage, LivePage, Period, at
 from vinery_accounts.console.rows import (
     ButtonPage,
     ChangeRow,
@@ -23,29 +22,23 @@ from vinery_accounts.console.rows import (
     RowPage,
     page_of,
 )
-from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.forms import ParametersForm
 from vinery_accounts.resources.limits import prices_of
 from vinery_serving.core.tasks import Task
+from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_work import NO_LOG, engine_log_path, log_after
 from vinery_serving.models.job_requests import checkpoint_of, has_changed_since
-from vinery_serving.models.job_resource import MODEL_EVENTS, MODEL_JOBS, bytes_text
-from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedResult
-from vinery_serving.models.models import ServedModel
-from vinery_serving.models.resource import MODELS
-from vinery_serving.pages.model_facts import (
-    JobView,
-    actions_of,
-    aliases_of,
-    body_of,
-    curl_of,
-    engine_facts,
+from vinery_serving.models.job_resource import (
+    MODEL_EVENTS,
+    MODEL_JOBS,
     is_better,
-    jobs_of,
-    source_of,
     summary,
     trial_rows,
 )
+from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedResult, bytes_text
+from vinery_serving.models.models import ServedModel
+from vinery_serving.models.resource import MODELS
+from vinery_serving.pages.model_facts import actions_of, body_of, engine_facts
 from vinery_serving.pages.model_form import ChangedModelForm
 
 _MODEL: Final = "models/<int:row_id>/"
@@ -54,6 +47,18 @@ _NUM_SHOWN: Final = 20
 _NUM_JOBS: Final = 10
 _MS: Final = 1000
 _MEASURING: Final = (JobKind.BENCH, JobKind.TUNE)
+_TABS: Final = (
+    ("model", "State"),
+    ("model-log", "Log"),
+    ("model-speed", "Speed"),
+    ("model-settings", "Settings"),
+    ("model-history", "History"),
+)
+_CHARTS: Final = (
+    ("Output tokens per second", "output_tokens_per_s"),
+    ("Prompt tokens per second", "prompt_tokens_per_s"),
+    ("First token", "first_token_s"),
+)
 
 
 class ModelTab(RowPage):
@@ -63,28 +68,15 @@ class ModelTab(RowPage):
     tab: ClassVar[str] = "model"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs)
         (row,) = MODELS.load([self.resource.rows(self.access).get(pk=self.row.pk)])
-        tabs = [(title, reverse(f"console:{name}", args=[row.pk]), name) for name, title in _TABS]
-        return context | {"row": row, "tab": self.tab, "tabs": tabs}
+        shown = {"row": row, "tab": self.tab, "tabs": _TABS}
+        return super().get_context_data(**kwargs) | shown
 
-
-_TABS: Final = (
-    ("model", "State"),
-    ("model-log", "Log"),
-    ("model-speed", "Speed"),
-    ("model-settings", "Settings"),
-    ("model-history", "History"),
-)
+    def jobs(self) -> list[ModelJob]:
+        return list(self.row.jobs.select_related("model")[:_NUM_JOBS])
 
 
 # -- Speed
-
-
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    since: datetime
-    until: datetime
 
 
 @at(f"{_MODEL}speed/", "model-speed")
@@ -96,74 +88,42 @@ class ModelSpeed(ModelTab, LivePage):
         context = super().get_context_data(**kwargs)
         row = context["row"]
         return context | {
-            **speed_of(row),
+            **_speed_of(row),
             "may_measure": "bench" in actions_of(row),
             "may_tune": row.folder and Task(row.task).is_generation,
-            "jobs": [each for each in jobs_of(row, _NUM_JOBS) if each.job.kind in _MEASURING],
+            "jobs": [each for each in self.jobs() if each.kind in _MEASURING],
         }
 
 
-def speed_of(model: ServedModel) -> dict[str, Any]:
+def _speed_of(model: ServedModel) -> dict[str, Any]:
     """Return what the page shows: charts from two measurements on, and rows of the newest."""
     results = list(SpeedResult.objects.filter(model=model)[:_NUM_SHOWN])
     if not results:
-        return {"speed": None, "speed_charts": [], "speed_rows": []}
+        return {"speed": None}
     return {
         "speed": results[0],
-        "speed_charts": _charts(results[::-1]) if len(results) > 1 else [],
-        "speed_rows": [_row(point) for point in results[0].points],
+        "speed_charts": [_chart(results[::-1], *each) for each in _CHARTS if results[1:]],
+        "speed_rows": [
+            (each, f"{each['first_token_s'] * _MS:.0f} ms", bytes_text(each["memory_bytes"]))
+            for each in results[0].points
+        ],
     }
 
 
-def _charts(results: Sequence[SpeedResult]) -> list[Chart]:
+def _chart(results: Sequence[SpeedResult], title: str, value: str) -> Chart:
     """`results`: the oldest first."""
-    return [
-        _chart(results, "Output tokens per second", "output_tokens_per_s"),
-        _chart(results, "Prompt tokens per second", "prompt_tokens_per_s"),
-        _chart(results, "First token", "first_token_s", is_of_durations=True),
-    ]
-
-
-def _chart(
-    results: Sequence[SpeedResult], title: str, value: str, *, is_of_durations: bool = False
-) -> Chart:
-    streams = sorted({point["streams"] for result in results for point in result.points})
+    is_of_durations = value == "first_token_s"
     factor = _MS if is_of_durations else 1
-    series = [
-        Series(
-            f"{num} streams" if num > 1 else "1 stream",
-            [
-                None if (each := result.value(num, value)) is None else each * factor
-                for result in results
-            ],
-        )
-        for num in streams
-    ]
+    streams = sorted({point["streams"] for result in results for point in result.points})
+    series = []
+    for num in streams:
+        values = [each and each * factor for each in (row.value(num, value) for row in results)]
+        series.append(Series(f"{num} streams" if num > 1 else "1 stream", values))
     minute = timedelta(minutes=1)
-    moments = [_Moment(each.measured_at, each.measured_at + minute) for each in results]
+    moments = [Period(each.measured_at, each.measured_at + minute) for each in results]
     what = f"{title} of the last {len(results)} measurements, by number of streams."
-    return Chart(
-        title,
-        what,
-        moments,
-        series,
-        timezone.get_current_timezone(),
-        is_of_durations=is_of_durations,
-        is_of_lines=True,
-    )
-
-
-def _row(point: dict[str, Any]) -> dict[str, str]:
-    return {
-        "streams": str(point["streams"]),
-        "output": f"{point['output_tokens_per_s']:.1f}",
-        "prompt": f"{point['prompt_tokens_per_s']:.0f}",
-        "first_token": f"{point['first_token_s'] * _MS:.0f} ms",
-        "memory": bytes_text(point["memory_bytes"]),
-    }
-
-
-# -- Tuning
+    zone = timezone.get_current_timezone()
+    return Chart(title, what, moments, series, zone, is_of_durations, is_of_lines=True)
 
 
 @at(f"{_MODEL}tune/", "model-tune")
@@ -180,26 +140,14 @@ class Tune(ModelTab, LivePage, FormPage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         tunings = ModelJob.objects.filter(model=self.row, kind=JobKind.TUNE)
-        newest = tunings.select_related("model").first()
         done = tunings.filter(state=JobState.DONE).first()
-        return super().get_context_data(**kwargs) | {
-            "search": _view_of(newest),
-            **_tuning_facts(self.row, done),
-        }
+        search = {"search": tunings.select_related("model").first()}
+        return super().get_context_data(**kwargs) | search | _tuning_facts(self.row, done)
 
     def save(self, form: ParametersForm) -> HttpResponse:
-        try:
-            MODELS.act(self.access, MODELS.action("tune"), self.row, **form.values)
-        except Conflict as error:
-            form.add_error(None, str(error))
-            return self.render_to_response(self.get_context_data(form=form))
+        MODELS.act(self.access, MODELS.action("tune"), self.row, **form.values)
         messages.success(self.request, "The search begins. This page shows what it does.")
         return redirect("console:model-tune", self.row.pk)
-
-
-def _view_of(job: ModelJob | None) -> JobView | None:
-    is_shown = job is not None and job.state not in (JobState.DONE, JobState.CANCELLED)
-    return JobView(job) if job is not None and is_shown else None
 
 
 def _tuning_facts(model: ServedModel, done: ModelJob | None) -> dict[str, Any]:
@@ -241,11 +189,10 @@ class ModelPage(ModelTab, LivePage):
             "actions": [name for name in actions_of(row) if name != "bench"],  # on the speed tab
             "facts": list(engine_facts(engine, attempts, cache_grows=cache_grows)),
             "price": prices_of([row.name]).get(row.name),
-            "source": source_of(row),
-            "aliases": aliases_of(row),
-            "jobs": jobs_of(row, _NUM_JOBS),
+            "aliases": [each for each in ModelAlias.objects.all() if row.name in each.targets],
+            "jobs": self.jobs(),
             "checkpoint": checkpoint_of(row),
-            "curl": curl_of(row, self.base_url()),
+            "base_url": self.base_url(),
         }
 
 
@@ -311,17 +258,20 @@ class RemoveModel(ConfirmPage):
     }
 
 
-@at(_JOB, "model-job", "pause", "resume")
-class ActOnJob(ButtonPage):
+class _JobPage(RowPage):
     resource = MODEL_JOBS
 
     def back_address(self) -> str:
         return reverse("console:model", args=[self.row.model_id])
 
 
+@at(_JOB, "model-job", "pause", "resume")
+class ActOnJob(_JobPage, ButtonPage):
+    pass
+
+
 @at(_JOB, "model-job", "cancel")
-class CancelJob(ConfirmPage):
-    resource = MODEL_JOBS
+class CancelJob(_JobPage, ConfirmPage):
     questions = {
         "cancel": Question(
             "Cancel the {row}?",
@@ -330,9 +280,6 @@ class CancelJob(ConfirmPage):
             "Cancel the job",
         )
     }
-
-    def back_address(self) -> str:
-        return reverse("console:model", args=[self.row.model_id])
 
 
 # -- Pages that follow the log of an engine or of a job
@@ -374,9 +321,8 @@ class ModelLog(ModelTab, LogPage):
 
 
 @at(f"{_JOB}log/", "model-job-log")
-class JobLog(LogPage):
+class JobLog(_JobPage, LogPage):
     template_name = "console/job_log.html"
-    resource = MODEL_JOBS
 
     def log(self) -> tuple[Path, dict[str, str]]:
         return self.row.log_path, {
@@ -384,6 +330,5 @@ class JobLog(LogPage):
             "no_log": "The job has logged nothing on this host.",
             "about": "The job's output on this host.",
             "command": f"vinery job log {self.row.pk}",
-            "back": reverse("console:model", args=[self.row.model_id]),
-            "back_name": str(self.row.model),
+            "back": self.back_address(),
         }

@@ -14,7 +14,7 @@ from vinery_accounts.console.page import LivePage, at
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device, first_device
 from vinery_serving.models.engine_status import ShownState
-from vinery_serving.models.job_resource import bytes_text
+from vinery_serving.models.job_rows import bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
 from vinery_serving.pages.console_add import AdministratorPage

@@ -3,7 +3,7 @@ rules, and links to the forms. All are in Django's admin, too."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django import forms
@@ -26,7 +26,7 @@ from vinery_accounts.console.rows import (
 )
 from vinery_accounts.models import Organization, Project
 from vinery_accounts.outbound.urls import DEFAULT_PORTS
-from vinery_accounts.resources.base import Conflict, Resource, require
+from vinery_accounts.resources.base import Conflict, require
 from vinery_accounts.resources.forms import ResourceForm, SerializerForm
 from vinery_serving.media.rules import Denial, DenialReason
 from vinery_serving.media.tables.models import MediaDenial, MediaFolder, MediaRule, default_schemes
@@ -67,24 +67,14 @@ class ScopedForm(ResourceForm):
     """A form of a row that applies to the platform, an organisation or a project. A stored row
     keeps its scope."""
 
-    names: ClassVar[tuple[str, ...]]
-
-    def __init__(
-        self,
-        resource: Resource[Any],
-        access: Access,
-        data: Any = None,
-        names: Iterable[str] = (),
-        row: Any = None,
-        **more: Any,
-    ) -> None:
-        super().__init__(resource, access, data, self.names, row, **more)
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
         for field in self.fields.values():
             # An empty number does not mean the default: a number is required.
             is_number = isinstance(field, forms.IntegerField | forms.FloatField)
             field.required = field.required or is_number
-        if row is None:
-            self.fields["of"] = MediaScopeField(access, "Applies to", _NARROWER)
+        if self.row is None:
+            self.fields["of"] = MediaScopeField(self.access, "Applies to", _NARROWER)
             self.order_fields(["of", *self.fields])
 
     @property
@@ -108,10 +98,6 @@ def _scope_columns(of: Any) -> dict[str, Any]:
 
 
 class RuleForm(ScopedForm):
-    names = (
-        *("host", "schemes", "ports", "content_types", "max_bytes", "max_pixels"),
-        *("max_redirects", "timeout_s", "networks", "note", "is_active"),
-    )
     rare = (
         *("ports", "content_types", "max_bytes", "max_pixels", "max_redirects", "timeout_s"),
         "networks",
@@ -119,12 +105,7 @@ class RuleForm(ScopedForm):
 
 
 class FolderForm(ScopedForm):
-    names = ("folder", "max_bytes", "max_pixels", "note", "is_active")
     rare = ("max_bytes", "max_pixels")
-
-
-class LimitForm(ScopedForm):
-    names = ("max_media",)
 
 
 class TestForm(SerializerForm):
@@ -312,12 +293,21 @@ class RemoveMedia(ConfirmPage):
     }
 
 
+_NAMES: Final = {
+    "rule": (
+        *("host", "schemes", "ports", "content_types", "max_bytes", "max_pixels"),
+        *("max_redirects", "timeout_s", "networks", "note", "is_active"),
+    ),
+    "folder": ("folder", "max_bytes", "max_pixels", "note", "is_active"),
+    "limit": ("max_media",),
+}
 for _kind, _resource, _form in (
     ("rule", MEDIA_RULES, RuleForm),
     ("folder", MEDIA_FOLDERS, FolderForm),
-    ("limit", MEDIA_LIMITS, LimitForm),
+    ("limit", MEDIA_LIMITS, ScopedForm),
 ):
     _of_kind: dict[str, Any] = {"resource": _resource, "form_class": _form, "kind": f"{_kind}s"}
+    _of_kind["names"] = _NAMES[_kind]
     _row = f"media/{_kind}s/<int:row_id>/"
     at(f"media/{_kind}s/new/", f"media-{_kind}-new", **_of_kind)(NewMedia)
     at(_row, f"media-{_kind}", **_of_kind)(ChangeMedia)

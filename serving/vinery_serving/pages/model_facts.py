@@ -1,69 +1,14 @@
-"""Facts about a model for pages and commands: the engine, jobs, trials of other options, and an
-example."""
+"""Facts about a model for pages: the engine, and what can be done."""
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from vinery_serving.core.tasks import Task
-from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.job_requests import MEASURABLE
-from vinery_serving.models.job_resource import bytes_text, progress_text
-from vinery_serving.models.job_rows import Asked, JobState, ModelJob
+from vinery_serving.models.job_rows import bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
-
-_RESUMABLE: Final = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
-_COMMIT_DIGITS: Final = 12
-_PICTURE: Final = [
-    {"type": "text", "text": "What is it?"},
-    {"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}},
-]
-_CHAT: Final = "chat/completions"
-# The path and the body of a request for each task.
-_EXAMPLES: Final[Mapping[Task, tuple[str, Mapping[str, Any]]]] = {
-    Task.CHAT: (_CHAT, {"messages": [{"role": "user", "content": "Hello!"}]}),
-    Task.VISION: (_CHAT, {"messages": [{"role": "user", "content": _PICTURE}]}),
-    Task.COMPLETION: ("completions", {"prompt": "Once upon a time", "max_tokens": 50}),
-    Task.EMBEDDINGS: ("embeddings", {"input": ["The sky is blue.", "Grass is green."]}),
-    Task.RERANK: (
-        "rerank",
-        {"query": "What is green?", "documents": ["The sky is blue.", "Grass is green."]},
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class JobView:
-    job: ModelJob
-
-    @property
-    def text(self) -> str:
-        return progress_text(self.job)
-
-    @property
-    def actions(self) -> list[str]:
-        job = self.job
-        if job.is_unfinished and job.asked == Asked.CANCEL:
-            return []
-        is_paused = job.is_unfinished and job.asked == Asked.PAUSE
-        pause = ["pause"] if job.is_unfinished and not is_paused else []
-        resume = ["resume"] if job.state in _RESUMABLE or is_paused else []
-        return [*pause, *resume, *(["cancel"] if job.is_unfinished else [])]
-
-    @property
-    def percent(self) -> int | None:
-        """The done part of an unfinished job; None: unknown, or ended."""
-        if not self.job.is_unfinished or not self.job.total_bytes:
-            return None
-        return min(100, 100 * self.job.done_bytes // self.job.total_bytes)
-
-
-def jobs_of(model: ServedModel, num_jobs: int) -> list[JobView]:
-    jobs = ModelJob.objects.filter(model=model).select_related("model")[:num_jobs]
-    return list(map(JobView, jobs))
 
 
 def engine_facts(
@@ -129,59 +74,3 @@ def actions_of(model: ServedModel) -> list[str]:
 def body_of(model: ServedModel) -> dict[str, Any]:
     """Return a model as the API does, after it was loaded by `MODELS.load`."""
     return dict(MODELS.serializer(model).data)
-
-
-def source_of(model: ServedModel) -> str:
-    """Return where the files of a model were pulled from; empty: an administrator named them."""
-    source = model.source
-    if "repository" in source:
-        return f"{source['repository']} at {source['commit'][:_COMMIT_DIGITS]}"
-    return str(source.get("url") or source.get("path") or "")
-
-
-def aliases_of(model: ServedModel) -> list[ModelAlias]:
-    return [alias for alias in ModelAlias.objects.all() if model.name in alias.targets]
-
-
-def curl_of(model: ServedModel, base_url: str) -> str:
-    """Return a command that asks the model, with the key in the variable KEY."""
-    path, body = _EXAMPLES[Task(model.task)]
-    text = json.dumps({"model": model.name, **body})
-    return (
-        f"curl {base_url}/v1/{path} \\\n"
-        '  -H "Authorization: Bearer $KEY" \\\n'
-        '  -H "Content-Type: application/json" \\\n'
-        f"  -d '{text}'"
-    )
-
-
-def trial_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the results of trials, in the order of the trials. `result` is that of the job."""
-    for trial in result["trials"]:
-        gain = trial["gain"]
-        yield {
-            "trial": trial["what"],
-            "gain": trial["error"] if gain is None else f"{gain:.2f}",
-            "by_streams": ", ".join(f"{num}: {each:.2f}" for num, each in trial["gains"].items()),
-            "same_answers": "-" if gain is None else f"{trial['same_answers']:.0%}",
-            "kept": trial["is_kept"],
-        }
-
-
-def is_better(result: Mapping[str, Any]) -> bool:
-    """Whether the search has found better options than the first."""
-    return bool(result["best"] != result["present"])
-
-
-def summary(result: Mapping[str, Any]) -> str:
-    """Return one line about the best options, and about time that was too short."""
-    best, genai = result["best_gain"], result["genai_gain"]
-    text = "No trial was clearly faster than the present options."
-    if is_better(result):
-        options = json.dumps(result["best"])
-        text = f"The best options are {best:.2f} times as fast as the present ones: {options}."
-    if genai:
-        text += f" They are {best / genai:.2f} times as fast as OpenVINO GenAI's defaults."
-    if not result["is_complete"]:
-        text += " The time ended before all settings were tried."
-    return text

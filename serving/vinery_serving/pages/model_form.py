@@ -211,12 +211,7 @@ class ChangedModelForm(ModelForm):
     makes the folder."""
 
     def __init__(
-        self,
-        resource: Resource[Any],
-        access: Access,
-        data: Any = None,
-        names: Iterable[str] = (),
-        row: Any = None,
+        self, resource: Resource[Any], access: Access, data: Any, _: Any, row: ServedModel
     ) -> None:
         left_out = {"is_loaded"}
         if _awaits_folder(row) or (data is not None and "folder" not in data):
