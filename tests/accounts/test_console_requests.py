@@ -135,6 +135,7 @@ def test_kept_texts_are_read_on_demand_and_opened_in_the_playground(
         "model": "m",
         "temperature": 0.5,
         "max_completion_tokens": 9,
+        "tools": [{"type": "function", "function": {"name": "find"}}],
         "messages": [
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": [{"type": "text", "text": "The secret?"}]},
@@ -156,3 +157,4 @@ def test_kept_texts_are_read_on_demand_and_opened_in_the_playground(
     assert shared["turns"] == [{"role": "user", "text": "The secret?", "pictures": []}]
     set_up = shared["setUp"]
     assert (set_up["system"], set_up["temperature"], set_up["max_tokens"]) == ("Be brief.", 0.5, 9)
+    assert json.loads(set_up["tools"]) == body["tools"]

@@ -89,6 +89,10 @@ def test_a_tool_is_called_and_its_result_is_made_up(admin: Administrator) -> Non
     page.get_by_text("It is 21 degrees and sunny in Paris.").wait_for()
     assert result.input_value() == '{"temperature": 21, "condition": "sunny"}'
     assert admin.fits()
+
+    page.evaluate("link => { location.hash = link; }", '{"turns": [1]}')
+    page.get_by_role("status").get_by_text("The set-up in this link cannot be read.").wait_for()
+    page.locator("#model option[value=tiny-chat]").wait_for(state="attached")
     admin.complaints[:] = [each for each in admin.complaints if "401" not in each]
 
 

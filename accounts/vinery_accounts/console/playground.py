@@ -107,7 +107,10 @@ def _refused(status: int, text: str) -> HttpResponse:
 
 # -- A captured request as a set-up of the playground
 
-_NUMBERS: Final = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty")
+_FIELDS: Final = (
+    *("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty"),
+    *("repetition_penalty", "reasoning_effort", "model"),
+)
 _LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
@@ -119,15 +122,18 @@ def link_of(body: bytes, project_id: int) -> str:
         said = asked.get("messages") or asked.get("input") or asked.get("prompt")
         turns = [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
         texts = [(each["role"], _text(each.get("content"))) for each in turns if "role" in each]
+        # Tools of other APIs have other shapes.
+        tools = [each for each in asked.get("tools") or () if "function" in each]
     except (ValueError, TypeError, AttributeError, KeyError):
         return ""
     above = [_text(asked.get(name)) for name in ("system", "instructions")]
     system = [*above, *(text for role, text in texts if role in ("system", "developer"))]
     set_up = {
-        **{name: asked.get(name) for name in _NUMBERS},
+        **{name: asked.get(name) for name in _FIELDS},
         "max_tokens": next(filter(None, map(asked.get, _LIMITS)), None),
         "project": str(project_id),
-        "model": asked.get("model"),
+        "mode": "completion" if "prompt" in asked else "",
+        "tools": json.dumps(tools, indent=1) if tools else "",
         "system": "\n".join(filter(None, system)),
     }
     conversation = [

@@ -13,6 +13,7 @@ const ENDS = {
 const OWN_NUMBERS = ["top_k", "min_p", "repetition_penalty"]; // OpenAI's API has no such names
 const NUMBERS = ["temperature", "top_p", "max_tokens", "seed", "presence_penalty", "frequency_penalty", ...OWN_NUMBERS];
 const FIELDS = ["project", "mode", "model", "compare", "system", ...NUMBERS, "reasoning_effort", "stop", "schema", "tools", "logprobs"];
+const LEFT_OUT = "Seed, penalties, reasoning and probabilities are left out: they have other names there, or none.";
 const LOOK_AGAIN_MS = 5000;
 const STORE = "playground";
 
@@ -130,7 +131,6 @@ async function loadModels() {
     if (!response.ok) throw new Error(await sentenceOf(response));
     models = (await response.json()).data.filter((each) => TASKS.includes(each.task));
     showModels();
-    say("");
     if (!models.some(canAnswer)) setTimeout(loadModels, LOOK_AGAIN_MS);
   } catch (error) {
     say(sentenceFor(error));
@@ -187,16 +187,27 @@ function keep() {
   }
 }
 
+const isText = (value) => typeof value === "string";
+const isAnswer = ({ text, calls = [] }) => isText(text) && calls.every((each) => isText(each.id) && isText(each.name) && isText(each.text));
+
+// Links are written by anyone.
+function isTurn(turn) {
+  if (turn.role === "user") return isText(turn.text) && turn.pictures.every((each) => each.startsWith("data:image/"));
+  return turn.answers.length > 0 && turn.answers.every(isAnswer);
+}
+
 function restore() {
   const shared = location.hash.slice(1);
   let kept = {};
   try {
     kept = JSON.parse(shared ? decodeURIComponent(shared) : sessionStorage.getItem(STORE)) ?? {};
+    if (!(kept.turns ?? []).every(isTurn)) throw new TypeError();
   } catch {
+    kept = {};
     say("The set-up in this link cannot be read.");
   }
   fill(kept.setUp ?? {});
-  turns = Array.isArray(kept.turns) ? kept.turns : [];
+  turns = kept.turns ?? [];
   if (turns.at(-1)?.role === "user") {
     const last = turns.pop();
     part("question").value = last.text;
@@ -603,10 +614,10 @@ function showCode(language) {
   try {
     const text = CODES[language](bodyOf(model, said, 0), form.dataset.baseUrl, pathOf(model));
     part("code-text").replaceChildren(...codeOf(text));
-    part("code-note").textContent = language === "anthropic" ? "Seed, penalties, reasoning and probabilities are left out: they have other names there, or none." : "";
+    part("code-note").textContent = language === "anthropic" ? LEFT_OUT : "";
   } catch (error) {
-    say(error.message);
-    return;
+    part("code-text").replaceChildren();
+    part("code-note").textContent = error.message;
   }
   for (const each of part("code").querySelectorAll("[data-language]")) {
     each.setAttribute("aria-pressed", String(each.dataset.language === language));
@@ -619,7 +630,7 @@ function showCode(language) {
 window.addEventListener("hashchange", () => location.reload());
 form.addEventListener("submit", send);
 form.addEventListener("change", (event) => {
-  if (event.target === fields.project) { secret = ""; loadModels(); }
+  if (event.target === fields.project) { secret = ""; say(""); loadModels(); }
   if (["model", "compare"].includes(event.target.name)) { wanted[event.target.name] = event.target.value; showAbilities(); }
   keep();
 });
