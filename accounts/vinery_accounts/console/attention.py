@@ -50,21 +50,16 @@ def health(
             *_of_receivers(access),
         ],
         "num_in_state": Counter(each.state for each in own).most_common(),
-        "models": [(each, _page_of(each, access)) for each in own[:_MAX_MODELS]],
+        "models": own[:_MAX_MODELS],
     }
-
-
-def _page_of(model: Served, access: Access) -> str:
-    if access.is_superuser and model.row_id:
-        return reverse("console:model", args=[model.row_id])
-    return reverse("console:models")
 
 
 def _of_models(access: Access, models: Sequence[Served]) -> Iterator[Finding]:
     for each in models:
         if each.state in _FAILED and access.is_superuser:
             text = f"The model {each.name} failed to load. {each.reason}".strip()
-            yield text, _page_of(each, access), "Read why, and try again"
+            name, args = ("model", [each.row_id]) if each.row_id else ("models", [])
+            yield text, reverse(f"console:{name}", args=args), "Read why, and try again"
         elif each.state in _FAILED:
             yield f"The model {each.name} failed to load. An administrator sees why.", "", ""
 

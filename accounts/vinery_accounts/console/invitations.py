@@ -20,7 +20,7 @@ from vinery_accounts.console.members import LeadersPage, RoleForm, show_link
 from vinery_accounts.console.page import at
 from vinery_accounts.console.rows import ButtonPage, ConfirmPage, NewRow, Question
 from vinery_accounts.models import AuditEntry, User
-from vinery_accounts.resources.base import Issued, require
+from vinery_accounts.resources.base import require
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.organizations import INVITATIONS
@@ -90,14 +90,13 @@ class NewMember(LeadersPage, NewRow):
         key = self._first_key(user) if form.cleaned_data["with_key"] else None
         return show_link(self, user, link, key)
 
-    def _first_key(self, user: User) -> Issued | None:
+    def _first_key(self, user: User) -> Any:
         project = projects_for(Access.of(user), user).first()
         if project is None:
             messages.warning(self.request, f"{user} may have no keys there: no key was made.")
             return None
         values = {"name": "first key", "owner": user, "project": project}
-        new: Issued = KEYS.create(self.access, values)
-        return new
+        return KEYS.create(self.access, values)
 
 
 @at("invitations/", "invitations")

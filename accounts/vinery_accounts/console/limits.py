@@ -1,7 +1,7 @@
 """Limits: how much is used and left, and the pages that set, change and remove them."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -20,7 +20,7 @@ from vinery_accounts.base.limit_table import METRIC_CHOICES
 from vinery_accounts.base.money import MILLION, limited, quantity, whole
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
-from vinery_accounts.console.words import in_time, reset, store_outage
+from vinery_accounts.console.words import reset, store_outage
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window, in_words
 from vinery_accounts.limits.service import (
     Level,
@@ -33,9 +33,8 @@ from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.limits import LIMITS, owners_of
+from vinery_accounts.resources.limits import LIMITS, owner_choices, owners_of
 
-_MAX_CHOICES: Final = 100
 _KIND: Final = ("model", "metric", "window")
 _VALUES: Final = ("amount", "time_zone", "week_start", "alert_at", "is_shadow")
 _MAX_QUOTAS: Final = 5
@@ -65,8 +64,7 @@ def limit_rows(access: Access, found: Iterable[Limit]) -> dict[str, Any]:
     rules = list(valid_rules(limits).values())
     owners = owners_of(access, [rule.scope for rule in rules])
     levels = current_levels(rules) if rules else ()
-    now = timezone.now()
-    seen = read_quotas(access.quotas_seen(), now) if rules else ()
+    seen = read_quotas(access.quotas_seen(), timezone.now()) if rules else ()
     quotas = {quota.limit.pk: quota for quota in seen}
     by_rule = {level.rule.id: level for level in levels or ()}
     rows = []
@@ -82,7 +80,7 @@ def limit_rows(access: Access, found: Iterable[Limit]) -> dict[str, Any]:
             "texts": {name: quantity(rule.metric, known[name], rule.currency) for name in known},
             "percent": 100 * (numbers["used"] or 0) // numbers["amount"],
             "reset": reset(rule, level),
-            "runs_out": _end(quota, now),
+            "quota": quota,
             "unread": "each their own" if rule.scope_kind == LimitScope.END_USER else "unknown",
             "may_change": rule.id in may_change,
         }
@@ -103,13 +101,6 @@ def _numbers(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, 
     recorded = 0 if quota is None or rule.is_shadow or is_share else quota.num_used
     left = max(0, min(level.num_remaining, rule.amount - recorded))
     return numbers | {"used": max(level.num_used, recorded), "left": left}
-
-
-def _end(quota: Quota | None, now: datetime) -> str:
-    if quota is None or quota.runs_out_at is None or not quota.num_left:
-        return ""
-    seconds = max(1.0, (quota.runs_out_at - now).total_seconds())
-    return f"May be used up in {in_time(seconds)}, at the current rate"
 
 
 # -- Quotas on the overview
@@ -170,7 +161,6 @@ class LimitForm(ResourceForm):
             min_value=Decimal(1) / MILLION,
             help_text=f"Of the cost in {currency}, such as 12.50.{others}",
         )
-        self.order_fields(self.field_order or _VALUES)
 
     def clean(self) -> dict[str, Any]:
         values = self.cleaned_data
@@ -193,7 +183,11 @@ class NewLimitForm(LimitForm):
         super().__init__(LIMITS, access, data, (*kind, *_VALUES), initial=initial)
         select, metric = self.fields["of"].widget, self.fields["metric"]
         assert isinstance(select, forms.Select) and isinstance(metric, forms.ChoiceField)
-        select.choices = list(_choices(access, str((data or {}).get("of", "")) or of))
+        owners = {kind: access.rows_to_limit(table) for kind, table in OWNERS.items()}
+        select.choices = list(owner_choices(owners, str((data or {}).get("of", "")) or of))
+        if access.is_superuser:
+            whole = (LimitScope.PLATFORM.value, "The whole platform")
+            select.choices = [whole, (LimitScope.MODEL.value, "A model"), *select.choices]
         metric.label = "Limit"
         metric.choices = [(k, v) for k, v in METRIC_CHOICES if k != Metric.COST]
         if code := Currency.current():
@@ -212,22 +206,6 @@ class NewLimitForm(LimitForm):
     def columns(self) -> dict[str, Any]:
         scope, scope_id = self.cleaned_data["of"]
         return {**super().columns, "scope": scope, "scope_id": scope_id}
-
-
-def _choices(access: Access, chosen: str) -> Iterator[tuple[str, Any]]:
-    if access.is_superuser:
-        yield LimitScope.PLATFORM.value, "The whole platform"
-        yield LimitScope.MODEL.value, "A model"
-    for kind, table in OWNERS.items():
-        rows = access.rows_to_limit(table)
-        found = {row.pk: row for row in rows.order_by("-pk")[:_MAX_CHOICES]}
-        scope, _, owner = chosen.partition(":")
-        if scope == kind and (owner_id := id_of(owner)):
-            found |= {row.pk: row for row in rows.filter(pk=owner_id)}
-        if found:
-            named = sorted((str(row), pk) for pk, row in found.items())
-            group = "Each end user of" if kind == LimitScope.END_USER else f"{kind.capitalize()}s"
-            yield group, [(f"{kind}:{pk}", name) for name, pk in named]
 
 
 def may_set_limits(access: Access) -> bool:

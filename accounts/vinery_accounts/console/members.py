@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.console.generated import Columns, Rows
 from vinery_accounts.console.menu import moment
-from vinery_accounts.console.organization import ScopeField
+from vinery_accounts.console.organization import ScopeField, scope_choices
 from vinery_accounts.console.page import Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Question, show_secret
 from vinery_accounts.models import Membership, Role, User
@@ -82,7 +82,6 @@ class Members(Roles):
         return lambda row: column(row) if self.may_open(row) else ""
 
     def buttons(self) -> dict[str, str]:
-        """Return the pages of new users, by their texts."""
         if not self.access.owns_scope:
             return {}
         return {
@@ -120,7 +119,9 @@ class RoleForm(ResourceForm):
 
     def __init__(self, resource: Resource[Any], access: Access, *args: Any, **more: Any) -> None:
         super().__init__(resource, access, *args, **more | {"initial": {"role": Role.MEMBER}})
-        self.fields["where"] = ScopeField(access)
+        choices = scope_choices(access, access.leads)
+        text = "A role in an organisation holds in all of its projects."
+        self.fields["where"] = ScopeField(access, choices, label="Where", help_text=text)
         self.order_fields(self.field_order)
 
     @property

@@ -1,6 +1,6 @@
 """Pages of an organisation: its projects, its webhooks, and where a role holds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -25,21 +25,15 @@ _MAX_CHOICES: Final = 200
 
 
 class ScopeField(forms.Field):
-    """A choice among the organisations and projects that the user leads."""
+    """A choice among organisations and projects."""
 
     widget = forms.Select
 
-    def __init__(
-        self,
-        access: Access,
-        label: str = "Where",
-        help_text: str = "A role in an organisation holds in all of its projects.",
-        choices: Sequence[tuple[str, Any]] | None = None,
-    ) -> None:
-        super().__init__(label=label, help_text=help_text)
+    def __init__(self, access: Access, choices: list[tuple[str, Any]], **details: Any) -> None:
+        super().__init__(**details)
         self._access = access
         assert isinstance(self.widget, forms.Select)
-        self.widget.choices = scope_choices(access, access.leads) if choices is None else choices
+        self.widget.choices = choices
 
     def to_python(self, value: Any) -> Organization | Project | None:
         row = scope_named(self._access, value or "")

@@ -156,7 +156,12 @@ def tiles(
     ]
     texts: list[tuple[str, str, str, str]] = []
     if figures.num_media:
-        counts.append(("media", "Media", figures.num_media, _media(figures)))
+        size, pixels = (
+            filesizeformat(figures.num_media_bytes),
+            words.pixels(figures.num_media_pixels),
+        )
+        media = f"{words.count(figures.num_media_tokens)} input tokens, {size}, {pixels}"
+        counts.append(("media", "Media", figures.num_media, media))
     if currency:
         cost = short_money(figures.cost, currency), words.change(figures.cost, earlier.cost)
         texts.append(("cost", "Cost", *cost))
@@ -188,8 +193,3 @@ def _speed(between: Percentiles | None) -> tuple[str, str]:
         return "-", "not measured"
     slow = f"one in twenty is below {short(1000 / between.p95)}" if between.p95 else ""
     return short(1000 / between.p50), slow
-
-
-def _media(figures: Figures) -> str:
-    size = f"{filesizeformat(figures.num_media_bytes)}, {words.pixels(figures.num_media_pixels)}"
-    return f"{words.count(figures.num_media_tokens)} input tokens, {size}"
