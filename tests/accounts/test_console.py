@@ -19,7 +19,7 @@ from vinery_accounts.access import served
 from vinery_accounts.access.access import Access
 from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.access.served import Served
-from vinery_accounts.alerts.quotas import Quota
+from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.console import attention
 from vinery_accounts.console.limits import closest, quota_rows
 from vinery_accounts.keys.lifecycle import create_key
@@ -237,7 +237,8 @@ def test_a_quota_shows_when_it_resets_and_that_it_lasts_until_then(alice: User) 
     limit_of(alice, Metric.REQUESTS, Window.DAY, 3)
     store(settlement("r1", user_id=alice.pk, started_at=NOON - timedelta(hours=1)))
 
-    [row] = quota_rows(Access.of(alice), NOON)
+    access = Access.of(alice)
+    [row] = quota_rows(access, read_quotas(access.quotas_seen(), NOON))
 
     quota = row["quota"]
     assert (row["owner"], row["what"]) == ("the user alice", "requests per day")

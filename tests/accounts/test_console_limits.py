@@ -142,7 +142,7 @@ def test_an_invalid_value_is_reported(chief: Client, more: dict[str, Any], messa
 def test_a_key_beyond_the_first_choices_can_be_selected_by_its_link(
     chief: Client, key: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vinery_accounts.console.limits._MAX_CHOICES", 1)
+    monkeypatch.setattr("vinery_accounts.resources.limits._MAX_CHOICES", 1)
     newer = create_key(owner=key.owner, project=key.project, name="newer").key
 
     assert f"key:{key.pk}" not in options(page(chief, NEW))

@@ -4,13 +4,13 @@ own account are those of `signin`."""
 from datetime import UTC
 from typing import Any, Final
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from vinery_accounts.console.limits import limit_rows
 from vinery_accounts.console.overview import tiles
 from vinery_accounts.console.page import Page, at, before
-from vinery_accounts.models import Limit, LimitScope, Project
+from vinery_accounts.models import ApiKey, Limit, LimitScope, User
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.filters import Dimension
@@ -25,8 +25,7 @@ class Account(Page):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         now = timezone.now()
-        mine = KEYS.rows(self.access).filter(owner=self.user, revoked_at=None).order_by("-pk")
-        keys = list(mine[:_MAX_KEYS])
+        mine = KEYS.rows(self.access).filter(owner=self.user, revoked_at=None)
         since, until = calendar_month(now.astimezone(UTC), is_last=False)
         question = reports.Question(
             since=since,
@@ -35,23 +34,20 @@ class Account(Page):
             visible=self.access.visible(),
         )
         earlier = reports.totals(before(question)).figures
-        rows, is_known = limit_rows(self.access, self._binding([key.project for key in keys]))
+        binding = self.access.rows(Limit).filter(_binds(self.user, mine))
         return super().get_context_data(**kwargs) | {
-            "keys": [(key, key.state_at(now)) for key in keys],
+            "keys": [(key, key.state_at(now)) for key in mine.order_by("-pk")[:_MAX_KEYS]],
             "tiles": tiles(reports.totals(question).figures, earlier),
-            "rows": rows,
-            "is_known": is_known,
+            **limit_rows(self.access, binding),
         }
 
-    def _binding(self, projects: list[Project]) -> Any:
-        """Return the limits that a request of the user must fit."""
-        ids = {
-            LimitScope.USER: [self.user.pk],
-            LimitScope.KEY: KEYS.rows(self.access).filter(owner=self.user).values("pk"),
-            LimitScope.PROJECT: [each.pk for each in projects],
-            LimitScope.ORGANIZATION: [each.organization_id for each in projects],
-        }
-        binds = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
-        for scope, owners in ids.items():
-            binds |= Q(scope=scope, scope_id__in=owners)
-        return self.access.rows(Limit).filter(binds)
+
+def _binds(user: User, keys: QuerySet[ApiKey]) -> Q:
+    """Return the condition on limits that a request of the user must fit."""
+    of_key = Q(scope=LimitScope.KEY, scope_id__in=keys.values("pk"))
+    of_project = Q(scope=LimitScope.PROJECT, scope_id__in=keys.values("project"))
+    organizations = keys.values("project__organization")
+    of_organization = Q(scope=LimitScope.ORGANIZATION, scope_id__in=organizations)
+    of_user = Q(scope=LimitScope.USER, scope_id=user.pk)
+    of_all = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
+    return of_key | of_project | of_organization | of_user | of_all

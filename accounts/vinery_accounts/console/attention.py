@@ -1,10 +1,10 @@
 """The health of the server in one line, and what needs attention, for the overview. Each finding
-leads to the page of its cure."""
+is a sentence, the address of the page of its cure and the text of the link; both are empty where no
+page helps."""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -20,6 +20,8 @@ from vinery_accounts.models import ApiKey, KeyState, Limit
 from vinery_accounts.models.keys import in_state
 from vinery_accounts.resources.records import QUARANTINE
 
+Finding = tuple[str, str, str]
+
 _SOON: Final = timedelta(days=7)
 _MAX_KEYS: Final = 3
 _MAX_MODELS: Final = 12
@@ -31,15 +33,6 @@ _checks: Final[list[Callable[[], Sequence[str]]]] = []
 def provide(read: Callable[[], Sequence[str]]) -> None:
     """Let the overview show administrators what is not well in this process, as sentences."""
     _checks[:] = [read]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """`cure` is the text of the link to `address`; both are empty where no page helps."""
-
-    text: str
-    address: str = ""
-    cure: str = ""
 
 
 def health(
@@ -57,44 +50,40 @@ def health(
             *_of_receivers(access),
         ],
         "num_in_state": Counter(each.state for each in own).most_common(),
-        "models": [(each, _page_of(each, access)) for each in own[:_MAX_MODELS]],
+        "models": own[:_MAX_MODELS],
     }
-
-
-def _page_of(model: Served, access: Access) -> str:
-    if access.is_superuser and model.row_id:
-        return reverse("console:model", args=[model.row_id])
-    return reverse("console:models")
 
 
 def _of_models(access: Access, models: Sequence[Served]) -> Iterator[Finding]:
     for each in models:
         if each.state in _FAILED and access.is_superuser:
             text = f"The model {each.name} failed to load. {each.reason}".strip()
-            yield Finding(text, _page_of(each, access), "Read why, and try again")
+            name, args = ("model", [each.row_id]) if each.row_id else ("models", [])
+            yield text, reverse(f"console:{name}", args=args), "Read why, and try again"
         elif each.state in _FAILED:
-            yield Finding(f"The model {each.name} failed to load. An administrator sees why.")
+            yield f"The model {each.name} failed to load. An administrator sees why.", "", ""
 
 
 def _of_process(access: Access) -> Iterator[Finding]:
     if outage := store_outage(current_state(), time.time()):
-        yield Finding(outage, reverse("console:limits"), "See the limits")
+        yield outage, reverse("console:limits"), "See the limits"
     if number := QUARANTINE.rows(access).count():
         requests = f"{number} request{pluralize(number)} in quarantine"
         text = f"{requests}: each has ended two engines, and is refused."
-        yield Finding(text, reverse("console:quarantine"), "See the quarantine")
+        yield text, reverse("console:quarantine"), "See the quarantine"
     if access.is_superuser and _checks:
-        yield from map(Finding, _checks[0]())
+        yield from ((each, "", "") for each in _checks[0]())
 
 
 def _of_quotas(quotas: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     for row in quotas:
-        quota, what = row["quota"], f"{row['what']} of {row['owner']}"
+        quota, text = row["quota"], ""
         if not quota.num_left:
-            yield Finding(f"The {what} are used up.", "#quotas", "See the quotas")
+            text = "are used up."
         elif quota.runs_out_at and quota.resets_at:
-            text = f"The {what} may be used up before they reset."
-            yield Finding(text, "#quotas", "See the quotas")
+            text = "may be used up before they reset."
+        if text:
+            yield f"The {row['what']} of {row['owner']} {text}", "#quotas", "See the quotas"
 
 
 def _of_keys(access: Access, now: datetime) -> Iterator[Finding]:
@@ -102,7 +91,7 @@ def _of_keys(access: Access, now: datetime) -> Iterator[Finding]:
     for key in active.order_by("expires_at")[:_MAX_KEYS]:
         assert key.expires_at is not None
         text = f"The key {key.name} expires in {in_time((key.expires_at - now).total_seconds())}."
-        yield Finding(text, reverse("console:key", args=[key.pk]), "Extend or rotate it")
+        yield text, reverse("console:key", args=[key.pk]), "Extend or rotate it"
 
 
 def _of_receivers(access: Access) -> Iterator[Finding]:
@@ -112,4 +101,4 @@ def _of_receivers(access: Access) -> Iterator[Finding]:
     if not found["people"] and not found["webhooks"]:
         where = "webhooks-new" if found["may_make_webhooks"] else "alerts"
         text = "Alerts about quotas reach nobody: there is no e-mail address and no webhook."
-        yield Finding(text, reverse(f"console:{where}"), "Let somebody know")
+        yield text, reverse(f"console:{where}"), "Let somebody know"

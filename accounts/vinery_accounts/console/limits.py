@@ -1,7 +1,7 @@
 """Limits: how much is used and left, and the pages that set, change and remove them."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -20,7 +20,7 @@ from vinery_accounts.base.limit_table import METRIC_CHOICES
 from vinery_accounts.base.money import MILLION, limited, quantity, whole
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
-from vinery_accounts.console.words import reset, runs_out, store_outage
+from vinery_accounts.console.words import reset, store_outage
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window, in_words
 from vinery_accounts.limits.service import (
     Level,
@@ -33,9 +33,8 @@ from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.limits import LIMITS, owners_of
+from vinery_accounts.resources.limits import LIMITS, owner_choices, owners_of
 
-_MAX_CHOICES: Final = 100
 _KIND: Final = ("model", "metric", "window")
 _VALUES: Final = ("amount", "time_zone", "week_start", "alert_at", "is_shadow")
 _MAX_QUOTAS: Final = 5
@@ -49,111 +48,85 @@ class Limits(Page):
     template_name = "console/limits.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        rows, is_known = limit_rows(self.access)
+        rows = limit_rows(self.access, self.access.rows(Limit))
         return super().get_context_data(**kwargs) | {
-            "rows": rows,
-            "is_known": is_known,
+            **rows,
             # Read after the levels: reading those notices an outage.
             "outage": store_outage(current_state(), time.time()),
             "may_set": may_set_limits(self.access),
         }
 
 
-def limit_rows(
-    access: Access, found: Iterable[Limit] | None = None
-) -> tuple[list[dict[str, Any]], bool]:
-    """Return what pages show of the limits, by default of all that the caller sees, and whether
-    the current use is known."""
-    limits = list(access.rows(Limit) if found is None else found)
-    may_change = changeable(access, limits)
+def limit_rows(access: Access, found: Iterable[Limit]) -> dict[str, Any]:
+    """Return what pages show of these limits, and whether the current use is known."""
+    limits = list(found)
+    may_change = _changeable(access, limits)
     rules = list(valid_rules(limits).values())
     owners = owners_of(access, [rule.scope for rule in rules])
     levels = current_levels(rules) if rules else ()
-    quotas = _quotas(access) if rules else {}
+    seen = read_quotas(access.quotas_seen(), timezone.now()) if rules else ()
+    quotas = {quota.limit.pk: quota for quota in seen}
     by_rule = {level.rule.id: level for level in levels or ()}
     rows = []
     for rule in rules:
-        level = by_rule.get(rule.id)
-        amount = rule.amount if level is None else level.rule.amount
+        level, quota = by_rule.get(rule.id), quotas.get(rule.id)
+        numbers = _numbers(rule, level, quota)
+        known = {name: each for name, each in numbers.items() if each is not None}
         row = {
-            "id": rule.id,
+            "rule": rule,
             "owner": owners[rule.scope],
             "what": in_words(rule.metric, rule.window),
-            "amount": amount,
-            **_marks(amount),
-            # Where `amount` is only the share of one process.
-            "whole": rule.amount if amount != rule.amount else None,
-            **(use := _use(rule, level, quotas.get(rule.id))),
-            "texts": _texts(rule, {"amount": amount, "whole": rule.amount, **use}),
+            **numbers,
+            "texts": {name: quantity(rule.metric, known[name], rule.currency) for name in known},
+            "percent": 100 * (numbers["used"] or 0) // numbers["amount"],
             "reset": reset(rule, level),
-            "runs_out": _end(quotas.get(rule.id)),
-            "is_shadow": rule.is_shadow,
+            "quota": quota,
             "unread": "each their own" if rule.scope_kind == LimitScope.END_USER else "unknown",
             "may_change": rule.id in may_change,
         }
         rows.append(row)
-    return rows, levels is not None
+    return {"rows": rows, "is_known": levels is not None}
 
 
-def _texts(rule: Rule, numbers: dict[str, float | None]) -> dict[str, str]:
-    known = {name: each for name, each in numbers.items() if each is not None}
-    return {name: quantity(rule.metric, each, rule.currency) for name, each in known.items()}
-
-
-def _marks(amount: int) -> dict[str, float]:
-    return {"low": amount * 0.8, "high": amount - 0.1}
-
-
-def _quotas(access: Access) -> dict[int, Quota]:
-    return {quota.limit.pk: quota for quota in read_quotas(access.quotas_seen(), timezone.now())}
-
-
-def _use(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, float | None]:
-    """Return how much is used and left; None if unknown, or different by end user. A new limit is
-    counted from usage records, which the limiter has not read yet. Monitored limits and shares of a
-    process are the limiter's alone."""
+def _numbers(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, Any]:
+    """Return the amount, how much is used and left, and the whole amount where the limit holds the
+    share of one process; None if unknown, or different by end user. A new limit is counted from
+    usage records, which the limiter has not read yet. Monitored limits and shares of a process are
+    the limiter's alone."""
+    amount = rule.amount if level is None else level.rule.amount
+    is_share = amount != rule.amount
+    numbers = {"amount": amount, "whole": rule.amount if is_share else None}
     if level is None or rule.scope_kind == LimitScope.END_USER:
-        return {"used": None, "left": None}
-    is_whole = quota is not None and not rule.is_shadow and level.rule.amount == rule.amount
-    recorded = quota.num_used if quota is not None and is_whole else 0
-    used = max(level.num_used, recorded)
-    return {"used": used, "left": max(0, min(level.num_remaining, rule.amount - recorded))}
-
-
-def _end(quota: Quota | None) -> str:
-    if quota is None or quota.runs_out_at is None or not quota.num_left:
-        return ""
-    return runs_out((quota.runs_out_at - timezone.now()).total_seconds())
+        return numbers | {"used": None, "left": None}
+    recorded = 0 if quota is None or rule.is_shadow or is_share else quota.num_used
+    left = max(0, min(level.num_remaining, rule.amount - recorded))
+    return numbers | {"used": max(level.num_used, recorded), "left": left}
 
 
 # -- Quotas on the overview
 
 
-def quota_rows(access: Access, now: datetime) -> list[dict[str, Any]]:
-    quotas = closest(read_quotas(access.quotas_seen(), now))
-    scopes = [scope_of(quota.limit) for quota in quotas]
-    owners = owners_of(access, scopes)
+def quota_rows(access: Access, found: list[Quota]) -> list[dict[str, Any]]:
+    quotas = closest(found)
+    owners = owners_of(access, [scope_of(quota.limit) for quota in quotas])
     return [
         {
-            "owner": owners[scope],
+            "owner": owners[scope_of(quota.limit)],
             "what": in_words(quota.limit.metric, quota.limit.window),
             "quota": quota,
-            **_marks(quota.limit.amount),
         }
-        for scope, quota in zip(scopes, quotas, strict=True)
+        for quota in quotas
     ]
 
 
-def exhausted_quotas(access: Access, user: User) -> list[dict[str, Any]]:
-    """Return the used-up quotas of the user alone: until they reset, the user's requests are
-    refused with any key."""
-    own = access.quotas_seen().filter(
-        scope=LimitScope.USER.value, scope_id=user.pk, is_shadow=False
-    )
+def exhausted_quotas(found: list[Quota], user: User) -> list[tuple[str, Quota]]:
+    """Return the used-up quotas of the user alone, in words: until they reset, the user's requests
+    are refused with any key."""
     return [
-        {"limited": _limited(quota.limit), "quota": quota}
-        for quota in read_quotas(own, timezone.now())
-        if not quota.num_left
+        (_limited(quota.limit), quota)
+        for quota in found
+        if (quota.limit.scope, quota.limit.scope_id) == (LimitScope.USER, user.pk)
+        and not (quota.limit.is_shadow or quota.num_left)
     ]
 
 
@@ -180,25 +153,21 @@ class LimitForm(ResourceForm):
     """A limit of the cost has its amount in the currency, others whole numbers."""
 
     currency = ""
-    metric = ""
-    """That of a limit that exists."""
 
     def take_money(self, currency: str) -> None:
         self.currency = currency
-        others = "" if self.metric else " For other limits a whole number."
+        others = " For other limits a whole number." if "metric" in self.fields else ""
         self.fields["amount"] = forms.DecimalField(
             min_value=Decimal(1) / MILLION,
             help_text=f"Of the cost in {currency}, such as 12.50.{others}",
         )
-        self.order_fields(self.field_order or _VALUES)
 
     def clean(self) -> dict[str, Any]:
         values = self.cleaned_data
-        amount = values.get("amount")
-        if self.currency and amount is not None:
-            is_money = (self.metric or values.get("metric")) == Metric.COST
+        if self.currency and "amount" in values:
+            is_money = values.get("metric", Metric.COST) == Metric.COST
             try:
-                values["amount"] = whole(amount, MILLION if is_money else 1)
+                values["amount"] = whole(values["amount"], MILLION if is_money else 1)
             except ValueError as error:
                 raise ValidationError({"amount": str(error)}) from None
         return values
@@ -208,23 +177,23 @@ class NewLimitForm(LimitForm):
     field_order = ("of", *_KIND, *_VALUES)
     of = forms.CharField(label="Applies to", widget=forms.Select)
 
-    def __init__(self, access: Access, data: Any = None, of: str = "") -> None:
+    def __init__(self, access: Access, data: Any, of: str) -> None:
         kind = _KIND if access.is_superuser else _KIND[1:]
         initial = {"of": of, "time_zone": "UTC", "week_start": Weekday.MONDAY}
         super().__init__(LIMITS, access, data, (*kind, *_VALUES), initial=initial)
-        select = self.fields["of"].widget
-        assert isinstance(select, forms.Select)
-        select.choices = list(_choices(access, str((data or {}).get("of", "")) or of))
-        metric, window = self.fields["metric"], self.fields["window"]
+        select, metric = self.fields["of"].widget, self.fields["metric"]
+        assert isinstance(select, forms.Select) and isinstance(metric, forms.ChoiceField)
+        owners = {kind: access.rows_to_limit(table) for kind, table in OWNERS.items()}
+        select.choices = list(owner_choices(owners, str((data or {}).get("of", "")) or of))
+        if access.is_superuser:
+            whole = (LimitScope.PLATFORM.value, "The whole platform")
+            select.choices = [whole, (LimitScope.MODEL.value, "A model"), *select.choices]
         metric.label = "Limit"
-        assert isinstance(metric, forms.ChoiceField)
+        metric.choices = [(k, v) for k, v in METRIC_CHOICES if k != Metric.COST]
         if code := Currency.current():
             self.take_money(code)
-            names = {Metric.COST.value: f"cost in {code}"}
-            metric.choices = [(each.value, names.get(each, each.label)) for each in Metric]
-        else:
-            metric.choices = [(k, v) for k, v in METRIC_CHOICES if k != Metric.COST]
-        window.help_text = "Choose no window for concurrency and lifetime budgets."
+            metric.choices = [*metric.choices, (Metric.COST.value, f"cost in {code}")]
+        self.fields["window"].help_text = "Choose no window for concurrency and lifetime budgets."
 
     def clean_of(self) -> tuple[str, int]:
         scope, _, owner = self.cleaned_data["of"].partition(":")
@@ -239,37 +208,20 @@ class NewLimitForm(LimitForm):
         return {**super().columns, "scope": scope, "scope_id": scope_id}
 
 
-def _choices(access: Access, chosen: str) -> Iterator[tuple[str, Any]]:
-    if access.is_superuser:
-        yield LimitScope.PLATFORM.value, "The whole platform"
-        yield LimitScope.MODEL.value, "A model"
-    for kind, table in OWNERS.items():
-        rows = access.rows_to_limit(table)
-        found = {row.pk: row for row in rows.order_by("-pk")[:_MAX_CHOICES]}
-        scope, _, owner = chosen.partition(":")
-        if scope == kind and (owner_id := id_of(owner)):
-            found |= {row.pk: row for row in rows.filter(pk=owner_id)}
-        if found:
-            named = sorted((str(row), pk) for pk, row in found.items())
-            group = "Each end user of" if kind == LimitScope.END_USER else f"{kind.capitalize()}s"
-            yield group, [(f"{kind}:{pk}", name) for name, pk in named]
-
-
 def may_set_limits(access: Access) -> bool:
     return access.is_superuser or any(
         access.rows_to_limit(table).exists() for table in OWNERS.values()
     )
 
 
-def changeable(access: Access, limits: list[Limit]) -> set[int]:
-    if access.is_superuser:
-        return {limit.pk for limit in limits}
+def _changeable(access: Access, limits: list[Limit]) -> set[int]:
     owners: set[tuple[str, int]] = set()
     for kind, table in OWNERS.items():
         ids = {limit.scope_id for limit in limits if limit.scope == kind}
         rows = access.rows_to_limit(table).filter(pk__in=ids).order_by()
         owners |= {(kind, pk) for pk in rows.values_list("pk", flat=True)}
-    return {limit.pk for limit in limits if (limit.scope, limit.scope_id) in owners}
+    may_all = access.is_superuser
+    return {each.pk for each in limits if may_all or (each.scope, each.scope_id) in owners}
 
 
 _NOTE: Final = (
@@ -296,10 +248,9 @@ class SetLimit(FormPage):
         return redirect("console:limits")
 
 
-def _described(access: Access, limit: Limit, what: str = "") -> str:
+def _described(access: Access, limit: Limit, what: str) -> str:
     scope = scope_of(limit)
-    owner = owners_of(access, [scope])[scope]
-    return f"{what or in_words(limit.metric, limit.window)}, for {owner}."
+    return f"{what}, for {owners_of(access, [scope])[scope]}."
 
 
 @at("limits/<int:row_id>/", "limit")
@@ -310,15 +261,13 @@ class ChangeLimit(ChangeRow):
     done = "The limit is changed."
 
     def texts(self) -> dict[str, Any]:
-        text = _described(self.access, self.row)
-        remove = reverse("console:limit-remove", args=[self.row.pk])
-        return {"intro": f"{text[:1].upper()}{text[1:]}", "remove": remove}
+        intro = _described(self.access, self.row, in_words(self.row.metric, self.row.window))
+        return {"intro": intro, "remove": reverse("console:limit-remove", args=[self.row.pk])}
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
         require(self.access, Action.MANAGE, self.row)
         form = LimitForm(self.resource, self.access, data, self.names, self.row)
         if self.row.metric == Metric.COST:
-            form.metric = self.row.metric
             form.take_money(Currency.current())
             form.initial["amount"] = Decimal(self.row.amount) / MILLION
         if self.row.window != Window.WEEK:

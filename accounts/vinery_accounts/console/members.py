@@ -1,30 +1,38 @@
 """Members: the roles of users, and service accounts."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from django.contrib import messages
+from django.conf import settings
 from django.core.exceptions import PermissionDenied
+from django.core.mail import send_mail
 from django.db.models import Count, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse
+from django.utils.html import format_html
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.console.generated import Columns, Rows
-from vinery_accounts.console.organization import ScopeField
-from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
+from vinery_accounts.console.menu import moment
+from vinery_accounts.console.organization import ScopeField, scope_choices
+from vinery_accounts.console.page import Page, at
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Question, show_secret
 from vinery_accounts.models import Membership, Role, User
-from vinery_accounts.resources.base import Resource, columns_of, require
+from vinery_accounts.resources.base import Issued, Resource, columns_of, require
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
+
+log: Final = logging.getLogger(__name__)
 
 _COLUMNS: Final = columns_of("user role where=scope")
 _LED_COLUMNS: Final = columns_of(
     "email=user.email active=user.is_active",
-    **{"last_sign-in": lambda row: row.user.last_login or "never"},
+    **{
+        "last_sign-in": lambda row: row.user.last_login or "never",
+        "two-factor_authentication": lambda row: "on" if row.has_second_factor else "off",
+    },
 )
 
 
@@ -68,14 +76,12 @@ class Members(Roles):
         """Return what members may know of each other; those who lead see more."""
         if not self.access.is_leader:
             return _COLUMNS
-        seen = {name: self._if_led(column) for name, column in _LED_COLUMNS.items()}
-        return _COLUMNS | seen | {"two-factor_authentication": self._if_led(_second_factor)}
+        return _COLUMNS | {name: self._if_led(column) for name, column in _LED_COLUMNS.items()}
 
     def _if_led(self, column: Callable[[Membership], Any]) -> Callable[[Membership], Any]:
         return lambda row: column(row) if self.may_open(row) else ""
 
     def buttons(self) -> dict[str, str]:
-        """Return the pages of new users, by their texts."""
         if not self.access.owns_scope:
             return {}
         return {
@@ -83,10 +89,6 @@ class Members(Roles):
             "Add an existing user": reverse("console:member-invite"),
             "Open invitations": reverse("console:invitations"),
         }
-
-
-def _second_factor(row: Membership) -> str:
-    return "on" if getattr(row, "has_second_factor", False) else "off"
 
 
 @at("service-accounts/", "service-accounts")
@@ -115,31 +117,33 @@ class RoleForm(ResourceForm):
 
     field_order = ("username", "email", "where", "role")
 
-    def __init__(self, resource: Resource[Any], access: Access, *args: Any) -> None:
-        super().__init__(resource, access, *args, initial={"role": Role.MEMBER})
-        self.fields["where"] = ScopeField(access)
+    def __init__(self, resource: Resource[Any], access: Access, *args: Any, **more: Any) -> None:
+        super().__init__(resource, access, *args, **more | {"initial": {"role": Role.MEMBER}})
+        choices = scope_choices(access, access.leads)
+        text = "A role in an organisation holds in all of its projects."
+        self.fields["where"] = ScopeField(access, choices, label="Where", help_text=text)
         self.order_fields(self.field_order)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        scope = self.cleaned_data["where"]
+        return {**super().columns, scope._meta.model_name: scope}
 
 
 @at("service-accounts/new/", "service-account-new")
-class NewServiceAccount(LeadersPage, FormPage):
-    heading, button = "Create a service account", "Create"
+class NewServiceAccount(NewRow):
+    resource = USERS
+    form_class = RoleForm
+    names = ("username", "role")
+    heading = "Create a service account"
     intro = "A program's account: it owns keys and cannot log in. Next you create its first key."
+    done = "The service account {row} is created."
 
-    def form_of(self, data: QueryDict | None) -> RoleForm:
-        return RoleForm(USERS, self.access, data, ("username", "role"))
+    def save(self, form: ResourceForm) -> HttpResponse:
+        return self.stored(USERS.create(self.access, {**form.columns, "is_service": True}))
 
-    def save(self, form: RoleForm) -> HttpResponse:
-        scope = form.cleaned_data["where"]
-        values = {name: form.cleaned_data[name] for name in ("username", "role")}
-        scopes = {"is_service": True, scope._meta.model_name: scope}
-        user = USERS.create(self.access, values | scopes)
-        messages.success(self.request, f"The service account {user} is created.")
-        return redirect(address_of_new_key(user))
-
-
-def address_of_new_key(user: User) -> str:
-    return f"{reverse('console:key-new')}?{urlencode({'owner': user.get_username()})}"
+    def row_address(self, row: User) -> str:
+        return f"{reverse('console:key-new')}?{urlencode({'owner': row.get_username()})}"
 
 
 @at("members/<int:row_id>/", "member")
@@ -152,22 +156,18 @@ class Member(LeadersPage, ChangeRow):
     done = "{row}."
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        membership, user = self.row, self.row.user
-        may_manage = self.access.may(Action.MANAGE, user)
+        roles = MEMBERSHIPS.rows(self.access).filter(user=self.row.user)
         return super().get_context_data(**kwargs) | {
-            "member": user,
-            "may_manage": may_manage,
-            "may_link": may_manage and not user.is_service and user.last_login is None,
-            "is_led": self.access.leads(membership.organization_id, membership.project_id),
-            "new_key": address_of_new_key(user),
-            "others": MEMBERSHIPS.rows(self.access).filter(user=user).exclude(pk=membership.pk),
+            "may_manage": self.access.may(Action.MANAGE, self.row.user),
+            "is_led": self.access.leads(self.row.organization_id, self.row.project_id),
+            "others": roles.exclude(pk=self.row.pk),
         }
 
     def row_address(self, row: Membership) -> str:
         return reverse("console:service-accounts" if row.user.is_service else "console:members")
 
 
-@at("members/<int:row_id>/", "member", "remove", "deactivate", "activate")
+@at("members/<int:row_id>/", "member", "remove", "deactivate", "activate", "link")
 class ActOnMember(ConfirmPage):
     resource = MEMBERSHIPS
     questions = {
@@ -189,13 +189,53 @@ class ActOnMember(ConfirmPage):
             "{row.user} is active.",
             is_danger=False,
         ),
+        "link": Question(
+            "Get a link for {row.user}?", USERS.action("link").help, "", is_danger=False
+        ),
     }
 
-    def act(self) -> None:
+    def act(self) -> Any:
         if self.does == "remove":
-            super().act()
-        else:
-            USERS.act(self.access, USERS.action(self.does), self.row.user)
+            return super().act()
+        return USERS.act(self.access, USERS.action(self.does), self.row.user)
+
+    def report(self, result: Any, done: str) -> HttpResponse | None:
+        if self.does == "link":
+            return show_link(self, self.row.user, result)
+        return super().report(result, done)
 
     def check(self) -> None:
         require(self.access, Action.MANAGE, self.row if self.does == "remove" else self.row.user)
+
+
+# -- Links for new users
+
+
+def show_link(
+    page: Page, user: User, link: Mapping[str, Any], key: Issued | None = None
+) -> HttpResponse:
+    text = (
+        "<strong>Send this link to {} alone.</strong> With it they set a password and sign in. It "
+        "works once, until {}. Any holder of the link can use it.{}"
+    )
+    address = page.base_url() + link["path"]
+    sent = f" It was also sent to {user.email}." if _is_mailed(user, address) else ""
+    text = format_html(text, user, moment(link["expires_at"]), sent)
+    heading, back = f"A link for {user}", reverse("console:members")
+    return show_secret(page, heading, text, address, back, copy="Copy the link", key=key)
+
+
+def _is_mailed(user: User, address: str) -> bool:
+    """Send the link to the user, where this server sends such mails."""
+    if not (settings.VINERY_PASSWORD_RESET and user.email):
+        return False
+    text = (
+        f"You are invited to a Vinery server, with the user name {user}. Choose a password:\n\n"
+        f"{address}\n\nThe link works once. If you expected no invitation, ignore this mail.\n"
+    )
+    try:
+        send_mail("Vinery: your invitation", text, None, [user.email])
+    except OSError as error:  # of the connection, or of the mail server
+        log.warning("An invitation was not sent by mail: %s", type(error).__name__)
+        return False
+    return True

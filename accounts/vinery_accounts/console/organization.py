@@ -1,7 +1,6 @@
 """Pages of an organisation: its projects, its webhooks, and where a role holds."""
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -26,21 +25,15 @@ _MAX_CHOICES: Final = 200
 
 
 class ScopeField(forms.Field):
-    """A choice among the organisations and projects that the user leads."""
+    """A choice among organisations and projects."""
 
     widget = forms.Select
 
-    def __init__(
-        self,
-        access: Access,
-        label: str = "Where",
-        help_text: str = "A role in an organisation holds in all of its projects.",
-        choices: Sequence[tuple[str, Any]] | None = None,
-    ) -> None:
-        super().__init__(label=label, help_text=help_text)
+    def __init__(self, access: Access, choices: list[tuple[str, Any]], **details: Any) -> None:
+        super().__init__(**details)
         self._access = access
         assert isinstance(self.widget, forms.Select)
-        self.widget.choices = scope_choices(access) if choices is None else choices
+        self.widget.choices = choices
 
     def to_python(self, value: Any) -> Organization | Project | None:
         row = scope_named(self._access, value or "")
@@ -50,27 +43,18 @@ class ScopeField(forms.Field):
 
 
 def scope_choices(
-    access: Access, may_choose: Callable[[int, int | None], bool] | None = None
+    access: Access, may_choose: Callable[[int, int | None], bool]
 ) -> list[tuple[str, Any]]:
-    """Return the choices, a group for each organisation: by default all that the user leads."""
-    may = may_choose or access.leads
-    projects: defaultdict[int, list[tuple[str, str]]] = defaultdict(list)
+    """Return the choices, a group for each organisation."""
+    found = {}
+    for each in access.rows(Organization).order_by("name")[:_MAX_CHOICES]:
+        whole = (f"organization:{each.pk}", f"All of {each.name}")
+        found[each.pk] = (each.name, [whole] if may_choose(each.pk, None) else [])
     for project in access.rows(Project).order_by("name")[:_MAX_CHOICES]:
-        if may(project.organization_id, project.pk):
-            choice = f"project:{project.pk}", f"Project {project.name}"
-            projects[project.organization_id].append(choice)
-    return [
-        (organization.name, [*_whole(organization, may), *projects[organization.pk]])
-        for organization in access.rows(Organization).order_by("name")[:_MAX_CHOICES]
-    ]
-
-
-def _whole(
-    organization: Organization, may: Callable[[int, int | None], bool]
-) -> list[tuple[str, str]]:
-    if not may(organization.pk, None):
-        return []
-    return [(f"organization:{organization.pk}", f"All of {organization.name}")]
+        if project.organization_id in found and may_choose(project.organization_id, project.pk):
+            choice = (f"project:{project.pk}", f"Project {project.name}")
+            found[project.organization_id][1].append(choice)
+    return list(found.values())
 
 
 # -- Projects
@@ -82,7 +66,6 @@ class ProjectPage(Row):
     note = "The keys of a deactivated project are refused."
 
     def links(self) -> dict[str, str]:
-        """Return addresses of pages about the project, by their texts."""
         project: Project = self.row
         num_roles = project.memberships.count()
         found = {
@@ -114,10 +97,9 @@ class WebhookPage(Row):
 
     def sections(self) -> list[Table]:
         found = Delivery.objects.filter(webhook=self.row).select_related("alert")
-        newest = list(found.order_by("-id")[:_MAX_DELIVERIES])
-        return [
-            Table("Last deliveries", [("", each, cells_of(each, _DELIVERY)) for each in newest])
-        ]
+        newest = found.order_by("-id")[:_MAX_DELIVERIES]
+        rows = [("", each, cells_of(each, _DELIVERY)) for each in newest]
+        return [Table("Last deliveries", rows)]
 
 
 @at("webhooks/<int:row_id>/", "webhooks", *WebhookPage.presses)

@@ -1,14 +1,14 @@
 """The first page: requests, tokens, errors and latencies over time, and quotas that run out."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from django.template.defaultfilters import filesizeformat
-from django.urls import reverse
 from django.utils import timezone
 from msgspec import structs
 
 from vinery_accounts.access.served import Served, visible_models
+from vinery_accounts.alerts.quotas import read_quotas
 from vinery_accounts.base.errors import Outcome
 from vinery_accounts.base.money import short_money
 from vinery_accounts.console import words
@@ -36,7 +36,7 @@ def _percentiles(column: str) -> Parts:
 
 
 # The name of each chart, its text for screen readers, and the value of each colour.
-_COUNTS: Final[tuple[tuple[str, str, Parts], ...]] = (
+_CHARTS: Final[tuple[tuple[str, str, Parts], ...]] = (
     (
         "Requests",
         "Requests that were answered, refused or failed, over time.",
@@ -56,9 +56,6 @@ _COUNTS: Final[tuple[tuple[str, str, Parts], ...]] = (
             "output": lambda each: each.num_output_tokens,
         },
     ),
-)
-_COLOURS: Final = {"refused by limits": "refused", "client errors": "4", "failed": "failed"}
-_DURATIONS: Final[tuple[tuple[str, str, Parts], ...]] = (
     (
         "Time to first token",
         "Percentiles of the time to the first token of a response.",
@@ -70,6 +67,7 @@ _DURATIONS: Final[tuple[tuple[str, str, Parts], ...]] = (
         _percentiles("total_ms"),
     ),
 )
+_COLOURS: Final = {"refused by limits": "refused", "client errors": "4", "failed": "failed"}
 
 
 @at("", "overview")
@@ -78,34 +76,24 @@ class Overview(UsagePage):
     has_charts = True
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        question = self.question
+        question, now, is_leader = self.question, timezone.now(), self.access.is_leader
         figures, points = reports.whole_and_series(question)
-        earlier = reports.series(before(question)) if self.compares else ()
-        charts = list(self._charts(points, earlier))
-        now = timezone.now()
-        quotas = quota_rows(self.access, now)
+        whole_before = reports.totals(before(question), with_latencies=False).figures
+        found = read_quotas(self.access.quotas_seen(), now)
+        quotas = quota_rows(self.access, found)
         models = visible_models(self.access)
-        is_answered = self.access.is_leader and figures.num_requests > figures.num_errors
+        is_answered = is_leader and figures.num_requests > figures.num_errors
         has_answers = is_answered or self._has_answers()
         return super().get_context_data(**kwargs) | {
-            "tiles": tiles(
-                figures,
-                reports.totals(before(question), with_latencies=False).figures,
-                self._currency(),
-            ),
-            "errors": self.errors_address(),
-            "charts": charts if figures.num_requests else (),
+            "tiles": tiles(figures, whole_before, Currency.current() if is_leader else ""),
+            "charts": list(self._charts(points)) if figures.num_requests else (),
             "quotas": quotas,
             "health": health(self.access, models, quotas, now),
-            "quick": list(_quick_links()),
-            "exhausted": exhausted_quotas(self.access, self.user),
+            "exhausted": exhausted_quotas(found, self.user),
             "invitations": INVITATIONS.rows(self.access).filter(username=self.user.username),
             "is_empty": not figures.num_requests,
-            "steps": () if has_answers else list(self._steps(models)),
+            "steps": {} if has_answers else self._steps(models),
         }
-
-    def _currency(self) -> str:
-        return Currency.current() if self.access.is_leader else ""
 
     def _has_answers(self) -> bool:
         """Whether a request of the person was ever answered; of those who lead, any request that
@@ -114,58 +102,37 @@ class Overview(UsagePage):
         seen = restriction({} if self.access.is_leader else own, self.access.visible())
         return UsageSlice.objects.filter(seen, outcome=Outcome.OK).exists()
 
-    def _steps(self, models: Sequence[Served]) -> Iterator[tuple[str, str, str, bool]]:
-        """Yield the first steps that the person may do: a title, what it is good for, the address,
-        and whether it is done."""
-        access, user = self.access, self.user
-        is_ready = any(each.answers_chats for each in models)
+    def _steps(self, models: Sequence[Served]) -> dict[str, bool]:
+        """Return the first steps that the person may do, and whether each is done."""
+        access, steps = self.access, {}
         if access.is_superuser:
-            text = "Take one from the catalogue, or a folder of this server."
-            yield "Have a model ready", text, reverse("console:models"), is_ready
-        keys = ApiKey.objects.filter(in_state(KeyState.ACTIVE, timezone.now()), owner=user)
-        if projects_for(access, user).exists():
-            text = "Programs send it with each request."
-            yield "Create an API key", text, reverse("console:key-new"), keys.exists()
-            text = "Ask a model in the playground, or connect your client."
-            yield "Get a first answer", text, reverse("console:playground"), False
+            steps["model"] = any(each.answers_chats for each in models)
+        if projects_for(access, self.user).exists():
+            is_active = in_state(KeyState.ACTIVE, timezone.now())
+            has_key = ApiKey.objects.filter(is_active, owner=self.user).exists()
+            steps |= {"key": has_key, "answer": False}
         if may_set_limits(access):
-            text = "It holds to the token for a key, a person or a project."
-            is_limited = access.rows(Limit).exists()
-            yield "Set a limit", text, reverse("console:limit-new"), is_limited
+            steps["limit"] = access.rows(Limit).exists()
+        return steps
 
-    def _charts(self, points: Sequence[Point], earlier: Sequence[Point]) -> Iterator[Chart]:
-        for kind in (_COUNTS, _DURATIONS):
-            for name, what, parts in kind:
-                series = [
-                    Series(part, [value(point.figures) for point in points], _COLOURS.get(part, ""))
-                    for part, value in parts.items()
-                ]
-                is_of_durations = kind is _DURATIONS
-                compared = list(parts.values())[:1] if is_of_durations else list(parts.values())
-                yield self.chart(
-                    name,
-                    what,
-                    points,
-                    series,
-                    is_of_durations=is_of_durations,
-                    earlier=[_sum(value(each.figures) for value in compared) for each in earlier],
-                )
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = [each for each in values if each is not None]
-    return sum(known) if known else None
-
-
-def _quick_links() -> Iterator[tuple[str, str]]:
-    """Yield texts and addresses of the questions that are asked most."""
-    for text, period, by in (
-        ("This month by model", "month", "model"),
-        ("Last month by user", "last-month", "user"),
-        ("Last month by project", "last-month", "project"),
-    ):
-        yield text, f"{reverse('console:usage')}?period={period}&by={by}"
-    yield "Monthly statement", reverse("console:statements")
+    def _charts(self, points: Sequence[Point]) -> Iterator[Chart]:
+        earlier = reports.series(before(self.question)) if self.compares else ()
+        for name, what, parts in _CHARTS:
+            series = [
+                Series(part, [value(point.figures) for point in points], _COLOURS.get(part, ""))
+                for part, value in parts.items()
+            ]
+            is_of_durations = "p50" in parts
+            compared = [parts["p50"]] if is_of_durations else list(parts.values())
+            sums = [[value(each.figures) for value in compared] for each in earlier]
+            yield self.chart(
+                name,
+                what,
+                points,
+                series,
+                is_of_durations=is_of_durations,
+                earlier=[None if None in each else sum(filter(None, each)) for each in sums],
+            )
 
 
 def tiles(
@@ -186,10 +153,19 @@ def tiles(
         ("refused", "Refused by limits", num_refused, _share(num_refused, figures, of_limits)),
         ("input", "Input tokens", figures.num_prompt_tokens, cached),
         ("output", "Output tokens", figures.num_output_tokens, output),
-        *([("media", "Media", figures.num_media, _media(figures))] if figures.num_media else []),
     ]
-    texts = [
-        *([("cost", "Cost", *_cost(figures, earlier, currency))] if currency else []),
+    texts: list[tuple[str, str, str, str]] = []
+    if figures.num_media:
+        size, pixels = (
+            filesizeformat(figures.num_media_bytes),
+            words.pixels(figures.num_media_pixels),
+        )
+        media = f"{words.count(figures.num_media_tokens)} input tokens, {size}, {pixels}"
+        counts.append(("media", "Media", figures.num_media, media))
+    if currency:
+        cost = short_money(figures.cost, currency), words.change(figures.cost, earlier.cost)
+        texts.append(("cost", "Cost", *cost))
+    texts += [
         ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
         ("total", "Latency of answers (p50)", *_latency(figures.total_ms)),
         ("speed", "Tokens/s of an answer (p50)", *_speed(figures.inter_token_ms)),
@@ -198,10 +174,6 @@ def tiles(
         *((id_, name, words.count(num), more, f"{num:,}") for id_, name, num, more in counts),
         *((*each, "") for each in texts),
     ]
-
-
-def _cost(figures: Figures, earlier: Figures, currency: str) -> tuple[str, str]:
-    return short_money(figures.cost, currency), words.change(figures.cost, earlier.cost)
 
 
 def _share(num: int, figures: Figures, more: str) -> str:
@@ -221,8 +193,3 @@ def _speed(between: Percentiles | None) -> tuple[str, str]:
         return "-", "not measured"
     slow = f"one in twenty is below {short(1000 / between.p95)}" if between.p95 else ""
     return short(1000 / between.p50), slow
-
-
-def _media(figures: Figures) -> str:
-    size = f"{filesizeformat(figures.num_media_bytes)}, {words.pixels(figures.num_media_pixels)}"
-    return f"{words.count(figures.num_media_tokens)} input tokens, {size}"

@@ -79,7 +79,7 @@ class NewRow(RowForm):
     def save(self, form: ResourceForm) -> HttpResponse:
         new = self.resource.create(self.access, form.columns)
         if isinstance(new, Issued):
-            return show_secret(self, new, self.row_address(new.row))
+            return show_issued(self, new, self.row_address(new.row))
         return self.stored(new)
 
 
@@ -97,18 +97,17 @@ class ChangeRow(RowPage, RowForm):
         return self.stored(self.resource.change(self.access, self.row, form.changed_columns))
 
 
-def show_secret(page: ResourcePage, new: Issued, back: str) -> HttpResponse:
-    """Return the page with the secret of a row, which is never shown again."""
+def show_issued(page: ResourcePage, new: Issued, back: str) -> HttpResponse:
     help_text = page.resource.answer_of("create")().fields["secret"].help_text
-    context = page.get_context_data() | {
-        "heading": str(new.row),
-        "text": f"{help_text} It is shown once.",
-        "secret": new.secret,
-        "copy": "Copy the secret",
-        "back": back,
-        "done": "Done",
-    }
-    return render(page.request, "console/issued.html", context)
+    return show_secret(page, str(new.row), f"{help_text} It is shown once.", new.secret, back)
+
+
+def show_secret(
+    page: Page, heading: str, text: str, secret: str, back: str, **more: Any
+) -> HttpResponse:
+    """Return the page with a secret, which is never shown again."""
+    shown = {"heading": heading, "text": text, "secret": secret, "back": back, **more}
+    return render(page.request, "console/issued.html", Page.get_context_data(page, **shown))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +144,12 @@ class ActPage(RowPage):
         return reverse(f"console:{self.name}")
 
     def issued(self, new: Issued) -> HttpResponse:
-        return show_secret(self, new, self.back_address())
+        return show_issued(self, new, self.back_address())
 
-    def report(self, result: Any, done: str) -> None:
-        """Add a message. `done` is `done_text` as it was before."""
+    def report(self, result: Any, done: str) -> HttpResponse | None:
+        """Add a message, or return a page. `done` is `done_text` as it was before."""
         messages.success(self.request, done)
+        return None
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         done, back = self.done_text(), self.back_address()
@@ -160,7 +160,7 @@ class ActPage(RowPage):
         else:
             if isinstance(result, Issued):
                 return self.issued(result)
-            self.report(result, done)
+            return self.report(result, done) or redirect(back)
         return redirect(back)
 
 

@@ -10,9 +10,6 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.console.page import Page, at
 from vinery_accounts.resources.statements import Statement, StatementForm
 
-_COLUMNS = ["Model", "#Requests", "#Input tokens", "#Cached", "#Output tokens"]
-_OF_MONEY = ["#Cost of a million tokens", "#Cost"]
-
 
 @at("statements/", "statements")
 class StatementPage(Page):
@@ -30,14 +27,7 @@ class StatementPage(Page):
         context = super().get_context_data(**kwargs) | {"form": self.form}
         if not self.form.is_valid():
             return context
-        shown = Statement(self.form.question)
-        return context | {
-            "statement": shown,
-            "is_over": shown.until <= timezone.now(),
-            "has_uncosted": shown.currency and shown.currency.created_at > shown.since,
-            "columns": _COLUMNS + (_OF_MONEY if shown.currency else []),
-            "export": f"statement.csv?{self.request.GET.urlencode()}",
-        }
+        return context | {"statement": Statement(self.form.question), "now": timezone.now()}
 
 
 @at("statements/statement.csv", "statement-file")

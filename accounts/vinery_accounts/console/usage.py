@@ -1,10 +1,8 @@
 """Usage by one or two of user, project, key, model and so on: a chart of the largest groups, and a
 table."""
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -19,27 +17,20 @@ from vinery_accounts.models import ApiKey, Currency, ModelWeight
 from vinery_accounts.resources.limits import names_of
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.export import csv_of
-from vinery_accounts.usage.filters import Dimension
+from vinery_accounts.usage.filters import Dimension, Key
 from vinery_accounts.usage.reports import Figures, Group, Point
 from vinery_accounts.usage.rollups import SUMS
 
 _MAX_ROWS: Final = 100
 _MAX_COLOURS: Final = 6
-
-
-def _cached_share(figures: Figures) -> float | None:
-    taken = figures.num_prompt_tokens
-    return 100 * figures.num_cached_tokens / taken if taken else None
-
-
-_MEASURES: Final[dict[str, tuple[str, Callable[[Figures], float | None]]]] = {
-    "num_requests": ("requests", lambda figures: figures.num_requests),
-    "num_tokens": ("tokens", lambda figures: figures.num_tokens),
-    "cached_share": ("cached share of the input", _cached_share),
-    "num_errors": ("errors", lambda figures: figures.num_errors),
-    "num_media": ("media", lambda figures: figures.num_media),
-    "weighted_tokens": ("weighted tokens", lambda figures: figures.weighted_tokens),
-    "cost": ("cost", lambda figures: figures.cost / MILLION),
+_MEASURES: Final = {
+    "num_requests": "requests",
+    "num_tokens": "tokens",
+    "cached_share": "cached share of the input",
+    "num_errors": "errors",
+    "num_media": "media",
+    "weighted_tokens": "weighted tokens",
+    "cost": "cost",
 }
 # The column that ranks the groups for a share.
 _RANKED_BY: Final = {"cached_share": "num_cached_tokens"}
@@ -66,7 +57,6 @@ _COLUMNS: Final = {
 }
 _RARE: Final = ("num_image_tokens", "num_video_tokens", "num_media")
 _WORTHS: Final = ("weighted_tokens", "cost")
-_SOMETIMES: Final = ("num_media", *_WORTHS)
 _NAME: Final = "name"
 _SORTS: Final = (*_COLUMNS, _NAME)
 _CHOICES: Final = {
@@ -77,7 +67,6 @@ _CHOICES: Final = {
 }
 _NONE: Final = "(none)"  # no owner, or refused before the model was known
 _UNANSWERED: Final = "(no answer)"
-_BETWEEN: Final = " · "
 
 
 @at("usage/", "usage")
@@ -115,53 +104,43 @@ class Usage(UsagePage):
         return asked if asked in _CHOICES[name] else default
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        found = self._groups()
-        figures, points = reports.whole_and_series(self.question)
-        totals = self._row((), [], figures)
-        shown = {"num_media": figures.num_media, self.unit: True, self.measure: True}
-        named = list(zip(self._names_of(found.groups), found.groups, strict=True))
-        chart = self._chart(named, points)
-        units = {
-            name: unit
-            for name, (unit, _) in _MEASURES.items()
-            if name not in _SOMETIMES or shown.get(name)
-        }
-        return super().get_context_data(**kwargs) | {
-            "by": self.title,
-            "dimensions": self._choices("by", self.by[0]),
-            "seconds": [
-                ("", "nothing else", len(self.by) == 1),
-                *((each.value, _title(each), each in self.by[1:]) for each in Dimension),
-            ],
-            "measures": self._choices("most", self.measure, units),
-            "chart": chart,
-            "change": self._change(chart),
-            "rows": self._sorted(
-                [
-                    self._row(*self._about(name, group)) | {"errors": self._errors_of(group)}
-                    for name, group in named
-                ]
-            ),
-            "heads": list(self._heads(figures)),
-            "worth": self.worth,
-            "num_more": found.num_groups - len(found.groups),
-            "totals": totals,
-            "export": self._export(),
-            "table_export": f"{reverse('console:usage-table')}?{self.request.GET.urlencode()}",
-            "is_empty": not figures.num_requests,
-        }
-
-    def _groups(self) -> reports.Groups:
         is_stored = self.sort in (*SUMS, "num_tokens")
-        largest = self.sort if is_stored else _RANKED_BY.get(self.measure, self.measure)
-        return reports.groups(
+        found = reports.groups(
             self.question,
             self.by,
             max_groups=_MAX_ROWS,
-            largest=largest,
+            largest=self.sort if is_stored else _RANKED_BY.get(self.measure, self.measure),
             with_points=True,
             num_drawn=_MAX_COLOURS,
         )
+        figures, points = reports.whole_and_series(self.question)
+        names = self._names_of(found.groups)
+        named = list(zip(names, found.groups, strict=True))
+        chart = self._chart(named, points)
+        num = sum(value or 0 for column in chart.columns for value in column)
+        units = {
+            name: unit
+            for name, unit in _MEASURES.items()
+            if name == self.measure or self._is_shown(name, figures)
+        }
+        by = {each.value: _title(each) for each in Dimension}
+        return super().get_context_data(**kwargs) | {
+            "dimensions": self._choices("by", self.by[0], by),
+            "seconds": [
+                ("", "nothing else", len(self.by) == 1),
+                *((value, title, value in self.by[1:]) for value, title in by.items()),
+            ],
+            "measures": self._choices("most", self.measure, units),
+            "chart": chart,
+            # How the sum of the columns differs from that of the period before.
+            "change": chart.earlier and words.change(num, sum(filter(None, chart.earlier))),
+            "rows": self._sorted([self._row(g.figures, name, g.values) for name, g in named]),
+            "heads": list(self._heads(figures)),
+            "worth": _COLUMNS.get(self.unit, ""),
+            "num_more": found.num_groups - len(found.groups),
+            "totals": self._row(figures),
+            "is_empty": not figures.num_requests,
+        }
 
     @cached_property
     def currency(self) -> str:
@@ -176,56 +155,53 @@ class Usage(UsagePage):
         """The measure of what the usage is worth: the cost, or weighted tokens; empty: neither."""
         return "cost" if self.currency else "weighted_tokens" if self.priced else ""
 
-    @property
-    def worth(self) -> str:
-        return _MEASURES[self.unit][0].capitalize() if self.unit else ""
+    def _is_shown(self, column: str, totals: Figures) -> bool:
+        if column in _WORTHS:
+            return column == self.unit
+        return column not in _RARE or getattr(totals, column) > 0
 
     def _row(
-        self, names: tuple[str, ...], addresses: list[str], figures: Figures
+        self, figures: Figures, names: Sequence[str] = (), values: Sequence[Key] = ()
     ) -> dict[str, Any]:
+        """Return a group, or the totals. Each name leads to the usage of its value."""
+        asked = dict(zip(self.by, map(value_of, values), strict=False))
         worth = words.count(round(figures.weighted_tokens))
         if self.currency:
-            models = (
-                name for by, name in zip(self.by, names, strict=False) if by == Dimension.MODEL
-            )
-            is_unpriced = any(name not in self.priced for name in models)
-            worth = short_money(figures.cost, self.currency)
-            worth = "no price" if is_unpriced and not figures.cost else worth
-        return _row(names, addresses, figures) | {"worth": worth}
+            is_priced = asked.get(Dimension.MODEL) in (None, *self.priced)
+            is_shown = is_priced or figures.cost
+            worth = short_money(figures.cost, self.currency) if is_shown else "no price"
+        latency = figures.first_token_ms
+        links = [self.address(**{by: value}) for by, value in asked.items()]
+        return {
+            "names": names,
+            "links": list(zip(names, links, strict=True)),
+            "figures": figures,
+            "first_token": "" if latency is None else duration(latency.p50),
+            "causes": words.causes(figures),
+            "errors": asked and self.errors_address(**asked),
+            "pixels": words.pixels(figures.num_media_pixels),
+            "worth": worth,
+        }
 
     def _choices(
-        self, name: str, chosen: str, choices: dict[str, str] | None = None
+        self, name: str, chosen: str, choices: dict[str, str]
     ) -> list[tuple[str, str, bool]]:
-        choices = choices or {each.value: _title(each) for each in Dimension}
         return [
             (text, self.address(**{name: value}), value == chosen)
             for value, text in choices.items()
         ]
 
-    def _about(
-        self, names: tuple[str, ...], group: Group
-    ) -> tuple[tuple[str, ...], list[str], Figures]:
-        """Return the arguments of `_row`: each name leads to the usage of its value."""
-        pairs = zip(self.by, group.values, strict=True)
-        addresses = [self.address(**{by.value: value_of(value)}) for by, value in pairs]
-        return names, addresses, group.figures
-
-    def _errors_of(self, group: Group) -> str:
-        return self.errors_address(**dict(zip(self.by, map(value_of, group.values), strict=True)))
-
     def _names_of(self, groups: Sequence[Group]) -> list[tuple[str, ...]]:
-        ids = {
-            key
-            for group in groups
-            for by, key in zip(self.by, group.values, strict=True)
-            if by is Dimension.KEY and isinstance(key, int)
-        }
-        known = names_of(self.access, ApiKey, ids) if ids else {}
+        pairs = (pair for group in groups for pair in zip(self.by, group.values, strict=True))
+        ids: set[Any] = {value for by, value in pairs if by is Dimension.KEY}
+        keys = names_of(self.access, ApiKey, ids - {None})
 
-        def name(by: Dimension, key: Any, stored: str) -> str:
-            if by is Dimension.KEY and key is not None:
-                return known.get(key) or f"{stored} (number {key})"
-            return _name(by, key, stored)
+        def name(by: Dimension, value: Any, stored: str) -> str:
+            if value is None:
+                return _UNANSWERED if by is Dimension.STATUS else _NONE
+            if by is Dimension.KEY:
+                return keys.get(value) or f"{stored} (number {value})"
+            return stored or str(value) or _NONE
 
         return [tuple(map(name, self.by, group.values, group.names)) for group in groups]
 
@@ -244,11 +220,7 @@ class Usage(UsagePage):
         return sorted(rows, key=key, reverse=not is_ascending)
 
     def _heads(self, totals: Figures) -> Iterator[dict[str, Any]]:
-        shown = {
-            key: each
-            for key, each in _COLUMNS.items()
-            if (key == self.unit if key in _WORTHS else getattr(totals, key) or key not in _RARE)
-        }
+        shown = {key: each for key, each in _COLUMNS.items() if self._is_shown(key, totals)}
         asked = self.request.GET.get("sort") or _RANKED_BY.get(self.measure, self.measure)
         for key, title in {_NAME: self.title.capitalize(), **shown}.items():
             is_sorted = asked.removeprefix("-") == key
@@ -264,23 +236,20 @@ class Usage(UsagePage):
     def _chart(
         self, named: Sequence[tuple[tuple[str, ...], Group]], points: Sequence[Point]
     ) -> Chart:
-        unit, value = _MEASURES[self.measure]
-        is_share = self.measure in _RANKED_BY
+        unit, is_share = _MEASURES[self.measure], self.measure in _RANKED_BY
         series = [
-            Series(_BETWEEN.join(name), [value(point.figures) for point in group.points])
+            Series(" · ".join(name), [self._value(each.figures) for each in group.points])
             for name, group in named[:_MAX_COLOURS]
         ]
         if not is_share and (len(named) > len(series) or not named):
-            rest = [
-                max(0, (value(point.figures) or 0) - sum(each.values[at] or 0 for each in series))
-                for at, point in enumerate(points)
-            ]
+            rest = []
+            for at_, point in enumerate(points):
+                drawn = sum(each.values[at_] or 0 for each in series)
+                rest.append(max(0, (self._value(point.figures) or 0) - drawn))
             series.append(Series("others" if named else unit, rest))
-        earlier = (
-            reports.series(before(self.question), with_latencies=False)
-            if self.compares and not is_share
-            else ()
-        )
+        earlier: Sequence[Point] = ()
+        if self.compares and not is_share:
+            earlier = reports.series(before(self.question), with_latencies=False)
         name = f"{unit.capitalize()} by {self.title}"
         return self.chart(
             name,
@@ -290,20 +259,23 @@ class Usage(UsagePage):
             is_wide=True,
             is_of_lines=is_share,
             unit="%" if is_share else "",
-            earlier=[value(each.figures) for each in earlier],
+            earlier=[self._value(each.figures) for each in earlier],
         )
 
-    def _change(self, chart: Chart) -> str:
-        """Return how the sum of the columns differs from that of the period before."""
-        if not chart.earlier:
-            return ""
-        now, earlier = chain.from_iterable(chart.columns), chart.earlier
-        return words.change(sum(filter(None, now)), sum(filter(None, earlier)))
+    def _value(self, figures: Figures) -> float | None:
+        """Return the measure: a share in hundredths, and the cost in the currency."""
+        if self.measure == "cost":
+            return figures.cost / MILLION
+        if self.measure != "cached_share":
+            return float(getattr(figures, self.measure))
+        taken = figures.num_prompt_tokens
+        return 100 * figures.num_cached_tokens / taken if taken else None
 
-    def _export(self) -> str:
-        """Return the address of the export; empty for filters without an owner or a model, which
-        the API cannot express."""
-        query = {"from": _moment(self.period.since), "to": _moment(self.period.until)}
+    @property
+    def export(self) -> str:
+        """The address of the export; empty for filters without an owner or a model, which the API
+        cannot express."""
+        query = {"from": self.period.since.isoformat(), "to": self.period.until.isoformat()}
         for dimension, values in self.filters.items():
             if "" in values or (None in values and dimension is not Dimension.STATUS):
                 return ""
@@ -325,44 +297,20 @@ class UsageTable(Usage):
         """Return the name of the file and its text."""
         by = tuple(map(str, self.by))
         columns = (*by, *_EXPORTED)
-        rows = [_cells(by, row) for row in (*context["rows"], context["totals"])]
+        rows = [self._cells(row) for row in (*context["rows"], context["totals"])]
         text = csv_of([dict(zip(columns, columns, strict=True)), *rows], columns)
         return f"usage-by-{'-and-'.join(by)}.csv", text
 
-
-def _cells(by: tuple[str, ...], row: dict[str, Any]) -> dict[str, Any]:
-    figures: Figures = row["figures"]
-    latency = figures.first_token_ms
-    names = row["names"] or ["all"] * len(by)
-    return {
-        **dict(zip(by, names, strict=True)),
-        **{name: getattr(figures, name) for name in _EXPORTED if name != "first_token_p50_ms"},
-        "cost": round(figures.cost / MILLION, 9) or None,
-        "first_token_p50_ms": None if latency is None else round(latency.p50, 1),
-    }
-
-
-def _row(names: tuple[str, ...], addresses: list[str], figures: Figures) -> dict[str, Any]:
-    latency = figures.first_token_ms
-    return {
-        "names": names,
-        "links": list(zip(names, addresses, strict=False)),
-        "figures": figures,
-        "first_token": "" if latency is None else duration(latency.p50),
-        "causes": words.causes(figures),
-        "pixels": words.pixels(figures.num_media_pixels),
-    }
+    def _cells(self, row: dict[str, Any]) -> dict[str, Any]:
+        figures: Figures = row["figures"]
+        latency = figures.first_token_ms
+        return {
+            **{name: getattr(figures, name, None) for name in _EXPORTED},
+            **dict(zip(self.by, row["names"] or ["all"] * len(self.by), strict=True)),
+            "cost": round(figures.cost / MILLION, 9) or None,
+            "first_token_p50_ms": latency and round(latency.p50, 1),
+        }
 
 
 def _title(by: Dimension) -> str:
     return "organisation" if by is Dimension.ORGANIZATION else by.value.replace("_", " ")
-
-
-def _name(by: Dimension, key: Any, stored: str) -> str:
-    if key is None:
-        return _UNANSWERED if by is Dimension.STATUS else _NONE
-    return stored or str(key) or _NONE
-
-
-def _moment(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

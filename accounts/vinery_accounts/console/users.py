@@ -3,19 +3,16 @@ second factors, and removal."""
 
 from typing import Any
 
-from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect, render
+from django.http import HttpResponse
 from django.urls import reverse
 
 from vinery_accounts.access import changes
 from vinery_accounts.console.generated import New, Row, Rows
-from vinery_accounts.console.invitations import show_link
+from vinery_accounts.console.members import show_link
 from vinery_accounts.console.page import at
-from vinery_accounts.console.rows import ConfirmPage, Question
+from vinery_accounts.console.rows import ConfirmPage, Question, show_secret
 from vinery_accounts.models import Role
-from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.users import USERS
 
@@ -33,13 +30,10 @@ class NewUser(New):
     heading = "Create a user without a role"
     names = ("username", "email")
 
-    def form_of(self, data: QueryDict | None) -> ResourceForm:
-        return ResourceForm(USERS, self.access, data, self.names)
-
     def save(self, form: ResourceForm) -> HttpResponse:
-        values = {name: form.cleaned_data[name] for name in self.names}
-        role = {"is_service": False, "role": Role.MEMBER}
-        return show_link(self, USERS.create(self.access, values | role))
+        values = {**form.columns, "is_service": False, "role": Role.MEMBER}
+        user = USERS.create(self.access, values)
+        return show_link(self, user, USERS.act(self.access, USERS.action("link"), user))
 
 
 @at("users/<int:row_id>/", "users-row")
@@ -83,32 +77,22 @@ class HelpUser(ConfirmPage):
     def back_address(self) -> str:
         return reverse("console:users-row", args=[self.row.pk])
 
-    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if self.does == "second_factor_off":
-            return super().post(request, *args, **kwargs)
-        try:
-            if self.does == "link":
-                return show_link(self, self.row)
-            password = self.act()["password"]
-        except Conflict as error:
-            messages.error(request, str(error))
-            return redirect(self.back_address())
-        context = self.get_context_data() | {
-            "heading": f"A new password for {self.row}",
-            "text": "It is shown once. The user's sessions are ended.",
-            "secret": password,
-            "copy": "Copy the password",
-            "done": "Done",
-        }
-        return render(request, "console/issued.html", context)
+    def report(self, result: Any, done: str) -> HttpResponse | None:
+        if self.does == "link":
+            return show_link(self, self.row, result)
+        if self.does != "password":
+            return super().report(result, done)
+        heading, back = f"A new password for {self.row}", self.back_address()
+        text = "It is shown once. The user's sessions are ended."
+        copy = "Copy the password"
+        return show_secret(self, heading, text, result["password"], back, copy=copy)
 
 
 @at("users/<int:row_id>/", "users", "promote", "demote")
-class Administrator(ConfirmPage):
+class Administrator(HelpUser):
     """Gives and takes the rights of an administrator of the platform. The API has no such action:
     what a stolen admin key has made must not outlive the key."""
 
-    resource = USERS
     questions = {
         "promote": Question(
             "Make {row} an administrator?",
@@ -132,6 +116,3 @@ class Administrator(ConfirmPage):
         self.check()
         is_on = self.does == "promote"
         changes.change(self.row, self.does, is_superuser=is_on, is_staff=is_on)
-
-    def back_address(self) -> str:
-        return reverse("console:users-row", args=[self.row.pk])

@@ -91,10 +91,6 @@ def reset(rule: Rule, level: Level | None) -> str:
     return f"in {in_time(level.reset_s)} ({begins}00:00 {rule.time_zone})"
 
 
-def runs_out(seconds: float) -> str:
-    return f"May be used up in {in_time(max(1.0, seconds))}, at the current rate"
-
-
 def store_outage(state: StoreState | None, now_s: float) -> str:
     """Return the effect of an outage of the limit store. `now_s` is Unix time. Empty while the
     store answers, or without a store."""

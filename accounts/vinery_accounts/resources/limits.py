@@ -1,7 +1,7 @@
 """Limits, quotas (limits with their use), weights of tokens in budgets, and owners of limits."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from django.db.models import Model, QuerySet
@@ -25,11 +25,12 @@ from vinery_accounts.models import (
 )
 from vinery_accounts.models.limits import check_percents
 from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import Resource, columns_of
+from vinery_accounts.resources.base import EVERYTHING, Resource, columns_of
 from vinery_accounts.resources.fields import (
     MAX_ID,
     Filters,
     StrictModelSerializer,
+    id_of,
     not_found,
 )
 
@@ -305,6 +306,24 @@ def prices_of(names: Collection[str]) -> dict[str, str]:
 
 
 # -- What a scope such as `key:12` means to people
+
+_MAX_CHOICES: Final = 200  # of each kind, the newest
+
+
+def owner_choices(
+    owners: Mapping[str, QuerySet[Any]], chosen: str = ""
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the choices of a form, a group for each kind. `chosen` is always one, if it exists."""
+    for kind, rows in owners.items():
+        ids = list(rows.order_by("-pk").values_list("pk", flat=True)[:_MAX_CHOICES])
+        scope, _, owner = chosen.partition(":")
+        if scope == kind and (pk := id_of(owner)):
+            ids += rows.filter(pk=pk).values_list("pk", flat=True)
+        named = names_of(EVERYTHING, OWNERS[kind], ids).items()
+        if named:
+            name = f"{kind.replace('z', 's').capitalize()}s"
+            group = "Each end user of" if kind == LimitScope.END_USER else name
+            yield group, [(f"{kind}:{pk}", name) for pk, name in named]
 
 
 def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:

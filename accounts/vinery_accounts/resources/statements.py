@@ -12,16 +12,14 @@ from django.utils import timezone
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.base.money import MILLION, money
-from vinery_accounts.models import OWNERS, ApiKey, Currency, ModelWeight, Project, User
+from vinery_accounts.models import ApiKey, Currency, ModelWeight, Project, User
 from vinery_accounts.models.limits import check_time_zone
-from vinery_accounts.resources.base import EVERYTHING
-from vinery_accounts.resources.limits import names_of
+from vinery_accounts.resources.limits import owner_choices
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.export import csv_of
 from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.reports import Figures, Question
 
-_MAX_CHOICES: Final = 200  # of each kind, the newest
 _MAX_MODELS: Final = 1000
 _NUM_MONTHS: Final = 24
 _SUMS: Final = ("num_requests", "num_prompt_tokens", "num_cached_tokens", "num_output_tokens")
@@ -42,15 +40,6 @@ def _owners(access: Access) -> Mapping[str, QuerySet[Any]]:
     }
 
 
-def _choices(access: Access) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    for kind, rows in _owners(access).items():
-        ids = list(rows.order_by("-pk").values_list("pk", flat=True)[:_MAX_CHOICES])
-        named = names_of(EVERYTHING, OWNERS[kind], ids).items()
-        if named:
-            group = f"{kind.replace('z', 's').capitalize()}s"
-            yield group, [(f"{kind}:{pk}", name) for pk, name in named]
-
-
 def _months(now: datetime) -> Iterator[tuple[str, str]]:
     for back in range(_NUM_MONTHS):
         year, month = divmod(now.year * 12 + now.month - 1 - back, 12)
@@ -63,7 +52,7 @@ class StatementForm(forms.Form):
     zone = forms.CharField(label="Time zone", max_length=64, validators=[check_time_zone])
 
     def __init__(self, access: Access, asked: Mapping[str, str]) -> None:
-        self._access, self._owners = access, list(_choices(access))
+        self._access, self._owners = access, list(owner_choices(_owners(access)))
         months, zone = list(_months(timezone.localtime())), timezone.get_current_timezone_name()
         first = {"of": self._owners[0][1][0][0], "month": months[0][0], "zone": zone}
         super().__init__({name: asked.get(name) or value for name, value in first.items()})

@@ -52,7 +52,7 @@ class MediaScopeField(ScopeField):
         choices = scope_choices(access, access.owns)
         if access.is_superuser:
             choices.insert(0, (PLATFORM, "The whole platform"))
-        super().__init__(access, label, help_text, choices)
+        super().__init__(access, choices, label=label, help_text=help_text)
 
     def to_python(self, value: Any) -> Any:
         """Return the row, or `platform`. Raises ValidationError for a scope that the user does not
