@@ -91,13 +91,12 @@ class Find(Page):
                 for row in rows.filter(_has(words, columns)).order_by("pk")[:_OF_A_KIND]:
                     address = reverse(f"console:{page}", args=[row.pk])
                     # Members see the list of members, and only those who lead open one of them.
-                    if isinstance(row, Membership) and not self._leads(row):
+                    if isinstance(row, Membership) and not self.access.leads(
+                        row.organization_id, row.project_id
+                    ):
                         search = urlencode({"search": row.user.username})
                         address = f"{reverse('console:members')}?{search}"
                     yield Found(titles[entry], str(row), address)
-
-    def _leads(self, row: Membership) -> bool:
-        return self.access.leads(row.organization_id, row.project_id)
 
     def _scopes(self, words: str) -> Iterator[Found]:
         """Find among all that the person may see, whatever is looked at now."""

@@ -20,7 +20,6 @@ from vinery_accounts.access.served import for_example, served_to, visible_models
 from vinery_accounts.console.generated import FilterForm
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import (
-    GRACES,
     ActPage,
     ButtonPage,
     ChangeRow,
@@ -109,7 +108,7 @@ class NewKeyForm(KeyForm):
 
 class KeysPage(Page):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = {"list": self.list_address(), "view": self.view()}
+        context = {"list": self.list_address(), "query": self.view()}
         return super().get_context_data(**kwargs) | context
 
     def view(self, **changes: str) -> str:
@@ -163,7 +162,6 @@ class Keys(KeysPage):
         return {
             "key": key,
             "state": state,
-            "slug": state.replace(" ", "-"),
             "is_overdue": not is_over and key.is_rotation_overdue(now),
             "may_stop": state is not KeyState.REVOKED and self.access.may(Action.STOP, key),
             "may_pause": not is_over and key.paused_at is None,
@@ -208,9 +206,6 @@ class MakeKey(KeysPage, FormPage):
             form.fields["owner"].initial = self.request.GET.get("owner", "")
         return form
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"may_make": self.projects.exists()}
-
     def save(self, form: NewKeyForm) -> HttpResponse:
         session = self.request.session
         once, sent = form.cleaned_data["once"], session.get(_SENT, [])
@@ -231,7 +226,7 @@ class OneKeyPage(KeysPage, RowPage):
     resource = KEYS
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"key": self.row, "graces": GRACES}
+        return super().get_context_data(**kwargs) | {"key": self.row}
 
     def row_address(self, row: ApiKey) -> str:
         return self.list_address()
@@ -253,8 +248,7 @@ class KeyPage(OneKeyPage, ChangeRow):
         context = super().get_context_data(**kwargs)
         is_over = state in (KeyState.REVOKED, KeyState.EXPIRED)
         may_change = context["may_change"] and self.access.may_act_as(self.row) and not is_over
-        about = {"state": state, "slug": state.replace(" ", "-")}
-        return context | about | {"may_change": may_change}
+        return context | {"state": state, "may_change": may_change}
 
 
 class _ActOnKey(OneKeyPage, ActPage):

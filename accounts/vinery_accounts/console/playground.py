@@ -30,12 +30,6 @@ _MARKS: Final[dict[str, Any]] = {
     "note": "Made by the playground of the console.",
     "scopes": [Scope.INFERENCE.value],
 }
-_LANGUAGES: Final = (
-    ("curl", "curl"),
-    ("python", "Python"),
-    ("javascript", "JavaScript"),
-    ("anthropic", "Anthropic"),
-)
 _SECRETS: Final = "playground_secrets"  # in the session, by the project's id
 # Web processes know a new secret after about a second.
 _KNOWN_AFTER: Final = timedelta(seconds=1.5)
@@ -46,12 +40,8 @@ class Playground(Page):
     template_name = "console/playground.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {
-            "projects": list(projects_for(self.access, self.user)),
-            "may_add_models": self.access.is_superuser,
-            "base_url": self.base_url(),
-            "languages": _LANGUAGES,
-        }
+        projects = list(projects_for(self.access, self.user))
+        return super().get_context_data(**kwargs) | {"projects": projects}
 
 
 @at("playground/key/", "playground-key")

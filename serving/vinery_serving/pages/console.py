@@ -104,8 +104,6 @@ class RemoveAlias(ConfirmPage):
 
 # -- Models
 
-_OF_USERS: Final = ("Model", "Task", "State")
-_OF_ADMINISTRATORS: Final = (*_OF_USERS, "#Running", "#Waiting", "#Memory", "#Speed", "")
 # The page of a model has these actions and more.
 _ACTIONS: Final = frozenset({"load", "unload", "retry"})
 
@@ -117,8 +115,7 @@ def _row(model: ServedModel, speed: SpeedResult | None, *, is_admin: bool) -> di
     num_bytes = engine.get("memory_bytes")
     return {
         "model": model,
-        "num_running": engine.get("num_running"),
-        "num_waiting": engine.get("num_waiting"),
+        "engine": engine,
         "memory": bytes_text(num_bytes) if num_bytes else "",
         "speed": f"{tokens_per_s:.1f} tokens/s" if tokens_per_s else "",
         "measured_at": speed and speed.measured_at,
@@ -149,7 +146,6 @@ class Models(LivePage):
                 | {"price": prices.get(model.name, "")}
                 for model in (MODELS.load(models) if is_admin else models)
             ],
-            "columns": _OF_ADMINISTRATORS if is_admin else _OF_USERS,
         }
 
 

@@ -46,9 +46,6 @@ class AddPage(AdministratorPage):
     way = ""
     template_name = "console/model_add_form.html"
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"way": self.way}
-
     def to_model(self, model: ServedModel) -> HttpResponse:
         messages.success(self.request, f"{model} is added.")
         return redirect("console:model", model.pk)
@@ -96,8 +93,6 @@ class AddFromCatalogue(AddPage):
             "memory": bytes_text(machine.memory_bytes),
             "disk": bytes_text(machine.free_disk_bytes),
             "tasks": sorted({model.task for model, _ in rows}),
-            "task": task,
-            "shows_all": shows_all,
         }
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -166,14 +161,7 @@ class AddFromHub(AddPage, FormPage):
         )
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs) | {
-            "asked": self.asked,
-            "device": self.device,
-            "devices": known_devices(),
-            "revision": self.request.GET.get("revision", ""),
-            "include": self.request.GET.get("include", ""),
-            "shows_all": "all" in self.request.GET,
-        }
+        context = super().get_context_data(**kwargs) | {"devices": known_devices()}
         try:
             return context | self._answered(context["form"])
         except PullFailed as error:

@@ -69,7 +69,7 @@ class ModelTab(RowPage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         (row,) = MODELS.load([self.resource.rows(self.access).get(pk=self.row.pk)])
-        shown = {"row": row, "tab": self.tab, "tabs": _TABS}
+        shown = {"row": row, "tabs": _TABS}
         return super().get_context_data(**kwargs) | shown
 
     def jobs(self) -> list[ModelJob]:

@@ -206,25 +206,22 @@ class Media(Page):
         page = page_of(MEDIA_RULES.rows(self.access).order_by(*_BY_SCOPE, "host"), self.request)
         folders = MEDIA_FOLDERS.rows(self.access).order_by(*_BY_SCOPE, "folder")[:_MAX_ROWS]
         limits = MEDIA_LIMITS.rows(self.access).order_by(*_BY_SCOPE)[:_MAX_ROWS]
-        hosts = _platform_hosts()
+        denials, policies = MEDIA_DENIALS.rows(self.access)[:_MAX_DENIALS], MediaPolicies()
+        policies.refresh()
+        active = MediaRule.objects.filter(organization=None, is_active=True)
+        hosts = list(active.values_list("host", flat=True))
         return super().get_context_data(**kwargs) | {
             **page,
             "rows": [(row, self._may(row), _is_useless(row, hosts)) for row in page["rows"]],
             "folders": [(row, self._may(row)) for row in folders],
             "limits": [(row, self._may(row)) for row in limits],
-            "denials": self._denials(),
+            "denials": [self._denial(row, policies) for row in denials],
             "has_no_rule": not (hosts or MediaFolder.objects.filter(organization=None).exists()),
             "is_admin": self.access.is_superuser,
         }
 
     def _may(self, row: Any) -> bool:
         return self.access.may(Action.MANAGE, row)
-
-    def _denials(self) -> list[dict[str, Any]]:
-        policies = MediaPolicies()
-        policies.refresh()
-        rows = MEDIA_DENIALS.rows(self.access)[:_MAX_DENIALS]
-        return [self._denial(row, policies) for row in rows]
 
     def _denial(self, row: MediaDenial, policies: MediaPolicies) -> dict[str, Any]:
         policy = policies.policy_of(row.organization_id, row.project_id)
@@ -239,11 +236,6 @@ class Media(Page):
         }
 
 
-def _platform_hosts() -> list[str]:
-    active = MediaRule.objects.filter(organization=None, is_active=True)
-    return list(active.values_list("host", flat=True))
-
-
 def _is_useless(row: MediaRule, platform_hosts: Iterable[str]) -> bool:
     """Return whether the platform allows none of the hosts that the row narrows to."""
     is_narrower = row.organization_id is not None and row.is_active
@@ -255,12 +247,9 @@ class _MediaForm(RowForm):
 
     template_name = "console/media_form.html"
     resource = MEDIA_RULES
-    kind = "rules"
+    kind = "rule"
     done = "Saved. It is in force within a second."
     field_of_column = {"organization": "of", "project": "of"}
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs) | {"kind": self.kind}
 
     def row_address(self, row: Any) -> str:
         return reverse("console:media")
@@ -293,21 +282,17 @@ class RemoveMedia(ConfirmPage):
     }
 
 
-_NAMES: Final = {
-    "rule": (
-        *("host", "schemes", "ports", "content_types", "max_bytes", "max_pixels"),
-        *("max_redirects", "timeout_s", "networks", "note", "is_active"),
+for _kind, _resource, _form, _names in (
+    (
+        *("rule", MEDIA_RULES, RuleForm),
+        "host schemes ports content_types max_bytes max_pixels max_redirects timeout_s networks "
+        "note is_active",
     ),
-    "folder": ("folder", "max_bytes", "max_pixels", "note", "is_active"),
-    "limit": ("max_media",),
-}
-for _kind, _resource, _form in (
-    ("rule", MEDIA_RULES, RuleForm),
-    ("folder", MEDIA_FOLDERS, FolderForm),
-    ("limit", MEDIA_LIMITS, ScopedForm),
+    ("folder", MEDIA_FOLDERS, FolderForm, "folder max_bytes max_pixels note is_active"),
+    ("limit", MEDIA_LIMITS, ScopedForm, "max_media"),
 ):
-    _of_kind: dict[str, Any] = {"resource": _resource, "form_class": _form, "kind": f"{_kind}s"}
-    _of_kind["names"] = _NAMES[_kind]
+    _of_kind: dict[str, Any] = {"resource": _resource, "form_class": _form, "kind": _kind}
+    _of_kind["names"] = tuple(_names.split())
     _row = f"media/{_kind}s/<int:row_id>/"
     at(f"media/{_kind}s/new/", f"media-{_kind}-new", **_of_kind)(NewMedia)
     at(_row, f"media-{_kind}", **_of_kind)(ChangeMedia)
