@@ -273,8 +273,10 @@ def test_the_overview_says_what_needs_attention_and_where_the_cure_is(
     models.append(Served("cut", state="failed", reason="A file is cut.", row_id=8))
     monkeypatch.setattr(attention, "_checks", [lambda: ["Table of models: unknown."]])
     create_key(owner=alice, name="nightly", project=first_project())
-    ApiKey.objects.update(expires_at=timezone.now() + timedelta(hours=30))
+    soon = timezone.now() + timedelta(hours=30)
+    ApiKey.objects.update(expires_at=soon, created_at=soon - timedelta(days=30))
     key = ApiKey.objects.get()
+    create_key(owner=alice, name="of hours", project=first_project(), expires_at=soon)
     limit_of(alice, "tokens", "day", 100)
     store(used(alice, "r1", num_prompt_tokens=90, num_output_tokens=20))
 
