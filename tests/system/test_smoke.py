@@ -162,6 +162,6 @@ def figures_of_keys(page: str) -> dict[str, Figures]:
     found = {}
     of_a_key = r'<tr><th scope="row"><a [^>]*>(\w+) [^<]*</a></th>(.*?)</tr>'
     for name, row in re.findall(of_a_key, page, re.DOTALL):
-        cells = dict(re.findall(r'data-name="([^"]+)">([\d,]+)<', row))
+        cells = dict(re.findall(r'data-name="([^"]+)">(?:<a [^>]*>)?([\d,]+)<', row))
         found[name] = Figures(*(int(cells[each].replace(",", "")) for each in columns))
     return found
