@@ -238,10 +238,9 @@ def test_a_quota_shows_when_it_resets_and_that_it_lasts_until_then(alice: User) 
     store(settlement("r1", user_id=alice.pk, started_at=NOON - timedelta(hours=1)))
 
     access = Access.of(alice)
-    [row] = quota_rows(access, read_quotas(access.quotas_seen(), NOON))
+    [(owner, what, quota)] = quota_rows(access, read_quotas(access.quotas_seen(), NOON))
 
-    quota = row["quota"]
-    assert (row["owner"], row["what"]) == ("the user alice", "requests per day")
+    assert (owner, what) == ("the user alice", "requests per day")
     assert quota.percent == 33
     assert quota.resets_at == NOON + timedelta(hours=12)
     assert quota.runs_out_at is None

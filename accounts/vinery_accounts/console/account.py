@@ -27,12 +27,9 @@ class Account(Page):
         now = timezone.now()
         mine = KEYS.rows(self.access).filter(owner=self.user, revoked_at=None)
         since, until = calendar_month(now.astimezone(UTC), is_last=False)
-        question = reports.Question(
-            since=since,
-            until=until,
-            filters={Dimension.USER: frozenset({self.user.pk})},
-            visible=self.access.visible(),
-        )
+        filters = {Dimension.USER: frozenset({self.user.pk})}
+        visible = self.access.visible()
+        question = reports.Question(since=since, until=until, filters=filters, visible=visible)
         earlier = reports.totals(before(question)).figures
         binding = self.access.rows(Limit).filter(_binds(self.user, mine))
         return super().get_context_data(**kwargs) | {

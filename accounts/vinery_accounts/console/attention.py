@@ -14,6 +14,7 @@ from django.urls import reverse
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.access.served import Served
+from vinery_accounts.alerts.quotas import Quota
 from vinery_accounts.console.records import receivers
 from vinery_accounts.console.words import in_time, store_outage
 from vinery_accounts.limits.service import current_state
@@ -22,6 +23,7 @@ from vinery_accounts.models.keys import in_state
 from vinery_accounts.resources.records import QUARANTINE
 
 Finding = tuple[str, str, str]
+QuotaRow = tuple[str, str, Quota]
 
 _SOON: Final = timedelta(days=7)
 _MAX_KEYS: Final = 3
@@ -37,7 +39,10 @@ def provide(read: Callable[[], Sequence[str]]) -> None:
 
 
 def health(
-    access: Access, models: Sequence[Served], quotas: Sequence[dict[str, Any]], now: datetime
+    access: Access,
+    models: Sequence[Served],
+    quotas: Sequence[QuotaRow],
+    now: datetime,
 ) -> dict[str, Any]:
     """Return the findings, the number of models in each state, and some models with their state.
     `quotas` are the rows of the overview."""
@@ -76,15 +81,15 @@ def _of_process(access: Access) -> Iterator[Finding]:
         yield from ((each, "", "") for each in _checks[0]())
 
 
-def _of_quotas(quotas: Sequence[dict[str, Any]]) -> Iterator[Finding]:
-    for row in quotas:
-        quota, text = row["quota"], ""
+def _of_quotas(quotas: Sequence[QuotaRow]) -> Iterator[Finding]:
+    for owner, what, quota in quotas:
+        text = ""
         if not quota.num_left:
             text = "are used up."
         elif quota.runs_out_at and quota.resets_at:
             text = "may be used up before they reset."
         if text:
-            yield f"The {row['what']} of {row['owner']} {text}", "#quotas", "See the quotas"
+            yield f"The {what} of {owner} {text}", "#quotas", "See the quotas"
 
 
 def _of_keys(access: Access, now: datetime) -> Iterator[Finding]:

@@ -119,7 +119,6 @@ class OpenInvitations(LeadersPage):
         return super().get_context_data(**kwargs) | {
             "new": [(row, expires_at.get(user_id)) for row, user_id in zip(rows, ids, strict=True)],
             "invitations": INVITATIONS.rows(self.access) if self.access.owns_scope else (),
-            "link": self.base_url() + reverse("console:overview"),
             "now": timezone.now(),
         }
 

@@ -21,14 +21,9 @@ from vinery_accounts.base.money import MILLION, limited, quantity, whole
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
 from vinery_accounts.console.words import reset, store_outage
+from vinery_accounts.limits.rulebook import scope_of, valid_rules
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window, in_words
-from vinery_accounts.limits.service import (
-    Level,
-    current_levels,
-    current_state,
-    scope_of,
-    valid_rules,
-)
+from vinery_accounts.limits.service import Level, current_levels, current_state
 from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
@@ -106,16 +101,12 @@ def _numbers(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, 
 # -- Quotas on the overview
 
 
-def quota_rows(access: Access, found: list[Quota]) -> list[dict[str, Any]]:
-    quotas = closest(found)
-    owners = owners_of(access, [scope_of(quota.limit) for quota in quotas])
+def quota_rows(access: Access, found: list[Quota]) -> list[tuple[str, str, Quota]]:
+    """Return the quotas that end first: a phrase for the owner, the limit in words, the quota."""
+    rules = [(scope_of(each.limit), each.limit, each) for each in closest(found)]
+    owners = owners_of(access, [scope for scope, *_ in rules])
     return [
-        {
-            "owner": owners[scope_of(quota.limit)],
-            "what": in_words(quota.limit.metric, quota.limit.window),
-            "quota": quota,
-        }
-        for quota in quotas
+        (owners[scope], in_words(limit.metric, limit.window), each) for scope, limit, each in rules
     ]
 
 
@@ -157,10 +148,9 @@ class LimitForm(ResourceForm):
     def take_money(self, currency: str) -> None:
         self.currency = currency
         others = " For other limits a whole number." if "metric" in self.fields else ""
-        self.fields["amount"] = forms.DecimalField(
-            min_value=Decimal(1) / MILLION,
-            help_text=f"Of the cost in {currency}, such as 12.50.{others}",
-        )
+        text = f"Of the cost in {currency}, such as 12.50.{others}"
+        least = Decimal(1) / MILLION
+        self.fields["amount"] = forms.DecimalField(min_value=least, help_text=text)
 
     def clean(self) -> dict[str, Any]:
         values = self.cleaned_data

@@ -125,14 +125,9 @@ class Overview(UsagePage):
             is_of_durations = "p50" in parts
             compared = [parts["p50"]] if is_of_durations else list(parts.values())
             sums = [[value(each.figures) for value in compared] for each in earlier]
-            yield self.chart(
-                name,
-                what,
-                points,
-                series,
-                is_of_durations=is_of_durations,
-                earlier=[None if None in each else sum(filter(None, each)) for each in sums],
-            )
+            values = [None if None in each else sum(filter(None, each)) for each in sums]
+            about = {"is_of_durations": is_of_durations, "earlier": values}
+            yield self.chart(name, what, points, series, **about)
 
 
 def tiles(
@@ -156,11 +151,9 @@ def tiles(
     ]
     texts: list[tuple[str, str, str, str]] = []
     if figures.num_media:
-        size, pixels = (
-            filesizeformat(figures.num_media_bytes),
-            words.pixels(figures.num_media_pixels),
-        )
-        media = f"{words.count(figures.num_media_tokens)} input tokens, {size}, {pixels}"
+        size, num_tokens = filesizeformat(figures.num_media_bytes), figures.num_media_tokens
+        pixels = words.pixels(figures.num_media_pixels)
+        media = f"{words.count(num_tokens)} input tokens, {size}, {pixels}"
         counts.append(("media", "Media", figures.num_media, media))
     if currency:
         cost = short_money(figures.cost, currency), words.change(figures.cost, earlier.cost)

@@ -10,6 +10,8 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.console.page import Page, at
 from vinery_accounts.resources.statements import Statement, StatementForm
 
+_FILE = 'attachment; filename="statement.csv"'
+
 
 @at("statements/", "statements")
 class StatementPage(Page):
@@ -36,6 +38,5 @@ class StatementFile(StatementPage):
         context = self.get_context_data()
         if "statement" not in context:
             return self.render_to_response(context, status=400)
-        response = HttpResponse(context["statement"].csv(), content_type="text/csv; charset=utf-8")
-        response["Content-Disposition"] = 'attachment; filename="statement.csv"'
-        return response
+        text, headers = context["statement"].csv(), {"Content-Disposition": _FILE}
+        return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)

@@ -220,9 +220,10 @@ class Usage(UsagePage):
         return sorted(rows, key=key, reverse=not is_ascending)
 
     def _heads(self, totals: Figures) -> Iterator[dict[str, Any]]:
-        shown = {key: each for key, each in _COLUMNS.items() if self._is_shown(key, totals)}
         asked = self.request.GET.get("sort") or _RANKED_BY.get(self.measure, self.measure)
-        for key, title in {_NAME: self.title.capitalize(), **shown}.items():
+        for key, title in {_NAME: self.title.capitalize(), **_COLUMNS}.items():
+            if not self._is_shown(key, totals):
+                continue
             is_sorted = asked.removeprefix("-") == key
             is_turned = is_sorted and not asked.startswith("-")
             is_falling = is_turned != (key == _NAME)
@@ -251,16 +252,9 @@ class Usage(UsagePage):
         if self.compares and not is_share:
             earlier = reports.series(before(self.question), with_latencies=False)
         name = f"{unit.capitalize()} by {self.title}"
-        return self.chart(
-            name,
-            f"{name}, over time.",
-            points,
-            series,
-            is_wide=True,
-            is_of_lines=is_share,
-            unit="%" if is_share else "",
-            earlier=[self._value(each.figures) for each in earlier],
-        )
+        about = {"is_wide": True, "is_of_lines": is_share, "unit": "%" if is_share else ""}
+        values = [self._value(each.figures) for each in earlier]
+        return self.chart(name, f"{name}, over time.", points, series, earlier=values, **about)
 
     def _value(self, figures: Figures) -> float | None:
         """Return the measure: a share in hundredths, and the cost in the currency."""
@@ -289,9 +283,8 @@ class UsageTable(Usage):
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         name, text = self.file(self.get_context_data())
-        response = HttpResponse(text, content_type="text/csv; charset=utf-8")
-        response["Content-Disposition"] = f'attachment; filename="{name}"'
-        return response
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
 
     def file(self, context: dict[str, Any]) -> tuple[str, str]:
         """Return the name of the file and its text."""
