@@ -27,7 +27,7 @@ def test_the_admin_lists_all_explains_errors_and_aligns_figures(
     assert rows == [
         *("Served models", "Model aliases"),
         *("Usage records", "Refused requests", "Quarantined requests"),
-        *("API keys", "Limits", "Token weights"),
+        *("API keys", "Limits", "Token weights", "Currencies"),
         *("Users", "Memberships", "Organisations", "Projects"),
         *("Alerts", "Webhooks", "Audit entries", "Captures"),
         *("Media rules", "Media folders", "Media limits", "Refused media", "Groups"),

@@ -15,7 +15,8 @@ from vinery_platform.web.middleware import around
 # Models of daily use come first. Models that are not listed come last, by name.
 _ORDER: Final = (
     *("ServedModel", "UsageRecord", "RefusedRequest", "QuarantinedRequest", "ApiKey", "Limit"),
-    *("ModelWeight", "User", "Membership", "Organization", "Project", "Alert", "Webhook"),
+    *("ModelWeight", "Currency", "User", "Membership", "Organization", "Project", "Alert"),
+    "Webhook",
     *("AuditEntry", "MediaRule", "MediaFolder", "MediaLimit", "MediaDenial", "Group"),
 )
 

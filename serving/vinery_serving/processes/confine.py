@@ -9,6 +9,7 @@ import os
 import resource
 import stat
 import struct
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -83,16 +84,9 @@ def network_files() -> list[Path]:
 
 def available() -> frozenset[Part]:
     """The parts that this system has, found out by a process that confines itself."""
-    reader, writer = os.pipe()
-    if not (pid := os.fork()):
-        with suppress(BaseException):
-            held = confine(Needs(descriptors=frozenset((writer,))))
-            os.write(writer, ",".join(held).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as held_parts:
-        named = held_parts.read()
-    os.waitpid(pid, 0)
+    # Not forked: the caller may have threads, whose locks would be held for ever.
+    command = [sys.executable, "-P", "-m", __name__]
+    named = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
     return frozenset(map(Part, filter(None, named.split(","))))
 
 
@@ -253,3 +247,7 @@ def _with_targets(paths: Iterable[Path]) -> Iterator[Path]:
             for each in () if path in _ROOTS else (*path.glob("*"), *path.glob("*/*")):
                 if each.is_symlink():
                     yield Path(os.path.realpath(each))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(",".join(confine(Needs(descriptors=frozenset((0, 1, 2))))))
