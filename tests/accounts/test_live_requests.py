@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from pages import signed_in, text_of
 from row_builders import logged
 from usage_builders import admission
@@ -23,7 +24,8 @@ from vinery_serving.core.errors import RequestStopped
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.state.drain import LiveRequest, LiveRequests
-from vinery_serving.gateway.state.live_socket import LiveSocket
+from vinery_serving.models.live_socket import LiveServer
+from vinery_serving.transport.handshake import NUM_BYTES
 from vinery_serving.transport.sockets import web_sockets
 
 pytestmark = pytest.mark.django_db
@@ -38,7 +40,9 @@ class WebProcess:
         self.endings: dict[str, Future[str]] = {}
         self._live = LiveRequests()
         self._loop = asyncio.new_event_loop()
-        self._socket = LiveSocket(self._live, run_dir)
+        self._socket = LiveServer(
+            run_dir, settings.VINERY_SOCKET_SECRET, self._live.rows, self._live.stop
+        )
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._socket.start(), self._loop).result(10)
@@ -185,6 +189,8 @@ def test_a_killed_process_leaves_no_requests_and_strangers_stop_none(
 
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.connect(str(path))
-        stranger.sendall(b'["req_1", "mine"]\n')
-        assert stranger.recv(100) == b""
+        # In place of a random number and a proof.
+        stranger.sendall(bytes(2 * NUM_BYTES) + b'["req_1", "mine"]\n')
+        received = b"".join(iter(lambda: stranger.recv(100), b""))
+    assert received[2 * NUM_BYTES :] == b"", "no answer follows the handshake"
     assert not web.endings["req_1"].done()

@@ -1,18 +1,11 @@
-"""The requests that run now in all web processes of this home, and how a person stops one.
+"""Who sees and stops the requests that run now in the web processes of this home."""
 
-Each web process answers on a socket of its own, see `gateway.state.live_socket`. A process that has
-ended answers nothing, so its requests are not shown, and no figure is stored anywhere.
-"""
-
-import logging
-import socket
-from collections.abc import Collection, Iterator
+import asyncio
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from django.conf import settings
-from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.http import Http404
 from rest_framework import serializers
@@ -22,56 +15,13 @@ from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import ApiKey, UsageRecord
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import StrictSerializer
-from vinery_serving.models.live_rows import LiveRow as LiveRow
-from vinery_serving.models.live_rows import Stage as Stage
-from vinery_serving.transport.sockets import web_sockets
-
-log = logging.getLogger(__name__)
+from vinery_serving.models.live_socket import LiveRow, Stage, ask_for_rows, ask_to_stop
 
 MAX_REASON: Final = 200
-_SALT: Final = "vinery live requests"
-# A process that does not answer within this time is left out.
-_WITHIN_S: Final = 2.0
-_READ_BYTES: Final = 1 << 16
 
 
-# -- The questions to web processes. Other users cannot write the signature.
-
-
-def signed(question: list[str]) -> bytes:
-    """Return the line that asks for all rows, or, with an id and a reason, stops a request."""
-    return signing.dumps(question, salt=_SALT).encode() + b"\n"
-
-
-def read_question(line: bytes) -> list[str]:
-    """Raises `BadSignature`."""
-    question: list[str] = signing.loads(line.decode().strip(), salt=_SALT, max_age=60)
-    return question
-
-
-def _answers(question: list[str]) -> Iterator[bytes]:
-    line = signed(question)
-    for path in web_sockets(Path(settings.VINERY_RUN_DIR)):
-        try:
-            yield _ask(path, line)
-        except ConnectionRefusedError:  # its process was killed
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            log.warning("%s does not answer: %s", path.name, error)
-
-
-def _ask(path: Path, line: bytes) -> bytes:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_WITHIN_S)
-        connection.connect(str(path))
-        connection.sendall(line)
-        parts = []
-        while part := connection.recv(_READ_BYTES):
-            parts.append(part)
-    return b"".join(parts)
-
-
-# -- Who sees and stops what
+def _home() -> tuple[Path, bytes]:
+    return Path(settings.VINERY_RUN_DIR), settings.VINERY_SOCKET_SECRET
 
 
 def live_rows(access: Access) -> list[LiveRow]:
@@ -79,8 +29,7 @@ def live_rows(access: Access) -> list[LiveRow]:
     visible = access.visible()
     found = [
         row
-        for answer in _answers([])
-        for row in msgspec.json.decode(answer or b"[]", type=list[LiveRow])
+        for row in asyncio.run(ask_for_rows(*_home()))
         if visible is None
         or any(getattr(row.admission, each.column) in ids for each, ids in visible.items())
     ]
@@ -119,7 +68,7 @@ def stop(access: Access, request_id: str, reason: str = "") -> LiveRow:
     target = UsageRecord(request_id=request_id, organization_id=admission.organization_id)
     with audit.writing():
         audit.record("stop", target, after=about, target_id=request_id)
-        if not any(answer == b"true" for answer in _answers([request_id, reason])):
+        if not asyncio.run(ask_to_stop(*_home(), request_id, reason)):
             raise Conflict("This request has ended meanwhile.")
     return row
 

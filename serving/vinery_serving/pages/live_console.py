@@ -14,7 +14,8 @@ from vinery_accounts.console.words import count, in_time
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.forms import ParametersForm
 from vinery_serving.models import live_requests
-from vinery_serving.models.live_requests import LiveRow, Stage, StopSerializer
+from vinery_serving.models.live_requests import StopSerializer
+from vinery_serving.models.live_socket import LiveRow, Stage
 
 # More rows would make the page slow; the oldest are shown.
 _MOST_ROWS: Final = 200

@@ -56,7 +56,7 @@ def node_socket(run_dir: Path) -> Path:
 
 
 def web_socket(run_dir: Path) -> Path:
-    """Return the path of the socket of this web process, see `gateway.state.live_socket`."""
+    """Return the path of the socket of this web process, see `models.live_socket`."""
     return _folder(run_dir) / f"web-{os.getpid()}.sock"
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from vinery_accounts.usage.entries import Admission
 from vinery_serving.core.errors import InvalidKey, RequestStopped, ServingError, ShuttingDown
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.models.live_rows import LiveRow, Stage
+from vinery_serving.models.live_socket import LiveRow, Stage
 
 # How often to look whether all requests are answered.
 _POLL_S: Final = 0.1

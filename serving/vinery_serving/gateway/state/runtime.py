@@ -46,7 +46,6 @@ from vinery_serving.gateway.state.host_health import (
     EngineHealth,
     health_of,
 )
-from vinery_serving.gateway.state.live_socket import LiveSocket
 from vinery_serving.gateway.state.model_readers import ModelReaders
 from vinery_serving.gateway.state.model_rows import EngineReport, read_models
 from vinery_serving.gateway.state.traffic import Traffic
@@ -56,6 +55,7 @@ from vinery_serving.media.fetching import FetchLimits, MediaFetcher
 from vinery_serving.media.tables.denials import DenialQueue
 from vinery_serving.media.tables.policies import MediaPolicies
 from vinery_serving.models.engine_status import UNREADABLE
+from vinery_serving.models.live_socket import LiveServer
 from vinery_serving.processes.upkeep import freeze_heap, until_next
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,8 @@ class Runtime:
         self.media_policies, self.media_denials = MediaPolicies(), DenialQueue()
         self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
         self.live = LiveRequests()
-        self._live_socket = LiveSocket(self.live, Path(settings.VINERY_RUN_DIR))
+        home = Path(settings.VINERY_RUN_DIR), settings.VINERY_SOCKET_SECRET
+        self._live_server = LiveServer(*home, self.live.rows, self.live.stop)
         self.drain = Drain()
         self.traffic = Traffic()
         self.limits = LimitService(_limit_settings())
@@ -163,7 +164,7 @@ class Runtime:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._live_socket.close()
+        self._live_server.close()
         await self.directory.close()
         await self.workers.stop()
         await self.limits.close()
@@ -258,7 +259,7 @@ class Runtime:
     async def _serve(self) -> None:
         await self.directory.settle(_SETTLE_S)
         self.ledger.start()
-        await self._live_socket.start()
+        await self._live_server.start()
         freeze_heap()
         self._repeat("quarantine", self._store_quarantined, _REFRESH_INTERVAL_S)
         self._repeat("tick", self._tick, _TICK_INTERVAL_S)
