@@ -8,7 +8,7 @@ from functools import reduce
 from itertools import islice
 from operator import or_
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 from zoneinfo import available_timezones
 
 from django import forms
@@ -70,10 +70,9 @@ class Find(Page):
             yield from self._rows(words)
 
     def _request(self, words: str) -> Iterator[Found]:
-        address = f"{reverse('console:overview')}requests/{quote(words, safe='')}/"
-        with suppress(Resolver404):
-            if words.startswith("req_") and resolve(address):
-                yield Found("Request", words, address)
+        if words.startswith("req_"):
+            with suppress(NoReverseMatch):
+                yield Found("Request", words, reverse("console:request", args=[words]))
 
     def _models(self, words: str) -> Iterator[Found]:
         for model in visible_models(self.access):

@@ -95,12 +95,12 @@ class Runtime:
         self.quarantine = QuarantineQueue(settings.VINERY_QUARANTINE_S)
         self._has_quarantined = asyncio.Event()  # what is not stored yet
         self._following_quarantine = asyncio.Lock()
-        # Read requests that are large or may take long, and, beside them, the files of models.
+        # These read requests that are large or may take long, and the files of models.
         self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", _work_limits())
         self._model_readers = ModelReaders(self.workers)
+        home = Path(settings.VINERY_RUN_DIR), settings.VINERY_SOCKET_SECRET
         self.directory = LocalDirectory(
-            Path(settings.VINERY_RUN_DIR),
-            settings.VINERY_SOCKET_SECRET,
+            *home,
             self._model_readers.read,
             Quarantine(self._put_in_quarantine if settings.VINERY_QUARANTINE_S else None),
             wait_s=settings.VINERY_WAKE_WAIT_S,
@@ -109,7 +109,6 @@ class Runtime:
         self.media_policies, self.media_denials = MediaPolicies(), DenialQueue()
         self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
         self.live = LiveRequests()
-        home = Path(settings.VINERY_RUN_DIR), settings.VINERY_SOCKET_SECRET
         self._live_server = LiveServer(*home, self.live.rows, self.live.stop)
         self.drain = Drain()
         self.traffic = Traffic()
