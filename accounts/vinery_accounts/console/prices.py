@@ -19,7 +19,7 @@ class Prices(Rows):
         if not self.access.is_superuser:
             return {}
         currency = Currency.objects.first()
-        if currency is None:
-            return {**super().buttons(), "Set a currency": reverse("console:currency-new")}
-        to = reverse("console:currency-row", args=[currency.pk])
-        return {**super().buttons(), "Change the currency": to}
+        more = {"Set a currency": reverse("console:currency-new")}
+        if currency is not None:
+            more = {"Change the currency": reverse("console:currency-row", args=[currency.pk])}
+        return {**super().buttons(), **more}

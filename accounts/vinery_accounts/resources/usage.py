@@ -1,4 +1,4 @@
-"""The query strings and bodies of usage reports."""
+"""The query strings and bodies of usage reports, and whose statements a person may read."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
@@ -13,7 +14,7 @@ from rest_framework import serializers
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.base.money import MILLION
-from vinery_accounts.models import Currency
+from vinery_accounts.models import ApiKey, Currency, Project, User
 from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.fields import MAX_ID, StrictSerializer, period_filters
 from vinery_accounts.usage import reports
@@ -292,4 +293,21 @@ def _group(group: Group, by: list[Dimension], code: str) -> dict[str, Any]:
         "names": dict(zip(by, group.names, strict=True)),
         "figures": _figures(group.figures, code),
         "points": [_point(point, code) for point in group.points],
+    }
+
+
+# -- Statements
+
+
+def readable_owners(access: Access) -> Mapping[str, QuerySet[Any]]:
+    """Return whose statement a person may read: of all that the person leads, and of oneself."""
+    led = access.led_organizations()
+    projects = [pk for pk in access.projects if access.leads(None, pk)]
+    oneself = User.objects.filter(pk=access.user_id or 0)
+    of_led = Q(pk__in=access.rows_to_limit(ApiKey).order_by().values("pk"))
+    return {
+        "organization": led,
+        "project": access.rows(Project).filter(Q(organization__in=led) | Q(pk__in=projects)),
+        "user": oneself | access.rows_to_limit(User),
+        "key": ApiKey.objects.filter(Q(owner__in=oneself) | of_led),
     }
