@@ -30,23 +30,23 @@ def cipher(purpose: bytes) -> MultiFernet:
     return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in _keys(purpose)])
 
 
-def seal(purpose: bytes, content: bytes) -> bytes:
+def seal(purpose: bytes, content: bytes, *, bound_to: bytes | None = None) -> bytes:
     """Encrypt and authenticate bytes, of which there may be megabytes: Fernet would hold up all
-    other threads for a second."""
+    other threads for a second. Only who names `bound_to` again can open the result."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(_NONCE_BYTES)
-    return nonce + AESGCM(_keys(purpose)[0]).encrypt(nonce, content, None)
+    return nonce + AESGCM(_keys(purpose)[0]).encrypt(nonce, content, bound_to)
 
 
-def unseal(purpose: bytes, sealed: bytes) -> bytes:
+def unseal(purpose: bytes, sealed: bytes, *, bound_to: bytes | None = None) -> bytes:
     """Raises ValueError for what `seal` has not made with a key of this purpose."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     for key in _keys(purpose):
         with contextlib.suppress(InvalidTag):
-            return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None)
+            return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
     raise ValueError("it was sealed with another key, or is damaged")
 
 

@@ -181,6 +181,17 @@ class NotFound(ClientError, status=404, code="not_found"):
     """The URL does not exist."""
 
 
+class ConversationInUse(InvalidRequest, code="conversation_locked"):
+    """Another response runs in the conversation."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Another process is currently operating on this conversation. Please retry in a few "
+            "seconds.",
+            param="conversation",
+        )
+
+
 class ModelNotFound(NotFound, code="model_not_found"):
     """No served model has this name."""
 

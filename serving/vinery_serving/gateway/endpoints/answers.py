@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -14,6 +15,7 @@ from vinery_serving.core.errors import ServingError
 from vinery_serving.core.events import Completed, Event, Failed, TokenCounts
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.pooling import PoolingDraft
+from vinery_serving.core.result import ResultBuilder
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.callers import client_of
 from vinery_serving.gateway.endpoints.documents import constant, key_usage, openapi, version
@@ -21,6 +23,7 @@ from vinery_serving.gateway.endpoints.edge import JSON, ApiEdge, App, BeginInTur
 from vinery_serving.gateway.endpoints.notices import report_clamp, report_unenforced
 from vinery_serving.gateway.endpoints.requests import ApiRequest, JsonEndpoint, ending_of
 from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.memory.keeping import check_room, keep
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest
 from vinery_serving.gateway.reading.worker_jobs import GENERATION, POOLING, TOKENS
 from vinery_serving.gateway.recording.record import RequestRecord
@@ -48,14 +51,28 @@ async def generate(
     report_clamp(asked.stopping.max_tokens_param, draft.clamped_to, request.scope)
     prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
     record.note_media()
+    if exchange.to_keep is not None:
+        await check_room(request.runtime, request.caller)
     # Prompts and pixels stay in memory: another engine may have to go on with the request.
     request.claim.keep(prepared.num_bytes)
     await record.reservation.reserve(prepared)
     if asked.is_streamed:
         await _Stream(request, record, exchange, identity).send(prepared)
         return
-    body = exchange.body(identity, await whole(prepared, record.reservation.token_source))
+    result = await whole(prepared, record.reservation.token_source)
+    body = exchange.body(identity, result)
+    if not await _is_kept(request, exchange, identity, body):
+        body = exchange.body(identity, replace(result, is_kept=False))
     await _send_whole(request, record, body)
+
+
+async def _is_kept(
+    request: ApiRequest, exchange: Exchange, identity: AnswerIdentity, body: bytes
+) -> bool:
+    """Store the whole answer if it is to be kept. Returns False if that failed."""
+    if (kept := exchange.to_keep) is None:
+        return True
+    return await keep(request.runtime, request.caller, request.id, identity, kept, body)
 
 
 async def embed(
@@ -118,7 +135,10 @@ class _Stream:
     ) -> None:
         self._request = request
         self._record = record
+        self._exchange, self._identity = exchange, identity
         self._encoder = exchange.encoder(identity)
+        # All events, of an answer that is kept.
+        self._events: list[Event] | None = None if exchange.to_keep is None else []
         self._keep_alive = exchange.keep_alive
 
     async def send(self, prepared: PreparedRequest) -> None:
@@ -144,9 +164,24 @@ class _Stream:
                     raise
                 await self._send([Failed(ending)])
 
+    async def _keep(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Collect the events of an answer that is kept, and store the answer before its end."""
+        assert self._events is not None
+        self._events += events
+        if not events or not isinstance(last := events[-1], Completed):
+            return events
+        builder = ResultBuilder()
+        for event in self._events:
+            builder.feed(event)
+        body = self._exchange.body(self._identity, builder.result())
+        is_kept = await _is_kept(self._request, self._exchange, self._identity, body)
+        return events if is_kept else [*events[:-1], replace(last, is_kept=False)]
+
     async def _send(self, events: Sequence[Event]) -> None:
         """Runs for all tokens, so it calls the server directly."""
         request, record = self._request, self._record
+        if self._events is not None:
+            events = await self._keep(events)
         if not request.has_started:
             headers = [*_STREAM, *record.reservation.headers]
             start = {"type": "http.response.start", "status": 200, "headers": headers}

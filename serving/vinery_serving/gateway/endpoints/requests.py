@@ -9,7 +9,7 @@ first to end ends the other, and with the answer the engine's work.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic
 
@@ -61,6 +61,7 @@ from vinery_serving.gateway.endpoints.edge import (
 from vinery_serving.gateway.endpoints.notices import report_unused
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.memory.recalling import StoredMemory
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading.reading import RequestReader
 from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading
@@ -100,6 +101,10 @@ class ApiRequest:
     claim: BodyClaim
     name: str  # of the endpoint
     has_started: bool = False  # whether a part of the answer was sent
+    memory: StoredMemory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.memory = StoredMemory(self.runtime, self.caller, self.id, self.claim.keep)
 
     @property
     def id(self) -> str:
@@ -148,7 +153,9 @@ class ApiRequest:
         async with reader:
             tree = "v2" if "v2" in self._url else self.tree
             try:
-                head = await reader.parse(body, tree, settings.VINERY_FINGERPRINT)
+                recall = self.memory
+                recall.locks = record is not None
+                head = await reader.parse(body, tree, settings.VINERY_FINGERPRINT, recall=recall)
             except InvalidRequest:
                 if record is not None:
                     with contextlib.suppress(UsageNotRecorded):  # the client gets the first error
@@ -260,6 +267,7 @@ class JsonEndpoint(Generic[PreparedT]):
             raise
         finally:
             record.leave()  # has an effect only if this task was cancelled
+            request.memory.release()
 
 
 def ending_of(request: ApiRequest, record: RequestRecord) -> ServingError | None:

@@ -1,11 +1,11 @@
-"""The Django views of both URL trees: models, tokenizers, and stored responses, which do not exist.
+"""The Django views of both URL trees: models and tokenizers. Stored objects are in `stored`.
 Endpoints with JSON bodies are in `answers`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import re_path
 from django.views.decorators.csrf import csrf_exempt
 from msgspec import to_builtins
@@ -45,11 +45,11 @@ def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
     # Browsers never send keys on their own, so requests cannot be forged.
     @csrf_exempt
     @wraps(view)
-    async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
+    async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             if request.method not in allowed:
                 raise MethodNotAllowed(request.method or "", allowed=", ".join(methods))
-            response: JsonResponse = await view(request, _caller(request), *args, **kwargs)
+            response: HttpResponse = await view(request, _caller(request), *args, **kwargs)
             return response
         except ServingError as error:
             return error_response(error, request)
@@ -114,13 +114,6 @@ async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
         chat_template=None if templates is None else templates.default,
     )
     return JsonResponse(to_builtins(info))
-
-
-async def no_response(
-    request: HttpRequest, caller: Caller, tree: str, response_id: str
-) -> JsonResponse:
-    """Refuse with 404: responses are not stored."""
-    raise NotFound(f"Response with id '{response_id[:128]}' not found.")
 
 
 def _caller(request: HttpRequest) -> Caller:
@@ -188,18 +181,5 @@ urlpatterns = [
     re_path(r"^(?P<tree>v1|v3)/models/(?P<name>.+)$", retrieve_model),
     # vLLM has this path at the root.
     re_path(r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info),
-    re_path(r"^(?P<tree>v1|v3)/responses/compact/?$", unknown_route),
-    re_path(
-        r"^(?P<tree>v1|v3)/responses/(?P<response_id>[^/]+)/?$",
-        for_clients(no_response, methods=("GET", "DELETE")),
-    ),
-    re_path(
-        r"^(?P<tree>v1|v3)/responses/(?P<response_id>[^/]+)/cancel/?$",
-        for_clients(no_response, methods=("POST",)),
-    ),
-    re_path(
-        r"^(?P<tree>v1|v3)/responses/(?P<response_id>[^/]+)/input_items/?$",
-        for_clients(no_response),
-    ),
     re_path(r"^(?P<tree>v1|v3)(?:/.*)?$", unknown_route),
 ]

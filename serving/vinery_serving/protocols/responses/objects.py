@@ -219,7 +219,8 @@ class Response(Answer, kw_only=True):
     instructions: str | None
     max_output_tokens: int | None
     max_tool_calls: int | None
-    previous_response_id: None
+    previous_response_id: str | None
+    conversation: dict[str, str] | UnsetType = UNSET
     tools: list[EchoedFunction | EchoedCustomTool | EchoedNamespace]
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any]
     parallel_tool_calls: bool

@@ -1,0 +1,216 @@
+"""Responses and their chains.
+
+A response has the items of its own input and output only. What came before is the chain of
+`previous`, which one recursive query reads. An expired or deleted response can no longer be found,
+and stays for the responses that continue it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, Q
+
+from vinery_accounts.models import ResponseItem, StoredItem, StoredResponse
+from vinery_accounts.models.stored import OwnedQuerySet
+from vinery_accounts.stored.conversations import append
+from vinery_accounts.stored.rows import (
+    ITEM_COLUMNS,
+    Item,
+    NotStored,
+    Owner,
+    count_bytes,
+    items_of,
+    opened,
+    opened_items,
+    page_of,
+    remove_unlinked,
+    sealed,
+    store_items,
+)
+
+# The most responses of a chain. A longer chain is refused where it is continued.
+MAX_CHAIN: Final = 1000
+_REMOVED_AT_ONCE: Final = 200
+
+
+class NotContinuable(NotStored):
+    """The response is there, but cannot be continued. `reason` says why."""
+
+    def __init__(self, public_id: str, reason: str) -> None:
+        super().__init__("Response", public_id)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class NewResponse:
+    owner: Owner
+    public_id: str
+    status: str
+    model: str
+    request_id: str
+    created_at: datetime
+    days: int
+    payload: bytes  # the response as JSON, without output
+    inputs: tuple[Item, ...]
+    outputs: tuple[Item, ...]
+    previous_id: str | None = None
+    conversation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundResponse:
+    payload: bytes
+    outputs: list[Item]
+
+
+def keep(new: NewResponse) -> None:
+    """Store a response. Raises `NotStored` if what it continues has gone meanwhile, and
+    `django.db.Error`. Within a transaction."""
+    now, project_id = new.created_at, new.owner.project_id
+    previous = None
+    if new.previous_id is not None:
+        rows = StoredResponse.objects.of(project_id).filter(public_id=new.previous_id)
+        previous = rows.select_for_update(no_key=True).values_list("pk", flat=True).first()
+        if previous is None:
+            raise NotStored("Response", new.previous_id)
+    pks, num_bytes = store_items(new.owner, (*new.inputs, *new.outputs), now)
+    conversation = None
+    if new.conversation_id is not None:
+        conversation = append(project_id, new.conversation_id, pks)
+    row = StoredResponse.objects.create(
+        public_id=new.public_id,
+        status=new.status,
+        model=new.model,
+        request_id=new.request_id,
+        previous_id=previous,
+        conversation_id=conversation,
+        created_at=now,
+        expires_at=now + timedelta(days=new.days),
+        num_bytes=len(new.payload),
+        sealed=sealed(new.public_id, new.payload),
+        **new.owner.columns(),
+    )
+    ResponseItem.objects.bulk_create(
+        ResponseItem(response_id=row.pk, item_id=pk, position=at, is_output=at >= len(new.inputs))
+        for at, pk in enumerate(pks)
+    )
+    count_bytes(project_id, num_bytes + len(new.payload))
+
+
+def find(project_id: int | None, public_id: str) -> FoundResponse:
+    """Raises `NotStored`."""
+    row = _row(project_id, public_id)
+    links = ResponseItem.objects.filter(response_id=row.pk, is_output=True).order_by("position")
+    outputs = opened_items(links.values_list(*(f"item__{name}" for name in ITEM_COLUMNS)))
+    return FoundResponse(opened(row.public_id, row.sealed), outputs)
+
+
+def _row(project_id: int | None, public_id: str) -> StoredResponse:
+    rows = StoredResponse.objects.of(project_id).kept().filter(public_id=public_id)
+    found: StoredResponse | None = rows.first()
+    if found is None:
+        raise NotStored("Response", public_id)
+    return found
+
+
+_CHAIN_SQL: Final = """
+WITH RECURSIVE chain (id, previous_id, status, conversation_id, depth) AS (
+    SELECT id, previous_id, status, conversation_id, 0 FROM {responses}
+    WHERE public_id = %s AND expires_at > %s AND {owner}
+    UNION ALL
+    SELECT older.id, older.previous_id, older.status, older.conversation_id, chain.depth + 1
+    FROM chain JOIN {responses} older ON older.id = chain.previous_id WHERE chain.depth < {depth}
+)
+SELECT chain.depth, {columns} FROM chain
+LEFT JOIN {links} link ON link.response_id = chain.id
+LEFT JOIN {items} item ON item.id = link.item_id
+ORDER BY chain.depth DESC, link.position
+"""
+
+
+def _chain(project_id: int | None, public_id: str, columns: str) -> list[Any]:
+    """Rows of the depth (0: this response) and `columns`, from the first item of the chain to the
+    last. Raises `NotStored`."""
+    sql = _CHAIN_SQL.format(
+        responses=StoredResponse._meta.db_table,
+        links=ResponseItem._meta.db_table,
+        items=StoredItem._meta.db_table,
+        owner="project_id IS NULL" if project_id is None else "project_id = %s",
+        columns=columns,
+        depth=MAX_CHAIN,
+    )
+    # As the backend stores it: SQLite has texts.
+    now = StoredResponse._meta.get_field("expires_at").get_db_prep_value(
+        datetime.now(UTC), connection
+    )
+    owner = [] if project_id is None else [project_id]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [public_id, now, *owner])
+        rows: list[Any] = cursor.fetchall()
+    if not rows:
+        raise NotStored("Response", public_id)
+    return rows
+
+
+def context(project_id: int | None, public_id: str) -> list[Item]:
+    """The items of the chain that ends with this response, by one query. Raises `NotStored`, and
+    `NotContinuable`."""
+    columns = "chain.status, chain.conversation_id, item.public_id, item.kind, item.sealed"
+    rows = _chain(project_id, public_id, columns)
+    _, status, conversation, *_ = rows[-1]
+    if conversation is not None:
+        raise NotContinuable(public_id, "belongs to a conversation: send `conversation` instead")
+    if status not in ("completed", "incomplete"):
+        raise NotContinuable(public_id, f"is {status}: only a finished response can be continued")
+    if rows[0][0] >= MAX_CHAIN - 1:
+        raise NotContinuable(public_id, f"is the last of {MAX_CHAIN} in a chain: begin another")
+    return opened_items(row[3:] for row in rows if row[3] is not None)
+
+
+def input_items(
+    project_id: int | None, public_id: str, *, after: str | None, limit: int, is_descending: bool
+) -> tuple[list[Item], bool] | None:
+    """A page of what came before the response and of its own input, and whether more follows; None
+    if there is no item `after`. Raises `NotStored`."""
+    rows = _chain(project_id, public_id, "item.id, item.public_id, link.is_output")
+    own = [(pk, id_) for depth, pk, id_, is_output in rows if pk and (depth or not is_output)]
+    page = page_of(own, after=after, limit=limit, is_descending=is_descending)
+    return None if page is None else (items_of(page[0]), page[1])
+
+
+def delete(project_id: int | None, public_id: str) -> None:
+    """Raises `NotStored`. Responses that continue this one stay, with what they need of it."""
+    with transaction.atomic():
+        row = _row(project_id, public_id)
+        StoredResponse.objects.filter(pk=row.pk).update(expires_at=datetime.now(UTC))
+        _remove(StoredResponse.objects.filter(pk=row.pk))
+
+
+def remove_all(condition: Q) -> int:
+    """Remove these responses, those that continue others first. Returns how many."""
+    num_removed, num = 0, 1
+    while num:
+        with transaction.atomic():
+            num = _remove(StoredResponse.objects.filter(condition).order_by("-pk"))
+        num_removed += num
+    return num_removed
+
+
+def _remove(rows: OwnedQuerySet[StoredResponse]) -> int:
+    """Remove a group of these rows that no other row continues. Within a transaction."""
+    continued = StoredResponse.objects.filter(previous=OuterRef("pk"))
+    leaves = rows.filter(~Exists(continued))[:_REMOVED_AT_ONCE]
+    found = list(leaves.values_list("pk", "project_id", "num_bytes"))
+    pks = [pk for pk, *_ in found]
+    links = ResponseItem.objects.filter(response__in=pks)
+    items = list(links.values_list("item_id", flat=True))
+    links.delete()
+    StoredResponse.objects.filter(pk__in=pks).delete()
+    remove_unlinked(items)
+    for _, project_id, num_bytes in found:
+        count_bytes(project_id, -num_bytes)
+    return len(found)
