@@ -1,7 +1,7 @@
 """The body of a Responses request, and the members of the answer that repeat it."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import UNSET, to_builtins
 from pydantic import BeforeValidator, Field
@@ -74,6 +74,7 @@ Includable = Literal[
     "file_search_call.results", "web_search_call.results", "web_search_call.action.sources",
     "computer_call_output.output.image_url", "code_interpreter_call.outputs",
 ]  # fmt: skip
+INCLUDABLE: Final = frozenset(get_args(Includable))
 Include = Annotated[list[Includable], Field(fail_fast=True), Limited(field_limits.INCLUDE)]
 
 
