@@ -81,6 +81,9 @@ class StoredResponse(OwnedRow):
         Conversation, on_delete=models.SET_NULL, related_name="responses", null=True
     )
     expires_at = models.DateTimeField("expires", db_index=True)
+    is_background = models.BooleanField("background", default=False)
+    # Events of a background response are kept for so long. Empty: it has not ended.
+    events_until = models.DateTimeField(null=True, db_index=True)
 
     class Meta:
         ordering = ["-created_at", "-id"]
@@ -167,6 +170,45 @@ class StoredBytes(models.Model):
 
     def __str__(self) -> str:
         return f"{self.project_id}: {self.num_bytes}"
+
+
+class BackgroundRun(models.Model):
+    """What is left to do for a response. The web process with the lease does it; without a lease it
+    waits its turn. `lease_number` counts up, so that a process that lost the lease changes nothing.
+    """
+
+    response = models.OneToOneField(StoredResponse, on_delete=models.CASCADE, related_name="run")
+    lease_owner = models.CharField(max_length=120, blank=True, default="")
+    lease_number = models.PositiveIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True)
+    due_at = models.DateTimeField(help_text="Not before.")
+    num_tries = models.PositiveSmallIntegerField(default=0)
+    # The request, and the tokens of its answer so far.
+    sealed_request = models.BinaryField(editable=False)
+    sealed_trail = models.BinaryField(editable=False, default=bytes)
+
+    class Meta:
+        ordering = ["due_at", "id"]
+        indexes = [models.Index(fields=["due_at", "id"], name="run_due")]
+
+    def __str__(self) -> str:
+        return f"run of {self.response_id}"
+
+
+class ResponseEvents(models.Model):
+    """Some events of a background response, numbered from `first`, as they are sent."""
+
+    response = models.ForeignKey(StoredResponse, on_delete=models.CASCADE, related_name="events")
+    first = models.PositiveIntegerField()
+    sealed = models.BinaryField(editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["response", "first"], name="one_event_of_a_number")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.response_id} from {self.first}"
 
 
 # -- The term of a project

@@ -193,7 +193,7 @@ def lock(project_id: int | None, public_id: str, holder: str) -> None:
     `NotStored`."""
     now = datetime.now(UTC)
     rows = Conversation.objects.of(project_id).kept(now).filter(public_id=public_id)
-    free = rows.filter(Q(locked_until=None) | Q(locked_until__lte=now))
+    free = rows.filter(Q(locked_until=None) | Q(locked_until__lte=now) | Q(locked_by=holder))
     if not free.update(locked_by=holder, locked_until=now + timedelta(seconds=LOCK_S)):
         _row(project_id, public_id)
         raise ConversationLocked("Conversation", public_id)

@@ -6,14 +6,16 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import re_path
 
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.keys.table import Caller
-from vinery_accounts.stored import responses
+from vinery_accounts.stored import responses, runs
 from vinery_accounts.stored.rows import Item, NotStored
 from vinery_serving.core.errors import InvalidRequest, NotFound, Unavailable
+from vinery_serving.gateway.endpoints.background import response_ended, runs_of
+from vinery_serving.gateway.endpoints.streaming import STREAM
 from vinery_serving.gateway.endpoints.views import for_clients
 from vinery_serving.gateway.state.runtime import runtime
 
@@ -81,16 +83,41 @@ def item_list(found: tuple[list[Item], bool] | None) -> HttpResponse:
 
 async def response(
     request: HttpRequest, caller: Caller, tree: str, response_id: str
-) -> HttpResponse:
+) -> HttpResponse | StreamingHttpResponse:
     project_id = caller.project_id
     if request.method == "DELETE":
         await stored(partial(responses.delete, project_id, response_id))
         deleted = {"id": response_id, "object": "response", "deleted": True}
         return json_response(msgspec.json.encode(deleted))
+    if request.GET.get("stream", "").lower() in ("true", "1"):
+        return await _followed(project_id, response_id, request.GET.get("starting_after"))
+    return await _found(project_id, response_id)
+
+
+async def _found(project_id: int | None, response_id: str) -> HttpResponse:
     found = await stored(partial(responses.find, project_id, response_id))
     members = msgspec.json.decode(found.payload, type=dict[str, msgspec.Raw])
     output = [msgspec.Raw(each.payload) for each in found.outputs]
-    return json_response(msgspec.json.encode({**members, "output": output}))
+    return json_response(msgspec.json.encode({**members, "status": found.status, "output": output}))
+
+
+async def _followed(
+    project_id: int | None, response_id: str, starting_after: str | None
+) -> StreamingHttpResponse:
+    """The events of a background response, from its first or after a number."""
+    number = starting_after or "-1"
+    if not (number == "-1" or (number.isascii() and number.isdigit() and len(number) < 10)):
+        raise InvalidRequest("`starting_after` must be a number.", param="starting_after")
+    found = await stored(partial(runs.read_events, project_id, response_id, int(number)))
+    if found.has_gone:
+        raise InvalidRequest(
+            "This response can no longer be streamed because it is more than 60 minutes old, or "
+            "was not created with `background`.",
+            param="stream",
+        )
+    frames = runs_of(runtime()).follow(project_id, response_id, int(number))
+    headers = {name.decode(): value.decode() for name, value in STREAM}
+    return StreamingHttpResponse(frames, headers=headers)
 
 
 async def input_items(
@@ -102,8 +129,11 @@ async def input_items(
 
 
 async def cancel(request: HttpRequest, caller: Caller, tree: str, response_id: str) -> HttpResponse:
-    await stored(partial(responses.find, caller.project_id, response_id))
-    raise InvalidRequest("Cannot cancel a synchronous response.", param="response_id")
+    project_id = caller.project_id
+    if not await stored(partial(runs.cancel, project_id, response_id, response_ended)):
+        raise InvalidRequest("Cannot cancel a synchronous response.", param="response_id")
+    runs_of(runtime()).stop(response_id)
+    return await _found(project_id, response_id)
 
 
 _ONE: Final = TREE + r"responses/(?P<response_id>[^/]+)"
