@@ -7,7 +7,7 @@ that links it, and goes with the last link.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import models
@@ -23,7 +23,7 @@ class OwnedQuerySet(models.QuerySet[RowT, RowT]):
 
     def kept(self, now: datetime | None = None) -> OwnedQuerySet[RowT]:
         """Rows that have not expired. Expired ones count as deleted."""
-        return self.filter(expires_at__gt=now or timezone.now())
+        return self.exclude(expires_at__lte=now or timezone.now())
 
 
 class OwnedRow(models.Model):
@@ -45,8 +45,10 @@ class OwnedRow(models.Model):
 
 
 class Conversation(OwnedRow):
-    """`sealed` has the metadata. One running response at a time: see `locked_until`."""
+    """`sealed` has the metadata. One running response at a time: see `locked_until`. A conversation
+    has no term: it expires when its owner goes, or keeps nothing any more."""
 
+    expires_at = models.DateTimeField("expires", null=True, editable=False)
     next_position = models.PositiveBigIntegerField(default=0)
     # Null, so that the index needs no entry that many rows share.
     locked_by = models.CharField(max_length=80, null=True, db_index=True)  # noqa: DJ001
@@ -57,6 +59,11 @@ class Conversation(OwnedRow):
         indexes = [
             models.Index(fields=["project_id", "created_at"], name="conversation_of_project"),
             models.Index(fields=["user_id"], name="conversation_of_user"),
+            models.Index(
+                fields=["expires_at"],
+                condition=models.Q(expires_at__isnull=False),
+                name="conversation_expired",
+            ),
         ]
 
 
@@ -202,3 +209,26 @@ class ResponseEvents(models.Model):
 
     def __str__(self) -> str:
         return f"{self.response_id} from {self.first}"
+
+
+# -- The term of a project
+
+
+def expire(condition: models.Q, now: datetime | None = None) -> None:
+    """Let the objects of an owner count as deleted. A periodic task removes them in groups."""
+    now = now or timezone.now()
+    for table in (StoredResponse, StoredChat, Conversation):
+        table.objects.filter(condition).kept(now).update(expires_at=now)
+
+
+def follow_days(project_id: int | None, days: int, now: datetime | None = None) -> None:
+    """Keep a project's responses and chats for at most this long; with 0 days all objects expire,
+    conversations too. Nothing expires later than before: more days hold for later answers only."""
+    if not days:
+        expire(models.Q(project_id=project_id), now)
+        return
+    latest = models.ExpressionWrapper(
+        models.F("created_at") + timedelta(days=days), output_field=models.DateTimeField()
+    )
+    for table in (StoredResponse, StoredChat):
+        table.objects.of(project_id).filter(expires_at__gt=latest).update(expires_at=latest)
