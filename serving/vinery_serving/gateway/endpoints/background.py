@@ -36,7 +36,12 @@ from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.bodies import api_bodies
 from vinery_serving.gateway.endpoints.callers import address_of
 from vinery_serving.gateway.endpoints.edge import DEPLOYMENT, OWN_HEADERS, REQUEST_ID
-from vinery_serving.gateway.endpoints.requests import ApiRequest, admitted, new_record
+from vinery_serving.gateway.endpoints.requests import (
+    DETACHED_TIMEOUT_S,
+    ApiRequest,
+    admitted,
+    new_record,
+)
 from vinery_serving.gateway.endpoints.streaming import STREAM, Streamed
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.memory.keeping import check_room
@@ -54,7 +59,7 @@ log = logging.getLogger(__name__)
 
 _READING: Final = GENERATION[Endpoint.RESPONSES]
 # Runs at once of one web process; others wait in the database.
-_MAX_RUNS: Final = 4
+_MAX_RUNS: Final = 16
 _LOOK_INTERVAL_S: Final = 5.0  # for the runs of dead processes
 _RENEW_INTERVAL_S: Final = runs.LEASE_S / 3
 _STORE_INTERVAL_S: Final = 0.3  # the frames of a run
@@ -62,7 +67,7 @@ _AWAY_S: Final = 1.0  # between two tries to store a result
 _FOLLOW_INTERVAL_S: Final = 0.5  # of a run in another process
 _SILENCE_S: Final = 15.0
 # A response that could not begin for so long fails.
-_MAX_WAIT_S: Final = 24 * 3600.0
+_MAX_WAIT_S: Final = DETACHED_TIMEOUT_S
 _PASSING_S: Final = 5.0
 
 

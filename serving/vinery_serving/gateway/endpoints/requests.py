@@ -82,6 +82,8 @@ _NEEDED: Final[Mapping[str, Endpoint]] = {
     "conversations/items": Endpoint.RESPONSES,
     "chat/completions/metadata": Endpoint.CHAT,
 }
+# A background response may wait for all other requests.
+DETACHED_TIMEOUT_S: Final = 24 * 3600.0
 # A larger body would take milliseconds of the event loop.
 _MAX_SEARCHED_BYTES: Final = 2**20
 
@@ -142,7 +144,8 @@ class ApiRequest:
     @property
     def origin(self) -> Origin:
         lane = (self.caller.organization_id or 0, self.caller.key_id or 0)
-        return Origin(settings.VINERY_REQUEST_TIMEOUT_S, self.id, lane)
+        timeout_s = DETACHED_TIMEOUT_S if self.is_detached else settings.VINERY_REQUEST_TIMEOUT_S
+        return Origin(timeout_s, self.id, lane)
 
     def engine(self, model: str | None) -> Engine:
         """Return the engine of a model. Raises `ServingError`, also for a key without the right to
