@@ -76,7 +76,8 @@ def _of_process(access: Access) -> Iterator[Finding]:
     if number := QUARANTINE.rows(access).count():
         requests = f"{number} request{pluralize(number)} in quarantine"
         text = f"{requests}: each has ended two engines, and is refused."
-        yield text, reverse("console:quarantine"), "See the quarantine"
+        cure = (reverse("console:quarantine"), "See the quarantine")
+        yield text, *(cure if access.is_leader else ("", ""))
     if access.is_superuser and _checks:
         yield from ((each, "", "") for each in _checks[0]())
 

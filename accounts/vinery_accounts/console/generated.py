@@ -48,7 +48,7 @@ class FilterForm(forms.Form):
             field.help_text = ""
             if isinstance(field, forms.ChoiceField):
                 field.choices = [("", "any"), *known.choices.items()]
-            else:
+            elif not isinstance(field, forms.BooleanField):
                 field.widget = forms.TextInput({**attributes, **field.widget.attrs})
 
     @cached_property

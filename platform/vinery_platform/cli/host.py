@@ -1,8 +1,8 @@
-"""`vinery config`, `env`, `devices` and `reload`: the settings, the first key, the devices and the
-processes of this host.
+"""`vinery config`, `env`, `devices`, `reload` and `completion`: the settings, the first key, the
+devices, the processes and the shells of this host.
 
-None of them needs Django. `vinery devices` needs no home folder, either: a short process asks
-OpenVINO.
+Only the last needs Django, for the arguments of all commands. `vinery devices` needs no home
+folder, either: a short process asks OpenVINO.
 """
 
 import argparse
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-from vinery_platform.cli.shape import Failure, add_json, failing_on, print_rows
+from vinery_platform.cli.commands import COMMANDS, parser
+from vinery_platform.cli.shape import Failure, add_json, failing_on, load_django, print_rows
 from vinery_platform.config import config_file, env
 from vinery_platform.config.home import Home
 from vinery_platform.config.notes import Credentials, RunningServer
@@ -157,3 +158,51 @@ def _reload_note(home: Home) -> str:
     with suppress(FileNotFoundError):
         return (home.run / RELOAD_NOTE).read_text(encoding="utf-8")
     return ""
+
+
+# -- Completion in shells. zsh reads the script of bash.
+
+_COMPLETION: Final = """\
+[ -z "${ZSH_VERSION-}" ] || { autoload -U +X compinit bashcompinit && compinit && bashcompinit; }
+_vinery_words() {
+  case "$1" in
+%s
+  esac
+}
+_vinery() {
+  local at="" word number=0 words
+  for word in "${COMP_WORDS[@]}"; do
+    [ "$number" -lt "$COMP_CWORD" ] || break
+    words=" $(_vinery_words "$at") "
+    case "$number $word" in
+      0* | *" -"*) ;;
+      *) case "$words" in *" $word "*) at="$at $word" ;; esac ;;
+    esac
+    number=$((number + 1))
+  done
+  COMPREPLY=($(compgen -W "$(_vinery_words "$at")" -- "$word"))
+}
+complete -o default -F _vinery vinery"""
+
+
+def add_completion(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh"), help="the script is the same for both")
+
+
+def run_completion(_arguments: argparse.Namespace) -> int:
+    """Print a script that completes commands and options. A shell that begins reads it from a file:
+    vinery completion bash > ~/.local/share/bash-completion/completions/vinery, or from ~/.zshrc
+    with source <(vinery completion zsh)."""
+    load_django()
+    lines = (f"    '{at}') echo '{words}' ;;" for at, words in _completed(parser(*COMMANDS), ""))
+    print(_COMPLETION % "\n".join(lines))
+    return 0
+
+
+def _completed(command: argparse.ArgumentParser, at: str) -> Iterator[tuple[str, str]]:
+    """Yield the words before the cursor, without `vinery`, and those that may follow."""
+    options = [text for each in command._actions for text in each.option_strings if text[1] == "-"]
+    more = [each for each in command._actions if isinstance(each, argparse._SubParsersAction)]
+    yield at, " ".join([*(name for each in more for name in each.choices), *options])
+    for name, child in (pair for each in more for pair in each.choices.items()):
+        yield from _completed(child, f"{at} {name}")

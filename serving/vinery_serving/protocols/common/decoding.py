@@ -61,7 +61,9 @@ class SamplingFields(Wire):
         of="OVMS, vLLM, FastDeploy",
     )
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = parameter(
-        "Equal seeds give equal answers. Negative seeds are mapped to the engine's range. "
+        "Equal seeds draw equal random numbers. Probabilities are rounded by what the cache holds "
+        "and what else is computed, so equal requests may still get different answers, above all "
+        "at a high temperature and in bf16. Negative seeds are mapped to the engine's range. "
         "Default: random.",
         of=EVERY_SYSTEM,
     )
