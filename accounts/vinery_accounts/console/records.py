@@ -136,7 +136,7 @@ def texts_of(capture: Capture) -> dict[str, Any]:
     except Conflict as error:
         return {"unreadable": str(error)}
     found = {"Request": _pretty(texts.body), "Answer": _pretty(texts.answer)}
-    return {"texts": found, "playground": link_of(texts.body, capture.project_id)}
+    return {"texts": found, "playground": link_of(texts.body, capture)}
 
 
 def _pretty(text: bytes) -> str:

@@ -120,8 +120,8 @@ def remove_demo() -> bool:
         # What others have a price in stays.
         currency = Currency.objects.first()
         since = min((each.created_at for each in ours), default=None)
-        is_ours = currency and since and currency.created_at >= since
-        if is_ours and not others and not Limit.objects.filter(metric=Metric.COST):
+        is_needed = others.exists() or Limit.objects.filter(metric=Metric.COST).exists()
+        if currency and since and currency.created_at >= since and not is_needed:
             changes.remove(currency)
     return True
 
