@@ -182,7 +182,9 @@ def test_the_catalogue_shows_what_fits_and_serves_shipped_models_with_a_click(ro
     assert "A model is served as tiny-vision already." in again
 
 
-def test_with_a_currency_a_new_model_and_one_without_prices_lead_to_its_prices(root: Client) -> None:
+def test_with_a_currency_a_new_model_and_one_without_prices_lead_to_its_prices(
+    root: Client,
+) -> None:
     address = "/console/model-weights/new/?model=tiny-vision"
     assert address not in text_of(root.post(ADD, {"name": "tiny-vision"}, follow=True))
     ServedModel.objects.all().delete()

@@ -219,16 +219,16 @@ def show_link(
         "works once, until {}. Any holder of the link can use it.{}"
     )
     address = page.base_url() + link["path"]
-    sent = f" It was also sent to {user.email}." if _is_mailed(user, address) else ""
-    text = format_html(text, user, moment(link["expires_at"]), sent)
+    text = format_html(text, user, moment(link["expires_at"]), _mail(user, address))
     heading, back = f"A link for {user}", reverse("console:members")
     return show_secret(page, heading, text, address, back, copy="Copy the link", key=key)
 
 
-def _is_mailed(user: User, address: str) -> bool:
-    """Send the link to the user, where this server sends such mails."""
+def _mail(user: User, address: str) -> str:
+    """Send the link to the user, where this server sends such mails, and return what became of
+    it."""
     if not (settings.VINERY_PASSWORD_RESET and user.email):
-        return False
+        return ""
     text = (
         f"You are invited to a Vinery server, with the user name {user}. Choose a password:\n\n"
         f"{address}\n\nThe link works once. If you expected no invitation, ignore this mail.\n"
@@ -237,5 +237,5 @@ def _is_mailed(user: User, address: str) -> bool:
         send_mail("Vinery: your invitation", text, None, [user.email])
     except OSError as error:  # of the connection, or of the mail server
         log.warning("An invitation was not sent by mail: %s", type(error).__name__)
-        return False
-    return True
+        return f" The mail to {user.email} was not sent: the mail server refused or is away."
+    return f" It was also sent to {user.email}."

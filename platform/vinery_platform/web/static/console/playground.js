@@ -457,7 +457,10 @@ function send(event) {
   const text = part("question").value.trim();
   if (running || !(text || pictures.length)) return;
   isWaiting = !chosen().length;
-  if (isWaiting) return say("Your message is sent as soon as a model is ready.");
+  if (isWaiting) {
+    say("Your message is sent as soon as a model is ready.");
+    return;
+  }
   ask([...turns, { role: "user", text, pictures }]);
   if (!running) return;
   pictures = [];
