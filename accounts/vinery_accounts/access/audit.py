@@ -55,8 +55,6 @@ _HASHED: Final = (
     *("target_kind", "target_id", "target", "before", "after", "previous_hash"),
 )
 
-SIGN_INS: Final = "user.sign_in"
-"""How the actions of sign-ins begin, also of failed ones."""
 _VALUES: Final = ("before", "after")
 
 _WIDTHS: Final = {

@@ -130,8 +130,7 @@ def _pace(use: Use, now_s: float) -> float:
 
 
 def num_open(alerts: models.QuerySet[Alert], now: datetime) -> int:
-    """Return the number of limits whose alerts still hold: the window goes on, and nobody has
-    changed or removed the limit."""
+    """Return the number of limits with an alert in this window, and not changed since."""
     unchanged = Limit.objects.filter(pk=OuterRef("limit_id"), amount=OuterRef("amount"))
     lasting = alerts.filter(Q(resets_at=None) | Q(resets_at__gt=now), Exists(unchanged))
     return lasting.order_by().values("limit_id").distinct().count()

@@ -6,10 +6,12 @@ An address of `_DOMAIN` marks a made-up user, and such a member a made-up organi
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from functools import reduce
 from math import ceil
+from operator import or_
 from typing import Any, Final
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from msgspec.structs import replace
 
 from vinery_accounts.access import audit, changes
@@ -64,7 +66,6 @@ _KEYS: Final = (
     ("Demo intern", "demo-finn", _RESEARCH),
 )
 _BATCH: Final = 5000
-_SORTS: Final = ("uncached", "cached", "output", "image")
 
 Limits = Mapping[tuple[str, int | None], Limit]
 
@@ -106,10 +107,9 @@ def remove_demo() -> bool:
         if not ours and not users:
             return False
         demo.remove_usage([each.pk for each in ours])
-        prices = [each for each in ModelWeight.objects.all() if _is_ours(each)]
-        others = ModelWeight.objects.exclude(pk__in=[each.pk for each in prices])
+        prices = [Q(model=model, **columns) for model, columns in demo.PRICES.items()]
         for rows in (
-            prices,
+            ModelWeight.objects.filter(reduce(or_, prices)),
             ApiKey.objects.filter(project__organization__in=ours),
             Project.objects.filter(organization__in=ours),
             ours,
@@ -117,12 +117,9 @@ def remove_demo() -> bool:
         ):
             for row in rows:
                 changes.remove(row)
-        # What others have a price in stays.
-        currency = Currency.objects.first()
-        since = min((each.created_at for each in ours), default=None)
-        is_needed = others.exists() or Limit.objects.filter(metric=Metric.COST).exists()
-        if currency and since and currency.created_at >= since and not is_needed:
-            changes.remove(currency)
+        if ours and not (ModelWeight.objects.exists() or Limit.objects.filter(metric=Metric.COST)):
+            for currency in Currency.objects.filter(created_at__gte=ours[0].created_at):
+                changes.remove(currency)
     return True
 
 
@@ -160,19 +157,10 @@ def _make_prices() -> Mapping[str, Weights]:
     """Set the prices that made-up models lack and, if there is none, a currency."""
     known = set(ModelWeight.objects.values_list("model", flat=True))
     for model in demo.PRICES.keys() - known:
-        changes.add(ModelWeight(model=model, **_prices(model)))
+        changes.add(ModelWeight(model=model, **demo.PRICES[model]))
     if not Currency.current():
         changes.add(Currency(code="EUR"))
     return weights_by_model(ModelWeight.objects.all(), are_prices=True)
-
-
-def _prices(model: str) -> dict[str, float]:
-    return dict(zip(_SORTS, demo.PRICES[model], strict=True))
-
-
-def _is_ours(row: ModelWeight) -> bool:
-    is_known = row.model in demo.PRICES
-    return is_known and _prices(row.model) == {name: getattr(row, name) for name in _SORTS}
 
 
 def _with_cost(made: Settlement, weights: Weights) -> Settlement:

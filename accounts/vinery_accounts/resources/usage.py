@@ -247,12 +247,10 @@ def report(query: UsageQuery, access: Access) -> dict[str, Any]:
     zone = ZoneInfo(values["time_zone"])
     question = question_of(query.period, values, access.visible(), zone)
     by = list(dict.fromkeys(map(Dimension, values.get("group_by", ()))))
-    return body_of(question, by, max_groups=values["limit"], sort=values["sort"])
+    return body_of(question, by, values["limit"], values["sort"])
 
 
-def body_of(
-    question: Question, by: Sequence[Dimension], *, max_groups: int, sort: str
-) -> dict[str, Any]:
+def body_of(question: Question, by: Sequence[Dimension], num: int, sort: str) -> dict[str, Any]:
     """Return the body of a usage report. Raises ValueError for too many points."""
     granularity = question.granularity
     totals = reports.totals(question)
@@ -261,7 +259,7 @@ def body_of(
         reports.groups(
             question,
             by,
-            max_groups=max_groups,
+            max_groups=num,
             largest=MEASURES[sort],
             with_points=bool(granularity),
         )

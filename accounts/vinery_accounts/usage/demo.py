@@ -34,14 +34,15 @@ _MODELS: Final = {
     f"{PREFIX}coder-30b": ("responses", 35.0),
     f"{PREFIX}embed": (_EMBEDDINGS, 0.0),
 }
+_LARGE: Final = {"uncached": 0.2, "cached": 0.02, "output": 0.6, "image": 0.4}
 PRICES: Final = {
-    f"{PREFIX}8b": (0.2, 0.02, 0.6, 0.2),
-    f"{PREFIX}1b": (0.05, 0.005, 0.1, 0.05),
-    _VISION: (0.2, 0.02, 0.6, 0.4),
-    f"{PREFIX}coder-30b": (0.4, 0.04, 1.6, 0.4),
-    f"{PREFIX}embed": (0.02, 0.02, 0, 0),
+    f"{PREFIX}8b": _LARGE,
+    f"{PREFIX}1b": {"uncached": 0.05, "cached": 0.005, "output": 0.1, "image": 0.0},
+    _VISION: _LARGE,
+    f"{PREFIX}coder-30b": {"uncached": 0.4, "cached": 0.04, "output": 1.6, "image": 0.0},
+    f"{PREFIX}embed": {"uncached": 0.02, "cached": 0.02, "output": 0.0, "image": 0.0},
 }
-"""The prices of input, cached input, output and image input of each model that is made up."""
+"""The columns of `ModelWeight` of each model that is made up."""
 _SERVED: Final = (_CHAT, 15.0)
 _ERROR: Final = ("error_code", "error_message", "error_param")
 _EXHAUSTED: Final = (Outcome.REJECTED, 429, "insufficient_quota", "The budget is used up.", "")

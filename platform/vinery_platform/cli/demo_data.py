@@ -45,5 +45,5 @@ def run_demo_data(arguments: argparse.Namespace) -> str:
     )
     code = Currency.current()
     new = "" if had_currency else ". This currency is set, because there was none"
-    text = f"{num} requests are made up, and the models demo-* have prices in {code}{new}."
-    return f"{text} Remove everything with: vinery demo-data --remove"
+    text = f"{num} requests are made up, and the models demo-* have prices in {code}{new}"
+    return f"{text}. Remove everything with: vinery demo-data --remove"

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from vinery_platform.cli.commands import COMMANDS, parser
@@ -162,40 +163,14 @@ def _reload_note(home: Home) -> str:
 
 # -- Completion in shells. zsh reads the script of bash.
 
-_COMPLETION: Final = """\
-[ -z "${ZSH_VERSION-}" ] || { autoload -U +X compinit bashcompinit && compinit && bashcompinit; }
-_vinery_words() {
-  case "$1" in
-%s
-  esac
-}
-_vinery() {
-  local at="" word number=0 words
-  for word in "${COMP_WORDS[@]}"; do
-    [ "$number" -lt "$COMP_CWORD" ] || break
-    words=" $(_vinery_words "$at") "
-    case "$number $word" in
-      0* | *" -"*) ;;
-      *) case "$words" in *" $word "*) at="$at $word" ;; esac ;;
-    esac
-    number=$((number + 1))
-  done
-  COMPREPLY=($(compgen -W "$(_vinery_words "$at")" -- "$word"))
-}
-complete -o default -F _vinery vinery"""
-
-
-def add_completion(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh"), help="the script is the same for both")
-
 
 def run_completion(_arguments: argparse.Namespace) -> int:
-    """Print a script that completes commands and options. A shell that begins reads it from a file:
-    vinery completion bash > ~/.local/share/bash-completion/completions/vinery, or from ~/.zshrc
-    with source <(vinery completion zsh)."""
+    """Print a script that completes commands and options in bash and zsh. bash reads it from
+    ~/.local/share/bash-completion/completions/vinery, zsh by: source <(vinery completion)."""
     load_django()
     lines = (f"    '{at}') echo '{words}' ;;" for at, words in _completed(parser(*COMMANDS), ""))
-    print(_COMPLETION % "\n".join(lines))
+    script = Path(__file__).with_name("completion.sh").read_text(encoding="utf-8")
+    print(script.replace("    # words", "\n".join(lines)), end="")
     return 0
 
 

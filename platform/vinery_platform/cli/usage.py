@@ -94,10 +94,8 @@ def show_usage(arguments: argparse.Namespace) -> int:
     are left out. --json prints the answer of GET /api/usage/, which has all intervals."""
     if arguments.json:
         question, by = _question(arguments), _dimensions(arguments)
-        if not by:
-            question = replace(question, granularity=question.point)
-        body = body_of(question, by, max_groups=arguments.top, sort=arguments.sort)
-        print(json_of(body))
+        question = question if by else replace(question, granularity=question.point)
+        print(json_of(body_of(question, by, arguments.top, arguments.sort)))
         return 0
     heads, rows = _groups(arguments) if arguments.by else _points(arguments)
     currency = Currency.current()
