@@ -114,6 +114,7 @@ class AuditLog(Rows):
         found = self.listed().order_by("action").values_list("action", flat=True).distinct()
         choices = [("", "any"), *((each, each) for each in found)]
         context["form"].fields["action"].widget = forms.Select(choices=choices)
+        context["form"]["without_sign_ins"].label = "Without sign-ins"
         return context
 
 
