@@ -171,6 +171,4 @@ class Answer(ButtonPage):
     def done_text(self) -> str:
         if self.does == "accept":
             return f"You are {self.row.role} of {self.row.scope}."
-        return (
-            f"You have declined the invitation to {self.row.scope}. An owner can invite you again."
-        )
+        return f"You have declined the invitation to {self.row.scope}. It can be sent again."
