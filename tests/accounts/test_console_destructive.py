@@ -76,7 +76,7 @@ def test_a_confirmation_counts_what_goes_or_stops_with_the_row(
 
     asked = page(client, f"{user}remove/")
     assert f"Remove {alice}?" in asked and "csrfmiddlewaretoken" in asked
-    assert "This also removes 1 limit and 1 API key and 1 membership." in asked
+    assert "This also removes 1 limit, 1 API key and 1 membership." in asked
     for each in (user, project):
         asked = page(client, f"{each}deactivate/")
         assert "until it is activated again" in asked and "This stops 1 API key." in asked

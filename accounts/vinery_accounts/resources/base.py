@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Model, QuerySet
+from django.utils.text import get_text_list
 from rest_framework import serializers
 
 from vinery_accounts import resources
@@ -220,7 +221,7 @@ def _counted(verb: str, rows: Iterable[Model]) -> str:
         f"{num:,} {kind.verbose_name if num == 1 else kind.verbose_name_plural}"
         for kind, num in kinds.items()
     ]
-    return f"{verb} {' and '.join(words)}." if words else ""
+    return f"{verb} {get_text_list(words, 'and')}." if words else ""
 
 
 def _serializer_of(cls: type[Resource[Any]]) -> type[serializers.Serializer[Any]]:
