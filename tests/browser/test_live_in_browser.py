@@ -60,7 +60,7 @@ def test_a_live_page_says_that_the_server_does_not_answer_and_goes_on_by_itself(
 ) -> None:
     page = admin.go("console/live/")
     fetched(page)
-    lost = page.get_by_role("alert").filter(has_text="The server does not answer")
+    lost = page.get_by_role("alert").filter(has_text="so this page is old")
     assert not lost.is_visible()
 
     page.context.set_offline(True)
