@@ -87,6 +87,10 @@ def test_a_tool_is_called_and_its_result_is_made_up(admin: Administrator) -> Non
     link = page.locator("#link").text_content()
     assert link
     page.get_by_role("button", name="Clear").click()
+    assert page.locator(".turn").count() == 0
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_text("It is 21 degrees and sunny in Paris.").wait_for()
+    page.get_by_role("button", name="Clear").click()
     page.evaluate("link => { location.href = link; }", link)  # as into the address bar
     page.get_by_text("It is 21 degrees and sunny in Paris.").wait_for()
     assert result.input_value() == '{"temperature": 21, "condition": "sunny"}'

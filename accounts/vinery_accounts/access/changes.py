@@ -107,13 +107,13 @@ def remove(row: Model) -> None:
     Usage records have no foreign keys, and stay. Raises `ValidationError` for a row that others
     need."""
     with audit.writing():
-        _check_removable(row)
-        owned = list(_owned_rows(row))
-        limits = list(_find_limits([row, *owned]))
-        for each in (*limits, *owned, row):
+        check_removable(row)
+        owned = owned_rows(row)
+        for each in (*owned, row):
             audit.record("delete", each, before=audit.snapshot(each))
-        for limit in limits:
-            limit.delete()
+        for each in owned:
+            if isinstance(each, Limit):
+                each.delete()
         project_id = row.pk if isinstance(row, Project) else None
         older = ApiKey.objects.filter(replaced_by=row).first() if isinstance(row, ApiKey) else None
         row.delete()
@@ -126,6 +126,12 @@ def remove(row: Model) -> None:
         # After the project: a transaction that stores a capture locks the project first.
         if project_id is not None:
             Capture.stored.filter(project_id=project_id).delete()
+
+
+def owned_rows(row: Model) -> list[Model]:
+    """Return the rows that are deleted with a row, limits first."""
+    owned = list(_owned_rows(row))
+    return [*_find_limits([row, *owned]), *owned]
 
 
 def _owned_rows(row: Model) -> Iterator[Model]:
@@ -381,7 +387,8 @@ def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
         raise ValidationError({"scopes": message})
 
 
-def _check_removable(row: Model) -> None:
+def check_removable(row: Model) -> None:
+    """Raise `ValidationError` for a row that others need."""
     match row:
         case Organization() if row.projects.exists():
             raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")

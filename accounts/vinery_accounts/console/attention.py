@@ -61,6 +61,9 @@ def health(
 
 
 def _of_models(access: Access, models: Sequence[Served]) -> Iterator[Finding]:
+    if all(each.state == "unloaded" for each in models):
+        text = "No model is loaded, so no request is answered."
+        yield text, reverse("console:models"), "See the models"
     for each in models:
         if each.state in _FAILED and access.is_superuser:
             text = f"The model {each.name} failed to load. {each.reason}".strip()

@@ -128,6 +128,8 @@ class Rows(Generated):
     hint: str = ""
     """What helps if nothing matches."""
     note: str = ""
+    empty_text: str = ""
+    """By default that of the resource."""
     ordering: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The filters that the page offers, see `FilterForm`."""

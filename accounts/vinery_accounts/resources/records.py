@@ -207,8 +207,9 @@ class Captures(Resource[Capture]):
     ordering = ("-created_at",)
     one, many = "a capture", "captures"
     verbs = frozenset({"remove"})
+    help = {"remove": "Delete the texts of a request for good. Its usage record stays."}
     search = ("request_id__exact",)
-    empty_text = "Nothing is captured. Each project sets whether and how long its texts are kept."
+    empty_text = "Nothing is captured. A project can be set to keep its texts for some hours."
     columns = columns_of(
         "created=created_at request_id project endpoint body=num_body_bytes "
         "answer=num_answer_bytes redacted=is_redacted expires=expires_at",

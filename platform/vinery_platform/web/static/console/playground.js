@@ -24,6 +24,7 @@ const fields = form.elements;
 // {role, text, pictures} of the person, {role, answers} of the models. An answer's calls of tools are
 // {id, name, text, result}: the text is that of the arguments, the result is made up by the person.
 let turns = [];
+let cleared = []; // the turns before they were cleared
 let pictures = []; // data URLs of the message that is being written
 let wanted = {}; // the chosen models, which the lists may not have yet
 let models = [];
@@ -590,6 +591,7 @@ function draw() {
   part("turns").replaceChildren(...turns.map(turnOf));
   part("send").hidden = Boolean(running);
   part("stop-answer").hidden = !running;
+  part("clear").textContent = cleared.length && !turns.length ? "Undo" : "Clear";
 }
 
 // -- Pictures
@@ -715,9 +717,9 @@ part("picture").addEventListener("change", (event) => { addPictures(event.target
 part("stop-answer").addEventListener("click", () => running?.abort());
 part("clear").addEventListener("click", () => {
   running?.abort();
-  turns = [];
+  [turns, cleared] = [turns.length ? [] : cleared, turns];
   draw();
-  say("");
+  say(turns.length || !cleared.length ? "" : "The conversation is cleared. Undo brings it back.");
   keep();
 });
 part("copy-link").addEventListener("click", showLink);
