@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("accounts", "0007_reports_by_mail"),
+        ("accounts", "0008_mail_errors_and_prices"),
     ]
 
     operations = [
