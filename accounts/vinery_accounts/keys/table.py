@@ -112,6 +112,13 @@ class KeyTable:
             raise KeyRefused(Refusal.EXPIRED)
         return entry.caller
 
+    def caller(self, key_id: int) -> Caller:
+        """The caller of a key. Raises `KeyRefused` for a key that is not valid now."""
+        entry = self._by_id.get(key_id)
+        if entry is None or not self.is_valid(key_id):
+            raise KeyRefused(Refusal.UNKNOWN if entry is None else entry.refusal or Refusal.EXPIRED)
+        return entry.caller
+
     def is_valid(self, key_id: int) -> bool:
         entry = self._by_id.get(key_id)
         if entry is None or entry.refusal is not None:

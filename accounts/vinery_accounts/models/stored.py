@@ -7,7 +7,7 @@ that links it, and goes with the last link.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from django.db import models
@@ -23,7 +23,7 @@ class OwnedQuerySet(models.QuerySet[RowT, RowT]):
 
     def kept(self, now: datetime | None = None) -> OwnedQuerySet[RowT]:
         """Rows that have not expired. Expired ones count as deleted."""
-        return self.filter(expires_at__gt=now or timezone.now())
+        return self.exclude(expires_at__lte=now or timezone.now())
 
 
 class OwnedRow(models.Model):
@@ -45,8 +45,10 @@ class OwnedRow(models.Model):
 
 
 class Conversation(OwnedRow):
-    """`sealed` has the metadata. One running response at a time: see `locked_until`."""
+    """`sealed` has the metadata. One running response at a time: see `locked_until`. A conversation
+    has no term: it expires when its owner goes, or keeps nothing any more."""
 
+    expires_at = models.DateTimeField("expires", null=True, editable=False)
     next_position = models.PositiveBigIntegerField(default=0)
     # Null, so that the index needs no entry that many rows share.
     locked_by = models.CharField(max_length=80, null=True, db_index=True)  # noqa: DJ001
@@ -57,6 +59,11 @@ class Conversation(OwnedRow):
         indexes = [
             models.Index(fields=["project_id", "created_at"], name="conversation_of_project"),
             models.Index(fields=["user_id"], name="conversation_of_user"),
+            models.Index(
+                fields=["expires_at"],
+                condition=models.Q(expires_at__isnull=False),
+                name="conversation_expired",
+            ),
         ]
 
 
@@ -74,6 +81,9 @@ class StoredResponse(OwnedRow):
         Conversation, on_delete=models.SET_NULL, related_name="responses", null=True
     )
     expires_at = models.DateTimeField("expires", db_index=True)
+    is_background = models.BooleanField("background", default=False)
+    # Events of a background response are kept for so long. Empty: it has not ended.
+    events_until = models.DateTimeField(null=True, db_index=True)
 
     class Meta:
         ordering = ["-created_at", "-id"]
@@ -160,3 +170,65 @@ class StoredBytes(models.Model):
 
     def __str__(self) -> str:
         return f"{self.project_id}: {self.num_bytes}"
+
+
+class BackgroundRun(models.Model):
+    """What is left to do for a response. The web process with the lease does it; without a lease it
+    waits its turn. `lease_number` counts up, so that a process that lost the lease changes nothing.
+    """
+
+    response = models.OneToOneField(StoredResponse, on_delete=models.CASCADE, related_name="run")
+    lease_owner = models.CharField(max_length=120, blank=True, default="")
+    lease_number = models.PositiveIntegerField(default=0)
+    lease_until = models.DateTimeField(null=True)
+    due_at = models.DateTimeField(help_text="Not before.")
+    num_tries = models.PositiveSmallIntegerField(default=0)
+    # The request, and the tokens of its answer so far.
+    sealed_request = models.BinaryField(editable=False)
+    sealed_trail = models.BinaryField(editable=False, default=bytes)
+
+    class Meta:
+        ordering = ["due_at", "id"]
+        indexes = [models.Index(fields=["due_at", "id"], name="run_due")]
+
+    def __str__(self) -> str:
+        return f"run of {self.response_id}"
+
+
+class ResponseEvents(models.Model):
+    """Some events of a background response, numbered from `first`, as they are sent."""
+
+    response = models.ForeignKey(StoredResponse, on_delete=models.CASCADE, related_name="events")
+    first = models.PositiveIntegerField()
+    sealed = models.BinaryField(editable=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["response", "first"], name="one_event_of_a_number")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.response_id} from {self.first}"
+
+
+# -- The term of a project
+
+
+def expire(condition: models.Q, now: datetime | None = None) -> None:
+    """Let the objects of an owner count as deleted. A periodic task removes them in groups."""
+    now = now or timezone.now()
+    for table in (StoredResponse, StoredChat, Conversation):
+        table.objects.filter(condition).kept(now).update(expires_at=now)
+
+
+def follow_days(project_id: int | None, days: int, now: datetime | None = None) -> None:
+    """Keep a project's responses and chats for at most this long; with 0 days all objects expire,
+    conversations too. Nothing expires later than before: more days hold for later answers only."""
+    if not days:
+        expire(models.Q(project_id=project_id), now)
+        return
+    latest = models.ExpressionWrapper(
+        models.F("created_at") + timedelta(days=days), output_field=models.DateTimeField()
+    )
+    for table in (StoredResponse, StoredChat):
+        table.objects.of(project_id).filter(expires_at__gt=latest).update(expires_at=latest)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
+from vinery_accounts.base.encryption import keys_of
 from vinery_accounts.models import ChatMetadata, StoredChat
 from vinery_accounts.stored.rows import (
     PURPOSE,
@@ -62,14 +62,21 @@ def keep(new: NewChat) -> None:
 
 
 def _store_pairs(row: StoredChat, metadata: Mapping[str, str]) -> None:
-    digests = (_digest(row.project_id, *pair) for pair in metadata.items())
+    digests = (_digests(row.project_id, *pair)[0] for pair in metadata.items())
     ChatMetadata.objects.bulk_create(ChatMetadata(chat=row, digest=each) for each in digests)
 
 
-def _digest(project_id: int | None, key: str, value: str) -> str:
+def renew_pairs(row: StoredChat) -> None:
+    """Hash the metadata again, with the newest key. Within a transaction."""
+    ChatMetadata.objects.filter(chat=row).delete()
+    _store_pairs(row, _texts(row).metadata)
+
+
+def _digests(project_id: int | None, key: str, value: str) -> list[str]:
+    """A pair's hashes with all keys, the newest first."""
     named = "\0".join((str(project_id), key, value)).encode()
-    keyed = hmac.digest(settings.SECRET_KEY.encode(), PURPOSE, hashlib.sha256)
-    return hmac.digest(keyed, named, hashlib.sha256).hex()[:32]
+    keys = keys_of(PURPOSE + b" metadata")
+    return [hmac.digest(each, named, hashlib.sha256).hex()[:32] for each in keys]
 
 
 def _row(project_id: int | None, public_id: str) -> StoredChat:
@@ -104,7 +111,7 @@ def page(
     if model is not None:
         rows = rows.filter(model=model)
     for pair in metadata.items():
-        rows = rows.filter(pairs__digest=_digest(project_id, *pair))
+        rows = rows.filter(pairs__digest__in=_digests(project_id, *pair))
     if after is not None:
         last = StoredChat.objects.of(project_id).filter(public_id=after).first()
         if last is None:
@@ -130,8 +137,7 @@ def update(project_id: int | None, public_id: str, metadata: dict[str, str]) -> 
         count_bytes(project_id, len(content) - row.num_bytes)
         row.num_bytes, row.sealed = len(content), content
         row.save(update_fields=["num_bytes", "sealed"])
-        ChatMetadata.objects.filter(chat=row).delete()
-        _store_pairs(row, metadata)
+        renew_pairs(row)
     return texts
 
 

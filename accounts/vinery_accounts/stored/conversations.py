@@ -62,7 +62,7 @@ def create(
 
 
 def _row(project_id: int | None, public_id: str, *, is_locked: bool = False) -> Conversation:
-    rows = Conversation.objects.of(project_id).filter(public_id=public_id)
+    rows = Conversation.objects.of(project_id).kept().filter(public_id=public_id)
     found: Conversation | None = (rows.select_for_update() if is_locked else rows).first()
     if found is None:
         raise NotStored("Conversation", public_id)
@@ -203,8 +203,8 @@ def lock(project_id: int | None, public_id: str, holder: str) -> None:
     """Raises `ConversationLocked` while another response runs in the conversation, and
     `NotStored`."""
     now = datetime.now(UTC)
-    rows = Conversation.objects.of(project_id).filter(public_id=public_id)
-    free = rows.filter(Q(locked_until=None) | Q(locked_until__lte=now))
+    rows = Conversation.objects.of(project_id).kept(now).filter(public_id=public_id)
+    free = rows.filter(Q(locked_until=None) | Q(locked_until__lte=now) | Q(locked_by=holder))
     if not free.update(locked_by=holder, locked_until=now + timedelta(seconds=LOCK_S)):
         _row(project_id, public_id)
         raise ConversationLocked("Conversation", public_id)

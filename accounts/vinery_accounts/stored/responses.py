@@ -7,6 +7,7 @@ and stays for the responses that continue it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -14,7 +15,7 @@ from typing import Any, Final
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 
-from vinery_accounts.models import ResponseItem, StoredItem, StoredResponse
+from vinery_accounts.models import ResponseEvents, ResponseItem, StoredItem, StoredResponse
 from vinery_accounts.models.stored import OwnedQuerySet
 from vinery_accounts.stored.conversations import append
 from vinery_accounts.stored.rows import (
@@ -34,6 +35,7 @@ from vinery_accounts.stored.rows import (
 
 # The most responses of a chain. A longer chain is refused where it is continued.
 MAX_CHAIN: Final = 1000
+FINISHED: Final = ("completed", "incomplete")
 _REMOVED_AT_ONCE: Final = 200
 
 
@@ -63,13 +65,15 @@ class NewResponse:
 
 @dataclass(frozen=True, slots=True)
 class FoundResponse:
+    status: str
     payload: bytes
     outputs: list[Item]
 
 
-def keep(new: NewResponse) -> None:
-    """Store a response. Raises `NotStored` if what it continues has gone meanwhile, and
-    `django.db.Error`. Within a transaction."""
+def keep(new: NewResponse, *, is_background: bool = False) -> int:
+    """Store a response, and return its primary key. A response of the background gets its output
+    later, and then joins its conversation. Raises `NotStored` if what it continues has gone
+    meanwhile, and `django.db.Error`. Within a transaction."""
     now, project_id = new.created_at, new.owner.project_id
     previous = None
     if new.previous_id is not None:
@@ -80,7 +84,8 @@ def keep(new: NewResponse) -> None:
     pks, num_bytes = store_items(new.owner, (*new.inputs, *new.outputs), now)
     conversation = None
     if new.conversation_id is not None:
-        conversation = append(project_id, new.conversation_id, pks)
+        added = () if is_background else pks
+        conversation = append(project_id, new.conversation_id, added)
     row = StoredResponse.objects.create(
         public_id=new.public_id,
         status=new.status,
@@ -92,13 +97,37 @@ def keep(new: NewResponse) -> None:
         expires_at=now + timedelta(days=new.days),
         num_bytes=len(new.payload),
         sealed=sealed(new.public_id, new.payload),
+        is_background=is_background,
         **new.owner.columns(),
     )
-    ResponseItem.objects.bulk_create(
-        ResponseItem(response_id=row.pk, item_id=pk, position=at, is_output=at >= len(new.inputs))
-        for at, pk in enumerate(pks)
-    )
+    _link(row.pk, pks[: len(new.inputs)], 0, is_output=False)
+    _link(row.pk, pks[len(new.inputs) :], len(new.inputs), is_output=True)
     count_bytes(project_id, num_bytes + len(new.payload))
+    pk: int = row.pk
+    return pk
+
+
+def _link(pk: int, items: Sequence[int], first: int, *, is_output: bool) -> None:
+    ResponseItem.objects.bulk_create(
+        ResponseItem(response_id=pk, item_id=item, position=first + at, is_output=is_output)
+        for at, item in enumerate(items)
+    )
+
+
+def complete(pk: int, owner: Owner, status: str, payload: bytes, outputs: Sequence[Item]) -> None:
+    """Give a background response its end, and add its items to its conversation if it ended well.
+    Within a transaction."""
+    now = datetime.now(UTC)
+    row = StoredResponse.objects.select_for_update().get(pk=pk)
+    inputs = list(row.links.order_by("position").values_list("item_id", flat=True))
+    pks, num_bytes = store_items(owner, outputs, now)
+    _link(pk, pks, len(inputs), is_output=True)
+    if row.conversation is not None and status in FINISHED:
+        append(owner.project_id, row.conversation.public_id, [*inputs, *pks])
+    count_bytes(owner.project_id, num_bytes + len(payload) - row.num_bytes)
+    row.status, row.num_bytes, row.sealed = status, len(payload), sealed(row.public_id, payload)
+    row.events_until = now + timedelta(hours=1)
+    row.save(update_fields=["status", "num_bytes", "sealed", "events_until"])
 
 
 def find(project_id: int | None, public_id: str) -> FoundResponse:
@@ -106,7 +135,7 @@ def find(project_id: int | None, public_id: str) -> FoundResponse:
     row = _row(project_id, public_id)
     links = ResponseItem.objects.filter(response_id=row.pk, is_output=True).order_by("position")
     outputs = opened_items(links.values_list(*(f"item__{name}" for name in ITEM_COLUMNS)))
-    return FoundResponse(opened(row.public_id, row.sealed), outputs)
+    return FoundResponse(row.status, opened(row.public_id, row.sealed), outputs)
 
 
 def _row(project_id: int | None, public_id: str) -> StoredResponse:
@@ -132,7 +161,9 @@ ORDER BY chain.depth DESC, link.position
 """
 
 
-def _chain(project_id: int | None, public_id: str, columns: str) -> list[Any]:
+def _chain(
+    project_id: int | None, public_id: str, columns: str, *, is_held: bool = False
+) -> list[Any]:
     """Rows of the depth (0: this response) and `columns`, from the first item of the chain to the
     last. Raises `NotStored`."""
     sql = _CHAIN_SQL.format(
@@ -144,9 +175,8 @@ def _chain(project_id: int | None, public_id: str, columns: str) -> list[Any]:
         depth=MAX_CHAIN,
     )
     # As the backend stores it: SQLite has texts.
-    now = StoredResponse._meta.get_field("expires_at").get_db_prep_value(
-        datetime.now(UTC), connection
-    )
+    moment = datetime(1970, 1, 1, tzinfo=UTC) if is_held else datetime.now(UTC)
+    now = StoredResponse._meta.get_field("expires_at").get_db_prep_value(moment, connection)
     owner = [] if project_id is None else [project_id]
     with connection.cursor() as cursor:
         cursor.execute(sql, [public_id, now, *owner])
@@ -156,15 +186,15 @@ def _chain(project_id: int | None, public_id: str, columns: str) -> list[Any]:
     return rows
 
 
-def context(project_id: int | None, public_id: str) -> list[Item]:
-    """The items of the chain that ends with this response, by one query. Raises `NotStored`, and
-    `NotContinuable`."""
+def context(project_id: int | None, public_id: str, *, is_held: bool = False) -> list[Item]:
+    """The items of the chain that ends with this response, by one query. `is_held`: another
+    response holds it, so it may have expired. Raises `NotStored`, and `NotContinuable`."""
     columns = "chain.status, chain.conversation_id, item.public_id, item.kind, item.sealed"
-    rows = _chain(project_id, public_id, columns)
+    rows = _chain(project_id, public_id, columns, is_held=is_held)
     _, status, conversation, *_ = rows[-1]
     if conversation is not None:
         raise NotContinuable(public_id, "belongs to a conversation: send `conversation` instead")
-    if status not in ("completed", "incomplete"):
+    if status not in FINISHED:
         raise NotContinuable(public_id, f"is {status}: only a finished response can be continued")
     if rows[0][0] >= MAX_CHAIN - 1:
         raise NotContinuable(public_id, f"is the last of {MAX_CHAIN} in a chain: begin another")
@@ -211,6 +241,7 @@ def _remove(rows: OwnedQuerySet[StoredResponse]) -> int:
     leaves = rows.filter(~Exists(continued))[:_REMOVED_AT_ONCE]
     found = list(leaves.values_list("pk", "project_id", "num_bytes"))
     pks = [pk for pk, *_ in found]
+    remove_events(pks)
     links = ResponseItem.objects.filter(response__in=pks)
     items = list(links.values_list("item_id", flat=True))
     links.delete()
@@ -219,3 +250,11 @@ def _remove(rows: OwnedQuerySet[StoredResponse]) -> int:
     for _, project_id, num_bytes in found:
         count_bytes(project_id, -num_bytes)
     return len(found)
+
+
+def remove_events(pks: Sequence[int]) -> None:
+    """Remove the events of these responses. Within a transaction."""
+    rows = ResponseEvents.objects.filter(response__in=pks)
+    for project_id, content in rows.values_list("response__project_id", "sealed"):
+        count_bytes(project_id, -len(bytes(content)))
+    rows.delete()

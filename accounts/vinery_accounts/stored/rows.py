@@ -13,7 +13,7 @@ from typing import Final
 
 from django.db.models import Exists, F, OuterRef
 
-from vinery_accounts.base.encryption import seal, unseal
+from vinery_accounts.base import encryption
 from vinery_accounts.base.errors import AccountsError
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import ConversationItem, ResponseItem, StoredBytes, StoredItem
@@ -56,12 +56,17 @@ class Item:
 
 
 def sealed(public_id: str, payload: bytes) -> bytes:
-    return seal(PURPOSE, payload, bound_to=public_id.encode())
+    return encryption.seal(PURPOSE, payload, bound_to=public_id.encode())
 
 
 def opened(public_id: str, content: bytes | memoryview) -> bytes:
     """Raises ValueError for a row that was changed, or sealed with a key that is gone."""
-    return unseal(PURPOSE, bytes(content), bound_to=public_id.encode())
+    return encryption.unseal(PURPOSE, bytes(content), bound_to=public_id.encode())
+
+
+def resealed(public_id: str, content: bytes) -> bytes:
+    """Raises ValueError as `opened` does."""
+    return encryption.resealed(PURPOSE, content, bound_to=public_id.encode())
 
 
 def opened_items(rows: Iterable[tuple[str, str, bytes]]) -> list[Item]:
@@ -77,7 +82,9 @@ def _found(project_id: int | None, ids: Sequence[str]) -> OwnedQuerySet[StoredIt
     in_response = ResponseItem.objects.filter(
         item=OuterRef("pk"), response__expires_at__gt=now, response__project_id=project_id
     )
-    in_conversation = ConversationItem.objects.filter(item=OuterRef("pk"))
+    in_conversation = ConversationItem.objects.filter(item=OuterRef("pk")).exclude(
+        conversation__expires_at__lte=now
+    )
     rows: OwnedQuerySet[StoredItem] = StoredItem.objects.of(project_id).filter(public_id__in=ids)
     return rows.filter(Exists(in_response) | Exists(in_conversation))
 
@@ -115,13 +122,20 @@ def store_items(owner: Owner, items: Sequence[Item], now: datetime) -> tuple[lis
     return [known[each.public_id] for each in items], sum(row.num_bytes for row in new)
 
 
-def remove_unlinked(item_ids: Iterable[int]) -> None:
-    """Delete those of these items that nothing links any more. Within a transaction."""
-    rows = StoredItem.objects.filter(pk__in=set(item_ids)).filter(
+def unlinked(item_ids: Iterable[int]) -> OwnedQuerySet[StoredItem]:
+    rows: OwnedQuerySet[StoredItem] = StoredItem.objects.filter(pk__in=set(item_ids))
+    return rows.filter(
         ~Exists(ResponseItem.objects.filter(item=OuterRef("pk"))),
         ~Exists(ConversationItem.objects.filter(item=OuterRef("pk"))),
     )
-    gone = list(rows.values_list("pk", "project_id", "num_bytes"))
+
+
+def remove_unlinked(item_ids: Iterable[int]) -> None:
+    """Delete those of these items that nothing links any more. Within a transaction. Of two that
+    take the last links of an item, the second waits, and sees that the first one is gone."""
+    these = StoredItem.objects.filter(pk__in=set(item_ids)).order_by("pk")
+    locked = list(these.select_for_update().values_list("pk", flat=True))
+    gone = list(unlinked(locked).values_list("pk", "project_id", "num_bytes"))
     freed: Counter[int | None] = Counter()
     for _, project_id, num_bytes in gone:
         freed[project_id] += num_bytes

@@ -65,7 +65,7 @@ from vinery_serving.gateway.memory.recalling import StoredMemory
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading.reading import RequestReader
 from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading
-from vinery_serving.gateway.recording.record import RequestRecord
+from vinery_serving.gateway.recording.record import Ledger, RequestRecord
 from vinery_serving.gateway.recording.reservation import count_request
 from vinery_serving.gateway.state.drain import Drain
 from vinery_serving.gateway.state.runtime import Runtime
@@ -108,6 +108,8 @@ class ApiRequest:
     claim: BodyClaim
     name: str  # of the endpoint
     has_started: bool = False  # whether a part of the answer was sent
+    # The answer goes into the list of a background run, which stores it.
+    is_detached: bool = False
     memory: StoredMemory = field(init=False)
 
     @classmethod
@@ -229,6 +231,10 @@ async def answer_body(
 Run = Callable[[ApiRequest, RequestRecord, Engine, PreparedT], Coroutine[Any, Any, None]]
 
 
+class InBackground(Exception):
+    """The client does not wait for the answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class JsonEndpoint(Generic[PreparedT]):
     """A row of the table of endpoints: an ASGI application that answers `POST` with a JSON body and
@@ -238,6 +244,8 @@ class JsonEndpoint(Generic[PreparedT]):
     reading: Reading[PreparedT]
     run: Run[PreparedT] | None  # None: what `reading` returns is the answer
     runtime: Runtime
+    # Answers a request of the background, whose body this is, and leaves the work to others.
+    accept: Callable[[ApiRequest, bytes], Awaitable[None]] | None = None
     others: App | None = None  # answers the other methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -273,14 +281,22 @@ class JsonEndpoint(Generic[PreparedT]):
 
     async def _answer_recorded(self, request: ApiRequest, run: Run[PreparedT], body: bytes) -> None:
         """Answer, and settle the usage record in every case."""
-        record = _new_record(request, body)
+        record = new_record(request, body)
 
         async def admit(head: Head) -> Engine:
-            return _admitted(request, record, head)
+            if head.is_background:
+                raise InBackground
+            return admitted(request, record, head)
 
         try:
             _check_client_request_id(request.scope)
-            engine, prepared = await request.read(self.reading, body, admit, record)
+            try:
+                engine, prepared = await request.read(self.reading, body, admit, record)
+            except InBackground:
+                record.forget()
+                assert self.accept is not None
+                await self.accept(request, body)
+                return
             del body
             await run(request, record, engine, prepared)
         except asyncio.CancelledError:
@@ -307,7 +323,7 @@ def ending_of(request: ApiRequest, record: RequestRecord) -> ServingError | None
     return record.live.ending or request.runtime.drain.ending
 
 
-def _admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
+def admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
     """Admit the request, whose model the body names, or the path as Azure's clients do. Returns
     an engine of the model."""
     model = request.scope[DEPLOYMENT] or head.model
@@ -324,7 +340,9 @@ def _admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
     return engine
 
 
-def _new_record(request: ApiRequest, body: bytes = b"") -> RequestRecord:
+def new_record(
+    request: ApiRequest, body: bytes = b"", ledger: Ledger | None = None
+) -> RequestRecord:
     client_request_id = header(request.scope, _CLIENT_REQUEST_ID) or b""
     return RequestRecord(
         request.runtime,
@@ -336,6 +354,7 @@ def _new_record(request: ApiRequest, body: bytes = b"") -> RequestRecord:
         address=address_of(request.scope),
         client_request_id=client_request_id.decode("ascii", "ignore"),
         body=body,
+        ledger=ledger,
     )
 
 
@@ -344,7 +363,7 @@ def _record_unread(request: ApiRequest, error: ServingError | None) -> None:
     disconnected (None)."""
     if not request.is_recorded:
         return
-    record = _new_record(request)
+    record = new_record(request)
     with contextlib.suppress(UsageNotRecorded):  # the client gets the first error
         record.admit()
     if error is None:

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.urls import re_path
 
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.keys.table import Caller
-from vinery_accounts.stored import chats, conversations, responses
+from vinery_accounts.stored import chats, conversations, responses, runs
 from vinery_accounts.stored.chats import ChatTexts
 from vinery_accounts.stored.conversations import FoundConversation
 from vinery_accounts.stored.rows import Item, NotStored, Owner, page_of, stored_bytes
@@ -26,6 +26,7 @@ from vinery_serving.core.ids import new_id_token
 from vinery_serving.core.memory import ToKeep
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import Unused
+from vinery_serving.gateway.endpoints.background import response_ended, runs_of
 from vinery_serving.gateway.endpoints.edge import App, Receive, Scope, Send
 from vinery_serving.gateway.endpoints.notices import report_unused
 from vinery_serving.gateway.endpoints.requests import (
@@ -34,6 +35,7 @@ from vinery_serving.gateway.endpoints.requests import (
     answer_others,
     raising_shutdown,
 )
+from vinery_serving.gateway.endpoints.streaming import STREAM
 from vinery_serving.gateway.endpoints.views import View, for_clients
 from vinery_serving.gateway.memory.keeping import check_room
 from vinery_serving.gateway.memory.recalling import storage_of
@@ -130,16 +132,41 @@ def item_list(found: tuple[Sequence[Item], bool] | None) -> bytes:
 
 async def response(
     request: HttpRequest, caller: Caller, tree: str, response_id: str
-) -> HttpResponse:
+) -> HttpResponse | StreamingHttpResponse:
     project_id = caller.project_id
     if request.method == "DELETE":
         await stored(partial(responses.delete, project_id, response_id))
         return deleted(response_id, "response")
     check_include(request.GET)
+    if request.GET.get("stream", "").lower() in ("true", "1"):
+        return await _followed(project_id, response_id, request.GET.get("starting_after"))
+    return await _found(project_id, response_id)
+
+
+async def _found(project_id: int | None, response_id: str) -> HttpResponse:
     found = await stored(partial(responses.find, project_id, response_id))
     members = msgspec.json.decode(found.payload, type=dict[str, msgspec.Raw])
     output = [msgspec.Raw(each.payload) for each in found.outputs]
-    return json_response(msgspec.json.encode({**members, "output": output}))
+    return json_response(msgspec.json.encode({**members, "status": found.status, "output": output}))
+
+
+async def _followed(
+    project_id: int | None, response_id: str, starting_after: str | None
+) -> StreamingHttpResponse:
+    """The events of a background response, from its first or after a number."""
+    number = starting_after or "-1"
+    if not (number == "-1" or (number.isascii() and number.isdigit() and len(number) < 10)):
+        raise InvalidRequest("`starting_after` must be a number.", param="starting_after")
+    found = await stored(partial(runs.read_events, project_id, response_id, int(number)))
+    if found.has_gone:
+        raise InvalidRequest(
+            "This response can no longer be streamed because it is more than 60 minutes old, or "
+            "was not created with `background`.",
+            param="stream",
+        )
+    frames = runs_of(runtime()).follow(project_id, response_id, int(number))
+    headers = {name.decode(): value.decode() for name, value in STREAM}
+    return StreamingHttpResponse(frames, headers=headers)
 
 
 async def input_items(
@@ -152,8 +179,11 @@ async def input_items(
 
 
 async def cancel(request: HttpRequest, caller: Caller, tree: str, response_id: str) -> HttpResponse:
-    await stored(partial(responses.find, caller.project_id, response_id))
-    raise InvalidRequest("Cannot cancel a synchronous response.", param="response_id")
+    project_id = caller.project_id
+    if not await stored(partial(runs.cancel, project_id, response_id, response_ended)):
+        raise InvalidRequest("Cannot cancel a synchronous response.", param="response_id")
+    runs_of(runtime()).stop(response_id)
+    return await _found(project_id, response_id)
 
 
 # -- Conversations

@@ -7,7 +7,7 @@ from functools import partial
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.keys.table import Caller, Storage
 from vinery_accounts.stored import conversations, responses
-from vinery_accounts.stored.rows import Item, NotStored, Owner, find_items
+from vinery_accounts.stored.rows import Item, NotStored, find_items
 from vinery_serving.core.errors import (
     ConversationInUse,
     InvalidRequest,
@@ -33,6 +33,8 @@ class StoredMemory:
     request_id: str
     cover: Callable[[int], None]
     locks: bool = True
+    # What the request continues may have expired since the request was stored.
+    is_held: bool = False
     lock: str | None = None  # the holder of the lock of a conversation, which the request has
 
     @property
@@ -44,7 +46,8 @@ class StoredMemory:
         try:
             if needs.conversation_id is not None and self.locks:
                 await self._lock(needs.conversation_id)
-            recalled = await self.runtime.recall(partial(_read, Owner.of(self.caller), needs))
+            read = partial(_read, self.caller.project_id, needs, is_held=self.is_held)
+            recalled = await self.runtime.recall(read)
         except (NotStored, *DATABASE_UNAVAILABLE, TimeoutError) as error:
             raise error_of(error) from None
         self.cover(sum(len(each.payload) for each in recalled.items))
@@ -89,11 +92,11 @@ def error_of(error: Exception) -> ServingError:
     return Unavailable("Stored responses cannot be read just now. Try again.")
 
 
-def _read(owner: Owner, needs: Needs) -> Recalled:
+def _read(project_id: int | None, needs: Needs, *, is_held: bool) -> Recalled:
     """In a thread. Raises `NotStored`."""
-    project_id, items = owner.project_id, []
+    items: list[Item] = []
     if needs.previous_response_id is not None:
-        items = responses.context(project_id, needs.previous_response_id)
+        items = responses.context(project_id, needs.previous_response_id, is_held=is_held)
     elif needs.conversation_id is not None:
         items = conversations.context(project_id, needs.conversation_id)
     referred = find_items(project_id, needs.item_ids) if needs.item_ids else {}

@@ -105,6 +105,7 @@ class Head:
     end_user: str = ""
     # What must be recalled; then the body is read again, and only model and streaming are known.
     needs: Needs | None = None
+    is_background: bool = False
 
 
 def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
@@ -127,6 +128,7 @@ def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
         unused=request.unused,
         media=request.media,
         end_user=request.handling.end_user,
+        is_background=request.handling.is_background,
     )
 
 

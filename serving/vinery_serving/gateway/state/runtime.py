@@ -98,6 +98,8 @@ class Runtime:
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
         self.keeper = Keeper(lambda work: self._in_database_thread(work, "keeper"))
+        # Done once a second while the process serves; set by the application.
+        self.do_background: Callable[[], Awaitable[None]] | None = None
         self.conversation_locks: set[str] = set()  # their holders, among the requests here
         self.quarantine = QuarantineQueue(settings.VINERY_QUARANTINE_S)
         self._has_quarantined = asyncio.Event()  # what is not stored yet
@@ -272,6 +274,8 @@ class Runtime:
         self._repeat("captures", self._store_captures, _CAPTURES_INTERVAL_S)
         self._repeat("denials", self._store_denials, _TICK_INTERVAL_S)
         self._repeat("locks", self._renew_locks, _LOCKS_INTERVAL_S)
+        if self.do_background is not None:
+            self._repeat("background", self.do_background, _TICK_INTERVAL_S)
         self.is_started = True
         self._is_decided.set()
 

@@ -117,8 +117,7 @@ _IN_RESPONSES: Refusals = {
         "this endpoint reads `input`; use `chat/completions` or `completions`", ([],)
     ),
     "access_programs": Refused("they belong to OpenAI's own models", of="OpenAI"),
-    "background": Refused(_NOT_STORED, (False,), of="OpenAI, vLLM"),
-    "background_options": Refused(_NOT_STORED, of="OpenAI"),
+    "background_options": Refused("background responses begin as soon as they can", of="OpenAI"),
     "context_management": Refused("it stores no conversations", ([],), of="OpenAI"),
     "enable_response_messages": Refused(
         _NO_MEMBER.format("the model's literal input and output", "completions"),

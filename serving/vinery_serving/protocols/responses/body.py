@@ -149,6 +149,11 @@ class ResponsesBody(TemplateFields, GenerationBody):
         "`input`, and the items of this request and of its answer are added to it.",
         of="OpenAI",
     )
+    background: bool | None = parameter(
+        "True answers at once with a queued response, which is read, streamed and cancelled by its "
+        "id.",
+        of="OpenAI, vLLM",
+    )
     tools: WireTools | None = parameter(TOOLS, of="OVMS, OpenAI, vLLM")
     tool_choice: WireToolChoice = parameter(TOOL_CHOICE, of="OVMS, OpenAI, vLLM")
     parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, of="OVMS, OpenAI, vLLM")
@@ -195,6 +200,17 @@ class ResponsesBody(TemplateFields, GenerationBody):
         """Return also the tools that OpenAI hosts, which the model does not get."""
         kinds = (f"tools.{kind}" for kind in hosted_kinds(self.tools or ()))
         return (*super().hosted_features(), *dict.fromkeys(kinds))
+
+    def refuse_background(self, *, is_kept: bool) -> None:
+        """Raises `InvalidRequest` for a response of the background that cannot be stored."""
+        if self.background and not is_kept:
+            raise refusal(
+                "background",
+                "needs a response that is stored: leave out `store: false` and `request_id`, and "
+                "use a key of a project that stores responses",
+            )
+        if self.background and (self.n or 1) > 1:
+            raise refusal("n", "must be 1 beside `background`")
 
     def needs(self) -> Needs | None:
         """Return what must be recalled. Raises `InvalidRequest` for two kinds of history."""
@@ -277,7 +293,7 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> Member
         # Only one tier exists.
         "service_tier": "default",
         "store": is_kept,
-        "background": False,
+        "background": wire.background is True,
         "metadata": wire.metadata or {},
         "user": wire.user,
         "safety_identifier": wire.safety_identifier,

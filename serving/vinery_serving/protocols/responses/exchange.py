@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from vinery_serving.core.dialects import Dialect
@@ -136,6 +136,10 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
 
     def _start(self, event: Started) -> bytes:
         self._objects = self._objects.with_sampling(event.sampling)
+        if self._objects.echo["background"]:
+            queued = self._objects.queued()
+            states = (self._state(f"response.{name}", queued) for name in ("created", "queued"))
+            return b"".join(states) + self._progress()
         created = self._state("response.created", self._objects.started())
         self._is_in_progress = False
         return created if self._objects.dialect.shows_first_token else created + self._progress()
@@ -289,6 +293,9 @@ def parse(
         grammar=wire.grammar(dialect),
         is_kept=is_kept,
     )
+    wire.refuse_background(is_kept=is_kept)
+    handling = replace(request.handling, is_background=wire.background is True)
+    request = replace(request, handling=handling)
     to_keep = None
     if is_kept or wire.conversation is not None:
         to_keep = ToKeep(memory_items(body), needs or Needs(), is_kept)
@@ -339,6 +346,10 @@ class ResponsesExchange:
         response = objects.finished(items, result.usage, result.completed_at, cuts=cuts)
         response.store &= result.is_kept
         return json_bytes(response)
+
+    def queued(self, identity: AnswerIdentity) -> bytes:
+        """Return the response before it begins."""
+        return json_bytes(self._objects(identity).with_sampling(None).queued())
 
     def _objects(self, identity: AnswerIdentity) -> ResponseObjects:
         dialect = self.request.dialect
