@@ -178,7 +178,7 @@ class RequestStopped(ClientError, status=403, code="stopped", should_retry=False
 
 
 class NotFound(ClientError, status=404, code="not_found"):
-    """The URL does not exist."""
+    """The URL, or the stored object that it names, does not exist."""
 
 
 class ConversationInUse(InvalidRequest, code="conversation_locked"):
