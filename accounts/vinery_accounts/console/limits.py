@@ -18,6 +18,7 @@ from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.base.limit_table import METRIC_CHOICES
 from vinery_accounts.base.money import MILLION, limited, quantity, whole
+from vinery_accounts.console.generated import Rows
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
 from vinery_accounts.console.words import reset, store_outage
@@ -28,7 +29,7 @@ from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.limits import LIMITS, owner_choices, owners_of
+from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS, owner_choices, owners_of
 
 _KIND: Final = ("model", "metric", "window")
 _VALUES: Final = ("amount", "time_zone", "week_start", "alert_at", "is_shadow")
@@ -281,3 +282,23 @@ class RemoveLimit(ConfirmPage):
 
     def about(self) -> str:
         return _described(self.access, self.row, _limited(self.row))
+
+
+# -- Prices
+
+
+@at("model-weights/", "model-weights")
+class Prices(Rows):
+    """The token weights of models, which are prices while there is a currency."""
+
+    resource = MODEL_WEIGHTS
+    note = "A change counts for new requests, within two seconds. Past costs stay as they are."
+
+    def buttons(self) -> dict[str, str]:
+        if not self.access.is_superuser:
+            return {}
+        currency = Currency.objects.first()
+        more = {"Set a currency": reverse("console:currency-new")}
+        if currency is not None:
+            more = {"Change the currency": reverse("console:currency-row", args=[currency.pk])}
+        return {**super().buttons(), **more}

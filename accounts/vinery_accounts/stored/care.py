@@ -119,7 +119,8 @@ def reencrypt() -> tuple[int, int]:
     ended, because a run writes only what an older key has sealed. Returns how many rows the newest
     key opens then, and how many no configured key can open."""
     is_done: Counter[bool] = Counter()
-    for table in (*_TABLES, BackgroundRun, ResponseEvents):
+    tables: tuple[Any, ...] = (*_TABLES, BackgroundRun, ResponseEvents)
+    for table in tables:
         for pks in _groups(table, _SEALED_IN_A_GROUP):
             with transaction.atomic():
                 rows = table.objects.select_for_update(no_key=True).filter(pk__in=pks)
