@@ -14,7 +14,15 @@ from django.db.models import Q
 
 from vinery_accounts.base.encryption import keys_of
 from vinery_accounts.models import ChatMetadata, StoredChat
-from vinery_accounts.stored.rows import PURPOSE, NotStored, Owner, count_bytes, opened, sealed
+from vinery_accounts.stored.rows import (
+    PURPOSE,
+    NotStored,
+    Owner,
+    count_bytes,
+    num_of_page,
+    opened,
+    sealed,
+)
 
 
 class ChatTexts(msgspec.Struct, frozen=True):
@@ -112,8 +120,11 @@ def page(
         later = Q(created_at=last.created_at, **{f"pk__{way}": last.pk})
         rows = rows.filter(Q(**{f"created_at__{way}": last.created_at}) | later)
     order = ("-created_at", "-pk") if is_descending else ("created_at", "pk")
-    found = list(rows.order_by(*order)[: limit + 1])
-    return [_texts(row) for row in found[:limit]], len(found) > limit
+    found = list(rows.order_by(*order).values_list("pk", "num_bytes")[: limit + 1])
+    num = num_of_page([num_bytes for _, num_bytes in found], limit)
+    pks = [pk for pk, _ in found[:num]]
+    by_pk = StoredChat.objects.in_bulk(pks)
+    return [_texts(by_pk[pk]) for pk in pks if pk in by_pk], num < len(found)
 
 
 def update(project_id: int | None, public_id: str, metadata: dict[str, str]) -> ChatTexts:

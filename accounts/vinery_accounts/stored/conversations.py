@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from vinery_accounts.models import Conversation, ConversationItem
 from vinery_accounts.stored.rows import (
@@ -18,6 +18,8 @@ from vinery_accounts.stored.rows import (
     NotStored,
     Owner,
     count_bytes,
+    items_of,
+    num_of_page,
     opened,
     opened_items,
     remove_unlinked,
@@ -41,7 +43,9 @@ class FoundConversation:
     payload: bytes  # the metadata as JSON
 
 
-def create(owner: Owner, public_id: str, metadata: bytes, items: Sequence[Item]) -> None:
+def create(
+    owner: Owner, public_id: str, metadata: bytes, items: Sequence[Item]
+) -> FoundConversation:
     """Raises `NotStored` for a reference to an item that is not there."""
     now = datetime.now(UTC)
     with transaction.atomic():
@@ -53,7 +57,8 @@ def create(owner: Owner, public_id: str, metadata: bytes, items: Sequence[Item])
             **owner.columns(),
         )
         count_bytes(owner.project_id, row.num_bytes)
-        _store(owner, row.pk, items, now)
+        _store(owner, row, items, now)
+    return FoundConversation(public_id, now, metadata)
 
 
 def _row(project_id: int | None, public_id: str, *, is_locked: bool = False) -> Conversation:
@@ -110,30 +115,36 @@ def append(project_id: int | None, public_id: str, item_pks: Sequence[int]) -> i
     """Link stored items at the end. Returns the primary key of the conversation. Raises
     `NotStored`. Within a transaction."""
     row = _row(project_id, public_id, is_locked=True)
-    _link(row.pk, row.next_position, item_pks)
+    _link(row, item_pks)
     pk: int = row.pk
     return pk
 
 
-def _link(pk: int, first: int, item_pks: Sequence[int]) -> None:
+def _link(row: Conversation, item_pks: Sequence[int]) -> None:
+    """An item that is there stays where it is."""
+    links = ConversationItem.objects.filter(conversation=row.pk, item__in=item_pks)
+    known = set(links.values_list("item_id", flat=True))
+    new = [pk for pk in dict.fromkeys(item_pks) if pk not in known]
     ConversationItem.objects.bulk_create(
-        ConversationItem(conversation_id=pk, item_id=item, position=first + at)
-        for at, item in enumerate(item_pks)
+        ConversationItem(conversation_id=row.pk, item_id=pk, position=row.next_position + at)
+        for at, pk in enumerate(new)
     )
-    Conversation.objects.filter(pk=pk).update(next_position=F("next_position") + len(item_pks))
+    row.next_position += len(new)
+    row.save(update_fields=["next_position"])
 
 
-def add(owner: Owner, public_id: str, items: Sequence[Item]) -> None:
-    """Store items at the end. Raises `NotStored`."""
+def add(owner: Owner, public_id: str, items: Sequence[Item]) -> list[Item]:
+    """Store items at the end. Returns them, with what references name. Raises `NotStored`."""
     with transaction.atomic():
         row = _row(owner.project_id, public_id, is_locked=True)
-        _store(owner, row.pk, items, datetime.now(UTC), first=row.next_position)
+        return items_of(_store(owner, row, items, datetime.now(UTC)))
 
 
-def _store(owner: Owner, pk: int, items: Sequence[Item], now: datetime, *, first: int = 0) -> None:
+def _store(owner: Owner, row: Conversation, items: Sequence[Item], now: datetime) -> list[int]:
     pks, num_bytes = store_items(owner, items, now)
-    _link(pk, first, pks)
+    _link(row, pks)
     count_bytes(owner.project_id, num_bytes)
+    return pks
 
 
 def context(project_id: int | None, public_id: str) -> list[Item]:
@@ -157,10 +168,10 @@ def items(
         if place is None:
             return None
         links = links.filter(**{"position__lt" if is_descending else "position__gt": place})
-    columns = (f"item__{name}" for name in ITEM_COLUMNS)
     ordered = links.order_by("-position" if is_descending else "position")
-    found = list(ordered.values_list(*columns)[: limit + 1])
-    return opened_items(found[:limit]), len(found) > limit
+    found = list(ordered.values_list("item_id", "item__num_bytes")[: limit + 1])
+    num = num_of_page([num_bytes for _, num_bytes in found], limit)
+    return items_of([pk for pk, _ in found[:num]]), num < len(found)
 
 
 def find_item(project_id: int | None, public_id: str, item_id: str) -> Item:

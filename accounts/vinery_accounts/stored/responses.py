@@ -212,9 +212,14 @@ def input_items(
 ) -> tuple[list[Item], bool] | None:
     """A page of what came before the response and of its own input, and whether more follows; None
     if there is no item `after`. Raises `NotStored`."""
-    rows = _chain(project_id, public_id, "item.id, item.public_id, link.is_output")
-    own = [(pk, id_) for depth, pk, id_, is_output in rows if pk and (depth or not is_output)]
-    page = page_of(own, after=after, limit=limit, is_descending=is_descending)
+    columns = "item.id, item.public_id, item.num_bytes, link.is_output"
+    # A later reference to an item does not list it again.
+    own = {
+        pk: (pk, id_, num_bytes)
+        for depth, pk, id_, num_bytes, is_output in _chain(project_id, public_id, columns)
+        if pk and (depth or not is_output)
+    }
+    page = page_of(list(own.values()), after=after, limit=limit, is_descending=is_descending)
     return None if page is None else (items_of(page[0]), page[1])
 
 

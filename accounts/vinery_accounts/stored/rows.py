@@ -76,7 +76,7 @@ def opened_items(rows: Iterable[tuple[str, str, bytes]]) -> list[Item]:
 ITEM_COLUMNS: Final = ("public_id", "kind", "sealed")
 
 
-def find_items(project_id: int | None, ids: Sequence[str]) -> Mapping[str, Item]:
+def _found(project_id: int | None, ids: Sequence[str]) -> OwnedQuerySet[StoredItem]:
     """The owner's items of these ids, as far as they are linked and not expired."""
     now = datetime.now(UTC)
     in_response = ResponseItem.objects.filter(
@@ -85,12 +85,13 @@ def find_items(project_id: int | None, ids: Sequence[str]) -> Mapping[str, Item]
     in_conversation = ConversationItem.objects.filter(item=OuterRef("pk")).exclude(
         conversation__expires_at__lte=now
     )
-    found = (
-        StoredItem.objects.of(project_id)
-        .filter(public_id__in=ids)
-        .filter(Exists(in_response) | Exists(in_conversation))
-    )
-    return {each.public_id: each for each in opened_items(found.values_list(*ITEM_COLUMNS))}
+    rows: OwnedQuerySet[StoredItem] = StoredItem.objects.of(project_id).filter(public_id__in=ids)
+    return rows.filter(Exists(in_response) | Exists(in_conversation))
+
+
+def find_items(project_id: int | None, ids: Sequence[str]) -> Mapping[str, Item]:
+    found = _found(project_id, ids).values_list(*ITEM_COLUMNS)
+    return {each.public_id: each for each in opened_items(found)}
 
 
 def store_items(owner: Owner, items: Sequence[Item], now: datetime) -> tuple[list[int], int]:
@@ -99,7 +100,7 @@ def store_items(owner: Owner, items: Sequence[Item], now: datetime) -> tuple[lis
     references = [each.public_id for each in items if not each.payload]
     known: dict[str, int] = {}
     if references:
-        rows = StoredItem.objects.of(owner.project_id).filter(public_id__in=references)
+        rows = _found(owner.project_id, references)
         known = dict(rows.select_for_update(no_key=True).values_list("public_id", "pk"))
     new = [
         StoredItem(
@@ -160,20 +161,34 @@ def stored_bytes(project_id: int | None) -> int:
     return next((num_bytes for (num_bytes,) in found), 0)
 
 
+# The most bytes of a page, unless its first object has more.
+_PAGE_BYTES: Final = 32 * 2**20
+
+
+def num_of_page(sizes: Sequence[int], limit: int) -> int:
+    """Return how many objects of these sizes come on a page of at most `limit`."""
+    num, num_bytes = 0, 0
+    for size in sizes[:limit]:
+        num_bytes += size
+        if num and num_bytes > _PAGE_BYTES:
+            break
+        num += 1
+    return num
+
+
 def page_of(
-    rows: Sequence[tuple[int, str]], *, after: str | None, limit: int, is_descending: bool
+    rows: Sequence[tuple[int, str, int]], *, after: str | None, limit: int, is_descending: bool
 ) -> tuple[list[int], bool] | None:
-    """Return the primary keys of a page of `(pk, public id)` rows in ascending order, and whether
-    more rows follow; None if there is no row `after`."""
+    """Return the primary keys of a page of `(pk, public id, bytes)` rows in ascending order, and
+    whether more rows follow; None if there is no row `after`."""
     ordered = list(reversed(rows)) if is_descending else list(rows)
-    first = 0
     if after is not None:
-        places = [at for at, (_, public_id) in enumerate(ordered) if public_id == after]
+        places = [at for at, (_, public_id, _) in enumerate(ordered) if public_id == after]
         if not places:
             return None
-        first = places[0] + 1
-    page = ordered[first : first + limit]
-    return [pk for pk, _ in page], first + limit < len(ordered)
+        del ordered[: places[0] + 1]
+    num = num_of_page([num_bytes for *_, num_bytes in ordered], limit)
+    return [pk for pk, *_ in ordered[:num]], num < len(ordered)
 
 
 def items_of(pks: Sequence[int]) -> list[Item]:

@@ -319,8 +319,8 @@ def parse(
         shows_arrival=wire.return_arrival_time,
         is_kept=is_kept,
     )
-    # Only one tier exists.
-    tier = {} if wire.service_tier is None else {"service_tier": "default"}
+    used = "flex" if request.handling.is_low_tier else "default"
+    tier = {} if wire.service_tier is None else {"service_tier": used}
     return ChatExchange(
         request,
         wire.includes_usage,
@@ -346,8 +346,9 @@ class _Messages(msgspec.Struct):
 def _stored_message(sent: dict[str, Any]) -> MemoryItem:
     content = sent.get("content")
     is_text = content is None or isinstance(content, str)
-    parts = {"content_parts": None} if is_text else {"content": None, "content_parts": content}
-    return MemoryItem("", str(sent.get("role")), json_bytes({**sent, **parts}))
+    parts = {"content": content if is_text else None, "content_parts": None if is_text else content}
+    own = {name: value for name, value in sent.items() if name != "id"}
+    return MemoryItem("", str(sent.get("role")), json_bytes({**own, **parts}))
 
 
 @dataclass(frozen=True, slots=True)

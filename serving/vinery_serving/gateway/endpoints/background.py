@@ -36,7 +36,12 @@ from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.bodies import api_bodies
 from vinery_serving.gateway.endpoints.callers import address_of
 from vinery_serving.gateway.endpoints.edge import DEPLOYMENT, OWN_HEADERS, REQUEST_ID
-from vinery_serving.gateway.endpoints.requests import ApiRequest, admitted, new_record
+from vinery_serving.gateway.endpoints.requests import (
+    DETACHED_TIMEOUT_S,
+    ApiRequest,
+    admitted,
+    new_record,
+)
 from vinery_serving.gateway.endpoints.streaming import STREAM, Streamed
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.memory.keeping import check_room
@@ -54,19 +59,21 @@ log = logging.getLogger(__name__)
 
 _READING: Final = GENERATION[Endpoint.RESPONSES]
 # Runs at once of one web process; others wait in the database.
-_MAX_RUNS: Final = 4
+_MAX_RUNS: Final = 16
 _LOOK_INTERVAL_S: Final = 5.0  # for the runs of dead processes
 _RENEW_INTERVAL_S: Final = runs.LEASE_S / 3
+_STORE_INTERVAL_S: Final = 0.3  # the frames of a run
 _AWAY_S: Final = 1.0  # between two tries to store a result
 _FOLLOW_INTERVAL_S: Final = 0.5  # of a run in another process
 _SILENCE_S: Final = 15.0
 # A response that could not begin for so long fails.
-_MAX_WAIT_S: Final = 24 * 3600.0
+_MAX_WAIT_S: Final = DETACHED_TIMEOUT_S
 _PASSING_S: Final = 5.0
 
 
 class _Frames:
-    """The frames of a run so far, by number."""
+    """The frames of a run so far, by number. Clients get what is stored: after a kill, the next
+    process knows it."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -79,13 +86,16 @@ class _Frames:
         for frame in message.get("body", b"").split(b"\n\n"):
             if frame.startswith((b"event:", b"data:")) and not frame.endswith(b"[DONE]"):
                 self.frames.append(frame + b"\n\n")
-        self._wake()
+
+    def after(self, number: int) -> list[bytes]:
+        """The stored frames with numbers above `number`."""
+        return self.frames[number + 1 : self.num_stored]
 
     def end(self) -> None:
         self.has_ended = True
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -158,10 +168,10 @@ class BackgroundRuns:
         `ServingError`, before the first frame."""
         while True:
             if (frames := self._frames.get(public_id)) is not None:
-                while len(frames.frames) <= after + 1 and not frames.has_ended:
+                while not (new := frames.after(after)) and not frames.has_ended:
                     await frames.wait()
-                    yield b"" if len(frames.frames) > after + 1 else KEEP_ALIVE
-                new = frames.frames[after + 1 :]
+                    if not frames.after(after):
+                        yield KEEP_ALIVE
                 after += len(new)
                 yield b"".join(new)
                 if not frames.has_ended:
@@ -360,28 +370,30 @@ class _Run:
 
     # -- Storing
 
-    def _new_frames(self) -> tuple[int, bytes]:
-        """The frames that are not stored yet. An earlier process has stored the first ones."""
-        frames = self._frames
-        first, new = frames.num_stored, frames.frames[frames.num_stored :]
-        frames.num_stored += len(new)
-        return first, b"".join(new)
+    def _new_frames(self) -> tuple[int, int, bytes]:
+        """The number of the first frame that is not stored yet, how many there are, and these. An
+        earlier process may have stored frames."""
+        first = self._frames.num_stored
+        new = self._frames.frames[first:]
+        return first, len(new), b"".join(new)
 
     async def _store_progress(self) -> None:
         frames, trail = self._frames, self._trail
         while True:
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(_STORE_INTERVAL_S)
             if len(frames.frames) <= frames.num_stored or len(trail.parts) <= len(trail.known):
                 continue
             parts = msgspec.msgpack.encode(trail.parts)
-            before = frames.num_stored
-            first, events = self._new_frames()
+            first, num, events = self._new_frames()
+            store = partial(runs.progress, self._run, first, events, parts)
             try:
-                await self._runtime.recall(partial(runs.progress, self._run, first, events, parts))
+                await self._runtime.recall(store)
             except (Error, TimeoutError):
-                frames.num_stored = before
+                continue  # the same frames again, and more
             except RunLost:
                 return  # the next renewal ends the run
+            frames.num_stored += num
+            frames.wake()
 
     async def _leave(self) -> None:
         """This process ends: another one goes on at once."""
@@ -413,7 +425,7 @@ class _Run:
         for raw in head.output:
             item = msgspec.json.decode(raw, type=_Head)
             outputs.append(Item(item.id, item.type, bytes(raw)))
-        first, events = self._new_frames()
+        first, _, events = self._new_frames()
         await self._in_database(
             partial(
                 runs.finish,

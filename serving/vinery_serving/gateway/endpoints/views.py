@@ -20,6 +20,7 @@ from vinery_serving.core.errors import (
     NotFound,
     ServingError,
 )
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.callers import (
     authenticate,
     authorization_of,
@@ -37,9 +38,15 @@ from vinery_serving.protocols.models import Model, ModelList, TokenizerInfo
 View = Callable[..., Any]
 
 
-def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
-    """Allow only these methods, demand a key and pass its caller on, and send errors in the form
-    of the client."""
+def for_clients(
+    view: View,
+    *,
+    methods: Sequence[str] = ("GET",),
+    elsewhere: Sequence[str] = (),
+    endpoint: Endpoint | None = None,
+) -> View:
+    """Allow only these methods, demand a key that may call the endpoint and pass its caller on, and
+    send errors in the form of the client. `elsewhere` are methods that do not come here."""
     allowed = {*methods, "HEAD"} if "GET" in methods else set(methods)
 
     # Browsers never send keys on their own, so requests cannot be forged.
@@ -48,8 +55,10 @@ def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
     async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             if request.method not in allowed:
-                raise MethodNotAllowed(request.method or "", allowed=", ".join(methods))
-            response: HttpResponse = await view(request, _caller(request), *args, **kwargs)
+                every = ", ".join((*methods, *elsewhere))
+                raise MethodNotAllowed(request.method or "", allowed=every)
+            caller = _caller(request, endpoint)
+            response: HttpResponse = await view(request, caller, *args, **kwargs)
             return response
         except ServingError as error:
             return error_response(error, request)
@@ -116,12 +125,12 @@ async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
     return JsonResponse(to_builtins(info))
 
 
-def _caller(request: HttpRequest) -> Caller:
+def _caller(request: HttpRequest, endpoint: Endpoint | None) -> Caller:
     """Raises `ServingError` without a valid key, or for a key without the right to this."""
     scope = getattr(request, "scope", {})  # WSGI requests have none
     sent = [(name.lower().encode(), value.encode()) for name, value in request.headers.items()]
     caller = authenticate(runtime().required_keys, scope, authorization_of(sent))
-    check_grants(caller, KeyScope.INFERENCE, request.META.get("REMOTE_ADDR"))
+    check_grants(caller, KeyScope.INFERENCE, request.META.get("REMOTE_ADDR"), endpoint)
     return caller
 
 
@@ -168,7 +177,8 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
             f"Not found: {request.method} {request.path}. This server has POST "
             f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, "
             f"/{tree}/messages, /{tree}/embeddings, /{tree}/rerank, /{tree}/score, "
-            f"/{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models, "
+            f"/{tree}/tokenize, /{tree}/detokenize, /{tree}/conversations, and GET /{tree}/models, "
+            f"/{tree}/responses/ID, /{tree}/conversations/ID, /{tree}/chat/completions, "
             f"/{tree}/tokenizer_info and /{tree}/usage/me.",
         ),
         request,

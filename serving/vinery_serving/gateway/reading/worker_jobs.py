@@ -25,7 +25,7 @@ from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import ModelNotReady
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage
-from vinery_serving.core.memory import Memory, Needs
+from vinery_serving.core.memory import Memory, Needs, ToKeep
 from vinery_serving.core.pooling import PoolingDraft, PoolingRequest
 from vinery_serving.core.request import (
     PROMPT_FIELDS,
@@ -70,6 +70,7 @@ from vinery_serving.protocols.pooling import (
 )
 from vinery_serving.protocols.responses import exchange as responses
 from vinery_serving.protocols.responses.exchange import ResponsesExchange, Unrecalled
+from vinery_serving.protocols.stored import READERS
 from vinery_serving.protocols.tokens import (
     DetokenizeExchange,
     TokenizeExchange,
@@ -241,6 +242,11 @@ def read_model(session: Session, folder: str, chat_template: str, task: Task) ->
 def parse(session: Session, name: str, tree: str, fingerprint: str | None, memory: Memory) -> Head:
     """Read the body of a request to the endpoint `name`."""
     return _keep(session, name, READINGS[name].parse(session.body, tree, fingerprint, memory))
+
+
+def read_stored(session: Session, name: str) -> tuple[ToKeep, Unused]:
+    """Read the body of a request about stored objects."""
+    return READERS[name](session.body)
 
 
 def resume(session: Session, name: str) -> None:

@@ -1,7 +1,7 @@
 """The body of a Responses request, and the members of the answer that repeat it."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import UNSET, to_builtins
 from pydantic import BeforeValidator, Field
@@ -74,6 +74,7 @@ Includable = Literal[
     "file_search_call.results", "web_search_call.results", "web_search_call.action.sources",
     "computer_call_output.output.image_url", "code_interpreter_call.outputs",
 ]  # fmt: skip
+INCLUDABLE: Final = frozenset(get_args(Includable))
 Include = Annotated[list[Includable], Field(fail_fast=True), Limited(field_limits.INCLUDE)]
 
 
@@ -289,8 +290,7 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> Member
         "frequency_penalty": wire.frequency_penalty,
         "top_logprobs": wire.top_logprobs or 0,
         "truncation": wire.truncation or "disabled",
-        # Only one tier exists.
-        "service_tier": "default",
+        "service_tier": "flex" if wire.background or wire.service_tier == "flex" else "default",
         "store": is_kept,
         "background": wire.background is True,
         "metadata": wire.metadata or {},
