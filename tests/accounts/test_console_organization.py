@@ -53,18 +53,20 @@ def address(ours: Tenant) -> str:
 def test_a_project_is_created_changed_deactivated_and_removed_after_a_confirmation(
     client: Client, ours: Tenant, owner: User, address: str
 ) -> None:
-    values = {"organization": ours.organization.pk, "name": "search", "capture_hours": "0"}
+    kept = {"max_stored_mb": "1024", "response_days": "30"}
+    values = {"organization": ours.organization.pk, "name": "search", "capture_hours": "0", **kept}
     assert "ours / search is created." in sent(client, f"{PROJECTS}new/", values)
     taken = sent(client, f"{PROJECTS}new/", values)
     assert "This organisation has a project of that name." in taken
     project = Project.objects.get(name="search")
 
     changed = {"name": "find", "capture_hours": "24", "capture_redactions": "email, Project X"}
+    changed |= {**kept, "response_days": "7"}
     text = sent(client, f"{PROJECTS}{project.pk}/", changed)
     assert "ours / find is changed." in text
     assert 'value="email, Project X"' in text
     project.refresh_from_db()
-    assert (project.name, project.capture_hours) == ("find", 24)
+    assert (project.name, project.capture_hours, project.response_days) == ("find", 24, 7)
     assert project.capture_redactions == ["email", "Project X"]
     assert "find</a>" in page(client, PROJECTS)
     assert 'data-name="Capture hours">24<' in page(client, PROJECTS)
@@ -199,7 +201,7 @@ def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(
     client: Client, owner: User, ours: Tenant, address: str
 ) -> None:
     audit.record("sign_in", owner, by=Actor(owner.pk, "alice"))
-    client.post(address, {"name": "renamed", "capture_hours": "0"})
+    client.post(address, {"name": "renamed", "capture_hours": "0", "max_stored_mb": "1"})
     client.post(f"{PROJECTS}{ours.two.pk}/deactivate/")
 
     both = ["project.deactivate", "project.update"]

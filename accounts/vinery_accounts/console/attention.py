@@ -12,13 +12,13 @@ from django.db.models import F
 from django.template.defaultfilters import pluralize
 from django.urls import reverse
 
-from vinery_accounts.access.access import Access
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import Served
 from vinery_accounts.alerts.quotas import Quota
 from vinery_accounts.console.records import receivers
 from vinery_accounts.console.words import in_time, store_outage
 from vinery_accounts.limits.service import current_state
-from vinery_accounts.models import ApiKey, KeyState, Limit
+from vinery_accounts.models import ApiKey, KeyState, Limit, Project
 from vinery_accounts.models.keys import in_state
 from vinery_accounts.resources.records import QUARANTINE
 
@@ -26,7 +26,7 @@ Finding = tuple[str, str, str]
 QuotaRow = tuple[str, str, Quota]
 
 _SOON: Final = timedelta(days=7)
-_MAX_KEYS: Final = 3
+_MOST: Final = 3
 _MAX_MODELS: Final = 12
 _FAILED: Final = ("failed", "retrying")
 # Of the checks of this process: the pages about limits have words of their own.
@@ -54,6 +54,7 @@ def health(
             *_of_quotas(quotas),
             *_of_keys(access, now),
             *_of_receivers(access),
+            *_of_undecided(access),
         ],
         "num_in_state": Counter(each.state for each in own).most_common(),
         "models": own[:_MAX_MODELS],
@@ -100,7 +101,7 @@ def _of_keys(access: Access, now: datetime) -> Iterator[Finding]:
     active = access.rows(ApiKey).filter(in_state(KeyState.ACTIVE, now), expires_at__lt=now + _SOON)
     # A key that was made for some hours, as the playground's, ends as it should.
     meant_to_last = active.filter(expires_at__gt=F("created_at") + _SOON)
-    for key in meant_to_last.order_by("expires_at")[:_MAX_KEYS]:
+    for key in meant_to_last.order_by("expires_at")[:_MOST]:
         assert key.expires_at is not None
         text = f"The key {key.name} expires in {in_time((key.expires_at - now).total_seconds())}."
         yield text, reverse("console:key", args=[key.pk]), "Extend or rotate it"
@@ -114,3 +115,11 @@ def _of_receivers(access: Access) -> Iterator[Finding]:
         where = "webhooks-new" if found["may_make_webhooks"] else "alerts"
         text = "Alerts about quotas reach nobody: there is no e-mail address and no webhook."
         yield text, reverse(f"console:{where}"), "Let somebody know"
+
+
+def _of_undecided(access: Access) -> Iterator[Finding]:
+    """Yield projects from before there were stored responses, until somebody decides."""
+    for project in access.rows(Project).filter(response_days=None)[:_MOST]:
+        if access.may(Action.CAPTURE, project):
+            text = f"Clients cannot continue earlier responses in {project}: none are stored yet."
+            yield text, reverse("console:projects-row", args=[project.pk]), "Decide how long"

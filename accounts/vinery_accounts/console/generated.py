@@ -151,7 +151,8 @@ class Rows(Generated):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         resource = self.resource
-        form = FilterForm(resource, self.inputs, self.request.GET)
+        inputs = self.inputs or dict.fromkeys(resource.page_filters, _NONE)
+        form = FilterForm(resource, inputs, self.request.GET)
         rows = form.narrow(self.listed())
         found = page_of(rows.order_by(*(self.ordering or resource.ordering), "-pk"), self.request)
         shown = {"form": form, "table": self._table(found["rows"])}

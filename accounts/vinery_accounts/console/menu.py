@@ -61,6 +61,9 @@ _GROUPS: Final = {
         Entry("live", "Live"),
         Entry("alerts", "Alerts", _leaders),
         Entry("captures", "Captures", _leaders),
+        Entry("stored-responses", "Stored responses", _leaders),
+        Entry("conversations", "Conversations", _leaders),
+        Entry("stored-chats", "Stored chats", _leaders),
         Entry("quarantine", "Quarantine", _leaders),
     ),
     "Organisation": (

@@ -108,6 +108,8 @@ class Resource(Generic[RowT]):
     """What the admin shows when there is no row."""
     columns: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """The columns of the command's table, see `columns_of`."""
+    page_filters: ClassVar[tuple[str, ...]] = ()
+    """The filters that generated pages offer."""
     search: ClassVar[tuple[str, ...]] = ()
     """Lookups that the admin searches in, where there is no filter `search`."""
     counted: ClassVar[Mapping[str, Count]] = {}

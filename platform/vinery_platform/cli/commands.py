@@ -71,6 +71,7 @@ COMMANDS: Final = {
     "organization": "create, list, deactivate and remove organisations",
     "audit": "read and verify the log of all changes",
     "capture": "see and delete captured texts of requests",
+    "stored": "see and delete stored responses, conversations and chats",
     "admin": "a new password, or a new secret key",
     "backup": "write all state to one file, while Vinery runs",
     "restore": "put the state of a backup into an empty home folder",
@@ -92,7 +93,7 @@ _OF_ACCOUNTS: Final = (
 # Modules with several commands. `add_NAME` adds the arguments of a command, `run_NAME` runs it.
 _MODULES: Final = {
     **dict.fromkeys(_OF_ACCOUNTS, "accounts"),
-    **dict.fromkeys(("refusals", "quarantine", "capture", "audit", "alerts"), "records"),
+    **dict.fromkeys(("refusals", "quarantine", "capture", "stored", "audit", "alerts"), "records"),
     **dict.fromkeys(("alias", "job"), "models"),
     **dict.fromkeys(("config", "env", "devices", "reload", "completion"), "host"),
     **dict.fromkeys(("catalog", "convert"), "files"),
