@@ -408,6 +408,7 @@ CELERY_BEAT_SCHEDULE = {
         "sweep_deliveries": 60.0,
         "sweep_mailed_views": 3600.0,
         "delete_old_usage": 3600.0,
+        "write_spans": 3600.0,
         "delete_old_captures": 60.0,
         "delete_old_quarantine": 3600.0,
         "delete_old_alerts": 3600.0,
