@@ -16,6 +16,7 @@ from django.db import transaction
 from vinery_accounts.access import audit
 from vinery_accounts.base.encryption import reencrypted
 from vinery_accounts.signin import factors
+from vinery_accounts.stored import care
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,8 @@ class Reencrypted:
 
 
 def reencrypt() -> Reencrypted:
-    """Rows of models with `ENCRYPTED`, a mapping of columns to purposes, and second factors."""
+    """Rows of models with `ENCRYPTED`, a mapping of columns to purposes, second factors, and what
+    the server remembers for clients."""
     done = []
     for model in apps.get_models():
         if columns := getattr(model, "ENCRYPTED", None):
@@ -36,7 +38,8 @@ def reencrypt() -> Reencrypted:
             done += [_is_done(reencrypt_row, pk) for pk in rows.values_list("pk", flat=True)]
     authenticators = Authenticator.objects.values_list("pk", flat=True)
     done += [_is_done(_reencrypt_factor, pk) for pk in authenticators]
-    return Reencrypted(done.count(True), done.count(False))
+    num_texts, num_lost = care.reencrypt()
+    return Reencrypted(num_texts + done.count(True), num_lost + done.count(False))
 
 
 def _is_done(reencrypt_row: Callable[[int], None], pk: int) -> bool:

@@ -11,6 +11,7 @@ from vinery_accounts import mailed_views
 from vinery_accounts.alerts import deliveries, quotas
 from vinery_accounts.limits.recovery import settle_dead_leases
 from vinery_accounts.models import Capture, QuarantinedRequest
+from vinery_accounts.stored import care
 from vinery_accounts.usage import spans
 from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_accounts.usage.retention import delete_old
@@ -34,6 +35,17 @@ def write_spans() -> None:
 @shared_task(name="vinery_accounts.tasks.delete_old_captures")
 def delete_old_captures() -> None:
     Capture.stored.delete_expired(datetime.now(UTC))
+
+
+@shared_task(name="vinery_accounts.tasks.sweep_stored")
+def sweep_stored() -> None:
+    """Also what an owner had who was removed, or keeps nothing any more."""
+    care.sweep(datetime.now(UTC))
+
+
+@shared_task(name="vinery_accounts.tasks.sweep_unlinked_items")
+def sweep_unlinked_items() -> None:
+    care.remove_unlinked_items()
 
 
 @shared_task(name="vinery_accounts.tasks.delete_old_quarantine")

@@ -131,10 +131,11 @@ def test_scopes_roles_and_limits_are_created_and_changed(client: Client, alice: 
 
     send(page_of("organization", "add"), {"name": "acme"})
     acme = Organization.objects.get(name="acme")
-    body = {"name": "search", "organization": acme.pk, "capture_hours": 0}
+    body = {"name": "search", "organization": acme.pk, "capture_hours": 0, "max_stored_mb": 9}
     send(page_of("project", "add"), body)
     project = Project.objects.get(name="search")
-    send(page_of("project", "change", project.pk), {"name": "search", "capture_hours": 2})
+    changed = {"name": "search", "capture_hours": 2, "max_stored_mb": 9}
+    send(page_of("project", "change", project.pk), changed)
     role = {"user": alice.pk, "organization": acme.pk, "role": "owner"}
     send(page_of("membership", "add"), role)
     kind = {"scope": "project", "scope_id": project.pk, "metric": "tokens", "window": "day"}

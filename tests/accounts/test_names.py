@@ -127,6 +127,7 @@ def test_a_scope_of_an_old_name_can_be_changed(client: Client, root: User, searc
     named(search, "a/b")
     page = reverse("admin:accounts_project_change", args=[search.pk])
     form = {"name": "a/b", "capture_hours": "2", "capture_redactions": "[]", "is_active": "on"}
+    form["max_stored_mb"] = "9"
 
     assert client.post(page, form).status_code == 302
     search.refresh_from_db()

@@ -168,17 +168,6 @@ def test_counted_tokens_are_those_that_are_used(client: openai.OpenAI) -> None:
         client.responses.input_tokens.count(model=MODEL)
 
 
-def test_no_response_is_stored(client: openai.OpenAI) -> None:
-    created = respond(client).id
-    stored = client.responses
-
-    for ask in (stored.retrieve, stored.delete, stored.cancel, stored.input_items.list):
-        with pytest.raises(openai.NotFoundError, match=f"Response with id '{created}' not found"):
-            ask(created)
-    with pytest.raises(openai.BadRequestError, match="it stores no responses"):
-        respond(client, previous_response_id=created)
-
-
 def test_each_token_has_logprobs_whole_and_streamed(client: openai.OpenAI) -> None:
     asked: Any = {"temperature": 0, "include": ["message.output_text.logprobs"], "top_logprobs": 2}
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from django.conf import settings
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
-from django.db.models import Model, QuerySet, UniqueConstraint
+from django.db.models import Model, Q, QuerySet, UniqueConstraint
 from django.utils import timezone
 
 from vinery_accounts.access import audit
@@ -33,6 +33,7 @@ from vinery_accounts.models import (
     ScopedRow,
     User,
 )
+from vinery_accounts.models.stored import expire, follow_days
 
 RowT = TypeVar("RowT", bound=Model)
 
@@ -86,6 +87,8 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
         row.save(update_fields=[*changed, *stamps])
         if isinstance(row, Project) and "capture_hours" in changed:
             Capture.stored.follow_hours(row.pk, row.capture_hours)
+        if isinstance(row, Project) and "response_days" in changed:
+            follow_days(row.pk, row.response_days or 0)
         if isinstance(row, Membership):
             _pause_keys_without_role(row)
         if isinstance(row, User) and "is_superuser" in changed:
@@ -104,17 +107,18 @@ def _prepare(row: Model, names: Iterable[str]) -> None:
 
 def remove(row: Model) -> None:
     """Delete a row with its keys, roles, webhooks, limits and captures, each deletion audited.
+    Stored responses, conversations and chats expire at once, and a periodic task removes them.
     Usage records have no foreign keys, and stay. Raises `ValidationError` for a row that others
     need."""
     with audit.writing():
-        _check_removable(row)
-        owned = list(_owned_rows(row))
-        limits = list(_find_limits([row, *owned]))
-        for each in (*limits, *owned, row):
+        check_removable(row)
+        owned = owned_rows(row)
+        for each in (*owned, row):
             audit.record("delete", each, before=audit.snapshot(each))
-        for limit in limits:
-            limit.delete()
-        project_id = row.pk if isinstance(row, Project) else None
+        for each in owned:
+            if isinstance(each, Limit):
+                each.delete()
+        row_id = row.pk
         older = ApiKey.objects.filter(replaced_by=row).first() if isinstance(row, ApiKey) else None
         row.delete()
         if isinstance(row, ApiKey) and older is not None:
@@ -124,8 +128,17 @@ def remove(row: Model) -> None:
         if isinstance(row, Membership):
             _pause_keys_without_role(row)
         # After the project: a transaction that stores a capture locks the project first.
-        if project_id is not None:
-            Capture.stored.filter(project_id=project_id).delete()
+        if isinstance(row, Project):
+            Capture.stored.filter(project_id=row_id).delete()
+            expire(Q(project_id=row_id))
+        if isinstance(row, User):
+            expire(Q(user_id=row_id))
+
+
+def owned_rows(row: Model) -> list[Model]:
+    """Return the rows that are deleted with a row, limits first."""
+    owned = list(_owned_rows(row))
+    return [*_find_limits([row, *owned]), *owned]
 
 
 def _owned_rows(row: Model) -> Iterator[Model]:
@@ -381,7 +394,8 @@ def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
         raise ValidationError({"scopes": message})
 
 
-def _check_removable(row: Model) -> None:
+def check_removable(row: Model) -> None:
+    """Raise `ValidationError` for a row that others need."""
     match row:
         case Organization() if row.projects.exists():
             raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")

@@ -27,30 +27,44 @@ def cipher(purpose: bytes) -> MultiFernet:
     # Imported here: few processes need it.
     from cryptography.fernet import Fernet, MultiFernet
 
-    return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in _keys(purpose)])
+    return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in keys_of(purpose)])
 
 
-def seal(purpose: bytes, content: bytes) -> bytes:
+def seal(purpose: bytes, content: bytes, *, bound_to: bytes | None = None) -> bytes:
     """Encrypt and authenticate bytes, of which there may be megabytes: Fernet would hold up all
-    other threads for a second."""
+    other threads for a second. Only who names `bound_to` again can open the result."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(_NONCE_BYTES)
-    return nonce + AESGCM(_keys(purpose)[0]).encrypt(nonce, content, None)
+    return nonce + AESGCM(keys_of(purpose)[0]).encrypt(nonce, content, bound_to)
 
 
-def unseal(purpose: bytes, sealed: bytes) -> bytes:
+def unseal(purpose: bytes, sealed: bytes, *, bound_to: bytes | None = None) -> bytes:
     """Raises ValueError for what `seal` has not made with a key of this purpose."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    for key in _keys(purpose):
+    for key in keys_of(purpose):
         with contextlib.suppress(InvalidTag):
-            return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None)
+            return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
     raise ValueError("it was sealed with another key, or is damaged")
 
 
-def _keys(purpose: bytes) -> list[bytes]:
+def resealed(purpose: bytes, sealed: bytes, *, bound_to: bytes | None = None) -> bytes:
+    """The same content sealed with the newest key: `sealed` itself if it is already. Raises
+    ValueError as `unseal` does."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    newest = AESGCM(keys_of(purpose)[0])
+    with contextlib.suppress(InvalidTag):
+        newest.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
+        return sealed
+    return seal(purpose, unseal(purpose, sealed, bound_to=bound_to), bound_to=bound_to)
+
+
+def keys_of(purpose: bytes) -> list[bytes]:
+    """The keys of a purpose, the newest first."""
     keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
     # One hash is enough for a 256-bit key: Django's key is long and random.
     return [hmac.digest(force_bytes(key), purpose, hashlib.sha256) for key in keys]

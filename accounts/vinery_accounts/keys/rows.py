@@ -35,6 +35,8 @@ class KeyRow(NamedTuple):
     project__is_active: bool
     project__capture_hours: int
     project__hashes_end_users: bool
+    project__response_days: int | None
+    project__max_stored_mb: int
     project__organization_id: int
     project__organization__name: str
     project__organization__is_active: bool

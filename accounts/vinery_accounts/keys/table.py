@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,7 @@ from vinery_accounts.keys.rows import (
     stamps_since,
 )
 from vinery_accounts.keys.secrets import digest_of, key_peppers, looks_like_key
-from vinery_accounts.models import Scope
+from vinery_accounts.models import Project, Scope
 from vinery_accounts.usage.entries import Owners
 
 # How long after its `updated_at` a row may become visible: the longest transaction that writes
@@ -36,6 +36,14 @@ from vinery_accounts.usage.entries import Owners
 OVERLAP_S = 30.0
 _SCHEME = b"bearer"
 MAX_END_USER: Final = 64  # characters, as of OpenAI's safety_identifier
+
+
+class Storage(NamedTuple):
+    """For how many days responses of a project are kept (0: not at all), and how many bytes they
+    may take (0: no limit)."""
+
+    days: int = 0
+    max_bytes: int = 0
 
 
 class Caller(Owners, frozen=True, kw_only=True):
@@ -48,6 +56,7 @@ class Caller(Owners, frozen=True, kw_only=True):
     grants: Grants = ALL
     captures: bool = False  # whether the project keeps texts of requests
     hashes_end_users: bool = False  # in usage records
+    storage: Storage = Storage()
 
 
 # The caller of every request when the server runs without keys (`VINERY_AUTH=off`).
@@ -82,6 +91,8 @@ class KeyTable:
         # New valid keys that are not admitted yet: by digest, with the number of their reading.
         self._pending: dict[bytes, tuple[int, _Entry]] = {}
         self.num_read = 0  # how often `follow` has read the database
+        # Of clients without keys: as of the first project.
+        self.anonymous_storage = Storage()
         self._fingerprint: Fingerprint | None = None
         self._stamps: Stamps = {}  # of recent changes that are read already
         self._changed_at_s = 0.0
@@ -99,6 +110,13 @@ class KeyTable:
             raise KeyRefused(entry.refusal)
         if entry.expires_at_s is not None and self._clock() >= entry.expires_at_s:
             raise KeyRefused(Refusal.EXPIRED)
+        return entry.caller
+
+    def caller(self, key_id: int) -> Caller:
+        """The caller of a key. Raises `KeyRefused` for a key that is not valid now."""
+        entry = self._by_id.get(key_id)
+        if entry is None or not self.is_valid(key_id):
+            raise KeyRefused(Refusal.UNKNOWN if entry is None else entry.refusal or Refusal.EXPIRED)
         return entry.caller
 
     def is_valid(self, key_id: int) -> bool:
@@ -163,6 +181,8 @@ class KeyTable:
             if self._counts() != fingerprint.counts or not is_same_number:
                 self._load()
         self._stamps = stamps
+        columns = Project.objects.order_by("pk").values_list("response_days", "max_stored_mb")
+        self.anonymous_storage = _storage(*(columns.first() or (None, 0)))
 
     def _changed(self, stamps: Stamps) -> dict[type[Stamped], list[int]]:
         return {
@@ -248,9 +268,14 @@ def _entry(row: KeyRow) -> _Entry:
         ),
         captures=row.project__capture_hours > 0,
         hashes_end_users=row.project__hashes_end_users,
+        storage=_storage(row.project__response_days, row.project__max_stored_mb),
     )
     expires_at_s = None if row.expires_at is None else row.expires_at.timestamp()
     return _Entry(caller, _refusal(row, caller.grants), expires_at_s)
+
+
+def _storage(days: int | None, max_mb: int) -> Storage:
+    return Storage(days or 0, max_mb * 2**20)
 
 
 def _refusal(row: KeyRow, grants: Grants) -> Refusal | None:

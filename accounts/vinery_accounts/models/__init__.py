@@ -26,6 +26,16 @@ from vinery_accounts.models.people import UserManager as UserManager
 from vinery_accounts.models.records import AuditEntry as AuditEntry
 from vinery_accounts.models.records import Capture as Capture
 from vinery_accounts.models.records import QuarantinedRequest as QuarantinedRequest
+from vinery_accounts.models.stored import BackgroundRun as BackgroundRun
+from vinery_accounts.models.stored import ChatMetadata as ChatMetadata
+from vinery_accounts.models.stored import Conversation as Conversation
+from vinery_accounts.models.stored import ConversationItem as ConversationItem
+from vinery_accounts.models.stored import ResponseEvents as ResponseEvents
+from vinery_accounts.models.stored import ResponseItem as ResponseItem
+from vinery_accounts.models.stored import StoredBytes as StoredBytes
+from vinery_accounts.models.stored import StoredChat as StoredChat
+from vinery_accounts.models.stored import StoredItem as StoredItem
+from vinery_accounts.models.stored import StoredResponse as StoredResponse
 from vinery_accounts.models.usage import DayRollup as DayRollup
 from vinery_accounts.models.usage import HourRollup as HourRollup
 from vinery_accounts.models.usage import MinuteRollup as MinuteRollup

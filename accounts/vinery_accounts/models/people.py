@@ -123,6 +123,21 @@ class Project(Stamped):
         default=False,
         help_text="Usage records have a hash instead of what clients send as `user`.",
     )
+    response_days = models.PositiveSmallIntegerField(
+        "stored responses: days",
+        null=True,
+        blank=True,
+        default=30,
+        validators=[MaxValueValidator(3650)],
+        help_text="How long responses and chats are kept, encrypted, so that clients can continue "
+        "them: up to 3650 days. 0 keeps none. Empty: nobody has decided, and none are kept.",
+    )
+    max_stored_mb = models.PositiveIntegerField(
+        "stored responses: MB",
+        default=1024,
+        db_default=1024,
+        help_text="The most that responses, conversations and chats may take. 0 is no limit.",
+    )
     created_at = models.DateTimeField("created", auto_now_add=True)
 
     objects = StampedQuerySet.as_manager()
@@ -244,6 +259,7 @@ class SavedView(models.Model):
         max_length=5, blank=True, db_default="", choices={"week": "weekly", "month": "monthly"}
     )
     mailed_at = models.DateTimeField(null=True, editable=False, help_text="Or when chosen.")
+    mail_error = models.CharField(max_length=100, blank=True, editable=False, db_default="")
     created_at = models.DateTimeField("created", auto_now_add=True)
 
     class Meta:

@@ -16,7 +16,9 @@ from vinery_accounts.resources.base import Resource, RowAction, activation, colu
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer, VisibleRelatedField
 from vinery_accounts.resources.users import MembershipSerializer, one_scope
 
-_CAPTURE_FIELDS: Final = frozenset({"capture_hours", "capture_redactions"})
+_CAPTURE_FIELDS: Final = frozenset(
+    {"capture_hours", "capture_redactions", "response_days", "max_stored_mb"}
+)
 
 
 class Organizations(Resource[Organization]):
@@ -73,6 +75,8 @@ class ProjectSerializer(StrictModelSerializer):
                 "capture_hours",
                 "capture_redactions",
                 "hashes_end_users",
+                "response_days",
+                "max_stored_mb",
                 "created_at",
                 "updated_at",
             ),
@@ -108,9 +112,10 @@ class Projects(Resource[Project]):
     actions = activation(Action.MANAGE)
     help = {
         "change": "Change the fields that the request names. Only admins of the organisation "
-        "change what is captured.",
-        "remove": "Remove a project for good, with its roles, limits and captured texts. One with "
-        "keys, revoked ones included, cannot be removed. Its usage records stay.",
+        "change what is captured and stored.",
+        "remove": "Remove a project for good, with its roles, limits, captured texts and stored "
+        "responses. One with keys, revoked ones included, cannot be removed. Its usage records "
+        "stay.",
     }
     empty_text = "No project yet. Add one: keys belong to it."
     columns = columns_of(

@@ -440,10 +440,11 @@ def reset_password(arguments: argparse.Namespace) -> str:
 
 
 def reencrypt(_: argparse.Namespace) -> int:
-    """Encrypt the secrets of webhooks, second factors and jobs with VINERY_SECRET_KEY, so that the
-    keys in VINERY_SECRET_KEY_FALLBACKS can be removed."""
+    """Encrypt the secrets of webhooks, second factors and jobs, and stored responses, conversations
+    and chats with VINERY_SECRET_KEY, so that the keys in VINERY_SECRET_KEY_FALLBACKS can be
+    removed. Run it again if it was interrupted: what is done stays done."""
     result = reencryption.reencrypt()
-    what = f"{result.num_done} secrets of webhooks, second factors and jobs"
+    what = f"{result.num_done} secrets of webhooks, second factors and jobs, and stored texts,"
     print(f"{what} are encrypted with VINERY_SECRET_KEY.")
     if result.num_unreadable:
         raise Failure(

@@ -178,10 +178,12 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """All choices are complete. `at` is in whole Unix seconds."""
+    """All choices are complete. `at` is in whole Unix seconds; `is_kept`: an answer that should be
+    stored could be stored."""
 
     usage: TokenCounts
     at: int
+    is_kept: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
-_TOKEN_DIGITS: Final = 24
+_TOKEN_DIGITS: Final = 32
 _NUM_DRAWN: Final = 256
 _drawn: Final[deque[str]] = deque()
 # A child must not use the tokens that its parent uses.
@@ -16,7 +16,7 @@ os.register_at_fork(after_in_child=_drawn.clear)
 
 
 def new_id_token() -> str:
-    """Return 24 hexadecimal digits from the system's random source.
+    """Return 32 hexadecimal digits from the system's random source.
 
     Many are drawn at once: a call into the system gives up the interpreter's lock, and then the
     event loop may wait for it.

@@ -87,6 +87,7 @@ class Result:
     prompt_texts: tuple[str, ...] = ()
     prompt_chars: tuple[int, ...] = ()
     sampling: Sampling | None = None  # see `Started`
+    is_kept: bool = True  # see `Completed`
 
 
 class _ChoiceBuilder:

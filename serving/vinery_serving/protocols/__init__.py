@@ -1,15 +1,18 @@
 """The protocols of OpenAI's and Anthropic's clients: no I/O, no clock and no randomness."""
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from vinery_serving.core.dialects import Dialect
+from vinery_serving.core.memory import NO_MEMORY, Memory
 from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols import chat, completions
 from vinery_serving.protocols.common.encoding import Exchange
 from vinery_serving.protocols.messages import exchange as messages
 from vinery_serving.protocols.responses import exchange as responses
+from vinery_serving.protocols.responses.exchange import Unrecalled
 
-_PARSERS: Mapping[Endpoint, Callable[..., Exchange]] = {
+_PARSERS: Mapping[Endpoint, Callable[..., Exchange | Unrecalled]] = {
     Endpoint.CHAT: chat.parse,
     Endpoint.COMPLETIONS: completions.parse,
     Endpoint.RESPONSES: responses.parse,
@@ -17,12 +20,22 @@ _PARSERS: Mapping[Endpoint, Callable[..., Exchange]] = {
 }
 
 
+# Endpoints whose answers can be stored.
+REMEMBERED: Final = frozenset({Endpoint.CHAT, Endpoint.RESPONSES})
+
+
 def parse(
-    endpoint: Endpoint, body: bytes, dialect: Dialect, *, fingerprint: str | None = None
-) -> Exchange:
+    endpoint: Endpoint,
+    body: bytes,
+    dialect: Dialect,
+    *,
+    fingerprint: str | None = None,
+    memory: Memory = NO_MEMORY,
+) -> Exchange | Unrecalled:
     """Read the JSON body of a request to `endpoint`.
 
     `fingerprint` is the answer's `system_fingerprint`, if the protocol has one: a constant such
     as `vinery-0.1`. Raises `InvalidRequest` with the path of the field in `param`.
     """
-    return _PARSERS[endpoint](body, dialect, fingerprint=fingerprint)
+    remembered = {"memory": memory} if endpoint in REMEMBERED else {}
+    return _PARSERS[endpoint](body, dialect, fingerprint=fingerprint, **remembered)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import UNSET, UnsetType
 from pydantic import Discriminator, Field, Tag
 
@@ -21,6 +22,7 @@ from vinery_serving.core.events import (
     ToolCallStarted,
 )
 from vinery_serving.core.logprobs import Token
+from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, ToKeep
 from vinery_serving.core.request import Conversation, Endpoint, Message
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common.body_fields import read_body
@@ -297,10 +299,17 @@ class ChatCompletionChunk(Answer, kw_only=True):
     obfuscation: str | UnsetType = UNSET
 
 
-def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ChatExchange:
+def parse(
+    body: bytes,
+    dialect: Dialect,
+    *,
+    fingerprint: str | None = None,
+    memory: Memory = NO_MEMORY,
+) -> ChatExchange:
     """Read the body of a chat completion request. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.CHAT, ChatBody, body, dialect)
     wire.refuse_contradictions()
+    is_kept = memory.keeps and wire.store is True and wire.request_id is None
     request = wire.request(
         Endpoint.CHAT,
         wire.conversation(),
@@ -308,9 +317,10 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> C
         unused=unused,
         grammar=wire.constraint(wire.response_format),
         shows_arrival=wire.return_arrival_time,
+        is_kept=is_kept,
     )
-    # Only one tier exists.
-    tier = {} if wire.service_tier is None else {"service_tier": "default"}
+    used = "flex" if request.handling.is_low_tier else "default"
+    tier = {} if wire.service_tier is None else {"service_tier": used}
     return ChatExchange(
         request,
         wire.includes_usage,
@@ -318,7 +328,27 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> C
         head={"system_fingerprint": fingerprint, **tier},
         metadata={} if wire.metadata is None else {"metadata": wire.metadata},
         has_functions=bool(wire.functions),
+        to_keep=_to_keep(body, wire.metadata or {}) if is_kept else None,
     )
+
+
+def _to_keep(body: bytes, metadata: dict[str, str]) -> ToKeep:
+    """Return what is stored: the messages as lists of stored messages show them, without ids."""
+    sent = msgspec.json.decode(body, type=_Messages).messages
+    messages = (_stored_message(each) for each in sent if isinstance(each, dict))
+    return ToKeep(tuple(messages), metadata=metadata, is_chat=True)
+
+
+class _Messages(msgspec.Struct):
+    messages: list[Any]
+
+
+def _stored_message(sent: dict[str, Any]) -> MemoryItem:
+    content = sent.get("content")
+    is_text = content is None or isinstance(content, str)
+    parts = {"content": content if is_text else None, "content_parts": None if is_text else content}
+    own = {name: value for name, value in sent.items() if name != "id"}
+    return MemoryItem("", str(sent.get("role")), json_bytes({**own, **parts}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,9 @@ def test_no_others_see_captures_but_a_key_with_the_scope_of_an_admin(ours: Tenan
         shown = client.get(path)
         assert shown["capture_hours"] == 9
         assert "capture_redactions" not in shown
-        for change in ({"capture_hours": 0}, {"capture_redactions": []}):
+        assert shown["response_days"] == 30
+        kept = ({"response_days": 0}, {"max_stored_mb": 0})
+        for change in ({"capture_hours": 0}, {"capture_redactions": []}, *kept):
             assert client.error("PATCH", path, change)[0] == 403
     assert clients[2].patch(path, {"name": "renamed"})["name"] == "renamed"
 

@@ -18,7 +18,7 @@ from vinery_accounts.models import Scope as KeyScope
 from vinery_accounts.outbound.client import lookups_of
 from vinery_serving.core.errors import InvalidKey, InvalidRequest, NotPermitted
 from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage, PathSource, UrlSource
-from vinery_serving.core.tasks import ALL_TASKS, Task
+from vinery_serving.core.tasks import ALL_TASKS, Endpoint, Task
 from vinery_serving.gateway.endpoints.edge import OWN_HEADERS, Scope
 from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
 from vinery_serving.gateway.engines.meter import Meter
@@ -85,12 +85,17 @@ def grant_errors() -> Iterator[None]:
         raise NotPermitted(refused.message, param=refused.param, code=refused.code) from None
 
 
-def check_grants(caller: Caller, needed: KeyScope, address: str | None) -> None:
+def check_grants(
+    caller: Caller, needed: KeyScope, address: str | None, endpoint: Endpoint | None = None
+) -> None:
     """Every endpoint that needs a key asks this. `USAGE` reads amounts of use; everything else of
-    this API, lists of models too, is `INFERENCE`. Raises `NotPermitted`."""
+    this API, lists of models too, is `INFERENCE`. A key reads and changes what is stored only if it
+    may call the `endpoint` that stores it. Raises `NotPermitted`."""
     with grant_errors():
         caller.grants.check_scope(needed)
         caller.grants.check_address(address)
+        if endpoint is not None:
+            caller.grants.check_endpoint(endpoint)
 
 
 def permitted_engine(

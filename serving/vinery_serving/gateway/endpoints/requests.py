@@ -9,9 +9,9 @@ first to end ends the other, and with the answer the engine's work.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, Self
 
 import msgspec
 from django.conf import settings
@@ -24,6 +24,7 @@ from vinery_serving.core.errors import (
     MethodNotAllowed,
     ServingError,
     UnsupportedMediaType,
+    UpgradeRefused,
     UsageNotRecorded,
 )
 from vinery_serving.core.media import InlineSource, MediaPart
@@ -42,13 +43,13 @@ from vinery_serving.gateway.endpoints.callers import (
     authorization_of,
     check_grants,
     fetch_media,
-    grant_errors,
     permitted_engine,
 )
 from vinery_serving.gateway.endpoints.edge import (
     DEPLOYMENT,
     JSON,
     REQUEST_ID,
+    App,
     Headers,
     Receive,
     Scope,
@@ -61,10 +62,11 @@ from vinery_serving.gateway.endpoints.edge import (
 from vinery_serving.gateway.endpoints.notices import report_unused
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
+from vinery_serving.gateway.memory.recalling import StoredMemory
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading.reading import RequestReader
 from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading
-from vinery_serving.gateway.recording.record import RequestRecord
+from vinery_serving.gateway.recording.record import Ledger, RequestRecord
 from vinery_serving.gateway.recording.reservation import count_request
 from vinery_serving.gateway.state.drain import Drain
 from vinery_serving.gateway.state.runtime import Runtime
@@ -72,8 +74,17 @@ from vinery_serving.gateway.state.runtime import Runtime
 # The client's own id of its request, as in OpenAI's API.
 _CLIENT_REQUEST_ID: Final = b"x-client-request-id"
 _MAX_CLIENT_REQUEST_ID: Final = 512
-
-
+# The endpoint that a key must be allowed to call. A count of tokens may tell of stored responses.
+_NEEDED: Final[Mapping[str, Endpoint]] = {
+    **{each: each for each in Endpoint},
+    "responses/input_tokens": Endpoint.RESPONSES,
+    "conversations": Endpoint.RESPONSES,
+    "conversations/metadata": Endpoint.RESPONSES,
+    "conversations/items": Endpoint.RESPONSES,
+    "chat/completions/metadata": Endpoint.CHAT,
+}
+# A background response may wait for all other requests.
+DETACHED_TIMEOUT_S: Final = 24 * 3600.0
 # A larger body would take milliseconds of the event loop.
 _MAX_SEARCHED_BYTES: Final = 2**20
 
@@ -100,6 +111,21 @@ class ApiRequest:
     claim: BodyClaim
     name: str  # of the endpoint
     has_started: bool = False  # whether a part of the answer was sent
+    # The answer goes into the list of a background run, which stores it.
+    is_detached: bool = False
+    memory: StoredMemory = field(init=False)
+
+    @classmethod
+    def of(cls, runtime: Runtime, scope: Scope, send: Send, name: str) -> Self:
+        """Raises `InvalidKey`."""
+        authorization = authorization_of(scope["headers"])
+        caller = authenticate(runtime.required_keys, scope, authorization)
+        owner = address_of(scope) if caller.key_id is None else caller.key_id
+        claim = api_bodies().claim(owner)
+        return cls(runtime, scope, send, caller, owner, claim, name)
+
+    def __post_init__(self) -> None:
+        self.memory = StoredMemory(self.runtime, self.caller, self.id, self.claim.keep)
 
     @property
     def id(self) -> str:
@@ -108,18 +134,19 @@ class ApiRequest:
 
     @property
     def tree(self) -> str:
-        tree: str | None = self._url.get("tree")
+        tree: str | None = self.url.get("tree")
         return tree or V1.name
 
     @property
-    def _url(self) -> Mapping[str, str | None]:
+    def url(self) -> Mapping[str, str | None]:
         named: Mapping[str, str | None] = self.scope["url_route"]["kwargs"]
         return named
 
     @property
     def origin(self) -> Origin:
         lane = (self.caller.organization_id or 0, self.caller.key_id or 0)
-        return Origin(settings.VINERY_REQUEST_TIMEOUT_S, self.id, lane)
+        timeout_s = DETACHED_TIMEOUT_S if self.is_detached else settings.VINERY_REQUEST_TIMEOUT_S
+        return Origin(timeout_s, self.id, lane)
 
     def engine(self, model: str | None) -> Engine:
         """Return the engine of a model. Raises `ServingError`, also for a key without the right to
@@ -146,9 +173,11 @@ class ApiRequest:
         reader = RequestReader(self.runtime.workers, self.owner, reading, num_bytes)
         meter = Meter() if record is None else record.meter
         async with reader:
-            tree = "v2" if "v2" in self._url else self.tree
+            tree = "v2" if "v2" in self.url else self.tree
             try:
-                head = await reader.parse(body, tree, settings.VINERY_FINGERPRINT)
+                recall = self.memory
+                recall.locks = record is not None
+                head = await reader.parse(body, tree, settings.VINERY_FINGERPRINT, recall=recall)
             except InvalidRequest:
                 if record is not None:
                     with contextlib.suppress(UsageNotRecorded):  # the client gets the first error
@@ -170,8 +199,46 @@ class ApiRequest:
         await send_whole(self.send, 200, [*JSON, *headers], body)
 
 
+async def answer_others(others: App | None, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer another method than `POST`. Raises `MethodNotAllowed` if there is none."""
+    if (header(scope, b"upgrade") or b"").lower() == b"websocket":
+        raise UpgradeRefused
+    if others is None:
+        raise MethodNotAllowed(scope["method"], allowed="POST")
+    await others(scope, receive, send)
+
+
+async def answer_body(
+    request: ApiRequest,
+    receive: Receive,
+    answer: Callable[[ApiRequest, bytes], Coroutine[Any, Any, None]],
+) -> None:
+    """Check the request, read its body, and answer until the client leaves. Raises `ServingError`
+    while nothing has been sent."""
+    with request.claim:
+        try:
+            _check(request)
+            # No variable of this frame keeps the body, which is forgotten when it is parsed.
+            limits = BodyLimits(settings.VINERY_MAX_BODY_BYTES, settings.VINERY_BODY_TIMEOUT_S)
+            with raising_shutdown(request.runtime.drain):
+                body = await read_body(request.scope, receive, limits, request.claim)
+            answering = answer(request, body)
+            del body
+        except ClientGone:
+            _record_unread(request, None)
+            return
+        except ServingError as error:
+            _record_unread(request, error)
+            raise
+        await _until_disconnect(answering, receive)
+
+
 # Runs a request that is prepared, and sends its answer. Raises `ServingError`.
 Run = Callable[[ApiRequest, RequestRecord, Engine, PreparedT], Coroutine[Any, Any, None]]
+
+
+class InBackground(Exception):
+    """The client does not wait for the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,31 +250,17 @@ class JsonEndpoint(Generic[PreparedT]):
     reading: Reading[PreparedT]
     run: Run[PreparedT] | None  # None: what `reading` returns is the answer
     runtime: Runtime
+    # Answers a request of the background, whose body this is, and leaves the work to others.
+    accept: Callable[[ApiRequest, bytes], Awaitable[None]] | None = None
+    others: App | None = None  # answers the other methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises `ServingError` while nothing has been sent."""
         if scope["method"] != "POST":
-            raise MethodNotAllowed(scope["method"], allowed="POST")
-        authorization = authorization_of(scope["headers"])
-        caller = authenticate(self.runtime.required_keys, scope, authorization)
-        owner = address_of(scope) if caller.key_id is None else caller.key_id
-        with api_bodies().claim(owner) as claim:
-            request = ApiRequest(self.runtime, scope, send, caller, owner, claim, self.reading.name)
-            try:
-                _check(request)
-                # No variable of this frame keeps the body, which is forgotten when it is parsed.
-                limits = BodyLimits(settings.VINERY_MAX_BODY_BYTES, settings.VINERY_BODY_TIMEOUT_S)
-                with _raising_shutdown(self.runtime.drain):
-                    body = await read_body(scope, receive, limits, claim)
-                answer = self._answer(request, body)
-                del body
-            except ClientGone:
-                _record_unread(request, None)
-                return
-            except ServingError as error:
-                _record_unread(request, error)
-                raise
-            await _until_disconnect(answer, receive)
+            await answer_others(self.others, scope, receive, send)
+            return
+        request = ApiRequest.of(self.runtime, scope, send, self.reading.name)
+        await answer_body(request, receive, self._answer)
 
     async def _answer(self, request: ApiRequest, body: bytes) -> None:
         if self.run is not None:
@@ -227,21 +280,29 @@ class JsonEndpoint(Generic[PreparedT]):
             headers.extend(await count_request(limits, request.caller, name, request.id))
             return engine
 
-        with _raising_shutdown(self.runtime.drain):
+        with raising_shutdown(self.runtime.drain):
             _, answer = await request.read(self.reading, body, admit)
         assert isinstance(answer, bytes)
         await request.send_json(answer, headers)
 
     async def _answer_recorded(self, request: ApiRequest, run: Run[PreparedT], body: bytes) -> None:
         """Answer, and settle the usage record in every case."""
-        record = _new_record(request, body)
+        record = new_record(request, body)
 
         async def admit(head: Head) -> Engine:
-            return _admitted(request, record, head)
+            if head.is_background:
+                raise InBackground
+            return admitted(request, record, head)
 
         try:
             _check_client_request_id(request.scope)
-            engine, prepared = await request.read(self.reading, body, admit, record)
+            try:
+                engine, prepared = await request.read(self.reading, body, admit, record)
+            except InBackground:
+                record.forget()
+                assert self.accept is not None
+                await self.accept(request, body)
+                return
             del body
             await run(request, record, engine, prepared)
         except asyncio.CancelledError:
@@ -260,6 +321,7 @@ class JsonEndpoint(Generic[PreparedT]):
             raise
         finally:
             record.leave()  # has an effect only if this task was cancelled
+            request.memory.release()
 
 
 def ending_of(request: ApiRequest, record: RequestRecord) -> ServingError | None:
@@ -267,7 +329,7 @@ def ending_of(request: ApiRequest, record: RequestRecord) -> ServingError | None
     return record.live.ending or request.runtime.drain.ending
 
 
-def _admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
+def admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
     """Admit the request, whose model the body names, or the path as Azure's clients do. Returns
     an engine of the model."""
     model = request.scope[DEPLOYMENT] or head.model
@@ -284,7 +346,9 @@ def _admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
     return engine
 
 
-def _new_record(request: ApiRequest, body: bytes = b"") -> RequestRecord:
+def new_record(
+    request: ApiRequest, body: bytes = b"", ledger: Ledger | None = None
+) -> RequestRecord:
     client_request_id = header(request.scope, _CLIENT_REQUEST_ID) or b""
     return RequestRecord(
         request.runtime,
@@ -296,6 +360,7 @@ def _new_record(request: ApiRequest, body: bytes = b"") -> RequestRecord:
         address=address_of(request.scope),
         client_request_id=client_request_id.decode("ascii", "ignore"),
         body=body,
+        ledger=ledger,
     )
 
 
@@ -304,7 +369,7 @@ def _record_unread(request: ApiRequest, error: ServingError | None) -> None:
     disconnected (None)."""
     if not request.is_recorded:
         return
-    record = _new_record(request)
+    record = new_record(request)
     with contextlib.suppress(UsageNotRecorded):  # the client gets the first error
         record.admit()
     if error is None:
@@ -316,10 +381,8 @@ def _record_unread(request: ApiRequest, error: ServingError | None) -> None:
 def _check(request: ApiRequest) -> None:
     """Raises `NotPermitted` for a key without the right to the endpoint, and
     `UnsupportedMediaType` for a content type that is not JSON."""
-    check_grants(request.caller, KeyScope.INFERENCE, address_of(request.scope))
-    if request.is_recorded:
-        with grant_errors():
-            request.caller.grants.check_endpoint(request.name)
+    needed = _NEEDED.get(request.name)
+    check_grants(request.caller, KeyScope.INFERENCE, address_of(request.scope), needed)
     content_type = header(request.scope, b"content-type") or b""
     media = content_type.partition(b";")[0].strip().lower()
     if media and media not in (b"application/json", b"text/json") and not media.endswith(b"+json"):
@@ -339,7 +402,7 @@ def _check_client_request_id(scope: Scope) -> None:
 
 
 @contextlib.contextmanager
-def _raising_shutdown(drain: Drain) -> Iterator[None]:
+def raising_shutdown(drain: Drain) -> Iterator[None]:
     """Raises `ShuttingDown` where the end of this process cancels a request."""
     try:
         yield

@@ -1,11 +1,11 @@
-"""The Django views of both URL trees: models, tokenizers, and stored responses, which do not exist.
+"""The Django views of both URL trees: models and tokenizers. Stored objects are in `stored`.
 Endpoints with JSON bodies are in `answers`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import re_path
 from django.views.decorators.csrf import csrf_exempt
 from msgspec import to_builtins
@@ -20,6 +20,7 @@ from vinery_serving.core.errors import (
     NotFound,
     ServingError,
 )
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.callers import (
     authenticate,
     authorization_of,
@@ -37,19 +38,27 @@ from vinery_serving.protocols.models import Model, ModelList, TokenizerInfo
 View = Callable[..., Any]
 
 
-def for_clients(view: View, *, methods: Sequence[str] = ("GET",)) -> View:
-    """Allow only these methods, demand a key and pass its caller on, and send errors in the form
-    of the client."""
+def for_clients(
+    view: View,
+    *,
+    methods: Sequence[str] = ("GET",),
+    elsewhere: Sequence[str] = (),
+    endpoint: Endpoint | None = None,
+) -> View:
+    """Allow only these methods, demand a key that may call the endpoint and pass its caller on, and
+    send errors in the form of the client. `elsewhere` are methods that do not come here."""
     allowed = {*methods, "HEAD"} if "GET" in methods else set(methods)
 
     # Browsers never send keys on their own, so requests cannot be forged.
     @csrf_exempt
     @wraps(view)
-    async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
+    async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             if request.method not in allowed:
-                raise MethodNotAllowed(request.method or "", allowed=", ".join(methods))
-            response: JsonResponse = await view(request, _caller(request), *args, **kwargs)
+                every = ", ".join((*methods, *elsewhere))
+                raise MethodNotAllowed(request.method or "", allowed=every)
+            caller = _caller(request, endpoint)
+            response: HttpResponse = await view(request, caller, *args, **kwargs)
             return response
         except ServingError as error:
             return error_response(error, request)
@@ -116,19 +125,12 @@ async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
     return JsonResponse(to_builtins(info))
 
 
-async def no_response(
-    request: HttpRequest, caller: Caller, tree: str, response_id: str
-) -> JsonResponse:
-    """Refuse with 404: responses are not stored."""
-    raise NotFound(f"Response with id '{response_id[:128]}' not found.")
-
-
-def _caller(request: HttpRequest) -> Caller:
+def _caller(request: HttpRequest, endpoint: Endpoint | None) -> Caller:
     """Raises `ServingError` without a valid key, or for a key without the right to this."""
     scope = getattr(request, "scope", {})  # WSGI requests have none
     sent = [(name.lower().encode(), value.encode()) for name, value in request.headers.items()]
     caller = authenticate(runtime().required_keys, scope, authorization_of(sent))
-    check_grants(caller, KeyScope.INFERENCE, request.META.get("REMOTE_ADDR"))
+    check_grants(caller, KeyScope.INFERENCE, request.META.get("REMOTE_ADDR"), endpoint)
     return caller
 
 
@@ -175,7 +177,8 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
             f"Not found: {request.method} {request.path}. This server has POST "
             f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, "
             f"/{tree}/messages, /{tree}/embeddings, /{tree}/rerank, /{tree}/score, "
-            f"/{tree}/tokenize, /{tree}/detokenize, and GET /{tree}/models, "
+            f"/{tree}/tokenize, /{tree}/detokenize, /{tree}/conversations, and GET /{tree}/models, "
+            f"/{tree}/responses/ID, /{tree}/conversations/ID, /{tree}/chat/completions, "
             f"/{tree}/tokenizer_info and /{tree}/usage/me.",
         ),
         request,
@@ -188,18 +191,5 @@ urlpatterns = [
     re_path(r"^(?P<tree>v1|v3)/models/(?P<name>.+)$", retrieve_model),
     # vLLM has this path at the root.
     re_path(r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info),
-    re_path(r"^(?P<tree>v1|v3)/responses/compact/?$", unknown_route),
-    re_path(
-        r"^(?P<tree>v1|v3)/responses/(?P<response_id>[^/]+)/?$",
-        for_clients(no_response, methods=("GET", "DELETE")),
-    ),
-    re_path(
-        r"^(?P<tree>v1|v3)/responses/(?P<response_id>[^/]+)/cancel/?$",
-        for_clients(no_response, methods=("POST",)),
-    ),
-    re_path(
-        r"^(?P<tree>v1|v3)/responses/(?P<response_id>[^/]+)/input_items/?$",
-        for_clients(no_response),
-    ),
     re_path(r"^(?P<tree>v1|v3)(?:/.*)?$", unknown_route),
 ]

@@ -1,7 +1,7 @@
 """A request that is ready for its engine, with the readers of the engine's output."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 from vinery_serving.core.events import NO_TOKENS, TokenCounts
@@ -102,6 +102,19 @@ class Draft:
     tokens: TokenCounts = NO_TOKENS  # of the prompts
 
 
+# Token ids, and their log-probabilities if these were asked for.
+TrailPart = tuple[tuple[int, ...], tuple[TokenLogprobs, ...]]
+
+
+@dataclass(slots=True)
+class Trail:
+    """The tokens of the one choice, in the parts in which they were read: a process that reads them
+    again in these parts gets the same events. `known` were read by an earlier process."""
+
+    known: Sequence[TrailPart] = ()
+    parts: list[TrailPart] = field(default_factory=list)
+
+
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
     request: GenerationRequest
@@ -112,14 +125,24 @@ class PreparedRequest:
     # A submission for each choice, without ids; empty when no token is to be generated.
     submits: tuple[Submit, ...]
     num_returned: int  # how many of the `n` choices of each prompt are returned, the likeliest
+    trail: Trail | None = None
 
     @classmethod
-    def of(cls, draft: Draft, engine: Engine, meter: Meter, token: str) -> Self:
+    def of(
+        cls, draft: Draft, engine: Engine, meter: Meter, token: str, trail: Trail | None = None
+    ) -> Self:
         """Return the request for an engine, and set the tokens of the prompts in `meter`."""
         meter.tokens = draft.tokens
         meter.media_spans, meter.media = draft.media_spans, meter.media + draft.media
         return cls(
-            draft.request, engine, meter, token, draft.prompts, draft.submits, draft.num_returned
+            draft.request,
+            engine,
+            meter,
+            token,
+            draft.prompts,
+            draft.submits,
+            draft.num_returned,
+            trail,
         )
 
     @property

@@ -8,10 +8,12 @@ a large body never becomes objects of this process.
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Final, Generic, Self
+from dataclasses import replace
+from typing import Any, Final, Generic, Protocol, Self
 
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaPart
+from vinery_serving.core.memory import Memory, Needs, Recalled
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.gateway.preparing.prepared import Origin
@@ -29,6 +31,17 @@ SMALL_BODY_BYTES: Final = 4 * 1024
 # Fetches the media that did not come with a request. Returns the files by the index of the part.
 # Raises `ServingError`, also for media that the caller must not send.
 FetchMedia = Callable[[Sequence[MediaPart]], Awaitable[Mapping[int, InlineSource]]]
+
+
+class Recall(Protocol):
+    """Reads what a request needs of stored responses and conversations."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the caller's answers may be stored."""
+
+    async def read(self, needs: Needs) -> Recalled:
+        """Raises `ServingError`."""
 
 
 class RequestReader(Generic[PreparedT]):
@@ -57,15 +70,28 @@ class RequestReader(Generic[PreparedT]):
         self._worker = None
         await self._stack.__aexit__(*error)
 
-    async def parse(self, body: bytes, tree: str, fingerprint: str | None = None) -> Head:
-        """Raises `InvalidRequest`."""
+    async def parse(
+        self, body: bytes, tree: str, fingerprint: str | None = None, *, recall: Recall
+    ) -> Head:
+        """Raises `ServingError`, of `recall` too."""
+        memory = Memory(recall.keeps)
+        head = await self._parse(body, tree, fingerprint, memory)
+        if head.needs is not None:
+            recalled = await recall.read(head.needs)
+            num_bytes = sum(len(each.payload) for each in recalled.items)
+            if self._worker is None and len(body) + num_bytes > SMALL_BODY_BYTES:
+                self._worker = await self._take(self._reading.large_work)
+            head = await self._parse(body, tree, fingerprint, replace(memory, recalled=recalled))
+        return head
+
+    async def _parse(self, body: bytes, tree: str, fingerprint: str | None, memory: Memory) -> Head:
         reading = self._reading
         if self._worker is None:
-            self._parsed = reading.parse(body, tree, fingerprint)
+            self._parsed = reading.parse(body, tree, fingerprint, memory)
             self._head = reading.head(self._parsed)
         else:
             self._head = await self._worker.call(
-                worker_jobs.parse, reading.name, tree, fingerprint, body=body
+                worker_jobs.parse, reading.name, tree, fingerprint, memory, body=body
             )
             self._confine(self._worker)
         return self._head

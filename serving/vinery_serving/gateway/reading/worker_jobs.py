@@ -18,12 +18,14 @@ from msgspec import Struct
 
 from vinery_serving.core import dialects, field_limits, picture_sizes, unused
 from vinery_serving.core import media as core_media
+from vinery_serving.core import memory as core_memory
 from vinery_serving.core import pooling as core_pooling
 from vinery_serving.core import request as core_request
 from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.errors import ModelNotReady
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage
+from vinery_serving.core.memory import Memory, Needs, ToKeep
 from vinery_serving.core.pooling import PoolingDraft, PoolingRequest
 from vinery_serving.core.request import (
     PROMPT_FIELDS,
@@ -67,7 +69,8 @@ from vinery_serving.protocols.pooling import (
     parse_pooling,
 )
 from vinery_serving.protocols.responses import exchange as responses
-from vinery_serving.protocols.responses.exchange import ResponsesExchange
+from vinery_serving.protocols.responses.exchange import ResponsesExchange, Unrecalled
+from vinery_serving.protocols.stored import READERS
 from vinery_serving.protocols.tokens import (
     DetokenizeExchange,
     TokenizeExchange,
@@ -100,9 +103,14 @@ class Head:
     unused: Unused = NOTHING_UNUSED
     media: tuple[MediaPart, ...] = ()  # all media of the request
     end_user: str = ""
+    # What must be recalled; then the body is read again, and only model and streaming are known.
+    needs: Needs | None = None
+    is_background: bool = False
 
 
-def _generation_head(request: GenerationRequest) -> Head:
+def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
+    if isinstance(request, Unrecalled):
+        return Head(request.model, request.is_streamed, needs=request.needs)
     prompt, grammar = request.prompt, request.grammar
     has_template = _has_template(prompt)
     has_grammar = may_have_grammar(request)
@@ -120,6 +128,7 @@ def _generation_head(request: GenerationRequest) -> Head:
         unused=request.unused,
         media=request.media,
         end_user=request.handling.end_user,
+        is_background=request.handling.is_background,
     )
 
 
@@ -230,9 +239,14 @@ def read_model(session: Session, folder: str, chat_template: str, task: Task) ->
         raise ModelNotReady(str(error)) from None
 
 
-def parse(session: Session, name: str, tree: str, fingerprint: str | None) -> Head:
+def parse(session: Session, name: str, tree: str, fingerprint: str | None, memory: Memory) -> Head:
     """Read the body of a request to the endpoint `name`."""
-    return _keep(session, name, READINGS[name].parse(session.body, tree, fingerprint))
+    return _keep(session, name, READINGS[name].parse(session.body, tree, fingerprint, memory))
+
+
+def read_stored(session: Session, name: str) -> tuple[ToKeep, Unused]:
+    """Read the body of a request about stored objects."""
+    return READERS[name](session.body)
 
 
 def resume(session: Session, name: str) -> None:
@@ -322,8 +336,9 @@ class Reading(Generic[PreparedT]):
     """How the body of an endpoint becomes a prepared request, or the answer itself."""
 
     name: str  # of the endpoint
-    # From a body, the URL's tree, and the fingerprint of answers. Raises `InvalidRequest`.
-    parse: Callable[[bytes, str, str | None], Any]
+    # From a body, the URL's tree, the fingerprint of answers, and what the server remembers. Raises
+    # `InvalidRequest`.
+    parse: Callable[[bytes, str, str | None, Memory], Any]
     head: Callable[[Any], Head]  # from the value of `parse`
     # From the value of `parse`, in the web process. Raises `InvalidRequest`.
     prepare: Callable[[Any, LoadedModel, Origin], PreparedT]
@@ -341,10 +356,10 @@ class Reading(Generic[PreparedT]):
 def _generation(endpoint: Endpoint) -> Reading[tuple[Exchange, Draft]]:
     return Reading(
         endpoint,
-        lambda body, tree, fingerprint: parse_generation(
-            endpoint, body, DIALECTS[tree], fingerprint=fingerprint
+        lambda body, tree, fingerprint, memory: parse_generation(
+            endpoint, body, DIALECTS[tree], fingerprint=fingerprint, memory=memory
         ),
-        lambda exchange: _generation_head(exchange.request),
+        lambda read: _generation_head(read if isinstance(read, Unrecalled) else read.request),
         lambda exchange, model, origin: (exchange, prepare(exchange.request, model, origin)),
         _slim_generation,
         _exchange_with_media,
@@ -361,7 +376,7 @@ def _without_inputs(exchange: Any) -> PoolingExchange:
 def _pooling(endpoint: Endpoint) -> Reading[tuple[PoolingExchange, PoolingDraft]]:
     return Reading(
         endpoint,
-        lambda body, tree, _: parse_pooling(endpoint, body, is_v2=tree == "v2"),
+        lambda body, tree, *_: parse_pooling(endpoint, body, is_v2=tree == "v2"),
         lambda exchange: _pooling_head(exchange.request),
         lambda exchange, model, _: (exchange, draft_pooling(exchange.request, model)),
         lambda prepared, _: (_without_inputs(prepared[0]), prepared[1]),
@@ -371,12 +386,12 @@ def _pooling(endpoint: Endpoint) -> Reading[tuple[PoolingExchange, PoolingDraft]
 
 def _counting(
     name: str,
-    parse_count: Callable[[bytes, dialects.Dialect], GenerationRequest],
+    parse_count: Callable[[bytes, dialects.Dialect, Memory], GenerationRequest | Unrecalled],
     count_body: Callable[[int], bytes],
 ) -> Reading[bytes]:
     return Reading(
         name,
-        lambda body, tree, _: parse_count(body, DIALECTS[tree]),
+        lambda body, tree, _, memory: parse_count(body, DIALECTS[tree], memory),
         _generation_head,
         lambda request, model, _: count_body(count_tokens(request, model)),
     )
@@ -393,7 +408,7 @@ TOKENS: Final[Mapping[str, Reading[bytes]]] = {
     for each in (
         Reading(
             "tokenize",
-            lambda body, tree, _: parse_tokenize(body, DIALECTS[tree]),
+            lambda body, tree, *_: parse_tokenize(body, DIALECTS[tree]),
             _tokenize_head,
             lambda exchange, model, _: exchange.body(tokenize(exchange.request, model)),
         ),
@@ -404,7 +419,11 @@ TOKENS: Final[Mapping[str, Reading[bytes]]] = {
             lambda exchange, model, _: exchange.body(detokenize(exchange.token_ids, model)),
         ),
         _counting("responses/input_tokens", responses.parse_count, responses.count_body),
-        _counting("messages/count_tokens", messages.parse_count, messages.count_body),
+        _counting(
+            "messages/count_tokens",
+            lambda body, dialect, _: messages.parse_count(body, dialect),
+            messages.count_body,
+        ),
     )
 }
 READINGS: Final[Mapping[str, Reading[Any]]] = {**GENERATION, **POOLING, **TOKENS}
@@ -427,6 +446,7 @@ CODEC: Final = Codec(
         *_types_in(dialects),
         *_types_in(unused),
         *_types_in(core_media),
+        *_types_in(core_memory),
         *_types_in(engine_messages),
         *_types_in(core_pooling),
         *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts)),

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Protocol
 
 from msgspec import structs
 
@@ -26,6 +27,27 @@ log = logging.getLogger(__name__)
 _MAX_MODEL_NAME = 255
 
 
+class Ledger(Protocol):
+    """Where requests are admitted and settled."""
+
+    def admit(self, admission: Admission) -> None: ...
+
+    def settle(self, settlement: Settlement) -> None: ...
+
+
+class HeldSettlement:
+    """A ledger that keeps the settlement for the transaction of the result."""
+
+    def __init__(self) -> None:
+        self.settlement: Settlement | None = None
+
+    def admit(self, admission: Admission) -> None:
+        pass
+
+    def settle(self, settlement: Settlement) -> None:
+        self.settlement = settlement
+
+
 class RequestRecord:
     """Call `admit` when the body is read, then one of `succeed`, `fail` and `leave`; later calls
     have no effect."""
@@ -42,11 +64,11 @@ class RequestRecord:
         address: str | None = None,
         client_request_id: str = "",
         body: bytes = b"",
+        ledger: Ledger | None = None,
     ) -> None:
-        """`error_body` returns the body in which the client gets an error."""
-        self._runtime = runtime
-        self._caller = caller
-        self._error_body = error_body
+        """`error_body` returns the error for the client. `ledger` None: that of the process."""
+        self._runtime, self._caller, self._error_body = runtime, caller, error_body
+        self._ledger: Ledger = ledger or runtime.ledger
         self._is_read = False  # enough of the body for the admission
         self._is_admitted = False
         self._is_settled = False
@@ -134,7 +156,7 @@ class RequestRecord:
     def _write_admission(self, media: Media | None = None) -> None:
         self.live.admission = self._admission
         try:
-            self._runtime.ledger.admit(structs.replace(self._admission, media=media))
+            self._ledger.admit(structs.replace(self._admission, media=media))
         except NoRoomForUsage:
             raise UsageNotRecorded(
                 "The server's disk is full, so it cannot record the usage of this request. Try "
@@ -154,6 +176,12 @@ class RequestRecord:
         if self._is_captured and not self._num_answer_bytes:
             self._capture(self._error_body(error))
         self._settle(outcome, error.status, error)
+
+    def forget(self) -> None:
+        """Record nothing: the request goes on elsewhere."""
+        self._is_settled = True
+        self._runtime.live.discard(self.live)
+        self.reservation.settle(self.meter)
 
     def leave(self) -> None:
         """Settle a request whose client disconnected, or that a shutdown ended."""
@@ -175,7 +203,7 @@ class RequestRecord:
         with suppress(UsageNotRecorded):
             if not self._is_admitted:  # a refused request
                 self._write_admission()
-            self._runtime.ledger.settle(settlement)
+            self._ledger.settle(settlement)
         self._runtime.traffic.settled(settlement, self._runtime.directory.entries)
         if self._is_captured and self._admission.project_id is not None:
             self._runtime.captures.put(self._captured(self._admission.project_id))

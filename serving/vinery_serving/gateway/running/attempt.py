@@ -24,7 +24,7 @@ from vinery_serving.core.events import (
     TokensGenerated,
 )
 from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts
-from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.preparing.prepared import PreparedRequest, Trail
 from vinery_serving.gateway.running.grants import TokenGrants
 from vinery_serving.output.detokenize import Decoder
 from vinery_serving.output.reader import ChoiceReader
@@ -120,14 +120,13 @@ class AnswersReader:
     """Converts updates about the choices of one request to events. Engines may change meanwhile:
     a choice goes on after its tokens so far."""
 
-    def __init__(
-        self, prepared: PreparedRequest, output: OutputStream, submits: Sequence[Submit]
-    ) -> None:
+    def __init__(self, prepared: PreparedRequest, submits: Sequence[Submit]) -> None:
+        """Call `read_from` next."""
         request = prepared.request
         ids = [id_ for submit in submits for id_ in submit.ids]
         self._prepared = prepared
         self._meter = prepared.meter
-        self._output = output
+        self._output: OutputStream
         interval = request.handling.stream_interval
         is_buffered = request.is_streamed and interval > 1
         self._shows_first = request.is_streamed and request.dialect.shows_first_token
@@ -165,6 +164,12 @@ class AnswersReader:
     @property
     def is_accepted(self) -> bool:
         return not self._to_accept
+
+    def replay(self, trail: Trail) -> None:
+        """Read the tokens that an earlier process has read. Their events come after `Started`."""
+        (choice,) = self._choices.values()
+        for token_ids, logprobs in trail.known:
+            self._read_tokens(choice, token_ids, logprobs, self._early)
 
     def read_from(self, output: OutputStream) -> None:
         self._output = output
@@ -265,7 +270,8 @@ class AnswersReader:
         if output.prompt_logprobs is not None:
             events += self._scored_prompt(choice.index, output.prompt_logprobs)
         is_first = not choice.token_ids
-        num_read = self._read_tokens(choice, output, events)
+        num_read = self._read_tokens(choice, output.token_ids, output.logprobs, events)
+        self._count_drafts(choice, output)
         if self._shows_first and is_first and num_read:
             deltas.append(FirstToken(choice.index))
         if output.logprobs:
@@ -281,33 +287,39 @@ class AnswersReader:
             self._open.discard(output.id)
         deltas += events if choice.buffer is None else choice.buffer.add(events, num_read)
 
-    def _read_tokens(self, choice: _Choice, output: TokenOutput, events: list[Event]) -> int:
+    def _read_tokens(
+        self,
+        choice: _Choice,
+        token_ids: Sequence[int],
+        logprobs: tuple[TokenLogprobs, ...],
+        events: list[Event],
+    ) -> int:
         """Read the new tokens and count them. Returns how many there were before a stop."""
         reader = choice.reader
         num_before, num_reasoning_before = reader.num_output_tokens, reader.num_reasoning_tokens
-        tokens = (
-            self._prepared.writer.answer(output.token_ids, output.logprobs)
-            if output.logprobs
-            else ()
-        )
-        read = reader.feed(output.token_ids, tokens)
+        tokens = self._prepared.writer.answer(token_ids, logprobs) if logprobs else ()
+        read = reader.feed(token_ids, tokens)
         num_read = reader.num_output_tokens - num_before
-        choice.token_ids.extend(output.token_ids[:num_read])
+        choice.token_ids.extend(token_ids[:num_read])
+        if self._prepared.trail is not None and num_read:
+            self._prepared.trail.parts.append((tuple(token_ids[:num_read]), logprobs[:num_read]))
         if choice.raw is not None and num_read:
-            ids = output.token_ids[:num_read]
+            ids = tuple(token_ids[:num_read])
             text = "".join(map(choice.raw.feed, ids))
             events.append(TokensGenerated(choice.index, ids, text))
         events += read
         num_reasoning = reader.num_reasoning_tokens - num_reasoning_before
-        num_drafts = 0, 0
+        self._meter.tokens = self._meter.tokens.with_generated(num_read, num_reasoning)
+        return num_read
+
+    def _count_drafts(self, choice: _Choice, output: TokenOutput) -> None:
         if output.num_proposed:  # the engine sends the sums so far
             num_drafts = (
                 output.num_proposed - choice.num_proposed,
                 output.num_accepted - choice.num_accepted,
             )
             choice.num_proposed, choice.num_accepted = output.num_proposed, output.num_accepted
-        self._meter.tokens = self._meter.tokens.with_generated(num_read, num_reasoning, *num_drafts)
-        return num_read
+            self._meter.tokens = self._meter.tokens.with_generated(0, 0, *num_drafts)
 
     def _finish(self, choice: _Choice, finish: Literal["stop", "length"]) -> list[Event]:
         *last, finished = choice.reader.finish(finish)

@@ -281,12 +281,14 @@ class _Answers:
         if self._reader is None or not self._reader.is_accepted:
             self._begin(client)
         submits = [self._for_engine(each, hello) for each in self._submits]
+        is_new = self._reader is None
         if self._reader is None:
-            self._output = client.submit(submits)
-            self._reader = AnswersReader(self._prepared, self._output, submits)
-        else:
-            self._output = client.submit(self._reader.remaining(submits))
-            self._reader.read_from(self._output)
+            self._reader = AnswersReader(self._prepared, submits)
+            if (trail := self._prepared.trail) is not None and trail.known:
+                self._reader.replay(trail)
+                is_new = False
+        self._output = client.submit(submits if is_new else self._reader.remaining(submits))
+        self._reader.read_from(self._output)
         self._run.submitted(client)
         if self._grants is not None:
             self._reader.grant_last(self._grants)

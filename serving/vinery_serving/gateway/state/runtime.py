@@ -32,6 +32,7 @@ from vinery_accounts.limits.service import (
     settle_dead_leases,
 )
 from vinery_accounts.models import QuarantinedRequest
+from vinery_accounts.stored.conversations import LOCK_S, renew
 from vinery_accounts.usage.ledger import UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_serving.core import field_limits
@@ -46,6 +47,7 @@ from vinery_serving.gateway.state.host_health import (
     EngineHealth,
     health_of,
 )
+from vinery_serving.gateway.state.keeper import Keeper
 from vinery_serving.gateway.state.model_readers import ModelReaders
 from vinery_serving.gateway.state.model_rows import EngineReport, read_models
 from vinery_serving.gateway.state.traffic import Traffic
@@ -81,7 +83,10 @@ _WALL_TIMES: Final = 3
 
 # Each starts with its first work. The loop's default executor is not used: one full executor would
 # hold up all users. Keys must not wait for the sums of used quotas, nor for long texts.
-_THREADS: Final = ("snapshots", "files", "limits", "captures")
+_THREADS: Final = ("snapshots", "files", "limits", "captures", "keeper", "recall")
+# How long a request waits for what it continues, and how often locks of conversations are renewed.
+_RECALL_S: Final = 10.0
+_LOCKS_INTERVAL_S: Final = LOCK_S / 3
 
 
 class Runtime:
@@ -92,6 +97,9 @@ class Runtime:
         self._store_dead = store_then(settle_dead_leases)
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
+        self.keeper = Keeper(lambda work: self._in_database_thread(work, "keeper"))
+        self.do_background: Callable[[], Awaitable[None]] | None = None  # once a second
+        self.conversation_locks: set[str] = set()  # their holders, among the requests here
         self.quarantine = QuarantineQueue(settings.VINERY_QUARANTINE_S)
         self._has_quarantined = asyncio.Event()  # what is not stored yet
         self._following_quarantine = asyncio.Lock()
@@ -130,13 +138,11 @@ class Runtime:
         self._is_decided = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._threads = {name: ThreadPoolExecutor(1, thread_name_prefix=name) for name in _THREADS}
-        self._keys_read_at_s = 0.0
+        self._keys_read_at_s = self._reread_at_s = 0.0
         self._commit_state: object = None  # when the keys were read
-        self._reread_at_s = 0.0
         # Readings of keys after commits, and how many of them limits and models have followed.
         self._num_changes = self._num_changes_of_limits = self._num_changes_of_models = 0
-        self._are_limits_due = asyncio.Event()
-        self._are_models_due = asyncio.Event()
+        self._are_limits_due, self._are_models_due = asyncio.Event(), asyncio.Event()
 
     @property
     def required_keys(self) -> KeyTable | None:
@@ -264,6 +270,9 @@ class Runtime:
         self._repeat("tick", self._tick, _TICK_INTERVAL_S)
         self._repeat("captures", self._store_captures, _CAPTURES_INTERVAL_S)
         self._repeat("denials", self._store_denials, _TICK_INTERVAL_S)
+        self._repeat("locks", self._renew_locks, _LOCKS_INTERVAL_S)
+        if self.do_background is not None:
+            self._repeat("background", self.do_background, _TICK_INTERVAL_S)
         self.is_started = True
         self._is_decided.set()
 
@@ -412,6 +421,19 @@ class Runtime:
     async def _store_denials(self) -> None:
         if self.media_denials:
             await self._in_database_thread(self.media_denials.store)
+
+    async def _renew_locks(self) -> None:
+        if holders := list(self.conversation_locks):
+            await self.recall(partial(renew, holders))
+
+    async def recall(self, work: Callable[[], ResultT]) -> ResultT:
+        """Read or change what is stored for clients. Raises `django.db.Error` and `TimeoutError`,
+        too."""
+        async with asyncio.timeout(_RECALL_S):
+            return await self._in_database_thread(work, "recall")
+
+    def recall_later(self, work: Callable[[], object]) -> None:
+        self._threads["recall"].submit(giving_back(work))
 
     async def _in_thread(self, thread: str, work: Callable[[], ResultT]) -> ResultT:
         """Work in one of `_THREADS`."""

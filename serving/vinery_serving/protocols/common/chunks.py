@@ -32,6 +32,7 @@ from vinery_serving.core.events import (
 )
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.logprobs import Token
+from vinery_serving.core.memory import ToKeep
 from vinery_serving.core.request import GenerationRequest, ToolCall
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common.encoding import (
@@ -220,6 +221,7 @@ class ChunkExchange(ABC):
     head: Members = field(default_factory=dict)
     # Constant members that chunks do not have.
     metadata: Members = field(default_factory=dict)
+    to_keep: ToKeep | None = None
 
     def encoder(self, identity: AnswerIdentity) -> Encoder:
         encoder = ChunkEncoder(self, self._head(identity, self.chunk_kind))

@@ -47,6 +47,7 @@ from vinery_serving.core.events import (
     ToolCallStarted,
 )
 from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.memory import ToKeep
 from vinery_serving.core.request import GenerationRequest
 from vinery_serving.core.result import Result
 
@@ -209,6 +210,10 @@ class Exchange(Protocol):
 
     # The bytes that keep an idle stream open.
     keep_alive: ClassVar[bytes]
+
+    @property
+    def to_keep(self) -> ToKeep | None:
+        """What is stored with the answer; None: the answer is not stored."""
 
     @property
     def request(self) -> GenerationRequest:

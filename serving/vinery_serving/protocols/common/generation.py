@@ -224,7 +224,9 @@ class MetadataFields(Wire):
     """Data about the client and the request, which the engine does not need."""
 
     service_tier: Identifier | None = parameter(
-        "Only one tier exists; the answer has `default`.", of="OpenAI, vLLM", changes_nothing=True
+        "`flex` waits for all requests of other tiers, which are one: the answer has `flex` or "
+        "`default`.",
+        of="OpenAI, vLLM",
     )
     user: User | None = parameter(
         f"A text, or an object with its `id`. {_END_USER}",
@@ -238,9 +240,10 @@ class MetadataFields(Wire):
         "The answer repeats it; at most 16 pairs.", of=EVERY_SYSTEM, changes_nothing=True
     )
     store: bool | None = parameter(
-        "This server stores no answers, and each answer has `store` false.",
+        "Whether the answer is stored. Responses under `/v1` are stored unless this is false, "
+        "everything else if it is true; completions and messages never. The project of the key "
+        "says for how long. A response says in `store` whether it was stored.",
         of="OVMS, OpenAI, vLLM",
-        changes_nothing=True,
     )
     prompt_cache_key: Identifier | None = parameter(
         f"Repeated by Responses. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
@@ -306,8 +309,8 @@ class GenerationBody(
         """Return the features of OpenAI's service that the client asks for, and does not get."""
         return ("store",) if self.store else ()
 
-    def _with_hosted(self, unused: Unused) -> Unused:
-        hosted = self.hosted_features()
+    def _with_hosted(self, unused: Unused, *, is_kept: bool) -> Unused:
+        hosted = tuple(each for each in self.hosted_features() if not (is_kept and each == "store"))
         return replace(unused, hosted=hosted) if hosted else unused
 
     def request(
@@ -321,6 +324,7 @@ class GenerationBody(
         default_limit: int | None = None,
         shows_arrival: bool | None = None,
         parses_output: bool | None = None,
+        is_kept: bool = False,
     ) -> GenerationRequest:
         """Return the request, independent of the protocol. Raises `InvalidRequest`."""
         refuse_long(PROMPT_FIELDS[endpoint], prompt.num_chars)
@@ -351,6 +355,8 @@ class GenerationBody(
             encoding=self.encoding(),
             hides_reasoning=self.include_reasoning is False,
             shows_special_tokens=self.skip_special_tokens is False,
-            handling=replace(self.handling(), end_user=self.end_user),
-            unused=self._with_hosted(unused),
+            handling=replace(
+                self.handling(), end_user=self.end_user, is_flex=self.service_tier == "flex"
+            ),
+            unused=self._with_hosted(unused, is_kept=is_kept),
         )

@@ -117,12 +117,8 @@ _IN_RESPONSES: Refusals = {
         "this endpoint reads `input`; use `chat/completions` or `completions`", ([],)
     ),
     "access_programs": Refused("they belong to OpenAI's own models", of="OpenAI"),
-    "background": Refused(_NOT_STORED, (False,), of="OpenAI, vLLM"),
-    "background_options": Refused(_NOT_STORED, of="OpenAI"),
+    "background_options": Refused("background responses begin as soon as they can", of="OpenAI"),
     "context_management": Refused("it stores no conversations", ([],), of="OpenAI"),
-    "conversation": Refused(
-        "it stores no conversations; send the whole conversation in `input`", of="OpenAI"
-    ),
     "enable_response_messages": Refused(
         _NO_MEMBER.format("the model's literal input and output", "completions"),
         (False,),
@@ -135,11 +131,6 @@ _IN_RESPONSES: Refusals = {
     ),
     "personality": Refused(
         "the presets belong to OpenAI's own models; use `instructions`", of="OpenAI"
-    ),
-    "previous_response_id": Refused(
-        f"{_NOT_STORED}; set `store: false` in the client, or send the whole conversation in "
-        "`input`",
-        of="OpenAI, vLLM",
     ),
     "prompt": Refused("it stores no prompts; use `instructions` and `input`", of="OpenAI"),
 }

@@ -387,6 +387,7 @@ class MessagesExchange:
     """A Messages request."""
 
     keep_alive: ClassVar[bytes] = PING
+    to_keep: ClassVar[None] = None
 
     request: GenerationRequest
     is_obfuscated: bool = False

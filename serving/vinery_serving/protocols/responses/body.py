@@ -1,14 +1,15 @@
 """The body of a Responses request, and the members of the answer that repeat it."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from msgspec import UNSET, to_builtins
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import UnsupportedParameter
+from vinery_serving.core.memory import Needs
 from vinery_serving.core.request import (
     Conversation,
     Grammar,
@@ -25,13 +26,14 @@ from vinery_serving.protocols.common.parameters import (
     EFFORT,
     NO_LIMIT,
     Effort,
+    Identifier,
     Limited,
     Text,
     TopLogprobs,
     parameter,
 )
 from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, refusing
+from vinery_serving.protocols.common.reading import Wire, refusal, refusing
 from vinery_serving.protocols.common.tools import (
     PARALLEL_CALLS,
     TOOL_CHOICE,
@@ -46,7 +48,12 @@ from vinery_serving.protocols.common.tools import (
     hosted_kinds,
     resolve_choice,
 )
-from vinery_serving.protocols.responses.input import Input, messages_of, without_old_reasoning
+from vinery_serving.protocols.responses.input import (
+    Input,
+    ItemReference,
+    messages_of,
+    without_old_reasoning,
+)
 from vinery_serving.protocols.responses.objects import (
     EchoedCacheOptions,
     EchoedCustomTool,
@@ -67,7 +74,21 @@ Includable = Literal[
     "file_search_call.results", "web_search_call.results", "web_search_call.action.sources",
     "computer_call_output.output.image_url", "code_interpreter_call.outputs",
 ]  # fmt: skip
+INCLUDABLE: Final = frozenset(get_args(Includable))
 Include = Annotated[list[Includable], Field(fail_fast=True), Limited(field_limits.INCLUDE)]
+
+
+def _conversation_id(value: object) -> object:
+    return value["id"] if isinstance(value, dict) and "id" in value else value
+
+
+ConversationId = Annotated[
+    Identifier,
+    BeforeValidator(
+        _conversation_id,
+        json_schema_input_type=str | Annotated[dict[str, Any], Field(description="With its `id`.")],
+    ),
+]
 
 
 class ReasoningOptions(Wire):
@@ -119,6 +140,20 @@ class ResponsesBody(TemplateFields, GenerationBody):
         of="OVMS, OpenAI, vLLM",
     )
     instructions: Text | None = parameter("A system message before all others.", of="OpenAI, vLLM")
+    previous_response_id: Identifier | None = parameter(
+        "A stored response, whose conversation comes before `input`. Its `instructions` do not.",
+        of="OpenAI, vLLM",
+    )
+    conversation: ConversationId | None = parameter(
+        "A stored conversation, as its id or an object with its `id`. Its items come before "
+        "`input`, and the items of this request and of its answer are added to it.",
+        of="OpenAI",
+    )
+    background: bool | None = parameter(
+        "True answers at once with a queued response, which is read, streamed and cancelled by its "
+        "id.",
+        of="OpenAI, vLLM",
+    )
     tools: WireTools | None = parameter(TOOLS, of="OVMS, OpenAI, vLLM")
     tool_choice: WireToolChoice = parameter(TOOL_CHOICE, of="OVMS, OpenAI, vLLM")
     parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, of="OVMS, OpenAI, vLLM")
@@ -166,12 +201,37 @@ class ResponsesBody(TemplateFields, GenerationBody):
         kinds = (f"tools.{kind}" for kind in hosted_kinds(self.tools or ()))
         return (*super().hosted_features(), *dict.fromkeys(kinds))
 
-    def conversation(self) -> Conversation:
+    def refuse_background(self, *, is_kept: bool) -> None:
+        """Raises `InvalidRequest` for a response of the background that cannot be stored."""
+        if self.background and not is_kept:
+            raise refusal(
+                "background",
+                "needs a response that is stored: leave out `store: false` and `request_id`, and "
+                "use a key of a project that stores responses",
+            )
+        if self.background and (self.n or 1) > 1:
+            raise refusal("n", "must be 1 beside `background`")
+
+    def needs(self) -> Needs | None:
+        """Return what must be recalled. Raises `InvalidRequest` for two kinds of history."""
+        if self.previous_response_id is not None and self.conversation is not None:
+            raise refusal(
+                "previous_response_id", "and `conversation` exclude each other. Send one of them"
+            )
+        ids = (each.id for each in self.input or () if isinstance(each, ItemReference))
+        needs = Needs(self.previous_response_id, self.conversation, tuple(dict.fromkeys(ids)))
+        return None if needs == Needs() else needs
+
+    def keeps(self, dialect: Dialect) -> bool:
+        """Return whether the client wants the response to be stored: OpenAI's default is true."""
+        return self.store is not False if dialect == V1 else self.store is True
+
+    def prompt(self, num_recalled: int = 0) -> Conversation:
         """Return the prompt. Raises `InvalidRequest` for a tool choice that `tools` contradicts."""
         tools = clients_tools(self.tools or ())
         effort = None if self.reasoning is None else self.reasoning.effort
         return Conversation(
-            messages=self._messages(),
+            messages=self._messages(num_recalled),
             tools=tools,
             tool_choice=resolve_choice(self.tool_choice, tools),
             parallel_tool_calls=self.parallel_tool_calls is not False,
@@ -192,8 +252,8 @@ class ResponsesBody(TemplateFields, GenerationBody):
         text_format = None if self.text is None else self.text.format
         return self.constraint(text_format, chat_format)
 
-    def _messages(self) -> tuple[Message, ...]:
-        messages = messages_of(self.input or ())
+    def _messages(self, num_recalled: int) -> tuple[Message, ...]:
+        messages = messages_of(self.input or (), num_recalled)
         if self.reasoning is not None and self.reasoning.context == "current_turn":
             messages = without_old_reasoning(messages)
         if not self.instructions:
@@ -201,7 +261,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
         return (Message(Role.SYSTEM, (TextPart(self.instructions),)), *messages)
 
 
-def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
+def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> Members:
     """Return the members of the answer that repeat the request, as plain JSON values, with
     OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
     text, (_, limit) = wire.text or TextOptions(), wire.output_limit
@@ -210,7 +270,7 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
         "instructions": wire.instructions,
         "max_output_tokens": None if limit == NO_LIMIT else limit,
         "max_tool_calls": wire.max_tool_calls,
-        "previous_response_id": None,
+        "previous_response_id": wire.previous_response_id,
         "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
         "tool_choice": echoed_choice(wire.tool_choice or ToolChoice(), tools),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
@@ -230,11 +290,9 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
         "frequency_penalty": wire.frequency_penalty,
         "top_logprobs": wire.top_logprobs or 0,
         "truncation": wire.truncation or "disabled",
-        # Only one tier exists.
-        "service_tier": "default",
-        # This server stores nothing, even if the request asks for it.
-        "store": False,
-        "background": False,
+        "service_tier": "flex" if wire.background or wire.service_tier == "flex" else "default",
+        "store": is_kept,
+        "background": wire.background is True,
         "metadata": wire.metadata or {},
         "user": wire.user,
         "safety_identifier": wire.safety_identifier,
@@ -246,6 +304,8 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool]) -> Members:
         mode, ttl = wire.prompt_cache_options.mode, wire.prompt_cache_options.ttl
         cache = EchoedCacheOptions(mode=mode or "implicit", ttl=ttl or "30m")
         echoed["prompt_cache_options"] = cache
+    if wire.conversation is not None:
+        echoed["conversation"] = {"id": wire.conversation}
     plain: Members = to_builtins(echoed)
     return plain
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from vinery_serving.core.dialects import Dialect
@@ -23,6 +23,7 @@ from vinery_serving.core.events import (
 )
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.logprobs import Token
+from vinery_serving.core.memory import NO_MEMORY, Memory, Needs, ToKeep
 from vinery_serving.core.request import Endpoint, GenerationRequest, ToolCall
 from vinery_serving.core.result import Item as CoreItem
 from vinery_serving.core.result import ReasoningItem, Result, TextItem
@@ -40,6 +41,7 @@ from vinery_serving.protocols.common.encoding import (
 )
 from vinery_serving.protocols.common.logprobs import content_logprobs
 from vinery_serving.protocols.responses.body import ResponsesBody, echo
+from vinery_serving.protocols.responses.memory import joined, memory_items
 from vinery_serving.protocols.responses.objects import (
     COMPLETED,
     IN_PROGRESS,
@@ -134,6 +136,10 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
 
     def _start(self, event: Started) -> bytes:
         self._objects = self._objects.with_sampling(event.sampling)
+        if self._objects.echo["background"]:
+            queued = self._objects.queued()
+            states = (self._state(f"response.{name}", queued) for name in ("created", "queued"))
+            return b"".join(states) + self._progress()
         created = self._state("response.created", self._objects.started())
         self._is_in_progress = False
         return created if self._objects.dialect.shows_first_token else created + self._progress()
@@ -192,6 +198,7 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
 
     def _complete(self, event: Completed) -> bytes:
         response = self._objects.finished(self._items, event.usage, event.at, cuts=self._cuts)
+        response.store &= event.is_kept
         return self._state(f"response.{response.status}", response) + DONE
 
     def _fail(self, error: ServingError) -> bytes:
@@ -250,23 +257,65 @@ class ChoicesInOrder:
         return frames
 
 
-def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> ResponsesExchange:
+@dataclass(frozen=True, slots=True)
+class Unrecalled:
+    """A valid request that cannot be prepared before what it needs has been read."""
+
+    model: str | None
+    is_streamed: bool
+    needs: Needs
+
+
+def parse(
+    body: bytes,
+    dialect: Dialect,
+    *,
+    fingerprint: str | None = None,
+    memory: Memory = NO_MEMORY,
+) -> ResponsesExchange | Unrecalled:
     """Read the body of a Responses request. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
     if wire.input is None:
         raise MissingParameter("`input` is required.", param="input")
     wire.refuse_contradictions()
-    conversation = wire.conversation()
+    needs = wire.needs()
+    if needs is not None and memory.recalled is None:
+        return Unrecalled(wire.model, bool(wire.stream), needs)
+    wire, num_recalled = _recalled(wire, memory)
+    conversation = wire.prompt(num_recalled)
+    # An id that the client chose may be in use, and can be guessed.
+    is_kept = memory.keeps and wire.keeps(dialect) and wire.request_id is None
     request = wire.request(
-        Endpoint.RESPONSES, conversation, dialect, unused=unused, grammar=wire.grammar(dialect)
+        Endpoint.RESPONSES,
+        conversation,
+        dialect,
+        unused=unused,
+        grammar=wire.grammar(dialect),
+        is_kept=is_kept,
     )
+    wire.refuse_background(is_kept=is_kept)
+    handling = replace(request.handling, is_background=wire.background is True)
+    request = replace(request, handling=handling)
+    to_keep = None
+    if is_kept or wire.conversation is not None:
+        to_keep = ToKeep(memory_items(body), needs or Needs(), is_kept)
     return ResponsesExchange(
         request,
-        echo(wire, conversation.tools),
+        echo(wire, conversation.tools, is_kept=is_kept),
         names_of(conversation.tools),
         packs_reasoning="reasoning.encrypted_content" in (wire.include or ()),
         is_obfuscated=wire.is_obfuscated,
+        to_keep=to_keep,
     )
+
+
+def _recalled(wire: ResponsesBody, memory: Memory) -> tuple[ResponsesBody, int]:
+    """Return the body with all items of the prompt, and how many of them were before."""
+    recalled = memory.recalled
+    if recalled is None:
+        return wire, 0
+    items = joined(wire.input or (), recalled)
+    return wire.model_copy(update={"input": items}), len(recalled.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +330,7 @@ class ResponsesExchange:
     names: Names
     packs_reasoning: bool = False
     is_obfuscated: bool = False
+    to_keep: ToKeep | None = None
 
     def encoder(self, identity: AnswerIdentity) -> Encoder:
         encoder: Encoder = ResponsesEncoder(self._objects(identity))
@@ -293,20 +343,32 @@ class ResponsesExchange:
         cuts = [each.cause for each in choices if each.finish_reason is FinishReason.LENGTH]
         objects = self._objects(identity).with_sampling(result.sampling)
         items = objects.items(choices)
-        return json_bytes(objects.finished(items, result.usage, result.completed_at, cuts=cuts))
+        response = objects.finished(items, result.usage, result.completed_at, cuts=cuts)
+        response.store &= result.is_kept
+        return json_bytes(response)
+
+    def queued(self, identity: AnswerIdentity) -> bytes:
+        """Return the response before it begins."""
+        return json_bytes(self._objects(identity).with_sampling(None).queued())
 
     def _objects(self, identity: AnswerIdentity) -> ResponseObjects:
         dialect = self.request.dialect
         return ResponseObjects(identity, self.echo, self.names, dialect, self.packs_reasoning)
 
 
-def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
+def parse_count(
+    body: bytes, dialect: Dialect, memory: Memory = NO_MEMORY
+) -> GenerationRequest | Unrecalled:
     """Read the body of `POST responses/input_tokens`: a Responses request whose `input` may be
     absent beside `instructions`. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
     if wire.input is None and not wire.instructions:
         raise MissingParameter("`input` is required.", param="input")
-    return wire.request(Endpoint.RESPONSES, wire.conversation(), dialect, unused=unused)
+    needs = wire.needs()
+    if needs is not None and memory.recalled is None:
+        return Unrecalled(wire.model, False, needs)
+    wire, num_recalled = _recalled(wire, memory)
+    return wire.request(Endpoint.RESPONSES, wire.prompt(num_recalled), dialect, unused=unused)
 
 
 def count_body(num_tokens: int) -> bytes:

@@ -53,10 +53,6 @@ _NO_TEXT: Mapping[str, str] = {
     "function's output",
     "compaction": "only the server that created it can read: send the items themselves",
 }
-_NO_REFERENCES = (
-    "is an item_reference, but this server stores no items: set `store: false` in the client, or "
-    "send the item itself"
-)
 _NOT_SUPPORTED = (
     "is not supported: send messages, reasoning, and calls of functions and tools with their "
     "outputs"
@@ -294,6 +290,12 @@ class Reasoning(Wire):
         return self.encrypted_content or ""
 
 
+class ItemReference(Wire):
+    """`item_reference`: a stored item, which takes its place before the prompt is written."""
+
+    id: Identifier
+
+
 class OtherItem(Wire):
     """Never valid. The error explains which items are supported."""
 
@@ -301,8 +303,6 @@ class OtherItem(Wire):
     @classmethod
     def _refuse(cls, value: dict[str, Any]) -> None:
         kind = value.get("type")
-        if kind == "item_reference" or (kind is None and "id" in value):
-            raise unsupported(_NO_REFERENCES)
         if not isinstance(kind, str):
             raise missing("must have a `role` or a known `type`")
         why = _NO_TEXT.get(kind, _NOT_SUPPORTED)
@@ -319,6 +319,8 @@ def _tag(value: Any) -> str:
             return "<other>"
         case {"role": _}:
             return "<message>"
+        case {"id": _}:
+            return "<type=item_reference>"
         case {}:
             return "<other>"
         case _:
@@ -342,6 +344,7 @@ InputItem = Annotated[
     | Annotated[FileSearchCall, Tag("<type=file_search_call>")]
     | Annotated[CodeInterpreterCall, Tag("<type=code_interpreter_call>")]
     | Annotated[McpCall, Tag("<type=mcp_call>")]
+    | Annotated[ItemReference, Tag("<type=item_reference>")]
     | Annotated[OtherItem, Tag("<other>")],
     Discriminator(_tag),
 ]
@@ -368,8 +371,9 @@ Input = Annotated[
 ]
 
 
-def messages_of(items: Sequence[InputItem]) -> tuple[Message, ...]:
-    """Return `items` as the messages of a conversation."""
+def messages_of(items: Sequence[InputItem], num_recalled: int = 0) -> tuple[Message, ...]:
+    """Return `items` as the messages of a conversation. The first `num_recalled` items are not of
+    this request."""
     conversation = _Conversation()
     for at, item in enumerate(items):
         match item:
@@ -380,10 +384,12 @@ def messages_of(items: Sequence[InputItem]) -> tuple[Message, ...]:
             case HostedCall():
                 conversation.add_call(item.to_call())
                 conversation.add_message(item.to_core())
-            case OtherItem():
-                raise AssertionError("the validator refuses all other items")
+            case OtherItem() | ItemReference():
+                raise AssertionError("these were refused or replaced")
             case _:
-                conversation.add_message(item.to_core().within(f"input[{at}]"))
+                own = at - num_recalled
+                path = f"input[{own}]" if own >= 0 else "previous_response_id"
+                conversation.add_message(item.to_core().within(path))
     return conversation.messages()
 
 

@@ -27,13 +27,14 @@ Cause = str | int | None  # see `core.events.Finished`
 _REPEATED: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 _DEFAULTS: Final = Sampling(1.0, 1.0, presence_penalty=0.0, frequency_penalty=0.0)
 
+QUEUED = "queued"
 IN_PROGRESS = "in_progress"
 COMPLETED = "completed"
 INCOMPLETE = "incomplete"
 
 
 _EVENTS: Final = one_of(
-    "response.created", "response.in_progress", "response.output_item.added",
+    "response.created", "response.queued", "response.in_progress", "response.output_item.added",
     "response.output_item.done", "response.content_part.added", "response.content_part.done",
     "response.output_text.delta", "response.output_text.done",
     "response.reasoning_summary_part.added", "response.reasoning_summary_part.done",
@@ -209,7 +210,9 @@ class Response(Answer, kw_only=True):
     id: str
     object: Literal["response"] = "response"
     created_at: int
-    status: Annotated[str, one_of(IN_PROGRESS, COMPLETED, INCOMPLETE, "failed")]
+    status: Annotated[
+        str, one_of(QUEUED, IN_PROGRESS, COMPLETED, INCOMPLETE, "failed", "cancelled")
+    ]
     completed_at: int | None = None
     error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None
@@ -219,7 +222,8 @@ class Response(Answer, kw_only=True):
     instructions: str | None
     max_output_tokens: int | None
     max_tool_calls: int | None
-    previous_response_id: None
+    previous_response_id: str | None
+    conversation: dict[str, str] | UnsetType = UNSET
     tools: list[EchoedFunction | EchoedCustomTool | EchoedNamespace]
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any]
     parallel_tool_calls: bool
@@ -306,6 +310,10 @@ class ResponseObjects:
     def started(self) -> Response:
         """Return a response without output."""
         return self._response(IN_PROGRESS, ())
+
+    def queued(self) -> Response:
+        """Return a response that has not begun."""
+        return self._response(QUEUED, ())
 
     def finished(
         self,

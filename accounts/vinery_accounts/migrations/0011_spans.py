@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("accounts", "0007_reports_by_mail"),
+        ("accounts", "0010_stored_care"),
     ]
 
     operations = [

@@ -1,0 +1,1 @@
+"""What the server remembers: responses in chains, conversations, and stored chats."""

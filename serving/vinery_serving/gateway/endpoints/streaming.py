@@ -1,0 +1,116 @@
+"""Sends a streamed answer, and stores an answer that is kept before its end."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from vinery_serving.core.errors import ServingError
+from vinery_serving.core.events import Completed, Event, Failed
+from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.result import ResultBuilder
+from vinery_serving.gateway.endpoints.notices import report_unenforced
+from vinery_serving.gateway.endpoints.requests import ApiRequest, ending_of
+from vinery_serving.gateway.memory.keeping import keep
+from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.recording.record import RequestRecord
+from vinery_serving.gateway.running.generate import stream
+from vinery_serving.protocols.common.encoding import Exchange
+
+# No proxy may buffer or compress a stream.
+STREAM: Final = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def store_kept(
+    request: ApiRequest, exchange: Exchange, identity: AnswerIdentity, body: bytes
+) -> bool:
+    """Store the whole answer if it is to be kept. Returns False if that failed."""
+    if request.is_detached or (kept := exchange.to_keep) is None:
+        return True
+    return await keep(request.runtime, request.caller, request.id, identity, kept, body)
+
+
+class Streamed:
+    def __init__(
+        self,
+        request: ApiRequest,
+        record: RequestRecord,
+        exchange: Exchange,
+        identity: AnswerIdentity,
+    ) -> None:
+        self._request = request
+        self._record = record
+        self._exchange, self._identity = exchange, identity
+        self._encoder = exchange.encoder(identity)
+        # All events, of an answer that is kept.
+        self._events: list[Event] | None = None if exchange.to_keep is None else []
+        self._keep_alive = exchange.keep_alive
+
+    async def send(self, prepared: PreparedRequest) -> None:
+        request, record = self._request, self._record
+        batches = stream(prepared, record.reservation.token_source)
+        async with contextlib.aclosing(batches):
+            try:
+                async for events in batches:
+                    # No keep-alive begins the answer while an engine is connected: a refusal by the
+                    # engine may still set the status.
+                    is_waking = not prepared.engine.replicas.is_connected
+                    if events or is_waking or request.has_started:
+                        await self._send(events)
+            except ServingError as error:
+                if not request.has_started:
+                    raise
+                await self._send([Failed(error)])
+            except asyncio.CancelledError:
+                # The server ends the request, and the client keeps up with the answer.
+                ending = ending_of(request, record)
+                is_sending = record.live.sending_since is not None
+                if ending is None or is_sending or not request.has_started:
+                    raise
+                await self._send([Failed(ending)])
+
+    async def _keep(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Collect the events of an answer that is kept, and store the answer before its end."""
+        assert self._events is not None
+        self._events += events
+        if not events or not isinstance(last := events[-1], Completed):
+            return events
+        builder = ResultBuilder()
+        for event in self._events:
+            builder.feed(event)
+        body = self._exchange.body(self._identity, builder.result())
+        is_kept = await store_kept(self._request, self._exchange, self._identity, body)
+        return events if is_kept else [*events[:-1], replace(last, is_kept=False)]
+
+    async def _send(self, events: Sequence[Event]) -> None:
+        """Runs for all tokens, so it calls the server directly."""
+        request, record = self._request, self._record
+        if self._events is not None:
+            events = await self._keep(events)
+        if not request.has_started:
+            headers = [*STREAM, *record.reservation.headers]
+            start = {"type": "http.response.start", "status": 200, "headers": headers}
+            report_unenforced(record.meter.unenforced, request.scope, request.runtime.traffic)
+            await request.send(start)
+            request.has_started = True
+        frames = b"".join([self._encoder.feed(event) for event in events])
+        if events and not frames:
+            return
+        record.add_answer(frames)
+        last = events[-1] if events else None
+        # Settled before the send: some servers report a disconnect before this task continues.
+        if isinstance(last, Completed):
+            record.succeed()
+        elif isinstance(last, Failed):
+            record.fail(last.error)
+        is_last = isinstance(last, Completed | Failed)
+        body = frames or self._keep_alive
+        record.live.sending_since = time.monotonic()
+        await request.send({"type": "http.response.body", "body": body, "more_body": not is_last})
+        record.live.sending_since = None

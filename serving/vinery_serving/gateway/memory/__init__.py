@@ -1,0 +1,1 @@
+"""What requests take from stored responses, and what answers leave there."""

@@ -1,0 +1,118 @@
+"""Stores answers before their last event leaves, so that the client's next request finds them."""
+
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+from django.db import Error
+
+from vinery_accounts.keys.table import Caller
+from vinery_accounts.stored.chats import ChatTexts, NewChat
+from vinery_accounts.stored.responses import NewResponse
+from vinery_accounts.stored.rows import Item, NotStored, Owner, stored_bytes
+from vinery_serving.core.errors import LimitReached, Unavailable
+from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.memory import MemoryItem, ToKeep
+from vinery_serving.gateway.memory.recalling import storage_of
+from vinery_serving.gateway.state.keeper import New
+from vinery_serving.gateway.state.runtime import Runtime
+from vinery_serving.protocols.responses.memory import with_id
+
+log = logging.getLogger(__name__)
+
+
+async def check_room(runtime: Runtime, caller: Caller) -> None:
+    """Raises `LimitReached` for a project that has stored as much as it may."""
+    project_id, most = caller.project_id, storage_of(runtime, caller).max_bytes
+    known = runtime.keeper.num_bytes
+    if not most or known.get(project_id, 0) < most:
+        return
+    known[project_id] = await runtime.recall(partial(stored_bytes, project_id))
+    if known[project_id] >= most:
+        raise LimitReached(
+            f"The project has stored {most // 2**20} MB of responses, and may store no more. "
+            "Delete some, ask the administrator to allow more, or set `store` to false.",
+            type_="insufficient_quota",
+            code="insufficient_quota",
+            headers={"x-should-retry": "false"},
+        )
+
+
+class _Response(msgspec.Struct):
+    status: str
+    output: list[msgspec.Raw]
+
+
+class _Head(msgspec.Struct):
+    id: str
+    type: str
+
+
+async def keep(
+    runtime: Runtime,
+    caller: Caller,
+    request_id: str,
+    identity: AnswerIdentity,
+    to_keep: ToKeep,
+    body: bytes,
+) -> bool:
+    """Store an answer, whose whole body this is. Returns whether it is stored. Raises `Unavailable`
+    if a conversation needs it."""
+    days = storage_of(runtime, caller).days
+    new = _new(caller, request_id, identity, to_keep, body, days)
+    try:
+        await runtime.keeper.keep(new)
+    except (Error, NotStored) as error:
+        log.warning("an answer is not stored request_id=%s: %s", request_id, type(error).__name__)
+        if to_keep.needs.conversation_id is not None:
+            raise Unavailable("The answer could not be added to the conversation.") from None
+        return False
+    return True
+
+
+def _new(
+    caller: Caller,
+    request_id: str,
+    identity: AnswerIdentity,
+    to_keep: ToKeep,
+    body: bytes,
+    days: int,
+) -> New:
+    owner, now = Owner.of(caller), datetime.fromtimestamp(identity.created_at, UTC)
+    if to_keep.is_chat:
+        id_ = identity.id("chatcmpl-")
+        texts = ChatTexts(body, _messages(to_keep.items, id_), dict(to_keep.metadata))
+        return NewChat(owner, id_, identity.model, request_id, now, days, texts)
+    members: dict[str, msgspec.Raw] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    response = msgspec.json.decode(body, type=_Response)
+    own = (with_id(each, identity.token, at) for at, each in enumerate(to_keep.items))
+    return NewResponse(
+        owner=owner,
+        public_id=identity.id("resp_"),
+        status=response.status,
+        model=identity.model,
+        request_id=request_id,
+        created_at=now,
+        days=days if to_keep.is_answer_kept else 0,
+        payload=msgspec.json.encode({**members, "output": []}),
+        inputs=tuple(Item(each.id, each.kind, each.payload) for each in own),
+        outputs=tuple(map(_output, response.output)),
+        previous_id=to_keep.needs.previous_response_id,
+        conversation_id=to_keep.needs.conversation_id,
+    )
+
+
+def _output(raw: msgspec.Raw) -> Item:
+    head = msgspec.json.decode(raw, type=_Head)
+    return Item(head.id, head.type, bytes(raw))
+
+
+def _messages(items: Sequence[MemoryItem], id_: str) -> bytes:
+    """The messages as lists show them, with ids."""
+    parts = (
+        b'{"id":%b,%b' % (msgspec.json.encode(f"{id_}-{at}"), each.payload[1:])
+        for at, each in enumerate(items)
+    )
+    return b"[%b]" % b",".join(parts)

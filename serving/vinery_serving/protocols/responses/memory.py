@@ -1,0 +1,130 @@
+"""Stored items: from the input of a request to stored items, and back into the next request."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from pydantic import TypeAdapter
+
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.memory import MemoryItem, Recalled
+from vinery_serving.protocols.responses.input import (
+    ApplyPatchOutput,
+    CallOutput,
+    InputItem,
+    ItemReference,
+    LocalShellOutput,
+    ReplayedCall,
+    ShellOutput,
+)
+
+_ITEM: Final[TypeAdapter[InputItem]] = TypeAdapter(InputItem)
+# The prefix of an item's id, by the type of the item.
+_PREFIXES: Final[Mapping[str, str]] = {
+    "message": "msg_",
+    "reasoning": "rs_",
+    "function_call": "fc_",
+    "function_call_output": "fco_",
+    "custom_tool_call": "ctc_",
+    "custom_tool_call_output": "ctco_",
+    "compaction": "cmp_",
+}
+_TEXT_TYPES: Final = {"assistant": "output_text"}
+
+
+class _Input(msgspec.Struct):
+    input: Any = None
+
+
+def memory_items(body: bytes) -> tuple[MemoryItem, ...]:
+    """Return the items of a valid body as they are stored and shown: without ids, with the members
+    that clients require."""
+    given = msgspec.json.decode(body, type=_Input).input
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    return tuple(map(memory_item, items))
+
+
+def memory_item(sent: Mapping[str, Any]) -> MemoryItem:
+    kind = sent.get("type") or ("message" if "role" in sent else "item_reference")
+    if kind == "item_reference":
+        return MemoryItem(str(sent["id"]), kind)
+    item = {name: value for name, value in sent.items() if name != "id"}
+    item["type"] = kind
+    if kind != "reasoning":
+        item["status"] = item.get("status") or "completed"
+    if kind == "message":
+        role, content = item["role"], item.get("content")
+        if not isinstance(content, list):
+            part = {"type": _TEXT_TYPES.get(role, "input_text"), "text": content or ""}
+            item["content"] = [_complete(part)]
+        else:
+            item["content"] = [_complete(part) for part in content]
+    return MemoryItem("", kind, msgspec.json.encode(item))
+
+
+def _complete(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return {"type": "input_text", "text": str(part)}
+    match part.get("type"):
+        case "output_text":
+            return {"annotations": [], "logprobs": [], **part}
+        case "input_image":
+            return {"detail": "auto", **part}
+    return part
+
+
+def with_id(item: MemoryItem, token: str, index: int) -> MemoryItem:
+    """Give a new item its id, which its payload names first."""
+    if not item.payload or item.id:
+        return item
+    new = f"{_PREFIXES.get(item.kind, 'item_')}{token}i{index:02x}"
+    payload = b'{"id":%b,%b' % (msgspec.json.encode(new), item.payload[1:])
+    return MemoryItem(new, item.kind, payload)
+
+
+def joined(own: Sequence[InputItem], recalled: Recalled) -> list[InputItem]:
+    """Return the recalled items, and then the request's own with what they refer to. Raises
+    `InvalidRequest` for calls without outputs, and outputs without calls."""
+    items = [_read(each) for each in recalled.items]
+    for at, item in enumerate(own):
+        items.append(_referred(item, at, recalled) if isinstance(item, ItemReference) else item)
+    _check_calls(items)
+    return items
+
+
+def _read(item: MemoryItem) -> InputItem:
+    return _ITEM.validate_python(msgspec.json.decode(item.payload))
+
+
+def _referred(reference: ItemReference, at: int, recalled: Recalled) -> InputItem:
+    found = recalled.referred.get(reference.id)
+    if found is None:
+        raise InvalidRequest(
+            f"Item with id '{reference.id[:128]}' not found. Items are not persisted when `store` "
+            "is set to false. Try again with `store` set to true, or remove this item from your "
+            "input.",
+            param=f"input[{at}].id",
+        )
+    return _read(found)
+
+
+def _check_calls(items: Sequence[InputItem]) -> None:
+    calls = [each.known_id for each in items if isinstance(each, ReplayedCall)]
+    called, answered = set(calls), dict[str, None]()
+    for each in items:
+        match each:
+            case CallOutput(call_id=id_) | ShellOutput(call_id=id_) | ApplyPatchOutput(call_id=id_):
+                answered[id_] = None
+            case LocalShellOutput(id=id_):
+                answered[id_] = None
+    for id_ in answered:
+        if id_ not in called:
+            raise InvalidRequest(
+                f"No tool call found for function call output with call_id {id_[:128]}.",
+                param="input",
+            )
+    for id_ in calls:
+        if id_ not in answered:
+            raise InvalidRequest(
+                f"No tool output found for function call {id_[:128]}.", param="input"
+            )

@@ -1,0 +1,198 @@
+"""Stored responses, conversations and chats end with their term and with their owner, and leave no
+row behind. All are sealed again with a new key."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from api.api_client import Tenant, make_tenant
+from django.utils import timezone
+from stored_builders import (
+    message,
+    num_rows,
+    store_chat,
+    store_conversation,
+    store_each,
+    store_response,
+    store_run,
+)
+
+from vinery_accounts.access import changes
+from vinery_accounts.models import StoredBytes, StoredItem, StoredResponse, User
+from vinery_accounts.reencryption import Reencrypted, reencrypt
+from vinery_accounts.stored import care, chats, conversations, responses, runs
+from vinery_accounts.stored.rows import Item, NotStored, Owner, find_items, stored_bytes
+
+pytestmark = [pytest.mark.django_db, pytest.mark.stores]
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def acme(db: None) -> Tenant:
+    changes.first_project()
+    return make_tenant("acme")
+
+
+@pytest.fixture
+def owner(acme: Tenant, bob: User) -> Owner:
+    return Owner(acme.one.pk, bob.pk)
+
+
+def swept() -> int:
+    """Sweep, and see that the counted bytes are those of the rows."""
+    num_removed = care.sweep(timezone.now())
+    assert not list(care.wrong_sums())
+    return num_removed
+
+
+def test_an_expired_response_leaves_no_row_and_one_that_is_continued_stays(owner: Owner) -> None:
+    long_ago = timezone.now() - 31 * DAY
+    store_response("resp_1", owner, at=long_ago)
+    store_response("resp_2", owner, at=long_ago, previous_id="resp_1")
+    store_response("resp_3", owner, previous_id="resp_2")
+    store_chat("chatcmpl-1", owner, at=long_ago, topic="a")
+
+    assert swept() == 1  # the chat: the others are what the last one continues
+    assert len(responses.context(owner.project_id, "resp_3")) == 6
+    with pytest.raises(NotStored):
+        responses.find(owner.project_id, "resp_1")
+
+    responses.delete(owner.project_id, "resp_3")
+    assert swept() == 2
+    assert num_rows() == {}
+    assert stored_bytes(owner.project_id) == 0
+
+
+def test_items_that_a_conversation_has_outlive_the_response(owner: Owner) -> None:
+    store_response("resp_1", owner)
+    shared = Item("msg_resp_1_in", "item_reference", b"")
+    store_conversation("conv_1", owner, shared, message("msg_own"))
+
+    responses.delete(owner.project_id, "resp_1")
+    swept()
+    found = conversations.context(owner.project_id, "conv_1")
+    assert [each.public_id for each in found] == ["msg_resp_1_in", "msg_own"]
+
+    conversations.delete(owner.project_id, "conv_1")
+    assert num_rows() == {}
+
+
+def test_fewer_days_shorten_what_is_kept_and_more_days_lengthen_nothing(
+    acme: Tenant, owner: Owner
+) -> None:
+    store_response("resp_new", owner)
+    store_response("resp_old", owner, at=timezone.now() - 10 * DAY)
+    store_chat("chatcmpl-old", owner, at=timezone.now() - 10 * DAY)
+    changes.change(acme.one, response_days=60)
+    end = StoredResponse.objects.get(public_id="resp_new").expires_at
+    assert end - timezone.now() < 30 * DAY
+
+    changes.change(acme.one, response_days=7)
+
+    assert StoredResponse.objects.get(public_id="resp_new").expires_at < end
+    with pytest.raises(NotStored):
+        responses.find(owner.project_id, "resp_old")
+    # An answer that ran meanwhile is stored with the former term.
+    store_response("resp_late", owner, at=timezone.now() - 8 * DAY)
+    assert swept() == 3
+    assert responses.find(owner.project_id, "resp_new")
+
+
+def test_no_days_remove_all_at_once_and_only_of_this_project(acme: Tenant, owner: Owner) -> None:
+    other, nobody = Owner(acme.two.pk), Owner(None)
+    for name, each in {"a": owner, "b": other, "c": nobody}.items():
+        store_each(name, each)
+
+    changes.change(acme.one, response_days=0)
+
+    for find, id_ in (
+        *((responses.find, "resp_a"), (conversations.find, "conv_a")),
+        *((chats.find, "chatcmpl-a"), (conversations.context, "conv_a")),
+    ):
+        with pytest.raises(NotStored):
+            find(owner.project_id, id_)
+    assert not find_items(owner.project_id, ["msg_a", "msg_resp_a_in"])
+    store_each("late", owner)
+    assert swept() == 6
+    assert stored_bytes(owner.project_id) == 0
+    assert set(StoredItem.objects.values_list("project_id", flat=True)) == {acme.two.pk, None}
+
+
+def test_clients_without_keys_have_the_term_of_the_first_project(acme: Tenant) -> None:
+    first = changes.first_project()
+    store_each("a", Owner(None))
+    store_each("b", Owner(acme.one.pk))
+
+    changes.change(first, response_days=0)
+
+    assert swept() == 3
+    assert not StoredItem.objects.filter(project_id=None).exists()
+
+
+def test_what_a_removed_project_or_user_had_is_removed(acme: Tenant, bob: User) -> None:
+    store_each("a", Owner(acme.one.pk))
+    store_each("b", Owner(acme.two.pk, bob.pk))
+    store_each("c", Owner(acme.two.pk))
+
+    project_id, user_id = acme.one.pk, bob.pk
+    changes.remove(acme.one)
+    changes.remove(bob)
+    with pytest.raises(NotStored):
+        responses.find(acme.two.pk, "resp_b")
+    store_each("late", Owner(project_id))
+
+    assert swept() == 9
+    assert not StoredItem.objects.filter(project_id=project_id).exists()
+    assert not StoredItem.objects.filter(user_id=user_id).exists()
+    assert not StoredBytes.objects.filter(project_id=project_id).exists()
+    assert responses.find(acme.two.pk, "resp_c")
+
+
+def test_items_without_links_and_wrong_sums_are_found(owner: Owner) -> None:
+    store_response("resp_1", owner)
+    store_run("resp_run", owner)
+    num_bytes = stored_bytes(owner.project_id)
+    StoredItem.objects.create(
+        public_id="msg_lost", kind="message", created_at=timezone.now(), num_bytes=7, sealed=b"",
+        **owner.columns(),
+    )  # fmt: skip
+
+    wrong = care.WrongSum(owner.project_id, num_bytes, num_bytes + 7)
+    assert list(care.wrong_sums(repair=True)) == [wrong]
+    care.remove_unlinked_items()
+
+    assert list(care.wrong_sums()) == []
+    assert stored_bytes(owner.project_id) == num_bytes
+    assert StoredItem.objects.count() == 3
+
+
+def test_all_texts_are_sealed_with_the_newest_key(owner: Owner, settings: Any) -> None:
+    newest = settings.SECRET_KEY
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "an old key, long and random", []
+    store_each("a", owner)
+    run = store_run("resp_run", owner)
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = newest, [settings.SECRET_KEY]
+    store_each("b", owner)
+
+    def by_topic() -> list[bytes]:
+        page = {"model": None, "after": None, "limit": 9, "is_descending": False}
+        found = chats.page(owner.project_id, metadata={"topic": "a"}, **page)
+        assert found is not None
+        return [each.completion for each in found[0]]
+
+    of_a = by_topic()
+    assert len(of_a) == 1
+    kept = set(StoredItem.objects.filter(public_id__contains="b").values_list("sealed", flat=True))
+
+    assert reencrypt() == Reencrypted(16, 0)
+    settings.SECRET_KEY_FALLBACKS = []
+
+    assert by_topic() == of_a
+    assert len(responses.find(owner.project_id, "resp_a").outputs) == 1
+    assert runs.begin(run) == b"event"
+    assert conversations.context(owner.project_id, "conv_a")[0].public_id == "msg_a"
+    again = set(StoredItem.objects.filter(public_id__contains="b").values_list("sealed", flat=True))
+    assert again == kept  # those of the newest key are not written again
+    settings.SECRET_KEY = "another key, which is long and random"
+    assert reencrypt() == Reencrypted(0, 16)

@@ -1,0 +1,160 @@
+"""Conversations through openai-python, with strict response validation."""
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from .test_stored_responses import IN_PARIS, WEATHER, respond, v1
+from .tiny_chat import CAPITAL, MODEL, PARIS
+
+__all__ = ["v1"]
+HELLO: Any = {"type": "message", "role": "user", "content": "Hello."}
+
+
+def texts(items: Any) -> list[str]:
+    return [item.content[0].text for item in items]
+
+
+def test_a_conversation_is_made_found_changed_and_deleted(v1: openai.OpenAI) -> None:
+    made = v1.conversations.create(metadata={"topic": "weather"}, items=[HELLO])
+
+    assert made.id.startswith("conv_")
+    assert v1.conversations.retrieve(made.id) == made
+    changed = v1.conversations.update(made.id, metadata={"topic": "news"})
+    assert changed.metadata == {"topic": "news"}
+    assert v1.conversations.retrieve(made.id) == changed
+    assert v1.conversations.update(made.id, metadata=None).metadata == {}
+    gone = v1.conversations.delete(made.id)
+    assert (gone.object, gone.deleted) == ("conversation.deleted", True)
+    asks: Any = (
+        v1.conversations.retrieve,
+        v1.conversations.delete,
+        v1.conversations.items.list,
+        lambda id_: v1.conversations.update(id_, metadata={}),
+        lambda id_: v1.conversations.items.create(id_, items=[HELLO]),
+        lambda id_: v1.conversations.items.retrieve("msg_0", conversation_id=id_),
+        lambda id_: v1.conversations.items.delete("msg_0", conversation_id=id_),
+        lambda id_: respond(v1, conversation=id_),
+    )
+    for ask in asks:
+        with pytest.raises(openai.NotFoundError, match=f"Conversation with id '{made.id}' not"):
+            ask(made.id)
+
+
+def test_items_have_ids_and_pages_in_both_orders(v1: openai.OpenAI) -> None:
+    made = v1.conversations.create()
+    first = v1.conversations.items.create(
+        made.id,
+        items=[
+            HELLO,
+            {"role": "assistant", "content": "Hi."},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": "Sunny."},
+        ],
+        include=["reasoning.encrypted_content"],
+    )
+    more = v1.conversations.items.create(
+        made.id, items=[{**HELLO, "content": f"{n}"} for n in "abc"]
+    )
+
+    added = [*first.data, *more.data]
+    assert [item.type for item in first.data] == [
+        "message", "message", "function_call", "function_call_output"
+    ]  # fmt: skip
+    assert len({item.id for item in added}) == 7
+    assert (first.first_id, first.last_id) == (first.data[0].id, first.data[-1].id)
+    listed = v1.conversations.items.list(made.id, order="asc", limit=2)
+    assert list(listed) == added
+    assert list(v1.conversations.items.list(made.id, limit=3)) == added[::-1]
+    (last,) = v1.conversations.items.list(made.id, order="asc", after=added[-2].id or "").data
+    assert last == added[-1]
+    one = added[0].id or ""
+    assert v1.conversations.items.retrieve(one, conversation_id=made.id) == added[0]
+    assert v1.conversations.items.delete(one, conversation_id=made.id) == made
+    assert list(v1.conversations.items.list(made.id, order="asc")) == added[1:]
+    with pytest.raises(openai.NotFoundError, match=f"Item with id '{one}' not found"):
+        v1.conversations.items.retrieve(one, conversation_id=made.id)
+    with pytest.raises(openai.BadRequestError, match="names no object") as refused:
+        v1.conversations.items.list(made.id, after=one)
+    assert refused.value.param == "after"
+
+
+def test_a_response_continues_a_conversation_and_adds_to_it(v1: openai.OpenAI) -> None:
+    made = v1.conversations.create()
+    first = respond(v1, conversation=made.id)
+    asked = respond(v1, [IN_PARIS], conversation={"id": made.id}, tools=[WEATHER])
+    (call,) = [item for item in asked.output if item.type == "function_call"]
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny."}
+    with v1.responses.stream(
+        model=MODEL, input=[output], conversation=made.id, tools=[WEATHER], store=False
+    ) as stream:
+        last = stream.get_final_response()
+
+    assert first.conversation.id == made.id
+    assert last.usage is not None
+    assert last.usage.input_tokens > asked.usage.input_tokens > first.usage.input_tokens
+    items = list(v1.conversations.items.list(made.id, order="asc"))
+    assert texts(items[:2]) == [CAPITAL, PARIS]
+    assert {item.id for item in asked.output} < {item.id for item in items}
+    assert [item.type for item in items if "call" in item.type] == [
+        "function_call", "function_call_output"
+    ]  # fmt: skip
+    with pytest.raises(openai.NotFoundError):  # `store` was false
+        v1.responses.retrieve(last.id)
+    with pytest.raises(openai.BadRequestError, match="send `conversation` instead"):
+        respond(v1, previous_response_id=first.id)
+    with pytest.raises(openai.BadRequestError, match="exclude each other"):
+        respond(v1, previous_response_id=first.id, conversation=made.id)
+
+
+def test_an_item_that_is_there_is_not_added_again(v1: openai.OpenAI) -> None:
+    first = respond(v1)
+    reference: Any = {"type": "item_reference", "id": first.output[-1].id}
+    made = v1.conversations.create(items=[HELLO, reference])
+    again = [reference, {"role": "user", "content": "Again?"}]
+    respond(v1, again, conversation=made.id, store=False)
+
+    ids = [item.id for item in v1.conversations.items.list(made.id, order="asc", limit=1)]
+    assert len(set(ids)) == len(ids) == 4
+    v1.responses.delete(first.id)
+    assert v1.conversations.items.retrieve(reference["id"], conversation_id=made.id)
+    v1.conversations.delete(made.id)
+    with pytest.raises(openai.BadRequestError, match="not found"):
+        v1.conversations.create(items=[reference])
+
+
+def test_wrong_bodies_and_queries_are_refused_by_name(v1: openai.OpenAI, raw: httpx.Client) -> None:
+    made = v1.conversations.create()
+    path = f"/v1/conversations/{made.id}"
+    for url, body, param in (
+        ("/v1/conversations", {"items": [HELLO] * 21}, "items"),
+        ("/v1/conversations", {"items": [{"type": "computer_call"}]}, "items[0]"),
+        ("/v1/conversations", {"items": [{"role": "user", "content": 5}]}, "items[0].content"),
+        ("/v1/conversations", {"metadata": {"a": 1}}, "metadata.a"),
+        ("/v1/conversations", {"metadata": {str(n): "" for n in range(17)}}, "metadata"),
+        (f"{path}/items", {"items": []}, "items"),
+        (f"{path}/items", {}, "items"),
+        (f"{path}/items?include[]=all", {"items": [HELLO]}, "include"),
+        (path, {}, "metadata"),
+    ):
+        answer = raw.post(url, json=body)
+        assert answer.status_code == 400, (url, body, answer.text)
+        assert answer.json()["error"]["param"] == param
+    for query in ("limit=0", "limit=101", "limit=x", "order=up", "include[]=all", "include=x"):
+        answer = raw.get(f"{path}/items?{query}")
+        assert answer.status_code == 400, query
+        assert answer.json()["error"]["param"] == query.partition("=")[0].removesuffix("[]")
+    answer = raw.get("/v1/conversations")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    answer = raw.put(path)
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, DELETE, POST")
+
+
+def test_a_large_item_is_read_and_shown_whole(v1: openai.OpenAI) -> None:
+    """A worker process reads the body: it is larger than Django would read."""
+    long = "word " * 400_000
+    made = v1.conversations.create(items=[{**HELLO, "content": long}])
+
+    assert texts(v1.conversations.items.list(made.id)) == [long]

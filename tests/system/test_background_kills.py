@@ -1,0 +1,68 @@
+"""Background responses whose processes are killed go on, with the numbers of their events."""
+
+import contextlib
+import itertools
+from typing import Any
+
+import openai
+import pytest
+
+from tests.conftest import Running, until
+from tests.system.ledger import rows
+
+pytestmark = [pytest.mark.system, pytest.mark.stores]
+
+NUM_TOKENS = 1500
+
+
+def client_of(running: Running) -> openai.OpenAI:
+    return openai.OpenAI(
+        base_url=f"{running.base_url}/v1", api_key=running.api_key, max_retries=10, timeout=120
+    )
+
+
+@pytest.mark.parametrize("killed", [("web",), ("engine",), ("web", "engine", "node")], ids=str)
+def test_a_response_goes_on_with_the_same_events(running: Running, killed: tuple[str, ...]) -> None:
+    client = client_of(running)
+    known = {row.request_id for row in rows(running)}
+    begun: Any = client.responses.create(
+        model="tiny-chat",
+        input="Tell a long story.",
+        max_output_tokens=NUM_TOKENS,
+        background=True,
+        extra_body={"ignore_eos": True},
+    )
+    before = list(itertools.islice(client.responses.retrieve(begun.id, stream=True), 200))
+
+    for role in killed:
+        for process in running.processes(role):
+            process.kill()
+
+    after = events_after(client, begun.id, before[-1].sequence_number)
+    whole = list(client.responses.retrieve(begun.id, stream=True))
+    numbers = [event.sequence_number for event in whole]
+    assert numbers == list(range(len(whole)))
+    assert whole[: len(before)] == before
+    assert whole[len(before) :] == after
+    final = whole[-1].response
+    assert final.status == "incomplete"  # by its limit
+    assert final.usage.output_tokens == NUM_TOKENS
+    text = "".join(each.delta for each in whole if each.type == "response.output_text.delta")
+    assert final.output_text == text
+    (row,) = [row for row in rows(running) if row.request_id not in known]
+    assert (row.num_output_tokens, row.is_exact) == (NUM_TOKENS, True)
+
+
+def events_after(client: openai.OpenAI, id_: str, number: int) -> list[Any]:
+    """All further events, of as many connections as are needed."""
+    events: list[Any] = []
+
+    def is_over() -> bool:
+        last = events[-1].sequence_number if events else number
+        with contextlib.suppress(openai.APIError, OSError):
+            stream = client.responses.retrieve(id_, stream=True, starting_after=last)
+            events.extend(stream)
+        return bool(events) and events[-1].type in ("response.incomplete", "response.failed")
+
+    until(is_over, timeout_s=120)
+    return events
