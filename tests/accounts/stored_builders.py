@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from vinery_accounts import models
-from vinery_accounts.stored import chats, conversations, responses
+from vinery_accounts.stored import chats, conversations, responses, runs
 from vinery_accounts.stored.rows import Item, Owner
 
 TABLES = (
@@ -73,3 +73,24 @@ def store_each(name: str, owner: Owner) -> None:
     store_response(f"resp_{name}", owner)
     store_conversation(f"conv_{name}", owner, message(f"msg_{name}"))
     store_chat(f"chatcmpl-{name}", owner, topic=name)
+
+
+def store_run(id_: str, owner: Owner) -> runs.ClaimedRun:
+    """A background response with an event, which this process runs."""
+    new = responses.NewResponse(
+        owner=owner,
+        public_id=id_,
+        status="queued",
+        model="m",
+        request_id=f"req_{id_}",
+        created_at=timezone.now(),
+        days=30,
+        payload=b"{}",
+        inputs=(message(f"msg_{id_}_in"),),
+        outputs=(),
+    )
+    asked = {"request_id": "req", "token": "t", "created_at": 0, "tree": "v1", "body": b"{}"}
+    runs.create(new, runs.StoredRequest(**asked, key_id=None))
+    run = runs.claim("me", 1)[0]
+    runs.progress(run, 0, b"event", b"trail")
+    return run

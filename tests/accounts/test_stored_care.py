@@ -14,12 +14,13 @@ from stored_builders import (
     store_conversation,
     store_each,
     store_response,
+    store_run,
 )
 
 from vinery_accounts.access import changes
 from vinery_accounts.models import StoredBytes, StoredItem, StoredResponse, User
 from vinery_accounts.reencryption import Reencrypted, reencrypt
-from vinery_accounts.stored import care, chats, conversations, responses
+from vinery_accounts.stored import care, chats, conversations, responses, runs
 from vinery_accounts.stored.rows import Item, NotStored, Owner, find_items, stored_bytes
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
@@ -150,6 +151,7 @@ def test_what_a_removed_project_or_user_had_is_removed(acme: Tenant, bob: User) 
 
 def test_items_without_links_and_wrong_sums_are_found(owner: Owner) -> None:
     store_response("resp_1", owner)
+    store_run("resp_run", owner)
     num_bytes = stored_bytes(owner.project_id)
     StoredItem.objects.create(
         public_id="msg_lost", kind="message", created_at=timezone.now(), num_bytes=7, sealed=b"",
@@ -162,13 +164,14 @@ def test_items_without_links_and_wrong_sums_are_found(owner: Owner) -> None:
 
     assert list(care.wrong_sums()) == []
     assert stored_bytes(owner.project_id) == num_bytes
-    assert StoredItem.objects.count() == 2
+    assert StoredItem.objects.count() == 3
 
 
 def test_all_texts_are_sealed_with_the_newest_key(owner: Owner, settings: Any) -> None:
     newest = settings.SECRET_KEY
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "an old key, long and random", []
     store_each("a", owner)
+    run = store_run("resp_run", owner)
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = newest, [settings.SECRET_KEY]
     store_each("b", owner)
 
@@ -182,13 +185,14 @@ def test_all_texts_are_sealed_with_the_newest_key(owner: Owner, settings: Any) -
     assert len(of_a) == 1
     kept = set(StoredItem.objects.filter(public_id__contains="b").values_list("sealed", flat=True))
 
-    assert reencrypt() == Reencrypted(12, 0)
+    assert reencrypt() == Reencrypted(16, 0)
     settings.SECRET_KEY_FALLBACKS = []
 
     assert by_topic() == of_a
     assert len(responses.find(owner.project_id, "resp_a").outputs) == 1
+    assert runs.begin(run) == b"event"
     assert conversations.context(owner.project_id, "conv_a")[0].public_id == "msg_a"
     again = set(StoredItem.objects.filter(public_id__contains="b").values_list("sealed", flat=True))
     assert again == kept  # those of the newest key are not written again
     settings.SECRET_KEY = "another key, which is long and random"
-    assert reencrypt() == Reencrypted(0, 12)
+    assert reencrypt() == Reencrypted(0, 16)

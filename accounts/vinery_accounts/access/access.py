@@ -9,8 +9,8 @@
 
 A limit is set from above: a superuser sets the limits of an organisation, an admin of the
 organisation sets the limits of the projects. The same admins decide which texts of requests a
-project keeps, and read them. A key with the manage scope has the owner's permissions, in its
-project only.
+project keeps, and which responses it stores, and read both. A key with the manage scope has the
+owner's permissions, in its project only.
 
 A key with the admin scope and a superuser as owner has the permissions of superusers but two: such
 a key creates, changes, rotates and resumes no admin key, and changes no superusers and no staff.
@@ -52,6 +52,7 @@ from vinery_accounts.models import (
     User,
     Webhook,
 )
+from vinery_accounts.models.stored import OwnedRow
 from vinery_accounts.usage.filters import Conditions, Dimension, restriction
 
 RowT = TypeVar("RowT", bound=Model)
@@ -274,7 +275,7 @@ class Access:
             return Q(organization_id__in=self._led)
         if model is AuditEntry:
             return Q(organization_id__in=self._led) | Q(actor_id__in=self._oneself)
-        if model is Capture:
+        if model is Capture or issubclass(model, OwnedRow):
             led = Project.objects.filter(organization_id__in=self._led).order_by()
             return Q(project_id__in=led.values("pk")) | Q(project_id__in=self.captured_projects)
         if model is Currency:
@@ -370,8 +371,8 @@ class Access:
         match row:
             case Project() if action is Action.CAPTURE:
                 return row.organization_id in self._led or row.pk in self.captured_projects
-            case Capture():
-                return self.rows(Capture).filter(pk=row.pk).exists()
+            case Capture() | OwnedRow():
+                return self.rows(type(row)).filter(pk=row.pk).exists()
             case Project():
                 return self._leads(Role.ADMIN, row.organization_id, row.pk)
             case Invitation() if action is Action.REMOVE and self._is_named(row.username):

@@ -40,13 +40,14 @@ from vinery_accounts.models import (
     User,
     Webhook,
 )
+from vinery_accounts.models.stored import OwnedRow
 from vinery_accounts.outbound.addresses import read_address
 
 BEGINNING: Final = "0" * 64  # the previous hash of the first entry
 _LOCK_ID: Final = 0x76696E796C6F67  # arbitrary; no other advisory lock uses it
 # Secrets, and fields that change without an action of a user.
 _EXCLUDED: Final = frozenset(
-    {"password", "digest", "pepper_id", "secret", "previous_secret", "encrypted_texts"}
+    {"password", "digest", "pepper_id", "secret", "previous_secret", "encrypted_texts", "sealed"}
     | {"updated_at", "created_at"}
     | {"last_login", "last_used_at", "last_used_ip", "last_used_model", "date_joined"}
 )
@@ -140,6 +141,8 @@ def kind_of(row: models.Model) -> str:
     named = {
         "apikey": "key",
         "servedmodel": "model",
+        "storedresponse": "stored_response",
+        "storedchat": "stored_chat",
         "modelalias": "alias",
         "modeljob": "job",
         "modelweight": "weight",
@@ -257,8 +260,8 @@ def organization_of(row: models.Model) -> int | None:
         case Limit():
             owner = row.owner()
             return None if owner is None else organization_of(owner)
-        case Capture():
-            project = Project.objects.filter(pk=row.project_id).first()
+        case Capture() | OwnedRow():
+            project = Project.objects.filter(pk=row.project_id or 0).first()
             return None if project is None else project.organization_id
         case Organization():
             return row.pk

@@ -12,13 +12,13 @@ from django.db.models import F
 from django.template.defaultfilters import pluralize
 from django.urls import reverse
 
-from vinery_accounts.access.access import Access
+from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import Served
 from vinery_accounts.alerts.quotas import Quota
 from vinery_accounts.console.records import receivers
 from vinery_accounts.console.words import in_time, store_outage
 from vinery_accounts.limits.service import current_state
-from vinery_accounts.models import ApiKey, KeyState, Limit
+from vinery_accounts.models import ApiKey, KeyState, Limit, Project
 from vinery_accounts.models.keys import in_state
 from vinery_accounts.resources.records import QUARANTINE
 
@@ -26,7 +26,7 @@ Finding = tuple[str, str, str]
 QuotaRow = tuple[str, str, Quota]
 
 _SOON: Final = timedelta(days=7)
-_MAX_KEYS: Final = 3
+_MOST: Final = 3
 _MAX_MODELS: Final = 12
 _FAILED: Final = ("failed", "retrying")
 # Of the checks of this process: the pages about limits have words of their own.
@@ -54,6 +54,7 @@ def health(
             *_of_quotas(quotas),
             *_of_keys(access, now),
             *_of_receivers(access),
+            *_of_undecided(access),
         ],
         "num_in_state": Counter(each.state for each in own).most_common(),
         "models": own[:_MAX_MODELS],
@@ -61,6 +62,9 @@ def health(
 
 
 def _of_models(access: Access, models: Sequence[Served]) -> Iterator[Finding]:
+    if all(each.state == "unloaded" for each in models):
+        text = "No model is loaded, so no request is answered."
+        yield text, reverse("console:models"), "See the models"
     for each in models:
         if each.state in _FAILED and access.is_superuser:
             text = f"The model {each.name} failed to load. {each.reason}".strip()
@@ -76,7 +80,8 @@ def _of_process(access: Access) -> Iterator[Finding]:
     if number := QUARANTINE.rows(access).count():
         requests = f"{number} request{pluralize(number)} in quarantine"
         text = f"{requests}: each has ended two engines, and is refused."
-        yield text, reverse("console:quarantine"), "See the quarantine"
+        cure = (reverse("console:quarantine"), "See the quarantine")
+        yield text, *(cure if access.is_leader else ("", ""))
     if access.is_superuser and _checks:
         yield from ((each, "", "") for each in _checks[0]())
 
@@ -96,7 +101,7 @@ def _of_keys(access: Access, now: datetime) -> Iterator[Finding]:
     active = access.rows(ApiKey).filter(in_state(KeyState.ACTIVE, now), expires_at__lt=now + _SOON)
     # A key that was made for some hours, as the playground's, ends as it should.
     meant_to_last = active.filter(expires_at__gt=F("created_at") + _SOON)
-    for key in meant_to_last.order_by("expires_at")[:_MAX_KEYS]:
+    for key in meant_to_last.order_by("expires_at")[:_MOST]:
         assert key.expires_at is not None
         text = f"The key {key.name} expires in {in_time((key.expires_at - now).total_seconds())}."
         yield text, reverse("console:key", args=[key.pk]), "Extend or rotate it"
@@ -110,3 +115,11 @@ def _of_receivers(access: Access) -> Iterator[Finding]:
         where = "webhooks-new" if found["may_make_webhooks"] else "alerts"
         text = "Alerts about quotas reach nobody: there is no e-mail address and no webhook."
         yield text, reverse(f"console:{where}"), "Let somebody know"
+
+
+def _of_undecided(access: Access) -> Iterator[Finding]:
+    """Yield projects from before there were stored responses, until somebody decides."""
+    for project in access.rows(Project).filter(response_days=None)[:_MOST]:
+        if access.may(Action.CAPTURE, project):
+            text = f"Clients cannot continue earlier responses in {project}: none are stored yet."
+            yield text, reverse("console:projects-row", args=[project.pk]), "Decide how long"

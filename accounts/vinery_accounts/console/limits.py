@@ -46,8 +46,6 @@ class Limits(Page):
         rows = limit_rows(self.access, self.access.rows(Limit))
         return super().get_context_data(**kwargs) | {
             **rows,
-            # Read after the levels: reading those notices an outage.
-            "outage": store_outage(current_state(), time.time()),
             "may_set": may_set_limits(self.access),
         }
 
@@ -80,7 +78,9 @@ def limit_rows(access: Access, found: Iterable[Limit]) -> dict[str, Any]:
             "may_change": rule.id in may_change,
         }
         rows.append(row)
-    return {"rows": rows, "is_known": levels is not None}
+    # Read after the levels: reading those notices an outage.
+    outage = store_outage(current_state(), time.time())
+    return {"rows": rows, "is_known": levels is not None, "outage": outage}
 
 
 def _numbers(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class ProjectPage(Row):
             "Keys": f"keys/?{urlencode({'search': project.name})}",
             "Usage by key": f"usage/?by=key&project={project.pk}",
             "Usage by user": f"usage/?by=user&project={project.pk}",
+            "Stored responses": f"stored-responses/?project_id={project.pk}",
         }
         if self.access.rows_to_limit(Project).filter(pk=project.pk).exists():
             found["Set a limit"] = f"limits/new/?of=project:{project.pk}"

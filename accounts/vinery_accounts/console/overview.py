@@ -16,7 +16,7 @@ from vinery_accounts.console.attention import health
 from vinery_accounts.console.charts import Chart, Series, duration, short
 from vinery_accounts.console.keys import projects_for
 from vinery_accounts.console.limits import exhausted_quotas, may_set_limits, quota_rows
-from vinery_accounts.console.page import UsagePage, at, before
+from vinery_accounts.console.page import LivePage, UsagePage, at, before
 from vinery_accounts.models import ApiKey, Currency, KeyState, Limit, UsageSlice
 from vinery_accounts.models.keys import in_state
 from vinery_accounts.resources.organizations import INVITATIONS
@@ -71,13 +71,20 @@ _COLOURS: Final = {"refused by limits": "refused", "client errors": "4", "failed
 
 
 @at("", "overview")
-class Overview(UsagePage):
+class Overview(LivePage, UsagePage):
+    """All but the charts stays up to date."""
+
     template_name = "console/overview.html"
     has_charts = True
+    throttle = " throttle:5s"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         question, now, is_leader = self.question, timezone.now(), self.access.is_leader
-        figures, points = reports.whole_and_series(question)
+        if self.is_refresh:
+            figures, charts = reports.totals(question).figures, []
+        else:
+            figures, points = reports.whole_and_series(question)
+            charts = list(self._charts(points)) if figures.num_requests else []
         whole_before = reports.totals(before(question), with_latencies=False).figures
         found = read_quotas(self.access.quotas_seen(), now)
         quotas = quota_rows(self.access, found)
@@ -86,7 +93,7 @@ class Overview(UsagePage):
         has_answers = is_answered or self._has_answers()
         return super().get_context_data(**kwargs) | {
             "tiles": tiles(figures, whole_before, Currency.current() if is_leader else ""),
-            "charts": list(self._charts(points)) if figures.num_requests else (),
+            "charts": charts,
             "quotas": quotas,
             "health": health(self.access, models, quotas, now),
             "exhausted": exhausted_quotas(found, self.user),

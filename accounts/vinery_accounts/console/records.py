@@ -3,6 +3,7 @@
 import json
 from typing import Any, Final
 
+from django import forms
 from django.conf import settings
 from django.db.models import Count, Q, QuerySet
 from django.template.defaultfilters import pluralize
@@ -19,8 +20,10 @@ from vinery_accounts.models import AuditEntry, Capture, Currency, RefusedRequest
 from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.forms import text_of
 from vinery_accounts.resources.limits import owners_of
 from vinery_accounts.resources.records import AUDIT, CAPTURES, REFUSALS, SEARCH_HELP, read_texts
+from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, read_thread
 from vinery_accounts.usage.filters import Dimension, Effect, among
 
 _ROWS: Final = 50
@@ -76,37 +79,46 @@ def _changes(entry: AuditEntry) -> str:
     facts = format_html_join(
         "",
         "<dt>{}</dt><dd>{}</dd>",
-        ((k, " → ".join(filter(None, (_value(before, k), _value(after, k))))) for k in names),
+        (
+            (
+                k,
+                " → ".join(
+                    str(text_of(each[k])) for each in (before, after) if each.get(k) is not None
+                ),
+            )
+            for k in names
+        ),
     )
     text = '<details><summary>{} value{}</summary><dl class="facts">{}</dl></details>'
     return format_html(text, len(names), pluralize(len(names)), facts)
 
 
-def _value(values: dict[str, Any], name: str) -> str:
-    value = values.get(name)
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return "" if value is None else str(value)
-
-
 @at("audit/", "audit")
 class AuditLog(Rows):
     resource = AUDIT
-    hint = "An action is written exactly, such as membership.create."
     note = (
         "Entries are never changed or deleted, and each holds the hash of the one before: an "
         "administrator verifies the whole log with the command vinery audit verify."
     )
     inputs = {
         "actor": {"size": "14", "placeholder": "alice"},
-        "action": {"size": "14", "placeholder": "key.revoke"},
+        "action": {},
         "search": {"size": "14", "type": "search", "title": SEARCH_HELP},
         "from": {"type": "datetime-local"},
         "to": {"type": "datetime-local"},
+        "without_sign_ins": {},
     }
 
     def columns(self) -> Columns:
         return {**self.resource.columns, "changed": _changes}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        found = self.listed().order_by("action").values_list("action", flat=True).distinct()
+        choices = [("", "any"), *((each, each) for each in found)]
+        context["form"].fields["action"].widget = forms.Select(choices=choices)
+        context["form"]["without_sign_ins"].label = "Without sign-ins"
+        return context
 
 
 # -- Captured texts
@@ -128,7 +140,7 @@ def texts_of(capture: Capture) -> dict[str, Any]:
     except Conflict as error:
         return {"unreadable": str(error)}
     found = {"Request": _pretty(texts.body), "Answer": _pretty(texts.answer)}
-    return {"texts": found, "playground": link_of(texts.body, capture.project_id)}
+    return {"texts": found, "playground": link_of(texts.body, capture)}
 
 
 def _pretty(text: bytes) -> str:
@@ -137,6 +149,25 @@ def _pretty(text: bytes) -> str:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except ValueError:
         return text.decode("utf-8", "replace")
+
+
+# -- Stored responses, conversations and chats
+
+
+class StoredThread(Row):
+    """A response with what came before it, a conversation or a chat, read as a thread."""
+
+    template_name = "console/thread.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        thread = read_thread(self.row)
+        playground = link_of(thread.request, self.row.project_id or 0)
+        return super().get_context_data(**kwargs) | {"thread": thread, "playground": playground}
+
+
+for each in (RESPONSES, CONVERSATIONS, CHATS):
+    page: Any = type("Thread", (StoredThread,), {"resource": each})
+    at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
 
 
 # -- Rate limit events

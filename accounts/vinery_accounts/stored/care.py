@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Model, Q, QuerySet, Sum
+from django.db.models.functions import Length
 
 from vinery_accounts.models import (
+    BackgroundRun,
     Conversation,
     Project,
+    ResponseEvents,
     StoredBytes,
     StoredChat,
     StoredItem,
     StoredResponse,
 )
 from vinery_accounts.models.stored import OwnedRow, expire, follow_days
-from vinery_accounts.stored import chats, conversations, responses
+from vinery_accounts.stored import chats, conversations, responses, runs
 from vinery_accounts.stored.rows import remove_unlinked, resealed, unlinked
 
 # An answer that has run this long may still be stored with the former term of its project.
@@ -36,6 +39,7 @@ def sweep(now: datetime) -> int:
     """Remove what has expired and what no owner has any more, in groups. Returns how many rows of
     responses, conversations and chats."""
     _follow_terms(now)
+    runs.remove_old_events(now)
     has_expired = Q(expires_at__lte=now)
     num_removed: int = sum(
         each.remove_all(has_expired) for each in (responses, conversations, chats)
@@ -71,7 +75,7 @@ def remove_unlinked_items() -> None:
                 remove_unlinked(found)
 
 
-def _groups(table: type[OwnedRow], num: int) -> Iterator[list[int]]:
+def _groups(table: Any, num: int) -> Iterator[list[int]]:
     last = 0
     while pks := list(
         table.objects.filter(pk__gt=last).order_by("pk").values_list("pk", flat=True)[:num]
@@ -97,7 +101,9 @@ def wrong_sums(*, repair: bool = False) -> Iterator[WrongSum]:
             # Who stores or removes something waits for this row, and is not seen before.
             row = StoredBytes.objects.select_for_update().get(pk=pk)
             owned = [table.objects.of(row.project_id or None) for table in _TABLES]
-            num_bytes = sum(rows.aggregate(sum=Sum("num_bytes"))["sum"] or 0 for rows in owned)
+            events = ResponseEvents.objects.filter(response__project_id=row.project_id or None)
+            sums = [rows.aggregate(sum=Sum("num_bytes"))["sum"] or 0 for rows in owned]
+            num_bytes = sum(sums) + (events.aggregate(sum=Sum(Length("sealed")))["sum"] or 0)
             if num_bytes == row.num_bytes:
                 continue
             if repair:
@@ -113,7 +119,8 @@ def reencrypt() -> tuple[int, int]:
     ended, because a run writes only what an older key has sealed. Returns how many rows the newest
     key opens then, and how many no configured key can open."""
     is_done: Counter[bool] = Counter()
-    for table in _TABLES:
+    tables: tuple[Any, ...] = (*_TABLES, BackgroundRun, ResponseEvents)
+    for table in tables:
         for pks in _groups(table, _SEALED_IN_A_GROUP):
             with transaction.atomic():
                 rows = table.objects.select_for_update(no_key=True).filter(pk__in=pks)
@@ -121,14 +128,25 @@ def reencrypt() -> tuple[int, int]:
     return is_done[True], is_done[False]
 
 
-def _is_reencrypted(row: OwnedRow) -> bool:
-    known = bytes(row.sealed)
+def _is_reencrypted(row: Model) -> bool:
+    bound_to, columns = _sealed_columns(row)
+    known = {name: bytes(content) for name in columns if (content := getattr(row, name))}
     try:
-        row.sealed = resealed(row.public_id, known)
+        new = {name: resealed(bound_to, content) for name, content in known.items()}
     except ValueError:
         return False
-    if row.sealed != known:
-        row.save(update_fields=["sealed"])
+    if new != known:
+        type(row)._default_manager.filter(pk=row.pk).update(**new)
         if isinstance(row, StoredChat):
             chats.renew_pairs(row)
     return True
+
+
+def _sealed_columns(row: Any) -> tuple[str, Sequence[str]]:
+    """To what its texts are bound, and their columns."""
+    match row:
+        case BackgroundRun():
+            return row.response.public_id, ("sealed_request", "sealed_trail")
+        case ResponseEvents():
+            return f"{row.response.public_id} {row.first}", ("sealed",)
+    return row.public_id, ("sealed",)

@@ -201,6 +201,12 @@ def context(project_id: int | None, public_id: str, *, is_held: bool = False) ->
     return opened_items(row[3:] for row in rows if row[3] is not None)
 
 
+def thread(project_id: int | None, public_id: str) -> list[Item]:
+    """The items of the chain up to the output of this response. Raises `NotStored`."""
+    rows = _chain(project_id, public_id, "item.public_id, item.kind, item.sealed")
+    return opened_items(row[1:] for row in rows if row[1] is not None)
+
+
 def input_items(
     project_id: int | None, public_id: str, *, after: str | None, limit: int, is_descending: bool
 ) -> tuple[list[Item], bool] | None:

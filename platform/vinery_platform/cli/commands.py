@@ -45,6 +45,7 @@ COMMANDS: Final = {
     "status": "show what runs, its addresses, processes, models and stores",
     "doctor": "check machine, drivers, home, settings and stores, and name cures",
     "env": "print address and key of this home for a shell",
+    "completion": "print a script that completes commands in bash and zsh",
     "wait": "show what models do until they are ready",
     "config": "show the settings in force and where they are set",
     "model": "add, load, unload and list models",
@@ -70,6 +71,7 @@ COMMANDS: Final = {
     "organization": "create, list, deactivate and remove organisations",
     "audit": "read and verify the log of all changes",
     "capture": "see and delete captured texts of requests",
+    "stored": "see and delete stored responses, conversations and chats",
     "admin": "a new password, or a new secret key",
     "backup": "write all state to one file, while Vinery runs",
     "restore": "put the state of a backup into an empty home folder",
@@ -91,9 +93,9 @@ _OF_ACCOUNTS: Final = (
 # Modules with several commands. `add_NAME` adds the arguments of a command, `run_NAME` runs it.
 _MODULES: Final = {
     **dict.fromkeys(_OF_ACCOUNTS, "accounts"),
-    **dict.fromkeys(("refusals", "quarantine", "capture", "audit", "alerts"), "records"),
+    **dict.fromkeys(("refusals", "quarantine", "capture", "stored", "audit", "alerts"), "records"),
     **dict.fromkeys(("alias", "job"), "models"),
-    **dict.fromkeys(("config", "env", "devices", "reload"), "host"),
+    **dict.fromkeys(("config", "env", "devices", "reload", "completion"), "host"),
     **dict.fromkeys(("catalog", "convert"), "files"),
     **dict.fromkeys(("prepare", "web", "node", "jobs"), "services"),
     **dict.fromkeys(("backup", "restore"), "backup"),
@@ -105,7 +107,7 @@ _WITHOUT_DJANGO: Final = frozenset(
 )
 # Commands that load Django and look for a home themselves.
 _LOADING: Final = frozenset(
-    {"status", "doctor", "backup", "restore", "prepare", "web", "node", "jobs"}
+    {"status", "doctor", "completion", "backup", "restore", "prepare", "web", "node", "jobs"}
 )
 
 

@@ -1,6 +1,7 @@
-"""`vinery refusals`, `quarantine`, `capture`, `audit` and `alerts`: what Vinery has recorded."""
+"""`vinery refusals`, `quarantine`, `capture`, `stored`, `audit`, `alerts`: what is recorded."""
 
 import argparse
+import re
 import smtplib
 from functools import partial
 from typing import Any, Final
@@ -19,8 +20,10 @@ from vinery_accounts.models import (
     Webhook,
 )
 from vinery_accounts.resources.alerts import ALERTS, WEBHOOKS
-from vinery_accounts.resources.base import EVERYTHING
+from vinery_accounts.resources.base import EVERYTHING, Resource
 from vinery_accounts.resources.records import AUDIT, CAPTURES, QUARANTINE, REFUSALS, read_texts
+from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, forget, read_items
+from vinery_accounts.stored.care import wrong_sums
 from vinery_accounts.usage import export
 from vinery_platform.cli.period import DAY
 from vinery_platform.cli.resource import (
@@ -31,6 +34,7 @@ from vinery_platform.cli.resource import (
     announced,
     filtered,
     finder,
+    ids_of,
     only,
     organization_named,
     webhook_of,
@@ -148,6 +152,74 @@ def capture_of(request_id: str) -> Capture:
         f"There is no capture of {request_id}: its project captured no texts then, or they have "
         "expired. See: vinery capture list",
     )
+
+
+# -- Stored responses, conversations and chats
+
+_STORED: Final[dict[str, Resource[Any]]] = {
+    "resp": RESPONSES,
+    "conv": CONVERSATIONS,
+    "chatcmpl": CHATS,
+}
+
+
+def add_stored(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    for resource in _STORED.values():
+        add_list(actions, resource, name=resource.path.removeprefix("stored-"))
+    about = ("id", "ID", "the id of a response, a conversation or a chat")
+    one = RowCommands(actions, RESPONSES, _stored_of, *about)
+    one.add("show", show_stored)
+    one.add("remove", remove_stored)
+    forgotten = add_command(actions, "forget", forget_stored)
+    for name, kind in (("project", "a project"), ("user", "a user")):
+        forgotten.add_argument(f"--{name}", metavar="ID_OR_NAME", help=f"what is stored for {kind}")
+    checked = add_command(actions, "verify", verify_stored)
+    checked.add_argument("--repair", action="store_true", help="count the bytes anew")
+
+
+def _stored_resource(public_id: str) -> Resource[Any]:
+    return _STORED.get(re.split("[_-]", public_id)[0], RESPONSES)
+
+
+def _stored_of(public_id: str) -> Any:
+    resource = _stored_resource(public_id)
+    rows, name = resource.rows(EVERYTHING), resource.path.removeprefix("stored-")
+    return finder(rows, "public_id", f"stored {name}", resource.one.partition(" ")[2])(public_id)
+
+
+def show_stored(row: Any, _: argparse.Namespace) -> int:
+    """Print what was said, as JSON. This writes an entry of the audit log."""
+    print(json_of(read_items(row)))
+    return 0
+
+
+def remove_stored(row: Any, _: argparse.Namespace) -> str:
+    """Delete a response, a conversation or a chat."""
+    _stored_resource(row.public_id).remove(EVERYTHING, row)
+    return f"Removed: {row}."
+
+
+def forget_stored(arguments: argparse.Namespace) -> str:
+    """Delete all that is stored for a project, or for a user, or for a user in a project."""
+    given = {kind: vars(arguments)[kind] for kind in ("project", "user") if vars(arguments)[kind]}
+    if not given:
+        raise Failure("Name a project, a user, or both: --project, --user")
+    owner = {f"{kind}_id": ids_of(kind, [word])[0] for kind, word in given.items()}
+    return f"{forget(EVERYTHING, **owner)['num_deleted']} are deleted."
+
+
+def verify_stored(arguments: argparse.Namespace) -> int:
+    """Check that the counted bytes of each project are those that its stored objects have."""
+    wrong = list(wrong_sums(repair=arguments.repair))
+    for each in wrong:
+        print_line(
+            f"project {each.project_id or 'of clients without keys'}: {each.num_counted} bytes are "
+            f"counted, {each.num_bytes} are stored"
+        )
+    if wrong and not arguments.repair:
+        raise Failure(f"{len(wrong)} sums are wrong. Count anew: vinery stored verify --repair")
+    return 0
 
 
 # -- The audit log

@@ -204,6 +204,14 @@ class MethodNotAllowed(ClientError, status=405, code="method_not_allowed"):
         self.allowed = allowed
 
 
+class UpgradeRefused(ClientError, status=426, code="upgrade_required"):
+    """A client asks for a WebSocket. Codex then uses HTTP at once, which it does after no other
+    status."""
+
+    def __init__(self) -> None:
+        super().__init__("This server has no WebSocket here: send the request by HTTP.")
+
+
 class BodyTooLarge(ClientError, status=413, code="request_too_large"):
     """The request body is larger than the server accepts."""
 

@@ -409,6 +409,12 @@ class Handling:
     stream_interval: int = 1
     answer_id: str | None = None  # the id of the answer; None: the server creates one
     is_background: bool = False  # the client does not wait for the answer
+    is_flex: bool = False  # the client can wait
+
+    @property
+    def is_low_tier(self) -> bool:
+        return self.is_background or self.is_flex
+
     # Only prompts of one organisation with the same salt share the prefix cache. Secret like a
     # password.
     cache_salt: str | None = field(default=None, repr=False)

@@ -15,6 +15,7 @@ from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.estimates import EncodingWaits, Pace, QueueLimit
 from vinery_serving.engine.fair_queue import FairQueue, Lane, cost_ahead, yielding_lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
+from vinery_serving.engine.low_tier import LowTier
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.slices import Slices
 from vinery_serving.transport.messages import Load, Submit
@@ -32,6 +33,7 @@ class Admission:
         self._options = options
         self._batch = batch
         self._queue: FairQueue[Generation] = FairQueue(_cost)
+        self._low = LowTier(batch, FairQueue(_cost))
         self._pace = Pace()
         self._with_media: set[Generation] = set()  # in the queue, with pictures
         self._encoding_waits = EncodingWaits()
@@ -42,25 +44,31 @@ class Admission:
         self._reported_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + len(self._low.queue)
+
+    def _queue_of(self, submit: Submit) -> FairQueue[Generation]:
+        return self._low.queue if submit.is_low_tier else self._queue
 
     def add(self, generation: Generation) -> None:
         """Add behind all of the same lane and priority. A generation with tokens of a lost engine
         has waited before, and comes in front."""
-        self._slices.note_use(generation.submit.lane, time.monotonic())
+        submit = generation.submit
+        if not submit.is_low_tier:
+            self._slices.note_use(submit.lane, time.monotonic())
         if generation.num_known:
             self.put_back(generation)
         else:
-            self._queue.add(generation, generation.submit.lane, generation.submit.priority)
+            self._queue_of(submit).add(generation, submit.lane, submit.priority)
             self._note_media(generation)
 
     def put_back(self, generation: Generation) -> None:
         """Add a generation that has run before, in front of all of the same lane and priority."""
-        self._queue.put_back(generation, generation.submit.lane, generation.submit.priority)
+        submit = generation.submit
+        self._queue_of(submit).put_back(generation, submit.lane, submit.priority)
         self._note_media(generation)
 
     def discard(self, generation: Generation) -> None:
-        self._queue.discard(generation)
+        self._queue_of(generation.submit).discard(generation)
         self._with_media.discard(generation)
         self._slices.discard(generation)
 
@@ -78,17 +86,23 @@ class Admission:
         if generation.is_charged:
             num_charged = generation.num_expected_tokens - generation.num_to_charge
             num_more = generation.num_used_tokens - num_charged
-            self._queue.charge(generation.submit.lane, num_more)
+            submit = generation.submit
+            self._queue_of(submit).charge(submit.lane, num_more)
             generation.is_charged = False
-            if generation.first_step_at is not None and generation.tokens:
-                self._pace.note_answer(time.monotonic() - generation.first_step_at)
+            has_run = generation.first_step_at is not None and generation.tokens
+            if has_run and not submit.is_low_tier:
+                self._pace.note_answer(time.monotonic() - (generation.first_step_at or 0.0))
+
+    def has_low_room(self) -> bool:
+        """Whether one more of the low tier may wait."""
+        return len(self._low.queue) < self._options.max_waiting
 
     def has_room(self, lane: Lane, checking: Counter[Lane]) -> bool:
         """Whether one more of this lane may wait. Beside `max_waiting` there are the slots that
         the next steps will fill. `checking` counts requests in grammar checks, by lane."""
         num_free = self._num_free
         num_own = self._queue.num_of(lane) + checking[lane]
-        num_all = len(self._queue) + checking.total()
+        num_all = len(self._queue) + checking.total()  # the low tier holds up nobody
         return (
             num_own < self._options.max_waiting_per_key + num_free
             and num_all < self._options.max_waiting + num_free
@@ -123,7 +137,7 @@ class Admission:
         for generation, num_charged, failed in self._admitted():
             num_tokens += num_charged
             num_encoded += generation.has_media
-            if not generation.is_charged:
+            if not generation.is_charged and not generation.submit.is_low_tier:
                 self._pace.note_cost(generation.num_expected_tokens)
             generation.is_charged = True
             if failed is not None:
@@ -144,7 +158,7 @@ class Admission:
         if now < self._next_report_at:
             return None
         self._next_report_at = now + _REPORT_INTERVAL_S
-        load = Load(len(self._batch) + len(self._queue))
+        load = Load(len(self._batch) + len(self))
         if load == self._last_report:
             return None
         self._last_report, self._reported_at = load, now
@@ -157,6 +171,29 @@ class Admission:
 
     def _admitted(self) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
         now = time.monotonic()
+        may_run_low = self._low.may_run(now, is_other_waiting=bool(self._queue))
+        if not may_run_low and self._batch.runs_low_tier:
+            self._low.put_back_all()
+        yield from self._admitted_others(now)
+        if may_run_low and not self._queue:
+            yield from self._admitted_low(now)
+
+    def _admitted_low(
+        self, now: float
+    ) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
+        queue, batch = self._low.queue, self._batch
+        while batch.has_free_slot and batch.has_prefill_room(is_shared=True):
+            first = queue.first_except(self._slices.lanes, self._waits_to_encode())
+            beginning = None if first is None else self._slices.next_part(first, now)
+            if first is None or beginning is None or not batch.may_join(beginning):
+                return
+            queue.take(first)
+            self._with_media.discard(first)
+            yield first, *self._add_next(beginning, first)
+
+    def _admitted_others(
+        self, now: float
+    ) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
         while self._batch.has_prefill_room():
             first = self._queue.first_except(self._held_back(now), self._waits_to_encode())
             if first is None:
@@ -201,7 +238,8 @@ class Admission:
         # The lane pays for each slice in turn.
         num_left = generation.num_expected_tokens - len(beginning.prompt_ids)
         generation.num_to_charge = min(num_left, num_charged)
-        self._queue.charge(generation.submit.lane, -generation.num_to_charge)
+        submit = generation.submit
+        self._queue_of(submit).charge(submit.lane, -generation.num_to_charge)
         return num_charged - generation.num_to_charge, None
 
     def _held_back(self, now: float) -> Set[Lane]:
@@ -225,6 +263,8 @@ class Admission:
         beside `lane`."""
         if not self._batch.is_full:
             return None
+        if (low := self._batch.preempt_low_tier()) is not None:
+            return low
         share = self._options.max_running_of_key
         yielding = yielding_lane(lane, self._batch.running_lanes(), share)
         return None if yielding is None else self._batch.preempt(yielding)

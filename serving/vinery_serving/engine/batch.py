@@ -10,7 +10,7 @@ its own is guilty and fails. All others lose and repeat no token.
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -138,22 +138,46 @@ class Batch:
         return int(num_left / self._cached.uncached(lane)) if num_left >= BLOCK else 0
 
     def running_lanes(self) -> Counter[Lane]:
-        return Counter(each.submit.lane for each in self._running if each.connection is not None)
+        """Return the slots by lane, without those of the low tier."""
+        counted = (each for each in self._running if each.connection is not None)
+        return Counter(each.submit.lane for each in counted if not each.submit.is_low_tier)
+
+    @property
+    def runs_others(self) -> bool:
+        """Whether there is work of another than the low tier."""
+        return any(not each.submit.is_low_tier for each in self._running)
+
+    @property
+    def runs_low_tier(self) -> bool:
+        return any(each.submit.is_low_tier for each in self._running)
 
     def preempt(self, lane: Lane) -> Generation | None:
         """Take a generation of this lane out, to be added again later; None if none can be.
 
         The generation continues where it was. A generation with few tokens loses least.
         """
+        of_lane = (each for each in self._running if each.submit.lane == lane)
+        return self._preempt(
+            each
+            for each in of_lane
+            if not each.submit.is_low_tier
+            and each.num_preempted < (1 if each.must_replay else _MAX_PREEMPTIONS)
+        )
+
+    def preempt_low_tier(self) -> Generation | None:
+        """As `preempt`. This work yields as often as others arrive, but for what must be generated
+        again."""
+        low = (each for each in self._running if each.submit.is_low_tier)
+        return self._preempt(each for each in low if not (each.must_replay and each.num_preempted))
+
+    def _preempt(self, movable: Iterable[Generation]) -> Generation | None:
         candidates = [
             each
-            for each in self._running
-            if each.submit.lane == lane
-            and each.is_decoding
+            for each in movable
+            if each.is_decoding
             and each.connection is not None
             and each.submit.beams is None
             and not each.is_abandoned
-            and each.num_preempted < (1 if each.must_replay else _MAX_PREEMPTIONS)
         ]
         if not candidates:
             return None

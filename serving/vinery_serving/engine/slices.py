@@ -58,7 +58,8 @@ class Slices:
         # Each slice of a prompt would encode its pictures again.
         is_cut_before = generation.is_uncut or generation.was_added
         is_whole = is_cut_before or generation.must_score or generation.has_media
-        is_shared = generation.num_known or self.is_shared(generation.submit.lane, now)
+        is_low = generation.submit.is_low_tier  # others may arrive
+        is_shared = generation.num_known or is_low or self.is_shared(generation.submit.lane, now)
         if is_whole or not is_shared or not self._batch.caches_exactly:
             return generation
         prompt_ids, _ = generation.next_prompt()

@@ -319,8 +319,8 @@ def parse(
         shows_arrival=wire.return_arrival_time,
         is_kept=is_kept,
     )
-    # Only one tier exists.
-    tier = {} if wire.service_tier is None else {"service_tier": "default"}
+    used = "flex" if request.handling.is_low_tier else "default"
+    tier = {} if wire.service_tier is None else {"service_tier": used}
     return ChatExchange(
         request,
         wire.includes_usage,

@@ -258,6 +258,8 @@ class TextEngine(EngineKind[Generation]):
 
     def _may_wait(self, generation: Generation) -> bool:
         submit = generation.submit
+        if submit.is_low_tier and self._waiting.has_low_room():
+            return True
         retry_after_s = self._waiting.check_wait(submit)
         if retry_after_s is not None:
             late = _WOULD_WAIT.format(submit.max_queue_s, retry_after_s)

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 from django.db import Error
 
-from vinery_accounts.base.errors import KeyRefused
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.stored import runs
 from vinery_accounts.stored.responses import NewResponse
@@ -36,7 +36,12 @@ from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.bodies import api_bodies
 from vinery_serving.gateway.endpoints.callers import address_of
 from vinery_serving.gateway.endpoints.edge import DEPLOYMENT, OWN_HEADERS, REQUEST_ID
-from vinery_serving.gateway.endpoints.requests import ApiRequest, admitted, new_record
+from vinery_serving.gateway.endpoints.requests import (
+    DETACHED_TIMEOUT_S,
+    ApiRequest,
+    admitted,
+    new_record,
+)
 from vinery_serving.gateway.endpoints.streaming import STREAM, Streamed
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.memory.keeping import check_room
@@ -54,7 +59,7 @@ log = logging.getLogger(__name__)
 
 _READING: Final = GENERATION[Endpoint.RESPONSES]
 # Runs at once of one web process; others wait in the database.
-_MAX_RUNS: Final = 4
+_MAX_RUNS: Final = 16
 _LOOK_INTERVAL_S: Final = 5.0  # for the runs of dead processes
 _RENEW_INTERVAL_S: Final = runs.LEASE_S / 3
 _STORE_INTERVAL_S: Final = 0.3  # the frames of a run
@@ -62,7 +67,7 @@ _AWAY_S: Final = 1.0  # between two tries to store a result
 _FOLLOW_INTERVAL_S: Final = 0.5  # of a run in another process
 _SILENCE_S: Final = 15.0
 # A response that could not begin for so long fails.
-_MAX_WAIT_S: Final = 24 * 3600.0
+_MAX_WAIT_S: Final = DETACHED_TIMEOUT_S
 _PASSING_S: Final = 5.0
 
 
@@ -235,6 +240,9 @@ class BackgroundRuns:
             pass
         except Exception:
             log.exception("a background response ended with a defect of the server")
+            with contextlib.suppress(Error, TimeoutError):
+                again = partial(runs.put_back, run, _PASSING_S, counts=True)
+                await self._runtime.recall(again)
         finally:
             frames.end()
             self._frames.pop(run.public_id, None)
@@ -365,13 +373,6 @@ class _Run:
 
     # -- Storing
 
-    def _new_frames(self) -> tuple[int, int, bytes]:
-        """The number of the first frame that is not stored yet, how many there are, and these. An
-        earlier process may have stored frames."""
-        first = self._frames.num_stored
-        new = self._frames.frames[first:]
-        return first, len(new), b"".join(new)
-
     async def _store_progress(self) -> None:
         frames, trail = self._frames, self._trail
         while True:
@@ -379,15 +380,13 @@ class _Run:
             if len(frames.frames) <= frames.num_stored or len(trail.parts) <= len(trail.known):
                 continue
             parts = msgspec.msgpack.encode(trail.parts)
-            first, num, events = self._new_frames()
-            store = partial(runs.progress, self._run, first, events, parts)
+            store = partial(runs.progress, self._run, list(frames.frames), parts)
             try:
-                await self._runtime.recall(store)
+                frames.num_stored = await self._runtime.recall(store)
             except (Error, TimeoutError):
                 continue  # the same frames again, and more
             except RunLost:
                 return  # the next renewal ends the run
-            frames.num_stored += num
             frames.wake()
 
     async def _leave(self) -> None:
@@ -420,7 +419,6 @@ class _Run:
         for raw in head.output:
             item = msgspec.json.decode(raw, type=_Head)
             outputs.append(Item(item.id, item.type, bytes(raw)))
-        first, _, events = self._new_frames()
         await self._in_database(
             partial(
                 runs.finish,
@@ -428,8 +426,7 @@ class _Run:
                 status=head.status,
                 payload=msgspec.json.encode({**members, "output": []}),
                 outputs=outputs,
-                first=first,
-                events=events,
+                events=list(self._frames.frames),
                 settlement=self._held.settlement,
                 on_end=response_ended,
             )
@@ -440,7 +437,7 @@ class _Run:
         while True:
             try:
                 return await self._runtime.recall(work)
-            except (Error, TimeoutError) as error:
+            except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
                 log.warning(
                     "a background response waits for the database: %s", type(error).__name__
                 )

@@ -24,6 +24,7 @@ from vinery_serving.core.errors import (
     MethodNotAllowed,
     ServingError,
     UnsupportedMediaType,
+    UpgradeRefused,
     UsageNotRecorded,
 )
 from vinery_serving.core.media import InlineSource, MediaPart
@@ -82,6 +83,8 @@ _NEEDED: Final[Mapping[str, Endpoint]] = {
     "conversations/items": Endpoint.RESPONSES,
     "chat/completions/metadata": Endpoint.CHAT,
 }
+# A background response may wait for all other requests.
+DETACHED_TIMEOUT_S: Final = 24 * 3600.0
 # A larger body would take milliseconds of the event loop.
 _MAX_SEARCHED_BYTES: Final = 2**20
 
@@ -142,7 +145,8 @@ class ApiRequest:
     @property
     def origin(self) -> Origin:
         lane = (self.caller.organization_id or 0, self.caller.key_id or 0)
-        return Origin(settings.VINERY_REQUEST_TIMEOUT_S, self.id, lane)
+        timeout_s = DETACHED_TIMEOUT_S if self.is_detached else settings.VINERY_REQUEST_TIMEOUT_S
+        return Origin(timeout_s, self.id, lane)
 
     def engine(self, model: str | None) -> Engine:
         """Return the engine of a model. Raises `ServingError`, also for a key without the right to
@@ -197,6 +201,8 @@ class ApiRequest:
 
 async def answer_others(others: App | None, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer another method than `POST`. Raises `MethodNotAllowed` if there is none."""
+    if (header(scope, b"upgrade") or b"").lower() == b"websocket":
+        raise UpgradeRefused
     if others is None:
         raise MethodNotAllowed(scope["method"], allowed="POST")
     await others(scope, receive, send)

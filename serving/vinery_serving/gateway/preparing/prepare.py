@@ -74,7 +74,8 @@ def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> D
         grammar=output_grammar(request, model, prompts[0]),
         request_id=origin.request_id,
         lane=origin.lane,
-        max_queue_s=model.entry.options.max_queue_s,
+        max_queue_s=0.0 if request.handling.is_low_tier else model.entry.options.max_queue_s,
+        is_low_tier=request.handling.is_low_tier,
     )
     limits = tuple(_max_new_tokens(request, model, prompt) for prompt in prompts)
     submits = [

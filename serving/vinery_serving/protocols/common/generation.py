@@ -224,7 +224,9 @@ class MetadataFields(Wire):
     """Data about the client and the request, which the engine does not need."""
 
     service_tier: Identifier | None = parameter(
-        "Only one tier exists; the answer has `default`.", of="OpenAI, vLLM", changes_nothing=True
+        "`flex` waits for all requests of other tiers, which are one: the answer has `flex` or "
+        "`default`.",
+        of="OpenAI, vLLM",
     )
     user: User | None = parameter(
         f"A text, or an object with its `id`. {_END_USER}",
@@ -353,6 +355,8 @@ class GenerationBody(
             encoding=self.encoding(),
             hides_reasoning=self.include_reasoning is False,
             shows_special_tokens=self.skip_special_tokens is False,
-            handling=replace(self.handling(), end_user=self.end_user),
+            handling=replace(
+                self.handling(), end_user=self.end_user, is_flex=self.service_tier == "flex"
+            ),
             unused=self._with_hosted(unused, is_kept=is_kept),
         )

@@ -290,8 +290,7 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> Member
         "frequency_penalty": wire.frequency_penalty,
         "top_logprobs": wire.top_logprobs or 0,
         "truncation": wire.truncation or "disabled",
-        # Only one tier exists.
-        "service_tier": "default",
+        "service_tier": "flex" if wire.background or wire.service_tier == "flex" else "default",
         "store": is_kept,
         "background": wire.background is True,
         "metadata": wire.metadata or {},

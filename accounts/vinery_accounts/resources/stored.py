@@ -1,0 +1,297 @@
+"""Stored responses, conversations and chats. Who may decide about captured texts sees them."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from django.core.exceptions import ValidationError
+from django.db.models import Count, QuerySet
+from django.utils import timezone
+from rest_framework import serializers
+
+from vinery_accounts.access import audit
+from vinery_accounts.access.access import Access, Action
+from vinery_accounts.models import Conversation, Project, StoredChat, StoredResponse, User
+from vinery_accounts.models.stored import OwnedRow
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.base import Conflict, Resource, RowAction, columns_of, require
+from vinery_accounts.resources.fields import DatedFilters, StrictSerializer
+from vinery_accounts.stored import chats, conversations, responses
+from vinery_accounts.stored.rows import NotStored
+
+RowT = TypeVar("RowT", bound=OwnedRow)
+
+
+# -- Texts
+
+
+def read_items(row: OwnedRow) -> list[Any]:
+    """Return what was said up to the end of a response, or in a conversation or a chat: items or
+    messages as JSON. Writes an entry of the audit log. Raises `Conflict` for texts under a key that
+    is no longer configured."""
+    with audit.writing():
+        try:
+            found = list(_items(row))
+        except ValueError:
+            text = "The texts cannot be read: the server's secret key has changed."
+            raise Conflict(text) from None
+        except NotStored as gone:
+            raise Conflict(str(gone)) from None
+        audit.record("read", row)
+    return found
+
+
+def _items(row: Any) -> Iterator[Any]:
+    match row:
+        case StoredResponse():
+            found = responses.thread(row.project_id, row.public_id)
+        case Conversation():
+            found = conversations.context(row.project_id, row.public_id)
+        case _:
+            texts = chats.find(row.project_id, row.public_id)
+            yield from json.loads(texts.messages)
+            yield from (each["message"] for each in json.loads(texts.completion)["choices"])
+            return
+    yield from (json.loads(each.payload) for each in found)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message, reasoning or a call: `who` is the role, or what it is. `name` and `output` are of
+    calls."""
+
+    who: str
+    text: str
+    name: str = ""
+    output: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """`request` would go on with it, as JSON. `unreadable` says why there are no turns."""
+
+    turns: Sequence[Turn] = ()
+    request: bytes = b""
+    unreadable: str = ""
+
+
+def read_thread(row: OwnedRow) -> Thread:
+    """Return what a page shows. Writes an entry of the audit log."""
+    try:
+        items = read_items(row)
+    except Conflict as error:
+        return Thread(unreadable=str(error))
+    request = {"model": getattr(row, "model", None), "input": items}
+    return Thread(turns(items), json.dumps(request).encode())
+
+
+def turns(items: Sequence[Any]) -> list[Turn]:
+    """Return items, or messages of a chat, as a page shows them: outputs stand with their calls."""
+    outputs = {
+        id_: _text(each.get("output", each.get("content")))
+        for each in items
+        if (id_ := _answered(each))
+    }
+    return [turn for each in items if not _answered(each) for turn in _turns(each, outputs)]
+
+
+def _answered(item: Any) -> str | None:
+    is_output = str(item.get("type")).endswith("_output") or item.get("role") == "tool"
+    found: str | None = item.get("call_id") or item.get("tool_call_id")
+    return found if is_output else None
+
+
+def _turns(item: Any, outputs: Mapping[str, str]) -> Iterator[Turn]:
+    kind = str(item.get("type") or "message")
+    if kind == "reasoning":
+        yield Turn(kind, _text(item.get("content") or item.get("summary")))
+    elif kind == "message":
+        if reasoning := item.get("reasoning_content") or item.get("reasoning"):
+            yield Turn("reasoning", _text(reasoning))
+        if text := _text(item.get("content")):
+            yield Turn(str(item.get("role")), text)
+        for call in item.get("tool_calls") or ():
+            asked, output = call.get("function") or {}, outputs.get(call.get("id"), "")
+            yield Turn("call", str(asked.get("arguments", "")), str(asked.get("name")), output)
+    elif kind.endswith("_call"):
+        asked = item.get("arguments", item.get("input", item.get("action", "")))
+        name, output = str(item.get("name") or kind), outputs.get(item.get("call_id"), "")
+        yield Turn("call", _text(asked), name, output)
+    else:
+        yield Turn(kind, _text(item))
+
+
+def _text(content: Any) -> str:
+    match content:
+        case None:
+            return ""
+        case str():
+            return content
+        case list():
+            return "\n".join(map(_text, content))
+        case {"text": str(text)} | {"refusal": str(text)}:
+            return text
+        case {"type": str(kind)} if kind.startswith(("input_", "image_", "file")):
+            return f"[{kind.removeprefix('input_').replace('_', ' ')}]"
+    return json.dumps(content, indent=1, ensure_ascii=False)
+
+
+# -- Resources
+
+
+def _with_items(serializer: type[serializers.Serializer[Any]]) -> type[Any]:
+    def to_representation(self: Any, row: Any) -> Any:
+        return {**serializer(row).data, "items": read_items(row)}
+
+    items = serializers.ListField(child=serializers.JSONField(), help_text="What was said.")
+    meta = type("Meta", (serializer.Meta,), {"fields": [*serializer.Meta.fields, "items"]})  # type: ignore[attr-defined]
+    members = {"items": items, "Meta": meta, "to_representation": to_representation}
+    about = "With what was said. Reading it is an entry of the audit log."
+    name = f"{serializer.__name__.removesuffix('Serializer')}WithItemsSerializer"
+    return type(name, (serializer,), {**members, "__doc__": about})
+
+
+class StoredObjects(Resource[RowT]):
+    """Lists are without texts."""
+
+    lookup = ("public_id", "[0-9A-Za-z_-]{1,80}")
+    filters = DatedFilters.of(
+        project_id=fields.id_filter("a project"), user_id=fields.id_filter("a user")
+    )
+    verbs = frozenset({"remove"})
+    help = {"remove": "Delete it now, and what nothing else needs of it within a minute."}
+    search = ("public_id__exact",)
+    page_filters = ("project_id", "user_id")
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.answers = {"retrieve": _with_items(cls.serializer)}
+
+    def rows(self, access: Access) -> QuerySet[RowT]:
+        rows: Any = super().rows(access)
+        kept: QuerySet[RowT] = rows.kept().defer("sealed")
+        return kept
+
+    def extra_columns(self, rows: Sequence[RowT]) -> Sequence[Mapping[str, Any]]:
+        projects = Project.objects.select_related("organization")
+        names = projects.in_bulk({each.project_id for each in rows if each.project_id})
+        users = User.objects.in_bulk({each.user_id for each in rows if each.user_id})
+        counted: dict[int, int] = {}
+        if hasattr(self.model, "links"):
+            found = self.model.objects.filter(pk__in=[each.pk for each in rows]).order_by()
+            counted = dict(found.annotate(num=Count("links")).values_list("pk", "num"))
+        return [
+            {
+                "project": str(names.get(each.project_id or 0, "")),
+                "user": str(users.get(each.user_id or 0, "")),
+                **({"items": counted[each.pk]} if counted else {}),
+            }
+            for each in rows
+        ]
+
+    def remove(self, access: Access, row: RowT) -> None:
+        require(access, self.removal, row)
+        with audit.writing():
+            audit.record("delete", row, before=audit.snapshot(row))
+            rows: Any = type(row)._default_manager
+            rows.filter(pk=row.pk).update(expires_at=timezone.now())
+
+
+class ForgetSerializer(StrictSerializer):
+    """Whose stored responses, conversations and chats are deleted."""
+
+    project_id = fields.id_filter("a project")
+    user_id = fields.id_filter("a user")
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        if not values:
+            raise ValidationError({"project_id": "Name a project, a user, or both."})
+        return values
+
+
+class ForgottenSerializer(StrictSerializer):
+    """How many responses, conversations and chats were deleted."""
+
+    num_deleted = serializers.IntegerField()
+
+
+def forget(access: Access, **owner: int) -> dict[str, int]:
+    """Delete all that is stored for a project, a user, or a user in a project, as far as the caller
+    sees it. Raises ValidationError for an owner that the caller does not see."""
+    named: dict[str, type[Any]] = {"project_id": Project, "user_id": User}
+    now = timezone.now()
+    with audit.writing():
+        seen = [access.rows(named[name]).filter(pk=pk).first() for name, pk in owner.items()]
+        for name, row in zip(owner, seen, strict=True):
+            if row is None:
+                raise ValidationError({name: f"There is no {name.removesuffix('_id')} of this id."})
+        num = 0
+        for table in (StoredResponse, Conversation, StoredChat):
+            rows: Any = access.rows(table)
+            num += rows.filter(**owner).kept(now).update(expires_at=now)
+        for row in seen:
+            assert row is not None
+            audit.record("forget", row, after={"num_deleted": num})
+    return {"num_deleted": num}
+
+
+class StoredResponses(StoredObjects[StoredResponse]):
+    """Responses that clients can continue. A response is read with what came before it."""
+
+    model = StoredResponse
+    path, title = "stored-responses", "Stored responses"
+    field_names = (
+        "id public_id created_at expires_at project_id user_id key_id model status request_id "
+        "num_bytes is_background"
+    )
+    one, many = "a stored response", "stored responses"
+    empty_text = "No response is stored. Each project sets how many days its responses are kept."
+    columns = columns_of(
+        "created=created_at name=public_id project user=user_id model status items=links "
+        "bytes=num_bytes expires=expires_at"
+    )
+    actions = (
+        RowAction(
+            "forget",
+            Action.MANAGE,
+            forget,
+            "Delete all responses, conversations and chats of a project or a user. They cannot be "
+            "found from then on, and are removed within minutes.",
+            serializer=ForgetSerializer,
+            answer=ForgottenSerializer,
+            is_of_list=True,
+        ),
+    )
+
+
+class Conversations(StoredObjects[Conversation]):
+    """Conversations of clients. They have no term, and stay until they are deleted."""
+
+    model = Conversation
+    path, title = "conversations", "Conversations"
+    field_names = "id public_id created_at project_id user_id key_id num_bytes"
+    one, many = "a conversation", "conversations"
+    empty_text = "No conversation is stored. Clients create them, such as agents."
+    columns = columns_of("created=created_at name=public_id project user=user_id items=links")
+
+
+class StoredChats(StoredObjects[StoredChat]):
+    """Chat completions that clients have stored."""
+
+    model = StoredChat
+    path, title = "stored-chats", "Stored chats"
+    field_names = (
+        "id public_id created_at expires_at project_id user_id key_id model request_id num_bytes"
+    )
+    one, many = "a stored chat", "stored chats"
+    empty_text = "No chat completion is stored. Clients ask for it with `store`."
+    columns = columns_of(
+        "created=created_at name=public_id project user=user_id model bytes=num_bytes "
+        "expires=expires_at"
+    )
+
+
+RESPONSES: Final = StoredResponses()
+CONVERSATIONS: Final = Conversations()
+CHATS: Final = StoredChats()

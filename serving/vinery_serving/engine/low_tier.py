@@ -1,0 +1,47 @@
+"""Work for which nobody waits at a connection: background responses, and requests of the tier flex.
+
+This work runs while nothing else does, and leaves the batch at the step after another request
+arrives. So that it never starves, it may also run beside other requests for a small share of the
+time: a few seconds of each minute.
+"""
+
+from typing import Final
+
+from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.fair_queue import FairQueue
+from vinery_serving.engine.generation import Generation
+
+_SHARE: Final = 0.05  # of the time
+_WINDOW_S: Final = 3.0  # in one piece: shorter ones would only move work in and out
+
+
+class LowTier:
+    def __init__(self, batch: Batch, queue: FairQueue[Generation]) -> None:
+        self.queue = queue
+        self._batch = batch
+        self._credit_s = 0.0
+        self._looked_at = 0.0
+        self._window_until = 0.0
+
+    def may_run(self, now: float, *, is_other_waiting: bool) -> bool:
+        """Whether this work may be in the next step."""
+        elapsed_s, self._looked_at = now - self._looked_at, now
+        if not is_other_waiting and not self._batch.runs_others:
+            return True
+        if now < self._window_until:
+            return True
+        if self.queue or self._batch.runs_low_tier:
+            self._credit_s += _SHARE * min(elapsed_s, _WINDOW_S)
+        if self._credit_s < _WINDOW_S:
+            return False
+        self._credit_s, self._window_until = 0.0, now + _WINDOW_S
+        return True
+
+    def put_back_all(self) -> None:
+        """Take all of this work out of the batch that can continue later."""
+        while (generation := self._batch.preempt_low_tier()) is not None:
+            self.put_back(generation)
+
+    def put_back(self, generation: Generation) -> None:
+        submit = generation.submit
+        self.queue.put_back(generation, submit.lane, submit.priority)
