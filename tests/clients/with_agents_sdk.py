@@ -4,6 +4,7 @@
 
 import asyncio
 import json
+import sys
 
 from agents import Agent, OpenAIConversationsSession, Runner, function_tool, set_tracing_disabled
 
@@ -35,7 +36,7 @@ async def main() -> None:
         """The loop of tools runs meanwhile."""
     last = streamed.last_response_id
     after = await Runner.run(agent, CAPITAL, previous_response_id=last)
-    print(
+    sys.stdout.write(
         json.dumps(
             {
                 "texts": [*texts, streamed.final_output, after.final_output],

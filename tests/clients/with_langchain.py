@@ -2,6 +2,7 @@
 """Turns that send only what is new, by `use_previous_response_id`."""
 
 import json
+import sys
 
 from langchain.agents import create_agent
 from langchain_core.tools import tool
@@ -25,7 +26,7 @@ for question in (
     messages.append({"role": "user", "content": question})
     messages = agent.invoke({"messages": messages})["messages"]
     turns.append(messages[-1])
-print(
+sys.stdout.write(
     json.dumps(
         {
             "texts": [each.text for each in turns],

@@ -2,6 +2,7 @@
 """Turns that send only what is new, by `openai_previous_response_id`."""
 
 import json
+import sys
 
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
@@ -19,7 +20,7 @@ def get_weather(city: str) -> str:
 first = agent.run_sync("What is the capital of France?")
 second = agent.run_sync("What is the weather in Paris?", message_history=first.all_messages())
 third = agent.run_sync("What is the capital of France?", message_history=second.all_messages())
-print(
+sys.stdout.write(
     json.dumps(
         {
             "texts": [each.output for each in (first, second, third)],
