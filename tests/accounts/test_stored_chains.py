@@ -137,8 +137,10 @@ class Model:
         return [*self.told[id_].inputs, *self.told[id_].outputs]
 
     def context(self, id_: str) -> list[str]:
-        previous = self.told[id_].previous
-        return [*(self.context(previous) if previous else []), *self.own(id_)]
+        """What the chain that ends with this response has; nothing for no id."""
+        if not id_:
+            return []
+        return [*self.context(self.told[id_].previous or ""), *self.own(id_)]
 
     def respond(self, draw: Random) -> None:
         id_, outputs = self.new("resp"), self.new_items(draw.randint(0, 2))
@@ -198,6 +200,9 @@ def check(model: Model) -> None:
             continue
         found = responses.find(1, id_)
         assert [each.public_id for each in found.outputs] == model.told[id_].outputs
+        before = [*model.context(model.told[id_].previous or ""), *model.told[id_].inputs]
+        given = partial(responses.input_items, 1, id_)
+        assert all_pages(given, 2, is_descending=False) == list(dict.fromkeys(before))
         row = StoredResponse.objects.get(public_id=id_)
         if row.conversation_id is None:
             context = responses.context(1, id_)

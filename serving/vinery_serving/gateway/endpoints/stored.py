@@ -243,6 +243,8 @@ def _metadata_of(query: Mapping[str, str]) -> dict[str, str]:
         for name, value in query.items()
         if name.startswith("metadata[") and name.endswith("]")
     }
+    if any("][" in key for key in pairs):
+        raise refusal("metadata", "must be sent as metadata[key]=value")
     if len(pairs) > field_limits.METADATA.value:
         raise refusal("metadata", field_limits.METADATA.sentence(len(pairs)))
     return pairs
