@@ -19,7 +19,7 @@ from vinery_accounts.base.errors import KeyRefused
 from vinery_accounts.console.keys import projects_for
 from vinery_accounts.console.page import Page, at
 from vinery_accounts.keys.lifecycle import find_key, renew_key
-from vinery_accounts.models import ApiKey, Capture, KeyState, Project, Scope
+from vinery_accounts.models import ApiKey, KeyState, Project, Scope
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.keys import KEYS
 
@@ -100,12 +100,12 @@ def _refused(status: int, text: str) -> HttpResponse:
 _ENDPOINTS: Final = ("chat/completions", "completions", "responses", "messages")
 
 
-def link_of(body: bytes, capture: Capture) -> str:
+def link_of(body: bytes, endpoint: str, project_id: int | None) -> str:
     """Return the address of the playground with a request, which the page's script reads; empty for
     a request without a conversation. Browsers send no server what follows the `#`."""
     try:
-        asked = json.loads(body) if capture.endpoint in _ENDPOINTS else None
+        asked = json.loads(body) if endpoint in _ENDPOINTS else None
     except ValueError:  # the text is cut
         asked = None
-    shared = json.dumps({"request": asked, "project": str(capture.project_id)})
+    shared = json.dumps({"request": asked, "project": str(project_id)})
     return f"{reverse('console:playground')}#{quote(shared)}" if asked else ""

@@ -140,7 +140,7 @@ def texts_of(capture: Capture) -> dict[str, Any]:
     except Conflict as error:
         return {"unreadable": str(error)}
     found = {"Request": _pretty(texts.body), "Answer": _pretty(texts.answer)}
-    return {"texts": found, "playground": link_of(texts.body, capture)}
+    return {"texts": found, "playground": link_of(texts.body, capture.endpoint, capture.project_id)}
 
 
 def _pretty(text: bytes) -> str:
@@ -161,7 +161,7 @@ class StoredThread(Row):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         thread = read_thread(self.row)
-        playground = link_of(thread.request, self.row.project_id or 0)
+        playground = link_of(thread.request, "responses", self.row.project_id)
         return super().get_context_data(**kwargs) | {"thread": thread, "playground": playground}
 
 

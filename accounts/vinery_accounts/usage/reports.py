@@ -337,9 +337,9 @@ class _Reader:
         if self._is_of_records(by):
             columns = [dimension.column for dimension in by]
             for row in _of_records(borders, columns, self._restriction & only):
-                *values, point = row[: len(by) + 1]
+                *found, point = row[: len(by) + 1]
                 sums = [each or 0 for each in row[len(by) + 1 :]]
-                cells[tuple(values), point].add(sums, None, 1)
+                cells[tuple(found), point].add(sums, None, 1)
             return cells
         for reading, dimensions in self._readings(borders, by):
             slices: Collection[int] | QuerySet[UsageSlice] = self._slices(dimensions).filter(only)

@@ -26,7 +26,8 @@ from vinery_serving.core.ids import new_id_token
 from vinery_serving.core.memory import ToKeep
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import Unused
-from vinery_serving.gateway.endpoints.background import response_ended, runs_of
+from vinery_serving.gateway.endpoints.background import runs_of
+from vinery_serving.gateway.endpoints.background_run import response_ended
 from vinery_serving.gateway.endpoints.edge import App, Receive, Scope, Send
 from vinery_serving.gateway.endpoints.notices import report_unused
 from vinery_serving.gateway.endpoints.requests import (
