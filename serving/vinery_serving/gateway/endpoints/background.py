@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 from django.db import Error
 
+from vinery_accounts.alerts.deliveries import response_ended
 from vinery_accounts.base.errors import KeyRefused
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.stored import runs
@@ -486,10 +487,6 @@ def _new_response(
         previous_id=kept.needs.previous_response_id,
         conversation_id=kept.needs.conversation_id,
     )
-
-
-def response_ended(project_id: int | None, public_id: str, status: str) -> None:
-    """Tell those who asked for it, in the transaction of the end."""
 
 
 @cache
