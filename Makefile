@@ -81,12 +81,12 @@ test-times: install-dev #- Run all tests, and show where their time goes
 	@$(PYTEST) --junitxml=build/test-times.xml -o junit_duration_report=total $(PYTEST_ARGS) || true
 	@$(BIN)/python -m tests.times build/test-times.xml
 
-wheel: install-dev ## Build the wheel into dist
+wheel: | $(VENV)/bin/python ## Build the wheel into dist
 	@rm -rf dist
-	$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(PIP) wheel --quiet --no-deps --wheel-dir dist .
 
 test-wheel: export PYTHONDONTWRITEBYTECODE :=
-test-wheel: wheel ## Install the wheel into an empty environment, and use it as a newcomer
+test-wheel: install-dev wheel ## Install the wheel into an empty environment, and use it as a newcomer
 	@VINERY_TEST_WHEEL=$$(echo dist/*.whl) $(BIN)/python -m pytest tests/installed $(PYTEST_ARGS)
 
 # The environment of the exporter has torch, which only conversions need. It stays in build/home.

@@ -69,6 +69,9 @@ _HINTS: Final[Mapping[str, str]] = {
     "missing_required_parameter": "Send the field that `param` names.",
     "unsupported_parameter": "Leave the field out, or use what the message names instead.",
     "unknown_parameter": "Leave the field out, or correct its name.",
+    "conversation_locked": "Send the request again when the other response has ended.",
+    "previous_response_not_found": "Send the whole history in `input`, or the id of a response "
+    "that is stored.",
     "request_quarantined": "Change the request. An administrator can release it: "
     "`vinery quarantine`.",
     "invalid_grammar": "Correct or simplify the schema, pattern or grammar. In a schema, `param` "
@@ -81,7 +84,8 @@ _HINTS: Final[Mapping[str, str]] = {
     "invalid_api_key": "Send a whole, valid key as `Authorization: Bearer KEY`.",
     "permission_denied": "Use another key, or ask for the permission that the message names.",
     "stopped": "Ask the administrator who stopped the request, unless the message has the reason.",
-    "not_found": "Correct the URL: a base URL ends in `/v1` or `/v3`.",
+    "not_found": "Correct the URL: a base URL ends in `/v1` or `/v3`. What is stored expires, and "
+    "belongs to the project of the key.",
     "model_not_found": "Use a name of `GET /v1/models`.",
     "method_not_allowed": "Use the method in the header `Allow`.",
     "request_too_large": "Send less, such as smaller files; `VINERY_MAX_BODY_MB` is the limit.",
@@ -106,6 +110,12 @@ _HINTS: Final[Mapping[str, str]] = {
 # Errors that are no classes of their own: status, type, code and meaning.
 _WITHOUT_A_CLASS: Final = (
     (400, "invalid_request_error", "invalid_json", "The body is no JSON object that can be read."),
+    (
+        400,
+        "invalid_request_error",
+        "previous_response_not_found",
+        "The response was not stored, was deleted, or has expired.",
+    ),
     (429, "insufficient_quota", "insufficient_quota", "A quota is used up: the message names it."),
     (500, "server_error", _NULL, "An unexpected error."),
 )

@@ -55,8 +55,8 @@ of an error after the body was read, names the fields that took no effect, such 
 - unknown members of messages, their parts, items and tools, without indices (`messages.content.x`,
   `tools.function.x`): at most 32 names. OpenAI's clients keep data of their own there, so
   these members are never refused, except in Messages: Anthropic's API refuses them, too;
-- `store: true`, and in Responses the tools that only OpenAI hosts, such as `tools.web_search`: the
-  server stores nothing, and the model does not get these tools. With
+- `store: true` where the answer is not stored, such as in completions, and in Responses the tools
+  that only OpenAI hosts, such as `tools.web_search`, which the model does not get. With
   `VINERY_HOSTED_FEATURES=refuse` the server answers 400 `unsupported_parameter` instead;
 - parameters of other servers that cannot change the answer, from the table below; and the header
   `anthropic-beta`, because only the fields of the body decide;
@@ -119,6 +119,36 @@ _NOTES: Final[Mapping[Endpoint, str]] = {
     Endpoint.RERANK: _RERANK,
     Endpoint.SCORE: _SCORE,
 }
+_STORED = """\
+A project keeps responses and chats for the days that its owner sets, encrypted, and conversations
+until they are deleted. All keys of the project see them; for other keys an id is unknown (404). The
+paths are the same under `/v1` and `/v3`:
+
+| path | methods |
+| --- | --- |
+| `responses/ID` | GET, DELETE |
+| `responses/ID/input_items` | GET: a page of what came before the response, and of its input |
+| `conversations` | POST: at most 20 `items`, and `metadata` |
+| `conversations/ID` | GET, POST with new `metadata`, DELETE: also its items |
+| `conversations/ID/items` | GET: a page; POST: 1 to 20 `items` |
+| `conversations/ID/items/ID` | GET, DELETE: answers with the conversation |
+| `chat/completions` | GET: a page of stored chats, by `model` and `metadata[key]=value` |
+| `chat/completions/ID` | GET, POST with new `metadata`, DELETE |
+| `chat/completions/ID/messages` | GET: a page of the messages of the request |
+
+- A page has `limit` objects (1 to 100, or 20), or fewer if these have more than 32 MB together;
+  `order` is `asc` or `desc`, and `after` the id of the last object of the page before.
+- A key needs the scope `inference`. A key whose endpoints are limited needs `responses` for stored
+  responses and conversations, and `chat/completions` for stored chats: a key that may not ask may
+  not read answers either. `responses` is also needed for `responses/input_tokens`, which counts
+  stored items. The models of a key do not matter for reading.
+- A project with 0 days, or whose days nobody has decided, stores nothing: responses say
+  `store: false`, and new conversations and items get 400. What is stored stays until its term.
+- New conversations, items and metadata count for the rate limits on requests.
+- One response runs in a conversation at a time; another gets 400 `conversation_locked`.
+- An item belongs to each response and conversation that has it. An item that is in a conversation
+  already is not added again.
+"""
 # The start of a description, for a member that the parser refuses.
 _REFUSED = "Refused: "
 
@@ -135,6 +165,8 @@ def parameters_page() -> str:
         (
             _INTRODUCTION,
             *_endpoints(),
+            "## Stored responses, conversations and chats\n",
+            _STORED,
             "## Fields that take no effect\n",
             _NO_EFFECT,
             "## Limits of output tokens that do not fit\n",

@@ -34,14 +34,15 @@ def mail(view_id: int, now: datetime) -> None:
     if view is None or (period := _due(view, now)) is None:
         return
     message, same = _message(view, *period), SavedView.objects.filter(pk=view_id)
-    if not same.filter(mailed_at=view.mailed_at).update(mailed_at=now):
+    if not same.filter(mailed_at=view.mailed_at).update(mailed_at=now, mail_error=""):
         return
     try:
         message.send()
     except (OSError, smtplib.SMTPException) as error:
-        log.warning("saved view %s is not mailed: %s", view_id, type(error).__name__)
-        if now - period[1] < timedelta(days=1):
-            same.filter(mailed_at=now).update(mailed_at=view.mailed_at)
+        what = type(error).__name__
+        log.warning("saved view %s is not mailed: %s", view_id, what)
+        again = view.mailed_at if now - period[1] < timedelta(days=1) else now
+        same.filter(mailed_at=now).update(mailed_at=again, mail_error=what)
 
 
 def _mailed() -> QuerySet[SavedView]:

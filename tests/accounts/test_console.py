@@ -277,7 +277,7 @@ def test_the_overview_says_what_needs_attention_and_where_the_cure_is(
     key = ApiKey.objects.get()
     create_key(owner=alice, name="of hours", project=first_project(), expires_at=soon)
     limit_of(alice, "tokens", "day", 100)
-    store(used(alice, "r1", num_prompt_tokens=90, num_output_tokens=20))
+    store(used(alice, "r1", 0, num_prompt_tokens=90, num_output_tokens=20))
 
     def findings(user: User) -> list[str]:
         listed = page(signed_in(user), "/console/").partition('class="findings">')[2]
@@ -298,6 +298,11 @@ def test_the_overview_says_what_needs_attention_and_where_the_cure_is(
         "The tokens per day of the user alice are used up. #quotas",
         key_page,
     ]
+    for names in (["chat"], []):
+        models[:] = [Served(each, state="unloaded") for each in names]
+        assert findings(alice)[0] == (
+            "No model is loaded, so no request is answered. /console/models/"
+        )
 
 
 def test_tiles_are_short_with_exact_numbers_and_the_speed_of_answers(alice: User) -> None:

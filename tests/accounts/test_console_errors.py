@@ -78,6 +78,7 @@ def test_a_broken_page_is_500(
     text = console_page(client.get("/console/"), status)
 
     assert "secret of mine" not in text
+    assert ("Try again</a>" in text) is (status >= 500)
 
 
 def _unavailable(*_: Any, **__: Any) -> None:

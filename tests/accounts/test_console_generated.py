@@ -19,7 +19,7 @@ def test_a_title_is_all_that_a_resource_needs(root: User, client: Client) -> Non
     assert re.search(rf'<a href="{WEIGHTS}" aria-current="page">.*Prices and weights</a>', text)
     assert f"{WEIGHTS}new/" in text
     form = {"model": "tiny-chat", "uncached": 1, "cached": 0.5, "output": 4, "image": 1}
-    assert "Give a weight from 0" in sent(client, f"{WEIGHTS}new/", form | {"output": 1001})
+    assert "Give a weight from 0" in sent(client, f"{WEIGHTS}new/", form | {"output": 100_001})
 
     assert "tiny-chat is created." in sent(client, f"{WEIGHTS}new/", form)
 

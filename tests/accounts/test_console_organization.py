@@ -10,13 +10,14 @@ import pytest
 from api.api_client import Tenant
 from django.test import Client
 from django.utils import timezone
-from pages import page, sent, signed_in
+from pages import limit_of, page, sent, signed_in
 from row_builders import captured, stored_alert
 
-from vinery_accounts.access import changes
+from vinery_accounts.access import audit, changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.webhooks import NotDelivered
 from vinery_accounts.alerts.webhooks import make as make_webhook
+from vinery_accounts.base.actors import Actor
 from vinery_accounts.captures.store import store_captured
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import (
@@ -180,23 +181,44 @@ def test_alerts_are_shown_with_receivers_and_the_page_warns_while_they_reach_no_
         assert shown in text
 
 
-def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(
-    client: Client, ours: Tenant, address: str
+def test_the_menu_counts_the_limits_whose_alerts_still_hold(
+    client: Client, owner: User, ours: Tenant
 ) -> None:
+    limit = limit_of(owner, "tokens", "day", 100)
+    now, day = timezone.now(), timedelta(days=1)
+    about = {"limit_id": limit.pk, "organization_id": ours.organization.pk, "amount": 100}
+    for percent in (50, 80):
+        stored_alert(**about, percent=percent, resets_at=now + day)
+    stored_alert(**about, window_start=now - day, resets_at=now)
+    stored_alert(**about | {"limit_id": limit.pk + 1}, resets_at=now + day)
+
+    assert ">1 open</span>" in page(client, "/console/")
+    changes.change(limit, amount=200)
+    assert " open</span>" not in page(client, "/console/")
+
+
+def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(
+    client: Client, owner: User, ours: Tenant, address: str
+) -> None:
+    audit.record("sign_in", owner, by=Actor(owner.pk, "alice"))
     client.post(address, {"name": "renamed", "capture_hours": "0", "max_stored_mb": "1"})
     client.post(f"{PROJECTS}{ours.two.pk}/deactivate/")
 
+    both = ["project.deactivate", "project.update"]
     for query, actions in {
-        "actor=alice": ["project.deactivate", "project.update"],
+        "actor=alice": [*both, "user.sign_in"],
         "action=project.update": ["project.update"],
         "search=renamed": ["project.update"],
         "from=2999-01-01T00:00": [],
-        "actor=alice&to=2999-01-01T00:00": ["project.deactivate", "project.update"],
+        "actor=alice&to=2999-01-01T00:00&without_sign_ins=on": both,
     }.items():
         text = page(client, f"{AUDIT}?{query}")
         assert re.findall('"Action">(.*?)<', text) == actions, query
     assert "Enter a valid date/time." in page(client, f"{AUDIT}?from=x")
-    assert "An action is written exactly, such as" in page(client, f"{AUDIT}?action=none")
+    assert "Nothing matches." in page(client, f"{AUDIT}?action=none")
+    listed = page(client, AUDIT)
+    assert '<option value="user.sign_in">' in listed
+    assert '<option value="key.revoke">' not in listed
     entry = page(client, f"{AUDIT}?action=project.update")
     assert "<dt>name</dt><dd>ours one → renamed</dd>" in entry
     assert "vinery audit verify" in entry

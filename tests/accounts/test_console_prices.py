@@ -32,7 +32,9 @@ def test_an_administrator_sets_the_currency_and_exact_prices(root: User, client:
     with pytest.raises(ValidationError, match="There is a currency already"):
         changes.add(Currency(code="USD"))
 
-    assert "the price of a million. 0 to 1000, in steps of 0.001." in page(client, f"{PRICES}new/")
+    assert "the price of a million. 0 to 100,000, in steps of 0.001." in page(
+        client, f"{PRICES}new/"
+    )
     finer = form | {"output": "0.0005"}
     assert "Give at most three decimals" in sent(client, f"{PRICES}new/", finer)
     text = sent(client, f"{PRICES}new/", form)
@@ -49,7 +51,7 @@ def test_a_budget_is_entered_and_shown_in_the_currency(
     form = {"of": f"project:{search.pk}", "metric": "cost", "window": "month", "amount": "12.50"}
     form |= {"time_zone": "UTC", "week_start": "monday"}
     assert "at most six decimals" in sent(client, new, form | {"amount": "1.0000001"})
-    assert "at most 100,000.00" in sent(client, new, form | {"amount": "100001"})
+    assert "at most 9,000,000.00" in sent(client, new, form | {"amount": "9000001"})
     assert "not a whole number" in sent(client, new, form | {"metric": "tokens"})
     assert "12.50 EUR" in sent(client, new, form)
 

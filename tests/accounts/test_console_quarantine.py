@@ -16,8 +16,8 @@ QUARANTINE = "/console/quarantine/"
 DIGEST = "a" * 32
 
 
-def test_an_empty_quarantine_is_explained(alice: User, settings: Any) -> None:
-    client = signed_in(alice)
+def test_an_empty_quarantine_is_explained(root: User, settings: Any) -> None:
+    client = signed_in(root)
 
     text = page(client, QUARANTINE)
     assert "Nothing is in quarantine:" in text
@@ -60,3 +60,13 @@ def test_an_owner_sees_a_request_and_releases_none(alice: User) -> None:
     assert "1 request in quarantine" in page(client, "/console/")
     assert statuses(client, f"{address}release/") == {403}
     assert QuarantinedRequest.stored.count() == 1
+
+
+def test_members_learn_of_their_own_request_and_have_no_page(member: User) -> None:
+    stored_quarantined(DIGEST, user_id=member.pk)
+    client = signed_in(member)
+
+    text = page(client, "/console/")
+    assert "1 request in quarantine" in text
+    assert QUARANTINE not in text
+    assert statuses(client, QUARANTINE) == {403}

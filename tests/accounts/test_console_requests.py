@@ -133,9 +133,6 @@ def test_kept_texts_are_read_on_demand_and_opened_in_the_playground(
     changes.change(search, capture_hours=1)
     body = {
         "model": "m",
-        "temperature": 0.5,
-        "max_completion_tokens": 9,
-        "tools": [{"type": "function", "function": {"name": "find"}}],
         "messages": [
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": [{"type": "text", "text": "The secret?"}]},
@@ -154,7 +151,4 @@ def test_kept_texts_are_read_on_demand_and_opened_in_the_playground(
     found = re.search(r'href="/console/playground/#(.*?)"', text)
     assert found is not None
     shared = json.loads(unquote(found[1]))
-    assert shared["turns"] == [{"role": "user", "text": "The secret?", "pictures": []}]
-    set_up = shared["setUp"]
-    assert (set_up["system"], set_up["temperature"], set_up["max_tokens"]) == ("Be brief.", 0.5, 9)
-    assert json.loads(set_up["tools"]) == body["tools"]
+    assert shared == {"request": body, "project": str(search.pk)}

@@ -7,10 +7,19 @@ import pytest
 from django.apps import apps
 from usage_builders import NOON, store
 
+from vinery_accounts.access import changes
 from vinery_accounts.keys.demo import has_other_usage, make_demo, remove_demo
 from vinery_accounts.limits.recovery import read_use
 from vinery_accounts.limits.rulebook import valid_rules
-from vinery_accounts.models import AuditEntry, Limit, RefusedRequest, UsageRecord, User
+from vinery_accounts.models import (
+    AuditEntry,
+    Currency,
+    Limit,
+    ModelWeight,
+    RefusedRequest,
+    UsageRecord,
+    User,
+)
 from vinery_accounts.usage.filters import Effect, with_effect
 from vinery_accounts.usage.reports import Figures, Question, totals
 from vinery_accounts.usage.verify import verify
@@ -68,12 +77,31 @@ def test_a_month_is_made_up_and_replaced_and_removed_without_a_trace() -> None:
         used = read_use(dict.fromkeys(budgets.values(), 0))
         shares = sorted(100 * used[rule] // rule.amount for rule in budgets.values())
         assert shares == [96, 100]
+        costs = UsageRecord.objects.values_list("cost", flat=True)
+        assert found.cost > 0
+        assert found.cost == pytest.approx(sum(costs))
+        assert Currency.current() == "EUR"
         checked = list(verify(SINCE, UNTIL))
         assert [difference for day in checked for difference in day.differences] == []
 
     assert remove_demo()
     assert rows_of_all_tables() == before
     assert not remove_demo()
+
+
+def test_what_others_set_or_need_stays() -> None:
+    made(1)
+    changes.add(ModelWeight(model="tiny-chat"))
+    remove_demo()
+    assert (Currency.current(), ModelWeight.objects.count()) == ("EUR", 1)
+    changes.change(Currency.objects.get(), code="JPY")
+    made(1)
+    assert Currency.current() == "JPY"
+    remove_demo()
+    changes.remove(ModelWeight.objects.get())
+    made(1)
+    remove_demo()
+    assert Currency.current() == "JPY"
 
 
 def test_an_installation_without_usage_of_others_is_known() -> None:

@@ -53,3 +53,21 @@ def test_a_live_request_is_seen_without_a_reload_and_stopped(admin: Administrato
         with pytest.raises(openai.APIError, match="stopped by an administrator: It loops"):
             answer.result(60)
     page.get_by_text("No request runs now.").wait_for()
+
+
+def test_a_live_page_says_that_the_server_does_not_answer_and_goes_on_by_itself(
+    admin: Administrator,
+) -> None:
+    page = admin.go("console/live/")
+    fetched(page)
+    lost = page.get_by_role("alert").filter(has_text="so this page is old")
+    assert not lost.is_visible()
+
+    page.context.set_offline(True)
+    lost.wait_for()
+    assert admin.fits()
+
+    page.context.set_offline(False)
+    lost.wait_for(state="hidden")
+    fetched(page)
+    admin.complaints.clear()  # of the time without the server

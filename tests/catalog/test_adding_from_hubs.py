@@ -11,6 +11,8 @@ from tests.fakes.hub import FakeHub, Fault
 from tests.hub.conftest import hub as hub
 from tests.hub.models import checkpoint_files, openvino_files
 from tests.tables import table
+from vinery_accounts.access import changes
+from vinery_accounts.models import Currency, ModelWeight
 from vinery_serving.models import pulls, registry
 from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
@@ -178,6 +180,21 @@ def test_the_catalogue_shows_what_fits_and_serves_shipped_models_with_a_click(ro
     assert 'value="tiny-vision"' not in text and 'value="tiny-chat"' in text
     again = text_of(root.post(ADD, {"name": "tiny-vision"}, follow=True))
     assert "A model is served as tiny-vision already." in again
+
+
+def test_with_a_currency_a_new_model_and_one_without_prices_lead_to_its_prices(
+    root: Client,
+) -> None:
+    address = "/console/model-weights/new/?model=tiny-vision"
+    assert address not in text_of(root.post(ADD, {"name": "tiny-vision"}, follow=True))
+    ServedModel.objects.all().delete()
+    changes.add(Currency(code="EUR"))
+
+    assert address in text_of(root.post(ADD, {"name": "tiny-vision"}, follow=True))
+    assert 'value="tiny-vision"' in text_of(root.get(address))
+    assert address in text_of(root.get(LIST))
+    changes.add(ModelWeight(model="tiny-vision"))
+    assert address not in text_of(root.get(LIST))
 
 
 def test_a_model_of_the_catalogue_is_pulled_with_one_click(root: Client, hub: FakeHub) -> None:

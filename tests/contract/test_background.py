@@ -93,3 +93,13 @@ def test_what_cannot_run_is_refused_at_once(v1: openai.OpenAI, raw: httpx.Client
         v1.responses.create(model="nothing", input=CAPITAL, background=True)
     with pytest.raises(openai.BadRequestError, match="not found"):
         begin(v1, previous_response_id="resp_0")
+
+
+def test_a_websocket_is_refused_with_the_status_after_which_codex_uses_http(
+    raw: httpx.Client,
+) -> None:
+    asks = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+
+    answer = raw.get("/v1/responses", headers=asks)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (426, "upgrade_required")

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import ids_of, new_engine
 from tests.tables import table
-from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.keys.table import KeyTable, Storage
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
 from vinery_accounts.limits.service import LimitService, LimitSettings
@@ -53,6 +53,10 @@ async def _no_route(scope: Any, receive: Any, send: Any) -> None:
     raise AssertionError(scope["path"])
 
 
+class _Runtime(SimpleNamespace):
+    __hash__ = object.__hash__  # by identity, as of a runtime
+
+
 class Server:
     """The API of a process with one model, without a database."""
 
@@ -69,8 +73,9 @@ class Server:
         self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", LIMITS)
         self.workers.allow([self.engine.entry.folder])
         found = {"entries": {"tiny-chat"}, "aliases": {}, "engines": [self.engine]}
-        self.runtime = SimpleNamespace(
+        self.runtime = _Runtime(
             required_keys=None,
+            keys=SimpleNamespace(anonymous_storage=Storage()),  # nothing is stored
             directory=SimpleNamespace(
                 find=lambda *_: self.engine, named=lambda name, *_: name, **found
             ),
@@ -332,7 +337,7 @@ async def test_a_request_that_the_end_of_the_server_cuts_gets_503_and_is_recorde
 
 
 async def test_a_body_is_not_read_without_a_key() -> None:
-    runtime = SimpleNamespace(required_keys=KeyTable({1: b"pepper"}))
+    runtime = _Runtime(required_keys=KeyTable({1: b"pepper"}))
     api = api_application(cast(Runtime, runtime), _no_route)
     sent: list[Any] = []
 

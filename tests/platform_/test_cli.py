@@ -61,6 +61,23 @@ def test_a_command_that_does_not_exist_is_a_usage_error() -> None:
     assert "There is no command modle. Did you mean model?" in near.stderr
 
 
+def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.run(["completion"]) == 0
+    asked = {
+        "k": "key",
+        "key cr": "create",
+        "key create --na": "--name",
+        "usage show --by model --to": "--to --top",
+    }
+    show = '_vinery; echo "${COMPREPLY[@]}"'
+    lines = [
+        f"COMP_WORDS=(vinery {words}); COMP_CWORD={len(words.split())}; {show}" for words in asked
+    ]
+    script = "\n".join([capsys.readouterr().out, *lines])
+    found = subprocess.run(["bash"], input=script, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == list(asked.values())
+
+
 def test_commands_load_nothing_large_that_they_do_not_use(platform_home: Home) -> None:
     commands = (("key", "list"), ("model", "list"), ("usage", "show"))
     run = (

@@ -14,7 +14,7 @@ from tests.tables import table
 from vinery_accounts.models import User
 from vinery_platform.web.middleware import ask_whether_unavailable
 
-PAGES = ("/", "/admin/", "/accounts/login/", "/console/")
+PAGES = ("/", "/admin/", "/accounts/login/", "/console/", "/docs/")
 
 
 @pytest.fixture

@@ -324,6 +324,7 @@ def test_a_port_in_use_and_a_home_that_cannot_be_written_are_refused(tmp_path: P
 
     assert f"Port {port} on 127.0.0.1 is in use" in line
     assert "VINERY_PORT" in line
+    assert not (tmp_path / "home").exists()
 
     (tmp_path / "file").write_text("a file, which stops root as well")
     assert f"VINERY_HOME={tmp_path / 'file'} cannot be written" in refusal(tmp_path / "file")

@@ -69,6 +69,17 @@ def test_usage_is_shown_for_each_interval_or_a_month_with_the_total(vinery: Vine
     assert cells(last[-1])[:2] == ["TOTAL", str(len(ages) - num_this)]
 
 
+def test_usage_is_printed_as_the_api_answers_it(vinery: Vinery) -> None:
+    body = json.loads(vinery("usage", "show", "--json").stdout)
+    assert body["totals"]["num_requests"] == 3
+    assert sum(each["figures"]["num_requests"] for each in body["points"]) == 3
+    grouped = json.loads(vinery("usage", "show", "--json", "--by", "model", "--top", "1").stdout)
+    assert grouped["num_groups"] == 2
+    (group,) = grouped["groups"]
+    assert (group["values"], group["figures"]["num_output_tokens"]) == ({"model": "large"}, 50)
+    assert grouped["points"] == []
+
+
 def test_usage_is_shown_by_groups_the_largest_first_and_by_status(vinery: Vinery) -> None:
     result = vinery("usage", "show", "--by", "model", "--by", "key", "--last", "7d")
 

@@ -111,13 +111,13 @@ def remove(row: Model) -> None:
     Usage records have no foreign keys, and stay. Raises `ValidationError` for a row that others
     need."""
     with audit.writing():
-        _check_removable(row)
-        owned = list(_owned_rows(row))
-        limits = list(_find_limits([row, *owned]))
-        for each in (*limits, *owned, row):
+        check_removable(row)
+        owned = owned_rows(row)
+        for each in (*owned, row):
             audit.record("delete", each, before=audit.snapshot(each))
-        for limit in limits:
-            limit.delete()
+        for each in owned:
+            if isinstance(each, Limit):
+                each.delete()
         row_id = row.pk
         older = ApiKey.objects.filter(replaced_by=row).first() if isinstance(row, ApiKey) else None
         row.delete()
@@ -133,6 +133,12 @@ def remove(row: Model) -> None:
             expire(Q(project_id=row_id))
         if isinstance(row, User):
             expire(Q(user_id=row_id))
+
+
+def owned_rows(row: Model) -> list[Model]:
+    """Return the rows that are deleted with a row, limits first."""
+    owned = list(_owned_rows(row))
+    return [*_find_limits([row, *owned]), *owned]
 
 
 def _owned_rows(row: Model) -> Iterator[Model]:
@@ -388,7 +394,8 @@ def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
         raise ValidationError({"scopes": message})
 
 
-def _check_removable(row: Model) -> None:
+def check_removable(row: Model) -> None:
+    """Raise `ValidationError` for a row that others need."""
     match row:
         case Organization() if row.projects.exists():
             raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from vinery_accounts.access.audit import organization_of
 from vinery_accounts.alerts import deliveries
@@ -127,6 +127,13 @@ def _pace(use: Use, now_s: float) -> float:
 
 
 # -- Alerts of thresholds, once in a window
+
+
+def num_open(alerts: models.QuerySet[Alert], now: datetime) -> int:
+    """Return the number of limits with an alert in this window, and not changed since."""
+    unchanged = Limit.objects.filter(pk=OuterRef("limit_id"), amount=OuterRef("amount"))
+    lasting = alerts.filter(Q(resets_at=None) | Q(resets_at__gt=now), Exists(unchanged))
+    return lasting.order_by().values("limit_id").distinct().count()
 
 
 def check_quotas(now: datetime, usual: Sequence[int], *, has_email: bool) -> list[Alert]:

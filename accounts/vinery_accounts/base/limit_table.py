@@ -12,12 +12,15 @@ from typing import Final, Self
 # weight in thousandths is a whole number of units. So all arithmetic is exact, also in Lua,
 # whose numbers are doubles.
 SCALE: Final = 60_000
+# Prices have steps of 0.001, so a cost is a whole number of thousandths of a millionth.
+COST_SCALE: Final = 1000
 
 # In fixed-point units this is 6e15, less than 2**53, up to which doubles hold all whole numbers.
 MAX_AMOUNT: Final = 100_000_000_000
+MAX_COST: Final = 9_000_000_000_000  # so are these millionths of the currency
 
-# With it the longest answer still counts for less than 2**53 fixed-point units.
-MAX_WEIGHT: Final = 1000
+# With it 1.5 million tokens still count for less than 2**53 fixed-point units.
+MAX_WEIGHT: Final = 100_000
 
 _MINUTE_MS: Final = 60_000
 
@@ -60,6 +63,15 @@ class Metric(StrEnum):
     WEIGHTED_TOKENS = "weighted_tokens", "weighted tokens", "weighted tokens", "", ""
     # In millionths of the currency: a model's weight is its price for a million tokens.
     COST = "cost", "cost", "cost", "", ""
+
+    @property
+    def scale(self) -> int:
+        """The fixed-point units of one of the metric."""
+        return COST_SCALE if self is Metric.COST else SCALE
+
+    @property
+    def max_amount(self) -> int:
+        return MAX_COST if self is Metric.COST else MAX_AMOUNT
 
     @property
     def is_of_tokens(self) -> bool:
@@ -110,11 +122,6 @@ class Window(StrEnum):
     WEEK = "week", Kind.CALENDAR, "per week", "per week", ""
     MONTH = "month", Kind.CALENDAR, "per month", "per month", ""
     NONE = "none", Kind.TOTAL, "no window", "in total", ""
-
-    @property
-    def tick_ms(self) -> int:
-        """How often a bucket refills by its amount in fixed-point units; 0 for other kinds."""
-        return self.period_ms // SCALE
 
 
 class Weekday(StrEnum):

@@ -62,6 +62,9 @@ def health(
 
 
 def _of_models(access: Access, models: Sequence[Served]) -> Iterator[Finding]:
+    if all(each.state == "unloaded" for each in models):
+        text = "No model is loaded, so no request is answered."
+        yield text, reverse("console:models"), "See the models"
     for each in models:
         if each.state in _FAILED and access.is_superuser:
             text = f"The model {each.name} failed to load. {each.reason}".strip()
@@ -77,7 +80,8 @@ def _of_process(access: Access) -> Iterator[Finding]:
     if number := QUARANTINE.rows(access).count():
         requests = f"{number} request{pluralize(number)} in quarantine"
         text = f"{requests}: each has ended two engines, and is refused."
-        yield text, reverse("console:quarantine"), "See the quarantine"
+        cure = (reverse("console:quarantine"), "See the quarantine")
+        yield text, *(cure if access.is_leader else ("", ""))
     if access.is_superuser and _checks:
         yield from ((each, "", "") for each in _checks[0]())
 

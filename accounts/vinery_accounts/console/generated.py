@@ -48,7 +48,7 @@ class FilterForm(forms.Form):
             field.help_text = ""
             if isinstance(field, forms.ChoiceField):
                 field.choices = [("", "any"), *known.choices.items()]
-            else:
+            elif not isinstance(field, forms.BooleanField):
                 field.widget = forms.TextInput({**attributes, **field.widget.attrs})
 
     @cached_property
@@ -128,6 +128,8 @@ class Rows(Generated):
     hint: str = ""
     """What helps if nothing matches."""
     note: str = ""
+    empty_text: str = ""
+    """By default that of the resource."""
     ordering: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The filters that the page offers, see `FilterForm`."""

@@ -137,7 +137,7 @@ class ActOnInvitation(ConfirmPage):
         ),
         "withdraw": Question(
             "Withdraw the invitation of {row.username}?",
-            "It was for the role {row.role} of {row.scope}.",
+            "It offers the role {row.role} of {row.scope}, and ends. To undo this, invite again.",
             "The invitation is withdrawn.",
         ),
     }
@@ -171,4 +171,4 @@ class Answer(ButtonPage):
     def done_text(self) -> str:
         if self.does == "accept":
             return f"You are {self.row.role} of {self.row.scope}."
-        return f"You have declined the invitation to {self.row.scope}."
+        return f"You have declined the invitation to {self.row.scope}. It can be sent again."

@@ -18,7 +18,6 @@ from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.base.limit_table import METRIC_CHOICES
 from vinery_accounts.base.money import MILLION, limited, quantity, whole
-from vinery_accounts.console.generated import Rows
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
 from vinery_accounts.console.words import reset, store_outage
@@ -29,7 +28,7 @@ from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS, owner_choices, owners_of
+from vinery_accounts.resources.limits import LIMITS, owner_choices, owners_of
 
 _KIND: Final = ("model", "metric", "window")
 _VALUES: Final = ("amount", "time_zone", "week_start", "alert_at", "is_shadow")
@@ -47,8 +46,6 @@ class Limits(Page):
         rows = limit_rows(self.access, self.access.rows(Limit))
         return super().get_context_data(**kwargs) | {
             **rows,
-            # Read after the levels: reading those notices an outage.
-            "outage": store_outage(current_state(), time.time()),
             "may_set": may_set_limits(self.access),
         }
 
@@ -81,7 +78,9 @@ def limit_rows(access: Access, found: Iterable[Limit]) -> dict[str, Any]:
             "may_change": rule.id in may_change,
         }
         rows.append(row)
-    return {"rows": rows, "is_known": levels is not None}
+    # Read after the levels: reading those notices an outage.
+    outage = store_outage(current_state(), time.time())
+    return {"rows": rows, "is_known": levels is not None, "outage": outage}
 
 
 def _numbers(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, Any]:
@@ -282,23 +281,3 @@ class RemoveLimit(ConfirmPage):
 
     def about(self) -> str:
         return _described(self.access, self.row, _limited(self.row))
-
-
-# -- Prices
-
-
-@at("model-weights/", "model-weights")
-class Prices(Rows):
-    """The token weights of models, which are prices while there is a currency."""
-
-    resource = MODEL_WEIGHTS
-    note = "A change counts for new requests, within two seconds. Past costs stay as they are."
-
-    def buttons(self) -> dict[str, str]:
-        if not self.access.is_superuser:
-            return {}
-        currency = Currency.objects.first()
-        more = {"Set a currency": reverse("console:currency-new")}
-        if currency is not None:
-            more = {"Change the currency": reverse("console:currency-row", args=[currency.pk])}
-        return {**super().buttons(), **more}

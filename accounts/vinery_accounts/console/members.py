@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -10,6 +11,7 @@ from django.core.exceptions import PermissionDenied
 from django.core.mail import send_mail
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.html import format_html
 
@@ -20,7 +22,7 @@ from vinery_accounts.console.organization import ScopeField, scope_choices
 from vinery_accounts.console.page import Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Question, show_secret
 from vinery_accounts.models import Membership, Role, User
-from vinery_accounts.resources.base import Issued, Resource, columns_of, require
+from vinery_accounts.resources.base import Issued, Resource, columns_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
 
@@ -94,6 +96,7 @@ class Members(Roles):
 @at("service-accounts/", "service-accounts")
 class ServiceAccounts(Roles):
     title = "Service accounts"
+    empty_text = "No service account yet. Create one for each program that sends requests."
     note = (
         "A service account is a program's: it owns keys, and cannot log in. Its keys stay when a "
         "person leaves."
@@ -167,45 +170,31 @@ class Member(LeadersPage, ChangeRow):
         return reverse("console:service-accounts" if row.user.is_service else "console:members")
 
 
-@at("members/<int:row_id>/", "member", "remove", "deactivate", "activate", "link")
-class ActOnMember(ConfirmPage):
+@at("members/<int:row_id>/", "member", "remove")
+class RemoveMember(ConfirmPage):
     resource = MEMBERSHIPS
     questions = {
         "remove": Question(
             "Remove {row.user} from {row.scope}?",
             "{row.user} loses the role {row.role} there, and keys that they may no longer have are "
-            "paused. The account stays.",
+            "paused. The account stays. To undo this, add the user again, and resume the keys.",
             "{row.user} has no role in {row.scope} any more.",
-        ),
-        "deactivate": Question(
-            "Deactivate {row.user}?",
-            "{row.user} is signed out and cannot sign in. Their keys, in all projects, are refused "
-            "within a second, and running requests end. This can be undone.",
-            "{row.user} is deactivated.",
-        ),
-        "activate": Question(
-            "Activate {row.user}?",
-            "{row.user} may sign in again, and their keys work again.",
-            "{row.user} is active.",
-            is_danger=False,
-        ),
-        "link": Question(
-            "Get a link for {row.user}?", USERS.action("link").help, "", is_danger=False
-        ),
+        )
     }
 
-    def act(self) -> Any:
-        if self.does == "remove":
-            return super().act()
-        return USERS.act(self.access, USERS.action(self.does), self.row.user)
+
+@at("members/<int:row_id>/", "member", "deactivate", "activate", "link")
+class ActOnMember(ConfirmPage):
+    resource = USERS
+
+    @cached_property
+    def row(self) -> User:
+        return get_object_or_404(MEMBERSHIPS.rows(self.access), pk=self.kwargs["row_id"]).user
 
     def report(self, result: Any, done: str) -> HttpResponse | None:
         if self.does == "link":
-            return show_link(self, self.row.user, result)
+            return show_link(self, self.row, result)
         return super().report(result, done)
-
-    def check(self) -> None:
-        require(self.access, Action.MANAGE, self.row if self.does == "remove" else self.row.user)
 
 
 # -- Links for new users
@@ -219,16 +208,16 @@ def show_link(
         "works once, until {}. Any holder of the link can use it.{}"
     )
     address = page.base_url() + link["path"]
-    sent = f" It was also sent to {user.email}." if _is_mailed(user, address) else ""
-    text = format_html(text, user, moment(link["expires_at"]), sent)
+    text = format_html(text, user, moment(link["expires_at"]), _mail(user, address))
     heading, back = f"A link for {user}", reverse("console:members")
     return show_secret(page, heading, text, address, back, copy="Copy the link", key=key)
 
 
-def _is_mailed(user: User, address: str) -> bool:
-    """Send the link to the user, where this server sends such mails."""
+def _mail(user: User, address: str) -> str:
+    """Send the link to the user, where this server sends such mails, and return what became of
+    it."""
     if not (settings.VINERY_PASSWORD_RESET and user.email):
-        return False
+        return ""
     text = (
         f"You are invited to a Vinery server, with the user name {user}. Choose a password:\n\n"
         f"{address}\n\nThe link works once. If you expected no invitation, ignore this mail.\n"
@@ -237,5 +226,5 @@ def _is_mailed(user: User, address: str) -> bool:
         send_mail("Vinery: your invitation", text, None, [user.email])
     except OSError as error:  # of the connection, or of the mail server
         log.warning("An invitation was not sent by mail: %s", type(error).__name__)
-        return False
-    return True
+        return f" The mail to {user.email} was not sent: the mail server refused or is away."
+    return f" It was also sent to {user.email}."

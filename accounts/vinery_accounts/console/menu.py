@@ -16,8 +16,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from vinery_accounts.access.access import Access
+from vinery_accounts.alerts.quotas import num_open
 from vinery_accounts.console.reader import access_of
-from vinery_accounts.models import Organization
+from vinery_accounts.models import Alert, Organization
 from vinery_accounts.resources.base import registered
 from vinery_accounts.signin import passkeys
 
@@ -63,7 +64,7 @@ _GROUPS: Final = {
         Entry("stored-responses", "Stored responses", _leaders),
         Entry("conversations", "Conversations", _leaders),
         Entry("stored-chats", "Stored chats", _leaders),
-        Entry("quarantine", "Quarantine"),
+        Entry("quarantine", "Quarantine", _leaders),
     ),
     "Organisation": (
         Entry("organizations", "Organisations", _superusers),
@@ -102,6 +103,7 @@ def frame(request: HttpRequest) -> dict[str, Callable[[], object]]:
     is_own = request.path.startswith(reverse("account_overview"))
     return {
         "menu": lambda: menu_of(access_of(request)),
+        "num_open_alerts": lambda: num_open(access_of(request).rows(Alert), timezone.now()),
         "whose": lambda: _whose(access_of(request)),
         "scope": lambda: access_of(request).scope,
         "page": lambda: "account" if is_own else "",

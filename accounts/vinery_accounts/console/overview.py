@@ -1,10 +1,8 @@
-"""The first page: figures over time, and quotas that run out. The first page of the own account."""
+"""The first page: requests, tokens, errors and latencies over time, and quotas that run out."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC
 from typing import Any, Final
 
-from django.db.models import Q, QuerySet
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 from msgspec import structs
@@ -17,16 +15,14 @@ from vinery_accounts.console import words
 from vinery_accounts.console.attention import health
 from vinery_accounts.console.charts import Chart, Series, duration, short
 from vinery_accounts.console.keys import projects_for
-from vinery_accounts.console.limits import exhausted_quotas, limit_rows, may_set_limits, quota_rows
-from vinery_accounts.console.page import Page, UsagePage, at, before
-from vinery_accounts.models import ApiKey, Currency, KeyState, Limit, LimitScope, UsageSlice, User
+from vinery_accounts.console.limits import exhausted_quotas, may_set_limits, quota_rows
+from vinery_accounts.console.page import LivePage, UsagePage, at, before
+from vinery_accounts.models import ApiKey, Currency, KeyState, Limit, UsageSlice
 from vinery_accounts.models.keys import in_state
-from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.filters import Conditions, Dimension, restriction
 from vinery_accounts.usage.histogram import Percentiles
-from vinery_accounts.usage.periods import calendar_month
 from vinery_accounts.usage.reports import Figures, Point
 
 Parts = Mapping[str, Callable[[Figures], float | None]]
@@ -71,18 +67,24 @@ _CHARTS: Final[tuple[tuple[str, str, Parts], ...]] = (
         _percentiles("total_ms"),
     ),
 )
-_MAX_KEYS: Final = 50
 _COLOURS: Final = {"refused by limits": "refused", "client errors": "4", "failed": "failed"}
 
 
 @at("", "overview")
-class Overview(UsagePage):
+class Overview(LivePage, UsagePage):
+    """All but the charts stays up to date."""
+
     template_name = "console/overview.html"
     has_charts = True
+    throttle = " throttle:5s"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         question, now, is_leader = self.question, timezone.now(), self.access.is_leader
-        figures, points = reports.whole_and_series(question)
+        if self.is_refresh:
+            figures, charts = reports.totals(question).figures, []
+        else:
+            figures, points = reports.whole_and_series(question)
+            charts = list(self._charts(points)) if figures.num_requests else []
         whole_before = reports.totals(before(question), with_latencies=False).figures
         found = read_quotas(self.access.quotas_seen(), now)
         quotas = quota_rows(self.access, found)
@@ -91,7 +93,7 @@ class Overview(UsagePage):
         has_answers = is_answered or self._has_answers()
         return super().get_context_data(**kwargs) | {
             "tiles": tiles(figures, whole_before, Currency.current() if is_leader else ""),
-            "charts": list(self._charts(points)) if figures.num_requests else (),
+            "charts": charts,
             "quotas": quotas,
             "health": health(self.access, models, quotas, now),
             "exhausted": exhausted_quotas(found, self.user),
@@ -191,37 +193,3 @@ def _speed(between: Percentiles | None) -> tuple[str, str]:
         return "-", "not measured"
     slow = f"one in twenty is below {short(1000 / between.p95)}" if between.p95 else ""
     return short(1000 / between.p50), slow
-
-
-# -- One's own keys, usage of this month, and limits
-
-
-@at("account/", "account")
-class Account(Page):
-    template_name = "console/account.html"
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        now = timezone.now()
-        mine = KEYS.rows(self.access).filter(owner=self.user, revoked_at=None)
-        since, until = calendar_month(now.astimezone(UTC), is_last=False)
-        filters = {Dimension.USER: frozenset({self.user.pk})}
-        visible = self.access.visible()
-        question = reports.Question(since=since, until=until, filters=filters, visible=visible)
-        earlier = reports.totals(before(question)).figures
-        binding = self.access.rows(Limit).filter(_binds(self.user, mine))
-        return super().get_context_data(**kwargs) | {
-            "keys": [(key, key.state_at(now)) for key in mine.order_by("-pk")[:_MAX_KEYS]],
-            "tiles": tiles(reports.totals(question).figures, earlier),
-            **limit_rows(self.access, binding),
-        }
-
-
-def _binds(user: User, keys: QuerySet[ApiKey]) -> Q:
-    """Return the condition on limits that a request of the user must fit."""
-    of_key = Q(scope=LimitScope.KEY, scope_id__in=keys.values("pk"))
-    of_project = Q(scope=LimitScope.PROJECT, scope_id__in=keys.values("project"))
-    organizations = keys.values("project__organization")
-    of_organization = Q(scope=LimitScope.ORGANIZATION, scope_id__in=organizations)
-    of_user = Q(scope=LimitScope.USER, scope_id=user.pk)
-    of_all = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
-    return of_key | of_project | of_organization | of_user | of_all

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar
+from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from django import forms
@@ -106,9 +107,15 @@ class LivePage(Page):
     header `X-Live`, and gets the content without the frame, so that no message about an action is
     lost. Without scripts, a reload shows the same. The template extends `layout`."""
 
+    throttle: ClassVar[str] = ""
+    """The least time between two fetches, as htmx takes it: ` throttle:5s`."""
+
+    @property
+    def is_refresh(self) -> bool:
+        return "x-live" in self.request.headers
+
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        is_refresh = "x-live" in self.request.headers
-        layout = "console/live.html" if is_refresh else "console/base.html"
+        layout = "console/live.html" if self.is_refresh else "console/base.html"
         return super().get_context_data(**kwargs) | {"layout": layout}
 
 
@@ -244,13 +251,13 @@ class UsagePage(Page):
 
     def address(self, to: str = "", /, **changes: str | list[str] | None) -> str:
         """Return the address of this page, or of another one, with these changes of the query."""
-        query = self.request.GET.copy()
-        for name, value in changes.items():
-            if value is None:
-                query.pop(name, None)
-            else:
-                query.setlist(name, [value] if isinstance(value, str) else value)
-        return f"{to or self.request.path}?{query.urlencode()}"
+        query = {**self._query, **changes}
+        kept = {name: value for name, value in query.items() if value is not None}
+        return f"{to or self.request.path}?{urlencode(kept, doseq=True)}"
+
+    @cached_property
+    def _query(self) -> dict[str, list[str]]:
+        return dict(self.request.GET.lists())
 
     def requests_address(self, **changes: str | list[str] | None) -> str:
         """Return the address of the requests of this page, with these changes of the query."""

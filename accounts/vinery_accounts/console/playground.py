@@ -97,48 +97,15 @@ def _refused(status: int, text: str) -> HttpResponse:
 
 # -- A captured request as a set-up of the playground
 
-_FIELDS: Final = (
-    *("temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty"),
-    *("repetition_penalty", "reasoning_effort", "model"),
-)
-_LIMITS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_ENDPOINTS: Final = ("chat/completions", "completions", "responses", "messages")
 
 
-def link_of(body: bytes, project_id: int) -> str:
-    """Return the address of the playground with the texts and parameters of a request; empty if the
-    request has no conversation. Browsers send no server what follows the `#`."""
+def link_of(body: bytes, endpoint: str, project_id: int | None) -> str:
+    """Return the address of the playground with a request, which the page's script reads; empty for
+    a request without a conversation. Browsers send no server what follows the `#`."""
     try:
-        asked = json.loads(body)
-        said = asked.get("messages") or asked.get("input") or asked.get("prompt")
-        turns = [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
-        texts = [(each["role"], _text(each.get("content"))) for each in turns if "role" in each]
-        # Tools of other APIs have other shapes.
-        tools = [each for each in asked.get("tools") or () if "function" in each]
-    except (ValueError, TypeError, AttributeError, KeyError):
-        return ""
-    above = [_text(asked.get(name)) for name in ("system", "instructions")]
-    system = [*above, *(text for role, text in texts if role in ("system", "developer"))]
-    set_up = {
-        **{name: asked.get(name) for name in _FIELDS},
-        "max_tokens": next(filter(None, map(asked.get, _LIMITS)), None),
-        "project": str(project_id),
-        "mode": "completion" if "prompt" in asked else "",
-        "tools": json.dumps(tools, indent=1) if tools else "",
-        "system": "\n".join(filter(None, system)),
-    }
-    conversation = [
-        {"role": role, "text": text, "pictures": []}
-        if role == "user"
-        else {"role": role, "answers": [{"model": asked.get("model"), "text": text}]}
-        for role, text in texts
-        if role in ("user", "assistant")
-    ]
-    shared = json.dumps({"setUp": set_up, "turns": conversation})
-    return f"{reverse('console:playground')}#{quote(shared)}" if conversation else ""
-
-
-def _text(content: Any) -> str:
-    """Return a content's text, of parts their texts joined. Files are not kept."""
-    parts = content if isinstance(content, list) else [content]
-    texts = [each.get("text") if isinstance(each, dict) else each for each in parts]
-    return "\n".join(each for each in texts if isinstance(each, str))
+        asked = json.loads(body) if endpoint in _ENDPOINTS else None
+    except ValueError:  # the text is cut
+        asked = None
+    shared = json.dumps({"request": asked, "project": str(project_id)})
+    return f"{reverse('console:playground')}#{quote(shared)}" if asked else ""

@@ -3,6 +3,7 @@
 import json
 from typing import Any, Final
 
+from django import forms
 from django.conf import settings
 from django.db.models import Count, Q, QuerySet
 from django.template.defaultfilters import pluralize
@@ -95,21 +96,29 @@ def _changes(entry: AuditEntry) -> str:
 @at("audit/", "audit")
 class AuditLog(Rows):
     resource = AUDIT
-    hint = "An action is written exactly, such as membership.create."
     note = (
         "Entries are never changed or deleted, and each holds the hash of the one before: an "
         "administrator verifies the whole log with the command vinery audit verify."
     )
     inputs = {
         "actor": {"size": "14", "placeholder": "alice"},
-        "action": {"size": "14", "placeholder": "key.revoke"},
+        "action": {},
         "search": {"size": "14", "type": "search", "title": SEARCH_HELP},
         "from": {"type": "datetime-local"},
         "to": {"type": "datetime-local"},
+        "without_sign_ins": {},
     }
 
     def columns(self) -> Columns:
         return {**self.resource.columns, "changed": _changes}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        found = self.listed().order_by("action").values_list("action", flat=True).distinct()
+        choices = [("", "any"), *((each, each) for each in found)]
+        context["form"].fields["action"].widget = forms.Select(choices=choices)
+        context["form"]["without_sign_ins"].label = "Without sign-ins"
+        return context
 
 
 # -- Captured texts
@@ -131,7 +140,7 @@ def texts_of(capture: Capture) -> dict[str, Any]:
     except Conflict as error:
         return {"unreadable": str(error)}
     found = {"Request": _pretty(texts.body), "Answer": _pretty(texts.answer)}
-    return {"texts": found, "playground": link_of(texts.body, capture.project_id)}
+    return {"texts": found, "playground": link_of(texts.body, capture.endpoint, capture.project_id)}
 
 
 def _pretty(text: bytes) -> str:
@@ -152,7 +161,7 @@ class StoredThread(Row):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         thread = read_thread(self.row)
-        playground = link_of(thread.request, self.row.project_id or 0)
+        playground = link_of(thread.request, "responses", self.row.project_id)
         return super().get_context_data(**kwargs) | {"thread": thread, "playground": playground}
 
 

@@ -29,9 +29,10 @@ from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions,
 
 _ROWS: Final = 50
 # Of the requests that an index finds, a page searches so many for the other filters.
-_MAX_SEARCHED: Final = 50_000
-_INDEXED: Final = frozenset(
-    {Dimension.KEY, Dimension.USER, Dimension.PROJECT, Dimension.MODEL, Dimension.END_USER}
+_MAX_SEARCHED: Final = 25_000
+# Those that usually find the fewest come first.
+_INDEXED: Final = (
+    *(Dimension.END_USER, Dimension.KEY, Dimension.USER, Dimension.PROJECT, Dimension.MODEL),
 )
 _MAX_VIEWS: Final = 50
 _PLACE: Final = re.compile(r"(\d{1,17})\.(\d{1,18})")
@@ -132,15 +133,19 @@ class Requests(UsagePage):
             chosen = Selection(visible=visible, since=since, until=until, filters=filters)
             return records(chosen).filter(*conditions).order_by("-created_at", "-id")
 
-        visible = self.access.visible()
-        is_indexed = visible is not None and visible.keys() <= _INDEXED
-        indexed = {each: v for each, v in self.filters.items() if each in _INDEXED}
-        near = newest(visible if is_indexed else None, indexed).values_list("created_at", flat=True)
-        for since in near[_MAX_SEARCHED : _MAX_SEARCHED + 1]:
-            older = _place(since, 0)
-        if code := self._text("error"):
+        visible, filters, code = self.access.visible(), self.filters, self._text("error")
+        # One index bounds the search: several filters may have nothing in common.
+        of_index = visible if visible is not None and visible.keys() <= set(_INDEXED) else None
+        one = (
+            [] if of_index else [(each, filters[each]) for each in _INDEXED if each in filters][:1]
+        )
+        if code or of_index != visible or dict(one) != filters:
+            near = newest(of_index, dict(one)).order_by("-created_at")
+            for since in near.values_list("created_at", flat=True)[_MAX_SEARCHED:][:1]:
+                older = _place(since, 0)
+        if code:
             conditions.append(Q(error_code=code))
-        rows = list(newest(visible, self.filters)[: _ROWS + 1])
+        rows = list(newest(visible, filters)[: _ROWS + 1])
         if len(rows) > _ROWS:
             older = _place(rows[_ROWS - 1].created_at, rows[_ROWS - 1].pk)
         return rows[:_ROWS], older

@@ -13,6 +13,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 
 from vinery_accounts.access.access import Action
+from vinery_accounts.access.changes import check_removable
 from vinery_accounts.console.page import FormPage, Page
 from vinery_accounts.resources.base import Conflict, Issued, Resource, require
 from vinery_accounts.resources.forms import ResourceForm
@@ -112,7 +113,8 @@ def show_secret(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The texts of a confirmation, in which `{row}` is the row."""
+    """The texts of a confirmation, in which `{row}` is the row. The sentence about other rows that
+    go with the row follows `text`."""
 
     heading: str
     text: str
@@ -156,12 +158,14 @@ class ActPage(RowPage):
         try:
             result = self.act()
         except (ValidationError, Conflict) as error:
-            messages.error(request, " ".join(getattr(error, "messages", [str(error)])))
-        else:
-            if isinstance(result, Issued):
-                return self.issued(result)
-            return self.report(result, done) or redirect(back)
-        return redirect(back)
+            return self.refused(error)
+        if isinstance(result, Issued):
+            return self.issued(result)
+        return self.report(result, done) or redirect(back)
+
+    def refused(self, error: ValidationError | Conflict) -> HttpResponse:
+        messages.error(self.request, " ".join(getattr(error, "messages", [str(error)])))
+        return redirect(self.back_address())
 
 
 class ButtonPage(ActPage):
@@ -196,13 +200,22 @@ class ConfirmPage(ActPage):
         permission = self.resource.removal if remove else self.resource.action(self.does).permission
         require(self.access, permission, self.row)
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Ask, unless the answer would be an error."""
         self.check()
-        question = self.question
+        try:
+            if self.does == "remove":
+                check_removable(self.row)
+        except ValidationError as error:
+            return self.refused(error)
+        return super().get(request, *args, **kwargs)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        question, more = self.question, self.resource.affected(self.does, self.row)
         return super().get_context_data(**kwargs) | {
             "graces": GRACES if self.does == "rotate" else (),
             "heading": question.heading.format(row=self.row),
-            "text": question.text.format(row=self.row, about=self.about()),
+            "text": f"{question.text.format(row=self.row, about=self.about())} {more}",
             "button": question.button or verb(self.does),
             "is_danger": question.is_danger,
             "back": self.back_address(),
@@ -212,7 +225,7 @@ class ConfirmPage(ActPage):
 def _question(resource: Resource[Any], does: str) -> Question:
     """Return the question before an action, in the words of the resource."""
     if does == "remove":
-        text, done = resource.help.get("remove", "This cannot be undone."), "removed"
+        text, done = resource.help["remove"], "removed"
     else:
         text, done = resource.action(does).help, resource.action(does).done or "changed"
     is_danger = does in ("remove", "deactivate")

@@ -2,6 +2,8 @@
 
 # ruff: noqa: F401
 from vinery_accounts.console import (
+    account,
+    connect,
     design,
     find,
     invitations,
@@ -11,6 +13,7 @@ from vinery_accounts.console import (
     organization,
     overview,
     playground,
+    prices,
     records,
     requests,
     statements,

@@ -113,7 +113,7 @@ class Usage(UsagePage):
             with_points=True,
             num_drawn=_MAX_COLOURS,
         )
-        figures, points = reports.whole_and_series(self.question)
+        figures, points = reports.whole_and_series(self.question, with_latencies=False)
         names = self._names_of(found.groups)
         named = list(zip(names, found.groups, strict=True))
         chart = self._chart(named, points)

@@ -6,19 +6,25 @@ An address of `_DOMAIN` marks a made-up user, and such a member a made-up organi
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
+from functools import reduce
+from math import ceil
+from operator import or_
 from typing import Any, Final
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from msgspec.structs import replace
 
 from vinery_accounts.access import audit, changes
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
+from vinery_accounts.base.limit_table import Metric
 from vinery_accounts.keys import lifecycle
 from vinery_accounts.models import (
     ApiKey,
+    Currency,
     DayRollup,
     Limit,
     LimitScope,
+    ModelWeight,
     Organization,
     Project,
     Role,
@@ -26,7 +32,13 @@ from vinery_accounts.models import (
     User,
 )
 from vinery_accounts.usage import demo, retention
-from vinery_accounts.usage.entries import BoundLimit, Settlement
+from vinery_accounts.usage.entries import (
+    EQUAL_WEIGHTS,
+    BoundLimit,
+    Settlement,
+    Weights,
+    weights_by_model,
+)
 from vinery_accounts.usage.rollups import RollupDimensions
 from vinery_accounts.usage.store import store_settlements
 
@@ -73,10 +85,12 @@ def make_demo(
     remove_demo()
     with audit.writing():
         keys = _make_people()
+        weights = _make_prices()
     owners = [_owners_of(key) for key in keys]
     plan = demo.Plan(owners, served, num_requests, until, days, seed)
     kept_since = retention.kept_since(UsageRecord)
-    made = [each for each in demo.settlements(plan) if each.admission.started_at >= kept_since]
+    found = [each for each in demo.settlements(plan) if each.admission.started_at >= kept_since]
+    made = [_with_cost(each, weights.get(each.admission.model, EQUAL_WEIGHTS)) for each in found]
     with audit.writing():
         limits = _make_limits(keys, made)
     for at in range(0, len(made), _BATCH):
@@ -93,7 +107,9 @@ def remove_demo() -> bool:
         if not ours and not users:
             return False
         demo.remove_usage([each.pk for each in ours])
+        prices = [Q(model=model, **columns) for model, columns in demo.PRICES.items()]
         for rows in (
+            ModelWeight.objects.filter(reduce(or_, prices)),
             ApiKey.objects.filter(project__organization__in=ours),
             Project.objects.filter(organization__in=ours),
             ours,
@@ -101,6 +117,9 @@ def remove_demo() -> bool:
         ):
             for row in rows:
                 changes.remove(row)
+        if ours and not (ModelWeight.objects.exists() or Limit.objects.filter(metric=Metric.COST)):
+            for currency in Currency.objects.filter(created_at__gte=ours[0].created_at):
+                changes.remove(currency)
     return True
 
 
@@ -134,6 +153,21 @@ def _make_people() -> list[ApiKey]:
     ]
 
 
+def _make_prices() -> Mapping[str, Weights]:
+    """Set the prices that made-up models lack and, if there is none, a currency."""
+    known = set(ModelWeight.objects.values_list("model", flat=True))
+    for model in demo.PRICES.keys() - known:
+        changes.add(ModelWeight(model=model, **demo.PRICES[model]))
+    if not Currency.current():
+        changes.add(Currency(code="EUR"))
+    return weights_by_model(ModelWeight.objects.all(), are_prices=True)
+
+
+def _with_cost(made: Settlement, weights: Weights) -> Settlement:
+    weighted, cost = weights.weigh_milli(made) / 1000, weights.cost_milli(made) / 1000
+    return replace(made, weighted_tokens=weighted, cost=cost)
+
+
 def _owners_of(key: ApiKey) -> Mapping[str, Any]:
     project = key.project
     return {
@@ -156,11 +190,11 @@ def _make_limits(keys: Sequence[ApiKey], made: Sequence[Settlement]) -> Limits:
     for each in made:
         if each.admission.key_id == first.pk:
             by_day[each.admission.started_at.date()] += each.num_tokens
-    of_last = sum(each.num_tokens for each in made if each.admission.key_id == last.pk)
-    of_all = sum(each.num_tokens for each in made if each.admission.organization_id == labs)
+    of_last = ceil(sum(each.cost for each in made if each.admission.key_id == last.pk))
+    of_all = ceil(sum(each.cost for each in made if each.admission.organization_id == labs))
     rows = (
-        ("", labs, LimitScope.ORGANIZATION, labs, "weighted_tokens", "none", of_all * 100 // 96),
-        ("insufficient_quota", labs, LimitScope.KEY, last.pk, "weighted_tokens", "none", of_last),
+        ("", labs, LimitScope.ORGANIZATION, labs, Metric.COST, "none", of_all * 100 // 96),
+        ("insufficient_quota", labs, LimitScope.KEY, last.pk, Metric.COST, "none", of_last),
         (
             QUOTA_EXCEEDED,
             acme,

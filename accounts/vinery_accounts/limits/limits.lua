@@ -4,10 +4,11 @@
 -- an amount to text by `..` or `tostring`: both round to 14 digits; numbers in a redis.call keep 17.
 --
 -- The call has `counters`, one for each rule: {key, kind, amount, is_shadow, cost, b1,
--- b2, b3, b4, column, holders, tick}. b1 to b4 are the boundaries of a calendar: the starts of the
+-- b2, b3, b4, column, holders, tick, scale}. b1 to b4 are the boundaries of a calendar: the starts of the
 -- last, this and the next window by the caller's clock, and the end of the next. The server's clock
 -- decides which window holds. `column` is the index of the rule's cost among a request's costs.
--- `holders` is the key of the set of leases that may return some of a quota, or ''. `tick` is in ms.
+-- `holders` is the key of the set of leases that may return some of a quota, or ''. `tick` is in ms,
+-- and one of the metric has `scale` units.
 
 local SCALE = 60000
 local BUCKET, CALENDAR, TOTAL, CONCURRENCY = 0, 1, 2, 3
@@ -26,12 +27,13 @@ if now == 0 then
 end
 
 local function kind_of(counter) return counter[2] end
-local function capacity_of(counter) return counter[3] * SCALE end
+local function scale_of(counter) return counter[13] or SCALE end
+local function capacity_of(counter) return counter[3] * scale_of(counter) end
 local function is_shadow(counter) return counter[4] end
 local function cost_of(counter) return counter[5] end
 local function column_of(counter) return counter[10] end
 local function holders_of(counter) return counter[11] or '' end
--- A lease of an older release has counters without a tick.
+-- A lease of an older release has counters without a tick and a scale.
 local function tick_of(counter) return counter[12] or 1 end
 
 local function current_window(counter)
@@ -98,7 +100,7 @@ local function write(counter, used, window)
         redis.call('DEL', key)
     elseif kind == BUCKET then
         local at = tonumber(redis.call('HGET', key, 'at') or '0')
-        at = math.max(now, math.min(at, now + tick * SCALE))  -- see `windows.latest_ms`
+        at = math.max(now, math.min(at, now + tick * scale_of(counter)))  -- see `windows.latest_ms`
         redis.call('HSET', key, 'used', used, 'at', at)
         local full_ms = amount > 0 and math.ceil(used / amount) * tick or LONGEST_WINDOW_MS
         redis.call('PEXPIRE', key, math.min(full_ms, LONGEST_WINDOW_MS) + at - now + MARGIN_MS)
@@ -393,7 +395,7 @@ function operations.restore()
         if kind_of(counter) == BUCKET then
             cost = used_after(counter, cost, since)
             -- A baseline is rounded up, and the count of a bucket in use is exact.
-            if used > 0 and cost - used < SCALE then cost = 0 end
+            if used > 0 and cost - used < scale_of(counter) then cost = 0 end
         elseif kind_of(counter) == CONCURRENCY or (kind_of(counter) == CALENDAR and window ~= since) then
             cost = 0
         end

@@ -39,7 +39,7 @@ from vinery_accounts.limits.reservations import (
     grant_of,
     level_of,
 )
-from vinery_accounts.limits.rules import SCALE, CacheByIdentity, Kind, Rule
+from vinery_accounts.limits.rules import CacheByIdentity, Kind, Rule
 
 # More than one, so that idle counters go faster than new counters come.
 _NUM_CHECKED_PER_NEW_COUNTER: Final = 2
@@ -87,7 +87,7 @@ class _Counter:
                         self.has_drained = True
                 self.at_ms = now_ms
             else:
-                self.at_ms = min(self.at_ms, windows.latest_ms(now_ms, rule.tick_ms))
+                self.at_ms = min(self.at_ms, windows.latest_ms(now_ms, rule.window.period_ms))
         elif now_ms >= self.holds_until_ms:
             _, self.at_ms, self.holds_until_ms, _ = windows.boundaries_at(rule, now_ms)
             self.used = 0
@@ -287,7 +287,7 @@ class MemoryLimiter:
         if self._num_processes > 1:
             baselines = [_share_of_baseline(each, self._num_processes) for each in baselines]
         for baseline in baselines:
-            rule, units = baseline.rule, baseline.num_used * SCALE
+            rule, units = baseline.rule, baseline.num_used * baseline.rule.scale
             counter = self._counter(rule, now_ms)
             if rule.kind is Kind.TOTAL or (
                 rule.kind is Kind.CALENDAR and counter.at_ms == baseline.since_ms
@@ -299,7 +299,7 @@ class MemoryLimiter:
                 )
                 missing = units - counter.used
                 # A baseline is rounded up, and the count of a bucket in use is exact.
-                if missing >= SCALE or (missing > 0 and not counter.used):
+                if missing >= rule.scale or (missing > 0 and not counter.used):
                     self._num_additions += 1
                     counter.add(missing, self._num_additions)
 

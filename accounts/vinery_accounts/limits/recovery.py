@@ -28,6 +28,7 @@ from django.db.models import Count, Max, Model, QuerySet, Sum
 from redis import Redis
 from redis.exceptions import RedisError
 
+from vinery_accounts.base.limit_table import COST_SCALE
 from vinery_accounts.limits import windows
 from vinery_accounts.limits.redis import DEFAULT_PREFIX, lease_key, source
 from vinery_accounts.limits.reservations import (
@@ -84,16 +85,16 @@ def read_bucket_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBase
     """Return the baselines of the buckets among these rules, without full buckets. A request counts
     as a whole from its start. Raises `django.db.Error`."""
     now_ms = round(now_s * 1000)
-    by_tick: defaultdict[int, list[Rule]] = defaultdict(list)
+    by_period: defaultdict[int, list[Rule]] = defaultdict(list)
     for rule in rules:
         if rule.kind is Kind.BUCKET:
-            by_tick[rule.tick_ms].append(rule)
+            by_period[rule.window.period_ms].append(rule)
     baselines = []
-    for tick_ms, buckets in by_tick.items():
-        since_ms = now_ms - _NUM_PERIODS_READ * tick_ms * SCALE
+    for period_ms, buckets in by_period.items():
+        since_ms = now_ms - _NUM_PERIODS_READ * period_ms
         for rule, (used, at_ms) in _used_of_buckets(buckets, since_ms).items():
-            used = windows.used_after(used, rule.amount, at_ms, now_ms, tick_ms)
-            baselines.append(UsageBaseline(rule, num_used(used), now_ms))
+            used = windows.used_after(used, rule.amount, at_ms, now_ms, rule.tick_ms)
+            baselines.append(UsageBaseline(rule, num_used(rule, used), now_ms))
     return [baseline for baseline in baselines if baseline.num_used]
 
 
@@ -135,7 +136,7 @@ def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
     for (kind, at_ms), rules in groups.items():
         if kind == END_USER:
             found |= {
-                rule.of_end_user(name): num_used(costs[rule.column])
+                rule.of_end_user(name): num_used(rule, costs[rule.column])
                 for rule in rules
                 for name, costs in _used_by_end_users(at_ms, rule.owner).items()
             }
@@ -147,7 +148,7 @@ def read_use(since_ms: Mapping[Rule, int]) -> dict[Rule, int]:
         for old, successors in chains.items():
             for key_id in map(str, successors):
                 used[key_id] = _sum(used[key_id], own.get(str(old), NO_COSTS))
-        found |= {rule: num_used(used[rule.owner][rule.column]) for rule in rules}
+        found |= {rule: num_used(rule, used[rule.owner][rule.column]) for rule in rules}
     return found
 
 
@@ -216,7 +217,7 @@ def _costs_of(
     """The costs of sums, which are None without rows, and decimals on PostgreSQL."""
     counts = [int(num or 0) for num in (num_prompt, num_output, num_requests)]
     usage = ActualUsage(*counts[:2], num_requests=counts[2])
-    return usage.costs_charged(round((weighted or 0) * SCALE), round((cost or 0) * SCALE))
+    return usage.costs_charged(round((weighted or 0) * SCALE), round((cost or 0) * COST_SCALE))
 
 
 def _sum(some: Costs, more: Costs) -> Costs:

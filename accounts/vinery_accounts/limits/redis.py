@@ -42,7 +42,7 @@ from vinery_accounts.limits.reservations import (
     denials_of,
     grant_of,
 )
-from vinery_accounts.limits.rules import SCALE, Kind, Rule
+from vinery_accounts.limits.rules import Kind, Rule
 
 DEFAULT_PREFIX: Final = "vinery:limits:"
 
@@ -52,8 +52,8 @@ _EXISTS, _DENIED = -1, 0
 _NO_BOUNDARIES: Final = (0, 0, 0, 0)
 
 # A rule in a call: key, kind, amount, is_shadow, cost, boundaries of windows, column in costs, the
-# key of the set of leases that may return some of the quota ("": none), ms in a tick.
-_Counter = tuple[str, int, int, bool, int, int, int, int, int, int, str, int]
+# key of the set of leases that may return some of the quota ("": none), ms in a tick, units of one.
+_Counter = tuple[str, int, int, bool, int, int, int, int, int, int, str, int, int]
 
 
 def connect(url: str, *, deadline_s: float = STORE_DEADLINE_S) -> Redis:
@@ -154,7 +154,8 @@ class RedisLimiter:
         await self._run(
             "restore",
             counters=[
-                self._counter(each.rule, each.num_used * SCALE, now_ms) for each in baselines
+                self._counter(each.rule, each.num_used * each.rule.scale, now_ms)
+                for each in baselines
             ],
             since_ms=[each.since_ms for each in baselines],
         )
@@ -190,6 +191,7 @@ class RedisLimiter:
             rule.column,
             _holders_key(key) if rule.may_be_returned else "",
             rule.tick_ms,
+            rule.scale,
         )
 
     def _caller_ms(self) -> int:

@@ -73,7 +73,8 @@ class ReservationRequest(TokenCounts, frozen=True, kw_only=True):
 
     def costs_per_output_token(self) -> Costs:
         weighted = self.weights.output_milli * _MILLI
-        return (0, SCALE, 0, SCALE, 0, weighted, weighted if self.weights.is_price else 0)
+        cost = self.weights.output_milli if self.weights.is_price else 0
+        return (0, SCALE, 0, SCALE, 0, weighted, cost)
 
 
 class ActualUsage(TokenCounts, frozen=True, kw_only=True):
@@ -107,7 +108,7 @@ def _costs(counts: TokenCounts, weights: Weights, num_requests: int, concurrency
         counts.num_output_tokens * SCALE,
         concurrency,
         weights.weigh_milli(counts) * _MILLI,
-        weights.cost_milli(counts) * _MILLI,
+        weights.cost_milli(counts),  # as `COST_SCALE`
     )
 
 
@@ -262,9 +263,9 @@ class Limiter(Protocol):
 # -- Arithmetic of answers ----------------------------------------------------------------------
 
 
-def num_used(units: int) -> int:
+def num_used(rule: Rule, units: int) -> int:
     """Return whole tokens or requests, rounded up: a part of a token cannot be used."""
-    return -(-units // SCALE)
+    return -(-units // rule.scale)
 
 
 def level_of(rule: Rule, used: int, now_ms: int) -> Level:
@@ -272,7 +273,7 @@ def level_of(rule: Rule, used: int, now_ms: int) -> Level:
         reset_s = windows.refill_s(used, rule.amount, rule.tick_ms)
     else:
         reset_s = _until_next_window_s(rule, now_ms) if rule.kind is Kind.CALENDAR else None
-    return Level(rule, num_used(used), reset_s)
+    return Level(rule, num_used(rule, used), reset_s)
 
 
 def reset_ms(rule: Rule, used: int, now_ms: int) -> int | None:
@@ -298,7 +299,7 @@ def denial_of(rule: Rule, used: int, cost: int, reading: Reading) -> Denial:
     """Return why a cost does not fit: `used` and `cost` in fixed-point units."""
     now_ms = reading.now_ms
     level, wait_s = level_of(rule, used, now_ms), _wait_s(rule, used, cost, now_ms)
-    return Denial(rule, level, num_used(cost), wait_s, reading)
+    return Denial(rule, level, num_used(rule, cost), wait_s, reading)
 
 
 def denials_of(

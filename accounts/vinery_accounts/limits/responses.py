@@ -13,7 +13,7 @@ import msgspec
 
 from vinery_accounts.base.money import money
 from vinery_accounts.limits.reservations import Denial, Reading, reset_ms
-from vinery_accounts.limits.rules import SCALE, CacheByIdentity, Kind, Metric, Rule
+from vinery_accounts.limits.rules import CacheByIdentity, Kind, Metric, Rule
 
 HeaderLine = tuple[bytes, bytes]
 
@@ -93,7 +93,7 @@ def _lines(groups: Iterable[_Group], reading: Reading) -> list[HeaderLine]:
         if rule is not last:  # two groups often have the same rule
             last = rule
             used = reading.used[index]
-            left = rule.amount + -used // SCALE  # a part of a token cannot be used
+            left = rule.amount + -used // rule.scale  # a part of a token cannot be used
             remaining = b"%d" % (left if left > 0 else 0)
             wait_ms = reset_ms(rule, used, reading.now_ms)
             reset = None if wait_ms is None else _go_duration(wait_ms).encode()

@@ -19,7 +19,6 @@ from django.db import connection
 
 from vinery_accounts.limits.rules import (
     END_USER,
-    MAX_AMOUNT,
     PLATFORM,
     CacheByIdentity,
     Metric,
@@ -155,7 +154,9 @@ class RuleBook:
         current = tuple(
             replace(found, end_user=rule.end_user) if rule.end_user else found
             for rule in rules
-            for found in [by_key.get(rule.limit_key) or replace(rule, amount=MAX_AMOUNT)]
+            for found in [
+                by_key.get(rule.limit_key) or replace(rule, amount=rule.metric.max_amount)
+            ]
         )
         return rules if current == rules else current
 
@@ -178,7 +179,7 @@ def rule_of(limit: Limit, currency: str = "") -> Rule:
         scope=scope_of(limit),
         metric=Metric(limit.metric),
         window=Window(limit.window),
-        amount=min(limit.amount, MAX_AMOUNT),
+        amount=min(limit.amount, Metric(limit.metric).max_amount),
         time_zone=limit.time_zone,
         is_shadow=limit.is_shadow,
         week_start=Weekday(limit.week_start),

@@ -54,6 +54,8 @@ class Rule:
     kind: Kind = field(init=False, repr=False, compare=False)
     column: int = field(init=False, repr=False, compare=False)  # of `Costs`
     capacity: int = field(init=False, repr=False, compare=False)  # in fixed-point units
+    scale: int = field(init=False, repr=False, compare=False)
+    # How often a bucket refills by its amount in fixed-point units; 0 for other kinds.
     tick_ms: int = field(init=False, repr=False, compare=False)
     # Rules of one calendar have the same windows.
     calendar: tuple[str, str, str] = field(init=False, repr=False, compare=False)
@@ -62,8 +64,8 @@ class Rule:
     may_be_returned: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.amount <= MAX_AMOUNT:
-            raise ValueError(f"amount must be from 0 to {MAX_AMOUNT}")
+        if not 0 <= self.amount <= self.metric.max_amount:
+            raise ValueError(f"amount must be from 0 to {self.metric.max_amount}")
         is_concurrency = self.metric is Metric.CONCURRENCY
         if is_concurrency and self.window is not Window.NONE:
             raise ValueError("concurrency counts running requests: it has no window")
@@ -78,8 +80,9 @@ class Rule:
             "limit_key": key,
             "kind": kind,
             "column": _COLUMNS[self.metric],
-            "capacity": self.amount * SCALE,
-            "tick_ms": self.window.tick_ms,
+            "capacity": self.amount * self.metric.scale,
+            "scale": self.metric.scale,
+            "tick_ms": self.window.period_ms // self.metric.scale,
             "calendar": (self.window.value, self.time_zone, self.week_start.value),
             "may_be_returned": kind in _QUOTAS and self.metric.is_reserved_ahead,
         }

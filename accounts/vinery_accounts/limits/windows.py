@@ -16,7 +16,7 @@ from datetime import date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-from vinery_accounts.limits.rules import SCALE, Kind, Rule, Weekday, Window
+from vinery_accounts.limits.rules import Kind, Rule, Weekday, Window
 
 # The starts of the last, of this and of the next window, and the end of the next.
 Boundaries = tuple[int, int, int, int]
@@ -50,11 +50,11 @@ def refill_s(units: int, amount: int, tick_ms: int = 1) -> float | None:
     return num_ticks * tick_ms / 1000
 
 
-def latest_ms(now_ms: int, tick_ms: int) -> int:
+def latest_ms(now_ms: int, period_ms: int) -> int:
     """Return the latest time for which a bucket's use may be stored. The time is in the future when
     the clock was set back: time that passes twice counts once. The limit is one period from now, or
     a clock that was wrong by a day would stop the bucket for a day."""
-    return now_ms + tick_ms * SCALE
+    return now_ms + period_ms
 
 
 class Lows:

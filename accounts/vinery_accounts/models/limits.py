@@ -11,7 +11,7 @@ from django.core.validators import MinValueValidator, RegexValidator
 from django.db import models
 
 from vinery_accounts.base.limit_table import (
-    MAX_AMOUNT,
+    MAX_COST,
     MAX_WEIGHT,
     METRIC_CHOICES,
     WEEKDAY_CHOICES,
@@ -172,8 +172,8 @@ class Limit(Stamped):
             raise ValidationError(
                 {"window": f"A limit of {self.metric} needs one of these windows: {names}."}
             )
-        if self.metric == Metric.COST and self.amount and self.amount > MAX_AMOUNT:
-            most = money(MAX_AMOUNT, "")
+        if self.metric == Metric.COST and self.amount and self.amount > MAX_COST:
+            most = money(MAX_COST, "")
             raise ValidationError({"amount": f"A limit of the cost may be at most {most}."})
         if self.window != Window.WEEK and self.week_start != Weekday.MONDAY:
             raise ValidationError(
@@ -197,7 +197,7 @@ class Limit(Stamped):
 
 
 def _weight_field(of: str) -> "models.FloatField[float, float]":
-    text = "Of a token; with a currency, the price of a million. 0 to 1000, in steps of 0.001."
+    text = "Of a token; with a currency, the price of a million. 0 to 100,000, in steps of 0.001."
     return models.FloatField(of, default=1, validators=[MinValueValidator(0)], help_text=text)
 
 
@@ -225,6 +225,6 @@ class ModelWeight(Stamped):
             if not isinstance(weight, float | int):
                 continue
             if not weight <= MAX_WEIGHT:  # as is NaN
-                raise ValidationError({name: f"Give a weight from 0 to {MAX_WEIGHT}."})
+                raise ValidationError({name: f"Give a weight from 0 to {MAX_WEIGHT:,}."})
             if not isclose(weight, round(weight, 3), rel_tol=1e-12):
                 raise ValidationError({name: "Give at most three decimals: 0.001 is the least."})

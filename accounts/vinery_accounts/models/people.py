@@ -259,6 +259,7 @@ class SavedView(models.Model):
         max_length=5, blank=True, db_default="", choices={"week": "weekly", "month": "monthly"}
     )
     mailed_at = models.DateTimeField(null=True, editable=False, help_text="Or when chosen.")
+    mail_error = models.CharField(max_length=100, blank=True, editable=False, db_default="")
     created_at = models.DateTimeField("created", auto_now_add=True)
 
     class Meta:

@@ -183,6 +183,7 @@ class BackgroundRun(models.Model):
     lease_until = models.DateTimeField(null=True)
     due_at = models.DateTimeField(help_text="Not before.")
     num_tries = models.PositiveSmallIntegerField(default=0)
+    num_events = models.PositiveIntegerField(default=0)
     # The request, and the tokens of its answer so far.
     sealed_request = models.BinaryField(editable=False)
     sealed_trail = models.BinaryField(editable=False, default=bytes)

@@ -87,7 +87,9 @@ class Alerts(Resource[Alert]):
         **fields.limit_filters(),
     )
     one, many = "an alert", "alerts"
-    empty_text = "No quota has reached 50, 80 or 100 % yet, or what its limit names."
+    empty_text = (
+        "No alert yet. One comes when 50, 80 or 100 % of a quota are used, or what its limit names."
+    )
     columns = columns_of(
         "created_at percent whose metric window used=num_used amount shadow=is_shadow",
         whose=lambda alert: alert.whose or alert.scope,

@@ -7,7 +7,8 @@ A resource checks permissions itself: a front end passes the `Access` of its cal
 """
 
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -16,12 +17,13 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Model, QuerySet
+from django.utils.text import get_text_list
 from rest_framework import serializers
 
 from vinery_accounts import resources
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
-from vinery_accounts.models import User
+from vinery_accounts.models import ApiKey, Organization, Project, User
 from vinery_accounts.resources.fields import (
     MAX_ID_DIGITS,
     EmptySerializer,
@@ -186,6 +188,16 @@ class Resource(Generic[RowT]):
         require(access, action.permission, row)
         return action.run(row, **values)
 
+    def affected(self, does: str, row: Model) -> str:
+        """Return a sentence about the other rows that go with a row, or that it stops: This also
+        removes 2 API keys and 1 limit."""
+        if does == "remove":
+            return _counted("This also removes", changes.owned_rows(row))
+        path = _PATHS_TO_KEYS.get(type(row), "")
+        if does != "deactivate" or not path:
+            return ""
+        return _counted("This stops", ApiKey.objects.filter(revoked_at=None, **{path: row}))
+
     def action(self, name: str) -> RowAction:
         return next(each for each in self.actions if each.name == name)
 
@@ -196,6 +208,22 @@ class Resource(Generic[RowT]):
     def answer_of(self, view: str) -> type[serializers.Serializer[Any]]:
         of_actions = {each.name: each.answer for each in self.actions if each.answer}
         return {**of_actions, **self.answers}.get(view, self.serializer)
+
+
+_PATHS_TO_KEYS: Final[Mapping[type[Model], str]] = {
+    User: "owner",
+    Project: "project",
+    Organization: "project__organization",
+}
+
+
+def _counted(verb: str, rows: Iterable[Model]) -> str:
+    kinds = Counter(each._meta for each in rows)
+    words = [
+        f"{num:,} {kind.verbose_name if num == 1 else kind.verbose_name_plural}"
+        for kind, num in kinds.items()
+    ]
+    return f"{verb} {get_text_list(words, 'and')}." if words else ""
 
 
 def _serializer_of(cls: type[Resource[Any]]) -> type[serializers.Serializer[Any]]:
@@ -273,20 +301,22 @@ def require_administrator(access: Access) -> None:
         raise PermissionDenied("Only an administrator of the whole platform may do this.")
 
 
-def activation(permission: Action) -> tuple[RowAction, RowAction]:
+def activation(permission: Action, more: str = "") -> tuple[RowAction, RowAction]:
+    """`more` is a further effect of `deactivate`."""
     return (
         RowAction(
             "activate",
             permission,
             lambda row: changes.set_active(row, True),
-            "Activate it, and with it its keys.",
+            "Let it work again, and with it its keys.",
             "active",
         ),
         RowAction(
             "deactivate",
             permission,
             lambda row: changes.set_active(row, False),
-            "Deactivate it. Its keys are refused within a second.",
+            "Stop it until it is activated again. Its keys are refused within a second, and their "
+            f"running requests end.{more}",
             "deactivated",
         ),
     )

@@ -261,6 +261,10 @@ class ModelWeights(Resource[ModelWeight]):
     ordering = ("model",)
     one, many = "the weights of a model", "weights of models"
     verbs = frozenset({"create", "change", "remove"})
+    help: ClassVar = {
+        "remove": "Each token of the model counts 1 and costs nothing from then on. Past costs "
+        "stay. To undo this, set the weights again."
+    }
     empty_text = "No weights yet: each token of each model counts 1."
     columns = columns_of("model input=uncached cached_input=cached output image")
     search = ("model",)

@@ -207,8 +207,9 @@ class Captures(Resource[Capture]):
     ordering = ("-created_at",)
     one, many = "a capture", "captures"
     verbs = frozenset({"remove"})
+    help = {"remove": "Delete the texts of a request for good. Its usage record stays."}
     search = ("request_id__exact",)
-    empty_text = "Nothing is captured. Each project sets whether and how long its texts are kept."
+    empty_text = "Nothing is captured. A project can be set to keep its texts for some hours."
     columns = columns_of(
         "created=created_at request_id project endpoint body=num_body_bytes "
         "answer=num_answer_bytes redacted=is_redacted expires=expires_at",
@@ -256,6 +257,10 @@ class AuditFilters(DatedFilters):
         "The name of a user who acted, or whose key did. Names of deleted users stay."
     )
     search = fields.text_filter(SEARCH_HELP)
+    without_sign_ins = fields.switch_filter("Leave out sign-ins, also failed ones.")
+
+    def filter_without_sign_ins(self, rows: QuerySet[AuditEntry], wanted: Any) -> Any:
+        return rows.exclude(action__startswith="user.sign_in") if wanted else rows
 
     def filter_actor(self, rows: QuerySet[AuditEntry], name: str) -> QuerySet[AuditEntry]:
         with_key = Q(actor__startswith=f"{name}, key ") | Q(actor__startswith=f"{name}, admin key ")

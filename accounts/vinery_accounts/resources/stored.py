@@ -82,7 +82,8 @@ def read_thread(row: OwnedRow) -> Thread:
         items = read_items(row)
     except Conflict as error:
         return Thread(unreadable=str(error))
-    request = {"model": getattr(row, "model", None), "input": items}
+    name = "messages" if isinstance(row, StoredChat) else "input"
+    request = {"model": getattr(row, "model", None), name: items}
     return Thread(turns(items), json.dumps(request).encode())
 
 

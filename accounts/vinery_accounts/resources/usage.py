@@ -1,6 +1,6 @@
 """The query strings and bodies of usage reports, and whose statements a person may read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -246,16 +246,21 @@ def report(query: UsageQuery, access: Access) -> dict[str, Any]:
     values = query.validated_data
     zone = ZoneInfo(values["time_zone"])
     question = question_of(query.period, values, access.visible(), zone)
+    by = list(dict.fromkeys(map(Dimension, values.get("group_by", ()))))
+    return body_of(question, by, values["limit"], values["sort"])
+
+
+def body_of(question: Question, by: Sequence[Dimension], num: int, sort: str) -> dict[str, Any]:
+    """Return the body of a usage report. Raises ValueError for too many points."""
     granularity = question.granularity
     totals = reports.totals(question)
     points = reports.series(question) if granularity else ()
-    by = list(dict.fromkeys(map(Dimension, values.get("group_by", ()))))
     found = (
         reports.groups(
             question,
             by,
-            max_groups=values["limit"],
-            largest=MEASURES[values["sort"]],
+            max_groups=num,
+            largest=MEASURES[sort],
             with_points=bool(granularity),
         )
         if by
@@ -287,7 +292,7 @@ def _point(point: Point, code: str) -> dict[str, Any]:
     return {"since": point.since, "until": point.until, "figures": figures}
 
 
-def _group(group: Group, by: list[Dimension], code: str) -> dict[str, Any]:
+def _group(group: Group, by: Sequence[Dimension], code: str) -> dict[str, Any]:
     return {
         "values": dict(zip(by, group.values, strict=True)),
         "names": dict(zip(by, group.names, strict=True)),

@@ -201,7 +201,7 @@ class Users(Resource[User]):
     verbs = frozenset({"create", "change", "remove"})
     removal = Action.REMOVE
     actions = (
-        *activation(Action.MANAGE),
+        *activation(Action.MANAGE, " A person is signed out and cannot sign in."),
         RowAction(
             "link",
             Action.MANAGE,

@@ -171,13 +171,15 @@ def payload(run: ClaimedRun) -> bytes:
     return opened(run.public_id, row.sealed)
 
 
-def progress(run: ClaimedRun, first: int, events: bytes, trail: bytes) -> None:
-    """Store events from number `first` on, and the tokens of which they are made. Raises
-    `RunLost`."""
+def progress(run: ClaimedRun, events: Sequence[bytes], trail: bytes) -> int:
+    """Store all events that are new, and the tokens of which the events are made. Returns how many
+    events are stored. Raises `RunLost`."""
     with transaction.atomic():
-        _lock(run)
-        _store_events(run, first, events)
-        BackgroundRun.objects.filter(pk=run.pk).update(sealed_trail=sealed(run.public_id, trail))
+        row = _lock(run)
+        _store_events(run, row.num_events, events)
+        row.num_events, row.sealed_trail = len(events), sealed(run.public_id, trail)
+        row.save(update_fields=["num_events", "sealed_trail"])
+    return len(events)
 
 
 def _lock(run: ClaimedRun) -> BackgroundRun:
@@ -188,9 +190,9 @@ def _lock(run: ClaimedRun) -> BackgroundRun:
     return row
 
 
-def _store_events(run: ClaimedRun, first: int, events: bytes) -> None:
-    if events:
-        content = sealed(f"{run.public_id} {first}", events)
+def _store_events(run: ClaimedRun, first: int, events: Sequence[bytes]) -> None:
+    if new := b"".join(events[first:]):
+        content = sealed(f"{run.public_id} {first}", new)
         ResponseEvents.objects.create(response_id=run.response_pk, first=first, sealed=content)
         count_bytes(run.owner.project_id, len(content))
 
@@ -201,28 +203,28 @@ def finish(
     status: str,
     payload: bytes,
     outputs: Sequence[Item],
-    first: int,
-    events: bytes,
+    events: Sequence[bytes],
     settlement: Settlement | None,
     on_end: Callable[[int | None, str, str], None],
 ) -> None:
     """Store the result, the last events and the usage record, and end the run. `on_end` gets the
     project, the id and the status. Raises `RunLost` and `django.db.Error`."""
     with transaction.atomic():
-        _lock(run).delete()
-        _store_events(run, first, events)
+        row = _lock(run)
+        _store_events(run, row.num_events, events)
+        row.delete()
         responses.complete(run.response_pk, run.owner, status, payload, outputs)
         store_settlements([] if settlement is None else [settlement])
         on_end(run.owner.project_id, run.public_id, status)
     conversations.unlock(run.public_id)
 
 
-def put_back(run: ClaimedRun, delay_s: float) -> None:
-    """Let the run wait: this try does not count."""
+def put_back(run: ClaimedRun, delay_s: float, *, counts: bool = False) -> None:
+    """Let the run wait. `counts`: this try does."""
     BackgroundRun.objects.filter(pk=run.pk, lease_number=run.lease_number).update(
         lease_owner="",
         lease_until=None,
-        num_tries=run.num_tries - 1,
+        num_tries=run.num_tries - (not counts),
         due_at=datetime.now(UTC) + timedelta(seconds=delay_s),
     )
 

@@ -34,6 +34,15 @@ _MODELS: Final = {
     f"{PREFIX}coder-30b": ("responses", 35.0),
     f"{PREFIX}embed": (_EMBEDDINGS, 0.0),
 }
+_LARGE: Final = {"uncached": 0.2, "cached": 0.02, "output": 0.6, "image": 0.4}
+PRICES: Final = {
+    f"{PREFIX}8b": _LARGE,
+    f"{PREFIX}1b": {"uncached": 0.05, "cached": 0.005, "output": 0.1, "image": 0.0},
+    _VISION: _LARGE,
+    f"{PREFIX}coder-30b": {"uncached": 0.4, "cached": 0.04, "output": 1.6, "image": 0.0},
+    f"{PREFIX}embed": {"uncached": 0.02, "cached": 0.02, "output": 0.0, "image": 0.0},
+}
+"""The columns of `ModelWeight` of each model that is made up."""
 _SERVED: Final = (_CHAT, 15.0)
 _ERROR: Final = ("error_code", "error_message", "error_param")
 _EXHAUSTED: Final = (Outcome.REJECTED, 429, "insufficient_quota", "The budget is used up.", "")
@@ -114,7 +123,7 @@ class Plan:
 
 def settlements(plan: Plan) -> Iterator[Settlement]:
     """Yield made-up requests by time. Those that limits refused or cut have an `error_code` or a
-    `finish_reason` that says so, and no limits yet."""
+    `finish_reason` that says so, and no limits yet. Those that ran are not weighted yet."""
     models = list((_MODELS | dict.fromkeys(plan.served, _SERVED)).items())
     # Some keys and models are used more than others.
     num_keys = len(plan.owners)
@@ -178,7 +187,6 @@ def _settlement(
         num_image_tokens=256 * num_media,
         num_cached_tokens=cached if random.random() < 0.5 else 0,
         num_output_tokens=output,
-        weighted_tokens=float(prompt + 256 * num_media + output),
         queue_ms=queue_ms,
         prefill_ms=first_ms * 0.8,
         first_token_ms=first_ms,

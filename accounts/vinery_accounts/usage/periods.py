@@ -100,6 +100,18 @@ def borders(
     return sorted({first, last} | inner)
 
 
+def through_today(borders: Sequence[int], now_s: float) -> Sequence[int]:
+    """Return borders that contain the same usage: if the last point ends now, the rest of its day,
+    or of its hour, has none yet. So one roll-up is read instead of many shorter ones."""
+    if not borders or not 0 <= borders[-1] - now_s <= DAY_S:
+        return borders
+    *others, last = borders
+    for unit_s in (DAY_S, HOUR_S):
+        if round_down(last, unit_s) >= others[-1]:
+            return [*others, round_up(last, unit_s)]
+    return borders
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Roll-ups of one unit to read, and the points of a series to which they are added. Each part
@@ -116,6 +128,10 @@ class Reading:
     @property
     def unit_s(self) -> int:
         return self.parts[0].step
+
+    @property
+    def has_one_bin(self) -> bool:
+        return self.parts[-1][-1] < self.start_s + self.bin_s
 
     def targets(self, bin_: int) -> Iterator[tuple[int, int]]:
         """Yield the points of a bin with signs: 1 to add the bin, -1 to subtract it."""

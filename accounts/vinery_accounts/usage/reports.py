@@ -9,8 +9,9 @@ have no percentiles.
 Every function takes the usage that the reader may see, from `access/access`.
 """
 
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from http import HTTPStatus
@@ -154,14 +155,18 @@ def series(question: Question, *, with_latencies: bool = True) -> tuple[Point, .
     return reader.points(borders, reader.read(borders, with_latencies=with_latencies), ())
 
 
-def whole_and_series(question: Question) -> tuple[Figures, tuple[Point, ...]]:
-    """Return the totals and the points from one reading."""
+def whole_and_series(
+    question: Question, *, with_latencies: bool = True
+) -> tuple[Figures, tuple[Point, ...]]:
+    """Return the totals, and the points with or without latencies, from one reading."""
     reader = _Reader(question)
     borders = reader.borders()
     cells = reader.read(borders)
     whole = _Cell()
     for cell in cells.values():
         whole.join(cell)
+        if not with_latencies:
+            cell.added, cell.taken = [], []
     return whole.figures(), reader.points(borders, cells, ())
 
 
@@ -178,19 +183,14 @@ def groups(
     `num_drawn` only so many groups have points, which have no latencies. Raises `TooManyPoints` if
     points are requested, and KeyError for an unknown `largest`."""
     reader = _Reader(question)
-    sizes = {
-        values: cell.size(largest)
-        for (values, _), cell in reader.read(reader.ends, by, with_latencies=False).items()
-    }
+    sizes = reader.sizes(by, largest)
     ranking = sorted(sizes, key=lambda values: (-sizes[values], repr(values)))
     best = ranking[:max_groups]
     # Histograms are most of the data, and only the largest groups need them.
-    only = _groups_condition(by, best)
-    cells = reader.read(reader.ends, by, only)
+    cells = reader.read(reader.ends, by, best)
     drawn = best[:num_drawn]
     borders = reader.borders() if with_points else ()
-    of_drawn = only if num_drawn is None else _groups_condition(by, drawn)
-    points = reader.read(borders, by, of_drawn, with_latencies=num_drawn is None)
+    points = reader.read(borders, by, drawn, with_latencies=num_drawn is None)
     names = [_names_of(each, {values[at] for values in best}) for at, each in enumerate(by)]
     found = tuple(
         Group(
@@ -225,6 +225,13 @@ def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
     return dict(pairs)
 
 
+# A statement lists at most so many slices; SQLite takes 32,766 parameters.
+_MAX_IDS: Final = 5000
+# The columns of each size by which groups are ranked.
+_SIZES: Final[dict[str, tuple[str, ...]]] = {
+    **{column: (column,) for column in SUMS},
+    "num_tokens": ("num_prompt_tokens", "num_output_tokens"),
+}
 _FRACTIONS: Final = ("weighted_tokens", "cost")
 
 
@@ -264,20 +271,16 @@ class _Cell:
         self.added += other.added
         self.taken += other.taken
 
-    def size(self, column: str) -> float:
-        sums = dict(zip(SUMS, self.sums, strict=True))
-        if column == "num_tokens":
-            return sums["num_prompt_tokens"] + sums["num_output_tokens"]
-        return sums[column]
-
     def figures(self) -> Figures:
-        counts = histogram.counts_of(self.added)
-        if self.taken:
-            counts = counts - histogram.counts_of(self.taken)
         numbers: dict[str, Any] = dict(zip(SUMS, self.sums, strict=True))
         # These are multiples of a thousandth; smaller digits are rounding errors.
         for column in _FRACTIONS:
             numbers[column] = max(0.0, round(numbers[column], 3))
+        if not self.added:
+            return Figures(**numbers)
+        counts = histogram.counts_of(self.added)
+        if self.taken:
+            counts = counts - histogram.counts_of(self.taken)
         for latency, column in LATENCIES.items():
             numbers[column] = histogram.percentiles(counts, latency)
         return Figures(**numbers)
@@ -295,6 +298,7 @@ class _Reader:
         kept_since = retention.all_kept_since()
         self._kept = Kept(seconds_of(kept_since[MinuteRollup]), seconds_of(kept_since[HourRollup]))
         self.ends = self._kept.widen(question.since, question.until)
+        self._known: dict[RollupDimensions, dict[int, tuple[Key, ...]]] = {}
 
     def borders(self) -> Sequence[int]:
         question = self._question
@@ -302,31 +306,79 @@ class _Reader:
             question.since, question.until, question.point, question.zone, self._kept
         )
 
+    def sizes(self, by: Sequence[Dimension], largest: str) -> dict[tuple[Key, ...], float]:
+        """Return the size of each group, by the values of `by`."""
+        sums = _SIZES[largest]
+        sizes: defaultdict[tuple[Key, ...], float] = defaultdict(float)
+        if self._is_of_records(by):
+            places = [SUMS.index(column) for column in sums]
+            for (values, _), cell in self.read(self.ends, by).items():
+                sizes[values] += sum(cell.sums[at] for at in places)
+        else:
+            for reading, dimensions in self._readings(self.ends, by):
+                values_of, slices = self._values(dimensions, by), self._slices(dimensions)
+                # Grouped by slice, which needs no sorting.
+                for slice_id, _, _, *added in _rows(reading, slices, ["slice"], sums=sums):
+                    sizes[values_of[slice_id]] += sum(added)
+        return sizes
+
     def read(
         self,
         borders: Sequence[int],
         by: Sequence[Dimension] = (),
-        only: Q = ANY,
+        groups: Sequence[tuple[Key, ...]] | None = None,
         *,
         with_latencies: bool = True,
     ) -> _Cells:
-        """Return cells by the values of `by` and the index of the point."""
+        """Return cells by the values of `by` and the index of the point: of all groups, or of
+        `groups` and perhaps others."""
         cells: _Cells = defaultdict(_Cell)
-        columns = [dimension.column for dimension in by]
-        if Dimension.END_USER.column in self._columns.union(columns):
+        only = ANY if groups is None else _groups_condition(by, groups)
+        if self._is_of_records(by):
+            columns = [dimension.column for dimension in by]
             for row in _of_records(borders, columns, self._restriction & only):
-                *values, point = row[: len(by) + 1]
+                *found, point = row[: len(by) + 1]
                 sums = [each or 0 for each in row[len(by) + 1 :]]
-                cells[tuple(values), point].add(sums, None, 1)
+                cells[tuple(found), point].add(sums, None, 1)
             return cells
-        for reading in periods.readings(borders):
-            dimensions = coarsest(ROLLUP_DIMENSIONS[reading.unit_s], self._columns.union(columns))
-            slices = UsageSlice.objects.filter(self._restriction, only, dimensions=dimensions)
-            for row in _rows(reading, slices, columns, with_latencies):
-                *values, bin_, joined = row[: len(by) + 2]
-                for point, sign in reading.targets(bin_):
-                    cells[tuple(values), point].add(row[len(by) + 2 :], joined, sign)
+        for reading, dimensions in self._readings(borders, by):
+            slices: Collection[int] | QuerySet[UsageSlice] = self._slices(dimensions).filter(only)
+            columns, values_of = [f"slice__{dimension.column}" for dimension in by], None
+            if groups is not None:
+                known, wanted = self._values(dimensions, by), set(groups)
+                ids = [each for each, values in known.items() if values in wanted]
+                slices = ids if len(ids) <= _MAX_IDS else slices
+                if reading.has_one_bin:
+                    columns, values_of = ["slice"], known
+            num = len(columns)
+            for row in _rows(reading, slices, columns, with_latencies=with_latencies):
+                values = row[:num] if values_of is None else values_of[row[0]]
+                for point, sign in reading.targets(row[num]):
+                    cells[values, point].add(row[num + 2 :], row[num + 1], sign)
         return cells
+
+    def _is_of_records(self, by: Sequence[Dimension]) -> bool:
+        return Dimension.END_USER in by or Dimension.END_USER.column in self._columns
+
+    def _readings(
+        self, borders: Sequence[int], by: Sequence[Dimension]
+    ) -> Iterator[tuple[Reading, RollupDimensions]]:
+        columns = self._columns.union(dimension.column for dimension in by)
+        for reading in periods.readings(periods.through_today(borders, time.time())):
+            yield reading, coarsest(ROLLUP_DIMENSIONS[reading.unit_s], columns)
+
+    def _slices(self, dimensions: RollupDimensions) -> QuerySet[UsageSlice]:
+        return UsageSlice.objects.filter(self._restriction, dimensions=dimensions)
+
+    def _values(
+        self, dimensions: RollupDimensions, by: Sequence[Dimension]
+    ) -> dict[int, tuple[Key, ...]]:
+        """Return the values of `by` of each slice, by its id."""
+        if dimensions not in self._known:
+            columns = [dimension.column for dimension in by]
+            rows = self._slices(dimensions).order_by().values_list("id", *columns)
+            self._known[dimensions] = {slice_id: tuple(values) for slice_id, *values in rows}
+        return self._known[dimensions]
 
     def points(
         self, borders: Sequence[int], cells: _Cells, values: tuple[Key, ...]
@@ -339,23 +391,26 @@ class _Reader:
 
 def _rows(
     reading: Reading,
-    slices: QuerySet[UsageSlice],
+    slices: Collection[int] | QuerySet[UsageSlice],
     columns: Sequence[str],
-    with_latencies: bool,  # noqa: FBT001
+    *,
+    sums: Sequence[str] = SUMS,
+    with_latencies: bool = False,
 ) -> QuerySet[Any, tuple[Any, ...]]:
     """Return rows of column values, the number of the bin, histograms, then the sums."""
-    grouped = [*(f"slice__{column}" for column in columns), "bin"]
-    sums = {f"sum_{column}": _sum(column) for column in SUMS}
+    grouped = [*columns, "bin"]
+    summed = {f"sum_{column}": _sum(column) for column in sums}
     joined = _Joined("histograms") if with_latencies else Value(None, BinaryField())
-    # Both databases divide integers.
-    bin_ = (F("start_s") - reading.start_s) / reading.bin_s
+    # Both databases divide integers, and group by slice along an index if there is no bin.
+    is_one = columns and reading.has_one_bin
+    bin_ = Value(0) if is_one else (F("start_s") - reading.start_s) / reading.bin_s
     rows: QuerySet[Any, tuple[Any, ...]] = (
         LEVELS[reading.unit_s]
         ._default_manager.filter(_times(reading), slice__in=slices)
         .annotate(bin=bin_)
         .values(*grouped)
-        .annotate(**sums, joined=joined)
-        .values_list(*grouped, "joined", *sums)
+        .annotate(**summed, joined=joined)
+        .values_list(*grouped, "joined", *summed)
         .order_by()
     )
     return rows

@@ -45,6 +45,7 @@ COMMANDS: Final = {
     "status": "show what runs, its addresses, processes, models and stores",
     "doctor": "check machine, drivers, home, settings and stores, and name cures",
     "env": "print address and key of this home for a shell",
+    "completion": "print a script that completes commands in bash and zsh",
     "wait": "show what models do until they are ready",
     "config": "show the settings in force and where they are set",
     "model": "add, load, unload and list models",
@@ -94,7 +95,7 @@ _MODULES: Final = {
     **dict.fromkeys(_OF_ACCOUNTS, "accounts"),
     **dict.fromkeys(("refusals", "quarantine", "capture", "stored", "audit", "alerts"), "records"),
     **dict.fromkeys(("alias", "job"), "models"),
-    **dict.fromkeys(("config", "env", "devices", "reload"), "host"),
+    **dict.fromkeys(("config", "env", "devices", "reload", "completion"), "host"),
     **dict.fromkeys(("catalog", "convert"), "files"),
     **dict.fromkeys(("prepare", "web", "node", "jobs"), "services"),
     **dict.fromkeys(("backup", "restore"), "backup"),
@@ -106,7 +107,7 @@ _WITHOUT_DJANGO: Final = frozenset(
 )
 # Commands that load Django and look for a home themselves.
 _LOADING: Final = frozenset(
-    {"status", "doctor", "backup", "restore", "prepare", "web", "node", "jobs"}
+    {"status", "doctor", "completion", "backup", "restore", "prepare", "web", "node", "jobs"}
 )
 
 

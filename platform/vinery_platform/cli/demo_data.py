@@ -6,6 +6,7 @@ from typing import Final
 
 from vinery_accounts.access.served import served_to
 from vinery_accounts.keys.demo import has_other_usage, make_demo, remove_demo
+from vinery_accounts.models import Currency
 from vinery_platform.cli.shape import Failure, counted
 
 _MOST_REQUESTS: Final = 200_000
@@ -24,15 +25,17 @@ def add_demo_data(parser: argparse.ArgumentParser) -> None:
 
 
 def run_demo_data(arguments: argparse.Namespace) -> str:
-    """Make up usage, people and refusals for trials. The organisations are "Demo Acme" and "Demo
-    Labs". Another run replaces them, and --remove removes them with all that belongs to them; only
-    the audit log keeps its entries."""
+    """Make up usage, people, prices and refusals for trials. The organisations are "Demo Acme" and
+    "Demo Labs". Another run replaces them, and --remove removes them with all that belongs to them;
+    only the audit log keeps its entries. Where there is no currency, EUR is set, and removed again
+    unless something else has a price."""
     if arguments.remove:
         return "The demo data is removed." if remove_demo() else "There is no demo data."
     if arguments.requests > _MOST_REQUESTS or arguments.days > _MOST_DAYS:
         raise Failure(f"Ask for at most {_MOST_REQUESTS} requests and {_MOST_DAYS} days.")
     if not arguments.yes and has_other_usage():
         raise Failure("There is usage of others here. Add --yes to make up usage beside it.")
+    had_currency = bool(Currency.current())
     num = make_demo(
         [model.name for model in served_to(None) if not model.is_alias],
         until=datetime.now(UTC),
@@ -40,4 +43,7 @@ def run_demo_data(arguments: argparse.Namespace) -> str:
         days=arguments.days,
         seed=arguments.seed,
     )
-    return f"{num} requests are made up. Remove them with: vinery demo-data --remove"
+    code = Currency.current()
+    new = "" if had_currency else ". This currency is set, because there was none"
+    text = f"{num} requests are made up, and the models demo-* have prices in {code}{new}"
+    return f"{text}. Remove everything with: vinery demo-data --remove"

@@ -1,8 +1,8 @@
-"""`vinery config`, `env`, `devices` and `reload`: the settings, the first key, the devices and the
-processes of this host.
+"""`vinery config`, `env`, `devices`, `reload` and `completion`: the settings, the first key, the
+devices, the processes and the shells of this host.
 
-None of them needs Django. `vinery devices` needs no home folder, either: a short process asks
-OpenVINO.
+Only the last needs Django, for the arguments of all commands. `vinery devices` needs no home
+folder, either: a short process asks OpenVINO.
 """
 
 import argparse
@@ -13,9 +13,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
-from vinery_platform.cli.shape import Failure, add_json, failing_on, print_rows
+from vinery_platform.cli.commands import COMMANDS, parser
+from vinery_platform.cli.shape import Failure, add_json, failing_on, load_django, print_rows
 from vinery_platform.config import config_file, env
 from vinery_platform.config.home import Home
 from vinery_platform.config.notes import Credentials, RunningServer
@@ -157,3 +159,25 @@ def _reload_note(home: Home) -> str:
     with suppress(FileNotFoundError):
         return (home.run / RELOAD_NOTE).read_text(encoding="utf-8")
     return ""
+
+
+# -- Completion in shells. zsh reads the script of bash.
+
+
+def run_completion(_arguments: argparse.Namespace) -> int:
+    """Print a script that completes commands and options in bash and zsh. bash reads it from
+    ~/.local/share/bash-completion/completions/vinery, zsh by: source <(vinery completion)."""
+    load_django()
+    lines = (f"    '{at}') echo '{words}' ;;" for at, words in _completed(parser(*COMMANDS), ""))
+    script = Path(__file__).with_name("completion.sh").read_text(encoding="utf-8")
+    print(script.replace("    # words", "\n".join(lines)), end="")
+    return 0
+
+
+def _completed(command: argparse.ArgumentParser, at: str) -> Iterator[tuple[str, str]]:
+    """Yield the words before the cursor, without `vinery`, and those that may follow."""
+    options = [text for each in command._actions for text in each.option_strings if text[1] == "-"]
+    more = [each for each in command._actions if isinstance(each, argparse._SubParsersAction)]
+    yield at, " ".join([*(name for each in more for name in each.choices), *options])
+    for name, child in (pair for each in more for pair in each.choices.items()):
+        yield from _completed(child, f"{at} {name}")

@@ -133,6 +133,8 @@ def run_up(arguments: argparse.Namespace) -> int:
     )
     if (other := RunningServer.read(plan.home)) is not None:
         return _answer_beside(other, plan)
+    if not plan.home.path.exists():
+        listen(plan.address).close()  # a used port leaves no new home behind
     plan.home.create()
     with plan.home.locked(), listen(plan.address) as server:
         server_for(server)

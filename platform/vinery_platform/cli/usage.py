@@ -2,13 +2,14 @@
 
 import argparse
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from django.conf import settings
 
 from vinery_accounts.base.money import money
 from vinery_accounts.models import Currency, ModelWeight
-from vinery_accounts.resources.usage import MEASURES, question_of, usage_filters
+from vinery_accounts.resources.usage import MEASURES, body_of, question_of, usage_filters
 from vinery_accounts.usage import export as files
 from vinery_accounts.usage import recovery, reports
 from vinery_accounts.usage.entries import Outcome
@@ -23,7 +24,9 @@ from vinery_platform.cli.shape import (
     Failure,
     add_command,
     add_file,
+    add_json,
     counted,
+    json_of,
     subcommands,
     table,
     write_file,
@@ -75,6 +78,7 @@ def add_usage(parser: argparse.ArgumentParser) -> None:
     )
     show.add_argument("--sort", choices=MEASURES, default="requests", help="the largest first")
     show.add_argument("--granularity", choices=list(Granularity), help="the interval of points")
+    add_json(show)
     to_file = add_command(actions, "export", export_usage)
     _add_selection(to_file)
     add_file(to_file)
@@ -87,7 +91,12 @@ def add_usage(parser: argparse.ArgumentParser) -> None:
 
 def show_usage(arguments: argparse.Namespace) -> int:
     """Print usage by time, or by the dimensions that it is grouped by. Intervals without a request
-    are left out."""
+    are left out. --json prints the answer of GET /api/usage/, which has all intervals."""
+    if arguments.json:
+        question, by = _question(arguments), _dimensions(arguments)
+        question = question if by else replace(question, granularity=question.point)
+        print(json_of(body_of(question, by, arguments.top, arguments.sort)))
+        return 0
     heads, rows = _groups(arguments) if arguments.by else _points(arguments)
     currency = Currency.current()
     unit = "COST" if currency else "WEIGHTED" if ModelWeight.objects.exists() else ""
@@ -164,8 +173,12 @@ def _question(arguments: argparse.Namespace) -> Question:
     return question_of(period_of(arguments), _values(arguments), None, arguments.time_zone)
 
 
+def _dimensions(arguments: argparse.Namespace) -> list[Dimension]:
+    return [Dimension(name.replace("-", "_")) for name in arguments.by or ()]
+
+
 def _groups(arguments: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    by = [Dimension(name.replace("-", "_")) for name in arguments.by]
+    by = _dimensions(arguments)
     found = reports.groups(
         _question(arguments), by, max_groups=arguments.top, largest=MEASURES[arguments.sort]
     )

@@ -21,7 +21,7 @@ from vinery_platform.web.errors import DatabaseUnavailable, database_unavailable
 _MAX_RANGE_BYTES: Final = 16 * 1024
 _API_TREES: Final = ("/v1", "/v3")
 _WITHOUT_NUL: Final = ("/admin/", "/accounts/")
-_NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/api/")
+_NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/docs", "/api/")
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]

@@ -178,7 +178,7 @@ class RequestStopped(ClientError, status=403, code="stopped", should_retry=False
 
 
 class NotFound(ClientError, status=404, code="not_found"):
-    """The URL does not exist."""
+    """The URL, or the stored object that it names, does not exist."""
 
 
 class ConversationInUse(InvalidRequest, code="conversation_locked"):
@@ -202,6 +202,14 @@ class MethodNotAllowed(ClientError, status=405, code="method_not_allowed"):
     def __init__(self, method: str, *, allowed: str) -> None:
         super().__init__(f"Use {allowed} here, not {method}.")
         self.allowed = allowed
+
+
+class UpgradeRefused(ClientError, status=426, code="upgrade_required"):
+    """A client asks for a WebSocket. Codex then uses HTTP at once, which it does after no other
+    status."""
+
+    def __init__(self) -> None:
+        super().__init__("This server has no WebSocket here: send the request by HTTP.")
 
 
 class BodyTooLarge(ClientError, status=413, code="request_too_large"):

@@ -96,7 +96,7 @@ class RemoveAlias(ConfirmPage):
     questions = {
         "remove": Question(
             "Remove the name {row}?",
-            "Requests for it get 404 then. Its models stay.",
+            "Requests for it get 404 then. Its models stay. To undo this, create the alias again.",
             "{row} is no name any more.",
         )
     }

@@ -14,6 +14,8 @@ from django.urls import reverse
 from django.utils.html import format_html
 
 from vinery_accounts.console.page import FormPage, Page, at
+from vinery_accounts.console.prices import prices_address
+from vinery_accounts.models import Currency
 from vinery_accounts.resources.fields import id_of
 from vinery_serving.models import job_requests, pulls
 from vinery_serving.models.hub import catalogue
@@ -46,14 +48,15 @@ class AddPage(AdministratorPage):
     way = ""
     template_name = "console/model_add_form.html"
 
-    def to_model(self, model: ServedModel) -> HttpResponse:
-        messages.success(self.request, f"{model} is added.")
+    def to_model(self, model: ServedModel, text: str = "{} is added.") -> HttpResponse:
+        more = format_html(' <a href="{}">Set its prices</a>', prices_address(model.name))
+        message = format_html(text, model) + (more if Currency.current() else "")
+        messages.success(self.request, message)
         return redirect("console:model", model.pk)
 
     def to_job(self, job: ModelJob, what: str) -> HttpResponse:
         """`what`: Pulling or Converting."""
-        messages.success(self.request, f"{what} {job.model}. This page shows the progress.")
-        return redirect("console:model", job.model_id)
+        return self.to_model(job.model, what + " {}. This page shows the progress.")
 
     def pull(self, form: FilesForm, asked: Pull, what: str) -> HttpResponse:
         """Raises ValidationError if the model will not load, or a server does not answer."""

@@ -252,7 +252,7 @@ class RemoveModel(ConfirmPage):
         "remove": Question(
             "Remove {row}?",
             "Its engine ends, with its running requests, and its history is deleted. The files in "
-            "its folder stay.",
+            "its folder stay, and it can be added from there again.",
             "{row} is no longer served.",
         )
     }

@@ -34,8 +34,20 @@ from vinery_serving.protocols.messages.exchange import (
     MessageEvent,
     MessageTokens,
 )
-from vinery_serving.protocols.responses.body import ResponsesBody
+from vinery_serving.protocols.responses.body import INCLUDABLE, ResponsesBody
 from vinery_serving.protocols.responses.objects import InputTokens, Response, ResponseEvent
+from vinery_serving.protocols.stored import (
+    ChatList,
+    ConversationBody,
+    ConversationItemsBody,
+    Deleted,
+    ItemList,
+    MessageList,
+    StoredConversation,
+    StoredItem,
+    StoredList,
+    StoredMetadataBody,
+)
 
 Document = dict[str, Any]
 Schema = dict[str, Any]
@@ -80,7 +92,7 @@ _ERRORS: Final[Mapping[str, str]] = {
     "400": "The request must be changed. `param` names the field.",
     "401": "The key is missing, malformed, unknown, revoked or expired.",
     "403": "The key may not do this: by its scopes, endpoints, models or networks.",
-    "404": "The model does not exist.",
+    "404": "The model, or the stored object, does not exist.",
     "405": "The URL does not accept this method.",
     "413": "The body is too large.",
     "415": "The body is not JSON.",
@@ -163,7 +175,10 @@ def _description(max_body_mb: int) -> str:
 
 
 def _schemas() -> Mapping[str, Schema]:
-    others = (CountBody, tokens.TokenizeBody, tokens.DetokenizeBody)
+    others = (
+        *(CountBody, tokens.TokenizeBody, tokens.DetokenizeBody),
+        *(ConversationBody, ConversationItemsBody, StoredMetadataBody),
+    )
     forms: list[type[BaseModel] | Form] = [*BODIES.values(), *_answers(Answer), *others]
     schemas = component_schemas(forms)
     bodies: list[tuple[Endpoint, type[BaseModel]]] = [*BODIES.items()]
@@ -290,6 +305,7 @@ class _Operation:
     answer: Document
     body: Document | None = None
     trees: tuple[str, ...] = _TREES
+    method: str = ""  # "": GET, or POST with a body
     form: Form = _OPENAI
     errors: tuple[str, ...] = _BODY_ERRORS
     parameters: Sequence[Document] = ()
@@ -308,20 +324,20 @@ class _Operation:
             status: {"$ref": f"#/components/responses/{self.form.__name__}{status}"}
             for status in self.errors
         }
-        operation = {
+        operation: Document = {
             "operationId": _id(tree, self.name),
             "summary": self.summary,
             "tags": [tree or "server"],
             "responses": {"200": answer, **errors},
             **({} if self.has_key else {"security": []}),
         }
-        item: Document = {"parameters": self.parameters} if self.parameters else {}
-        if self.body is None:
-            item["get"] = operation
-        else:
+        if self.parameters:
+            operation["parameters"] = self.parameters
+        if self.body is not None:
             content = {"application/json": {"schema": self.body}}
-            item["post"] = {**operation, "requestBody": {"required": True, "content": content}}
-        return f"/{tree}/{self.path}" if tree else f"/{self.path}", item
+            operation["requestBody"] = {"required": True, "content": content}
+        method = self.method or ("get" if self.body is None else "post")
+        return f"/{tree}/{self.path}" if tree else f"/{self.path}", {method: operation}
 
 
 def _id(tree: str, name: str) -> str:
@@ -329,8 +345,13 @@ def _id(tree: str, name: str) -> str:
 
 
 def _paths() -> Document:
-    operations = chain(_generation(), _pooling(), _models(), _tokenizers(), _without_key())
-    return dict(each.under(tree) for each in operations for tree in each.trees)
+    operations = chain(
+        _generation(), _stored(), _pooling(), _models(), _tokenizers(), _without_key()
+    )
+    paths: Document = {}
+    for path, item in (each.under(tree) for each in operations for tree in each.trees):
+        paths.setdefault(path, {}).update(item)
+    return paths
 
 
 def _generation() -> Iterator[_Operation]:
@@ -354,6 +375,90 @@ def _generation() -> Iterator[_Operation]:
     path, name = "messages/count_tokens", "countMessageTokens"
     summary, turns = "Count the tokens of a message's prompt", _reference(CountBody)
     yield _Operation(path, name, summary, count, turns, form=_ANTHROPIC)
+
+
+_RESPONSE: Final = "responses/{response_id}"
+_CONVERSATION: Final = "conversations/{conversation_id}"
+_ITEM: Final = f"{_CONVERSATION}/items/{{item_id}}"
+_CHAT: Final = "chat/completions/{completion_id}"
+# Operations on what is stored: their names and summaries, bodies and answers.
+_STORED: Final[Sequence[tuple[str, str, str, type[BaseModel] | None, Form]]] = (
+    (f"get {_RESPONSE}", "retrieveResponse", "Return a response", None, Response),
+    (f"delete {_RESPONSE}", "deleteResponse", "Delete a response", None, Deleted),
+    (f"get {_RESPONSE}/input_items", "listInputItems", "List its input", None, ItemList),
+    (
+        "post conversations",
+        "createConversation",
+        "Begin a conversation",
+        ConversationBody,
+        StoredConversation,
+    ),
+    (
+        f"get {_CONVERSATION}",
+        "retrieveConversation",
+        "Return a conversation without its items",
+        None,
+        StoredConversation,
+    ),
+    (
+        f"post {_CONVERSATION}",
+        "updateConversation",
+        "Change its metadata",
+        StoredMetadataBody,
+        StoredConversation,
+    ),
+    (f"delete {_CONVERSATION}", "deleteConversation", "Delete it with its items", None, Deleted),
+    (f"get {_CONVERSATION}/items", "listItems", "List its items", None, ItemList),
+    (f"post {_CONVERSATION}/items", "createItems", "Add items", ConversationItemsBody, ItemList),
+    (f"get {_ITEM}", "retrieveItem", "Return an item", None, StoredItem),
+    (f"delete {_ITEM}", "deleteItem", "Take an item out of it", None, StoredConversation),
+    ("get chat/completions", "listChats", "List stored chats", None, ChatList),
+    (f"get {_CHAT}", "retrieveChat", "Return a stored chat", None, ChatCompletion),
+    (f"post {_CHAT}", "updateChat", "Change its metadata", StoredMetadataBody, ChatCompletion),
+    (f"delete {_CHAT}", "deleteChat", "Delete a stored chat", None, Deleted),
+    (f"get {_CHAT}/messages", "listChatMessages", "List the request's messages", None, MessageList),
+)
+
+
+def _stored() -> Iterator[_Operation]:
+    """Yield the operations on responses, conversations and chats."""
+    for route, name, summary, body, answer in _STORED:
+        method, _, path = route.partition(" ")
+        yield _Operation(
+            path,
+            name,
+            summary,
+            _json("The object.", answer),
+            None if body is None else _reference(body),
+            method=method,
+            errors=_INFO_ERRORS if body is None else _BODY_ERRORS,
+            parameters=[*_ids_in(path), *_queries(method, path, answer)],
+        )
+
+
+def _ids_in(path: str) -> Iterator[Document]:
+    for name in re.findall(r"{(\w+)}", path):
+        schema = {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}
+        yield {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _queries(method: str, path: str, answer: Form) -> Iterator[Document]:
+    if answer in (ItemList, StoredItem, Response):
+        values = {"type": "array", "items": {"enum": sorted(INCLUDABLE)}}
+        yield {**_query("include[]", "As in a response; no value has an effect."), "schema": values}
+    if method != "get" or not issubclass(answer, StoredList):
+        return
+    yield _query("after", "The id of the last object of the page before.")
+    default = "desc" if answer is ItemList else "asc"
+    order = {"enum": ["asc", "desc"], "default": default}
+    yield {**_query("order", "Of the objects, by their age."), "schema": order}
+    limit = {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}
+    yield {**_query("limit", "The most objects of a page."), "schema": limit}
+    if answer is ChatList:
+        yield _query("model", "Lists the chats of this model alone.")
+        pairs = {"type": "object", "additionalProperties": {"type": "string"}}
+        about = "`metadata[key]=value`: lists the chats alone that have all these pairs."
+        yield {**_query("metadata", about), "style": "deepObject", "schema": pairs}
 
 
 def _pooling() -> Iterator[_Operation]:

@@ -93,20 +93,22 @@ class StoredMessage(Answer, kw_only=True):
     content_parts: list[dict[str, Any]] | None
 
 
-class _List(Answer, kw_only=True):
+class StoredList(Answer, kw_only=True):
+    """A page. The client asks for the next one with `after`."""
+
     object: Literal["list"]
     first_id: str | None
     last_id: str | None
     has_more: bool
 
 
-class ItemList(_List, kw_only=True):
+class ItemList(StoredList, kw_only=True):
     data: Sequence[StoredItem]
 
 
-class MessageList(_List, kw_only=True):
+class MessageList(StoredList, kw_only=True):
     data: Sequence[StoredMessage]
 
 
-class ChatList(_List, kw_only=True):
+class ChatList(StoredList, kw_only=True):
     data: Sequence[ChatCompletion]

@@ -39,10 +39,10 @@ def test_admins_limit_keys_and_projects(root: Api, owner: Api, admin: Api, ours:
     assert owner.error("POST", "model-weights/", weights)[0] == 403
     row = root.post("model-weights/", weights)
     assert row["output"] == 1
-    for wrong in (1000.5, 1e308):
+    for wrong in (100_000.5, 1e308):
         error = root.error("PATCH", f"model-weights/{row['id']}/", {"output": wrong})
         assert error == (400, "invalid_value", "output")
-    assert root.patch(f"model-weights/{row['id']}/", {"output": 1000})["output"] == 1000
+    assert root.patch(f"model-weights/{row['id']}/", {"output": 100_000})["output"] == 100_000
 
 
 def test_a_weekly_limit_has_a_first_day_and_a_patch_keeps_other_fields(root: Api) -> None:

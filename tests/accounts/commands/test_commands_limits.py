@@ -70,7 +70,7 @@ def test_weights_are_set_listed_and_removed(vinery_: Vinery) -> None:
     assert {name: row[name] for name in stored} == stored
     for weight, message in (
         ("-1", "image: Ensure this value is greater"),
-        *((each, "Give a weight from 0 to 1000") for each in ("1001", "1e308", "inf", "nan")),
+        *((each, "Give a weight from 0 to 100,000") for each in ("100001", "1e308", "inf", "nan")),
     ):
         assert message in vinery_("weight", "set", "m", "--image", weight).err
     assert vinery_("weight", "remove", "tiny-chat").status == 0

@@ -72,6 +72,9 @@ def test_usage_is_made_up_beside_the_usage_of_others_only_if_asked(vinery_: Vine
     store("theirs")
     small = ("demo-data", "--requests", "20", "--days", "1")
     assert "There is usage of others here. Add --yes" in vinery_(*small).refusal
-    assert vinery_(*small, "--yes").out.startswith("20 requests are made up.")
+    made = vinery_(*small, "--yes").out
+    assert made.startswith(
+        "20 requests are made up, and the models demo-* have prices in EUR. This"
+    )
     assert vinery_("demo-data", "--remove").out == "The demo data is removed.\n"
     assert vinery_("demo-data", "--remove").out == "There is no demo data.\n"

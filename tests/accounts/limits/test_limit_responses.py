@@ -7,15 +7,15 @@ from tests.accounts.limits.builders import rule, slots
 from tests.tables import table
 from vinery_accounts.limits.reservations import Denial, Reading, denial_of
 from vinery_accounts.limits.responses import duration, headers_of, refusal_of, retry_after
-from vinery_accounts.limits.rules import MAX_AMOUNT, SCALE, Metric, Rule, Weekday, Window
+from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
 
 NOON_MS = 1_800_014_400_000  # in UTC
 
 
 def reading(*used: tuple[Rule, int]) -> Reading:
     """Return a reading at noon, with so much used of each rule."""
-    rules, amounts = zip(*used, strict=True)
-    return Reading(rules, [amount * SCALE for amount in amounts], NOON_MS)
+    units = [amount * rule.scale for rule, amount in used]
+    return Reading(tuple(rule for rule, _ in used), units, NOON_MS)
 
 
 def headers(read: Reading) -> dict[str, str]:
@@ -23,7 +23,7 @@ def headers(read: Reading) -> dict[str, str]:
 
 
 def denial(rule: Rule, used: int, needed: int, *others: tuple[Rule, int]) -> Denial:
-    return denial_of(rule, used * SCALE, needed * SCALE, reading((rule, used), *others))
+    return denial_of(rule, used * rule.scale, needed * rule.scale, reading((rule, used), *others))
 
 
 @table(
@@ -209,7 +209,7 @@ def test_no_client_is_sent_back_too_early(wait_s: float) -> None:
 
 SCOPES = ("key:1", "user:1", "project:1", "end_user:1", "organization:1", "model:a:b", "platform")
 every_rule = [
-    Rule(1, scope, metric, window, MAX_AMOUNT)
+    Rule(1, scope, metric, window, metric.max_amount)
     for scope in SCOPES
     for metric in Metric
     for window in Window
@@ -219,11 +219,11 @@ every_rule = [
 
 @table("limited", every_rule)
 def test_every_rule_has_words_for_its_refusal(limited: Rule) -> None:
-    refused = refusal_of(denial(limited, MAX_AMOUNT, 1), "tiny-chat")
+    refused = refusal_of(denial(limited, limited.amount, 1), "tiny-chat")
 
     assert refused.headers.get("x-should-retry") == ("false" if limited.is_quota else None)
     assert ("retry-after" in refused.headers) is not limited.is_quota
     is_money = limited.metric is Metric.COST
-    amount, needed = ("100,000.00", "0.000001") if is_money else ("100000000000", "1")
+    amount, needed = ("9,000,000.00", "0.000001") if is_money else ("100000000000", "1")
     assert f"Used {amount}, Requested {needed}." in refused.message
     assert refused.message.count(amount) == 2

@@ -138,7 +138,7 @@ def test_weights_are_in_thousandths_and_a_wrong_one_does_not_affect_the_others()
     assert book().weights_of("large") == EQUAL_WEIGHTS
 
     limit("platform", amount=7)
-    milli = {5000.0: 1_000_000, 1e308: 1000, float("inf"): 1000, -3.0: 0}
+    milli = {500_000.0: 100_000_000, 1e308: 1000, float("inf"): 1000, -3.0: 0}
     for stored, uncached_milli in milli.items():
         ModelWeight.objects.filter(model="small").update(uncached=stored)
         following = book()

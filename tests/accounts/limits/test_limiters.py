@@ -18,6 +18,7 @@ from tests.accounts.limits.builders import (
 from tests.accounts.limits.conftest import Fresh
 from tests.fakes.clock import FakeClock
 from tests.tables import table
+from vinery_accounts.base.limit_table import MAX_COST, MAX_WEIGHT
 from vinery_accounts.limits import reservations
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import (
@@ -65,6 +66,25 @@ async def test_what_was_used_beyond_a_reservation_is_owed(limiter: Limiter) -> N
     assert (grant.num_output_tokens, grant.is_lost) == (0, False)
     assert refusing_rule(grant) == tokens
     assert await used(limiter, tokens) == [151]
+
+
+@table("window", [Window.MINUTE, Window.DAY, Window.NONE])
+async def test_the_largest_budget_is_exact_with_the_highest_and_the_lowest_price(
+    limiter: Limiter, window: Window
+) -> None:
+    budget = rule(Metric.COST, window, MAX_COST)
+    prices = Weights(uncached_milli=MAX_WEIGHT * 1000, output_milli=1, is_price=True)
+    num = MAX_COST // MAX_WEIGHT - 1
+    lease = await granted(limiter, request_for(budget, num_input_tokens=num, weights=prices))
+    assert await used(limiter, budget) == [MAX_COST - MAX_WEIGHT + 1]  # rounded up
+
+    grant = await limiter.extend(lease, 2 * MAX_WEIGHT * 1000)
+    assert grant.num_output_tokens == MAX_WEIGHT * 1000 - 1
+    assert await used(limiter, budget) == [MAX_COST]
+    await denied(limiter, request_for(budget, weights=prices))
+    await limiter.settle(lease, ActualUsage(num, MAX_WEIGHT * 1000 - 1))
+    await granted(limiter, request_for(budget, weights=prices))
+    await denied(limiter, request_for(budget, weights=prices))
 
 
 @table("window", [Window.DAY, Window.WEEK, Window.MONTH, Window.NONE])

@@ -18,7 +18,7 @@ import msgspec
 from django.db import Error
 
 from vinery_accounts.alerts.deliveries import response_ended
-from vinery_accounts.base.errors import KeyRefused
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.stored import runs
 from vinery_accounts.stored.responses import NewResponse
@@ -241,6 +241,9 @@ class BackgroundRuns:
             pass
         except Exception:
             log.exception("a background response ended with a defect of the server")
+            with contextlib.suppress(Error, TimeoutError):
+                again = partial(runs.put_back, run, _PASSING_S, counts=True)
+                await self._runtime.recall(again)
         finally:
             frames.end()
             self._frames.pop(run.public_id, None)
@@ -371,13 +374,6 @@ class _Run:
 
     # -- Storing
 
-    def _new_frames(self) -> tuple[int, int, bytes]:
-        """The number of the first frame that is not stored yet, how many there are, and these. An
-        earlier process may have stored frames."""
-        first = self._frames.num_stored
-        new = self._frames.frames[first:]
-        return first, len(new), b"".join(new)
-
     async def _store_progress(self) -> None:
         frames, trail = self._frames, self._trail
         while True:
@@ -385,15 +381,13 @@ class _Run:
             if len(frames.frames) <= frames.num_stored or len(trail.parts) <= len(trail.known):
                 continue
             parts = msgspec.msgpack.encode(trail.parts)
-            first, num, events = self._new_frames()
-            store = partial(runs.progress, self._run, first, events, parts)
+            store = partial(runs.progress, self._run, list(frames.frames), parts)
             try:
-                await self._runtime.recall(store)
+                frames.num_stored = await self._runtime.recall(store)
             except (Error, TimeoutError):
                 continue  # the same frames again, and more
             except RunLost:
                 return  # the next renewal ends the run
-            frames.num_stored += num
             frames.wake()
 
     async def _leave(self) -> None:
@@ -426,7 +420,6 @@ class _Run:
         for raw in head.output:
             item = msgspec.json.decode(raw, type=_Head)
             outputs.append(Item(item.id, item.type, bytes(raw)))
-        first, _, events = self._new_frames()
         await self._in_database(
             partial(
                 runs.finish,
@@ -434,8 +427,7 @@ class _Run:
                 status=head.status,
                 payload=msgspec.json.encode({**members, "output": []}),
                 outputs=outputs,
-                first=first,
-                events=events,
+                events=list(self._frames.frames),
                 settlement=self._held.settlement,
                 on_end=response_ended,
             )
@@ -446,7 +438,7 @@ class _Run:
         while True:
             try:
                 return await self._runtime.recall(work)
-            except (Error, TimeoutError) as error:
+            except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
                 log.warning(
                     "a background response waits for the database: %s", type(error).__name__
                 )

@@ -24,6 +24,7 @@ from vinery_serving.core.errors import (
     MethodNotAllowed,
     ServingError,
     UnsupportedMediaType,
+    UpgradeRefused,
     UsageNotRecorded,
 )
 from vinery_serving.core.media import InlineSource, MediaPart
@@ -200,6 +201,8 @@ class ApiRequest:
 
 async def answer_others(others: App | None, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer another method than `POST`. Raises `MethodNotAllowed` if there is none."""
+    if (header(scope, b"upgrade") or b"").lower() == b"websocket":
+        raise UpgradeRefused
     if others is None:
         raise MethodNotAllowed(scope["method"], allowed="POST")
     await others(scope, receive, send)

@@ -179,7 +179,7 @@ class Reservation:
             self._note([self._cut])
         costs = _costs(lease.request, max(1, meter.tokens.num_output_tokens))
         for denial, had in self._shadows.values():
-            num_needed = num_used(costs[denial.rule.column] - had)
+            num_needed = num_used(denial.rule, costs[denial.rule.column] - had)
             if num_needed > denial.level.num_remaining:
                 self._note([structs.replace(denial, num_needed=num_needed)])
 

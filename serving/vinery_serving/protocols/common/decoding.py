@@ -61,8 +61,9 @@ class SamplingFields(Wire):
         of="OVMS, vLLM, FastDeploy",
     )
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = parameter(
-        "Equal seeds give equal answers. Negative seeds are mapped to the engine's range. "
-        "Default: random.",
+        "Equal seeds draw equal random numbers. Rounding depends on the cache and on what else "
+        "runs, so answers may still differ, above all at high temperatures and in bf16. Negative "
+        "seeds are mapped to the engine's range. Default: random.",
         of=EVERY_SYSTEM,
     )
     frequency_penalty: Penalty | None = parameter(

@@ -24,9 +24,11 @@ const fields = form.elements;
 // {role, text, pictures} of the person, {role, answers} of the models. An answer's calls of tools are
 // {id, name, text, result}: the text is that of the arguments, the result is made up by the person.
 let turns = [];
+let cleared = []; // the turns before they were cleared
 let pictures = []; // data URLs of the message that is being written
 let wanted = {}; // the chosen models, which the lists may not have yet
 let models = [];
+let isWaiting = false; // for a model, with a message that is to be sent
 let running = null; // an AbortController while answers are awaited
 let editing = null; // [turn, answer] whose text is being edited
 let secret = "";
@@ -145,7 +147,7 @@ const takesPictures = () => chosen().some((each) => each.architecture.input_moda
 
 function showAbilities() {
   part("add-picture").hidden = !takesPictures();
-  part("send").disabled = !chosen().length;
+  if (isWaiting && chosen().length) send();
 }
 
 // -- The set-up, in the fields, in sessionStorage and in a link
@@ -196,11 +198,74 @@ function isTurn(turn) {
   return turn.answers.length > 0 && turn.answers.every(isAnswer);
 }
 
+// -- A request of any of the APIs as a set-up and turns: chat completions, Responses, Messages
+
+const textIn = (content) => [content ?? []].flat().map((each) => each?.text ?? each).filter(isText).join("\n");
+
+function schemaIn({ response_format: chat, text, output_config: config, output_format: earlier }) {
+  const format = chat ?? text?.format ?? config?.format ?? earlier;
+  return format?.json_schema?.schema ?? format?.schema;
+}
+
+function toolOf({ function: made, name, description, strict, parameters, input_schema: schema }) {
+  return { type: "function", function: made ?? { name, description, strict, parameters: parameters ?? schema } };
+}
+
+// The text, calls and results of a message, or of an item of Responses.
+function saidIn(each) {
+  const blocks = [each.content ?? []].flat();
+  const isCall = each.type === "function_call";
+  const calls = [
+    ...(each.tool_calls ?? []).map((call) => ({ id: call.id, name: call.function.name, text: call.function.arguments })),
+    ...blocks.filter((block) => block.type === "tool_use").map(({ id, name, input }) => ({ id, name, text: JSON.stringify(input) })),
+    ...(isCall ? [{ id: each.call_id, name: each.name, text: each.arguments }] : []),
+  ];
+  const results = blocks.filter((block) => block.type === "tool_result").map((block) => [block.tool_use_id, textIn(block.content)]);
+  if (each.role === "tool") results.push([each.tool_call_id, textIn(each.content)]);
+  if (each.type === "function_call_output") results.push([each.call_id, textIn(each.output)]);
+  return { role: isCall ? "assistant" : each.role, text: each.role === "tool" ? "" : textIn(each.content), calls, results };
+}
+
+function turnsIn(said, model) {
+  const found = [];
+  const known = {};
+  for (const { role, text, calls, results } of said) {
+    for (const [id, result] of results) if (known[id]) known[id].result = result;
+    for (const call of calls) known[call.id] = call;
+    const last = found.at(-1)?.answers?.[0];
+    if (role === "user" && text) found.push({ role, text, pictures: [] });
+    else if (role === "assistant" && !text && last?.calls.every((call) => call.result === undefined)) last.calls.push(...calls);
+    else if (role === "assistant") found.push({ role, answers: [{ model, text, calls }] });
+  }
+  return found;
+}
+
+function ofRequest(asked, project) {
+  const said = [asked.messages ?? asked.input ?? asked.prompt].flat().map((each) => (isText(each) ? { role: "user", content: each } : each)).map(saidIn);
+  const above = said.filter((each) => ["system", "developer"].includes(each.role)).map((each) => each.text);
+  const tools = (asked.tools ?? []).filter((each) => each.function || each.parameters || each.input_schema).map(toolOf);
+  const schema = schemaIn(asked);
+  const setUp = {
+    ...Object.fromEntries([...NUMBERS, "model"].map((name) => [name, asked[name]])),
+    project,
+    mode: asked.prompt === undefined ? "" : "completion",
+    max_tokens: asked.max_completion_tokens ?? asked.max_output_tokens ?? asked.max_tokens,
+    reasoning_effort: asked.reasoning_effort ?? asked.reasoning?.effort,
+    stop: [asked.stop ?? asked.stop_sequences ?? []].flat().map((each) => each.replaceAll("\n", "\\n")).join("\n"),
+    system: [textIn(asked.system), asked.instructions, ...above].filter(Boolean).join("\n"),
+    schema: schema && JSON.stringify(schema, null, 1),
+    tools: tools.length ? JSON.stringify(tools, null, 1) : "",
+    logprobs: Boolean(asked.logprobs),
+  };
+  return { setUp, turns: turnsIn(said, asked.model) };
+}
+
 function restore() {
   const shared = location.hash.slice(1);
   let kept = {};
   try {
     kept = JSON.parse(shared ? decodeURIComponent(shared) : sessionStorage.getItem(STORE)) ?? {};
+    if (kept.request) kept = ofRequest(kept.request, kept.project);
     if (!(kept.turns ?? []).every(isTurn)) throw new TypeError();
   } catch {
     kept = {};
@@ -389,9 +454,14 @@ async function ask(before) {
 }
 
 function send(event) {
-  event.preventDefault();
+  event?.preventDefault();
   const text = part("question").value.trim();
-  if (running || part("send").disabled || !(text || pictures.length)) return;
+  if (running || !(text || pictures.length)) return;
+  isWaiting = !chosen().length;
+  if (isWaiting) {
+    say("Your message is sent as soon as a model is ready.");
+    return;
+  }
   ask([...turns, { role: "user", text, pictures }]);
   if (!running) return;
   pictures = [];
@@ -521,6 +591,7 @@ function draw() {
   part("turns").replaceChildren(...turns.map(turnOf));
   part("send").hidden = Boolean(running);
   part("stop-answer").hidden = !running;
+  part("clear").textContent = cleared.length && !turns.length ? "Undo" : "Clear";
 }
 
 // -- Pictures
@@ -646,9 +717,9 @@ part("picture").addEventListener("change", (event) => { addPictures(event.target
 part("stop-answer").addEventListener("click", () => running?.abort());
 part("clear").addEventListener("click", () => {
   running?.abort();
-  turns = [];
+  [turns, cleared] = [turns.length ? [] : cleared, turns];
   draw();
-  say("");
+  say(turns.length || !cleared.length ? "" : "The conversation is cleared. Undo brings it back.");
   keep();
 });
 part("copy-link").addEventListener("click", showLink);

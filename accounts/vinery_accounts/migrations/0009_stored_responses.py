@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("accounts", "0007_reports_by_mail"),
+        ("accounts", "0008_mail_errors_and_prices"),
     ]
 
     operations = [
@@ -290,6 +290,7 @@ class Migration(migrations.Migration):
                 ("lease_until", models.DateTimeField(null=True)),
                 ("due_at", models.DateTimeField(help_text="Not before.")),
                 ("num_tries", models.PositiveSmallIntegerField(default=0)),
+                ("num_events", models.PositiveIntegerField(default=0)),
                 ("sealed_request", models.BinaryField()),
                 ("sealed_trail", models.BinaryField(default=bytes)),
                 (

@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("accounts", "0008_stored_responses"),
+        ("accounts", "0009_stored_responses"),
     ]
 
     operations = [

@@ -1,0 +1,95 @@
+"""What takes something away says so before, and says how to undo it or that nothing does."""
+
+from typing import Any, Final
+
+import pytest
+from api.api_client import Keys
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import get_resolver
+from pages import page, sent, text_of
+from row_builders import stored_limit
+
+from vinery_accounts.access import changes
+from vinery_accounts.console.page import urlpatterns
+from vinery_accounts.console.rows import ActPage, ButtonPage, ConfirmPage
+from vinery_accounts.models import Project, User
+from vinery_accounts.resources.base import registered
+
+pytestmark = pytest.mark.django_db
+
+# Buttons act at once, so each has another button or page that undoes it, or takes nothing away.
+UNDONE_BY: Final = {
+    "key-pause": "key-resume",
+    "key-resume": "key-pause",
+    "model-unload": "model-load",
+    "model-load": "model-unload",
+    "model-apply-tuning": "model-settings",
+    "model-job-pause": "model-job-resume",
+    "model-job-resume": "model-job-pause",
+    "invitation-accept": "member-remove",
+    "invitation-decline": "member-invite",
+    **dict.fromkeys(("webhooks-test", "webhooks-retry", "model-retry", "model-self-test"), ""),
+    "model-bench": "",
+}
+# Their pages have texts of their own.
+TEMPLATES: Final = {"key-rotate", "key-revoke"}
+
+
+def actions(kind: type[ActPage]) -> dict[str, Any]:
+    assert get_resolver().url_patterns  # imports all pages
+    views = {each.name: each.callback for each in urlpatterns}
+    return {
+        name: view.view_class(**view.view_initkwargs)
+        for name, view in views.items()
+        if issubclass(view.view_class, kind)
+    }
+
+
+def test_each_action_asks_with_a_sentence_of_its_own_or_is_a_button_that_can_be_undone() -> None:
+    buttons, confirmed = actions(ButtonPage), actions(ConfirmPage)
+    assert buttons.keys() == UNDONE_BY.keys()
+    assert {each for each in UNDONE_BY.values() if each} <= {each.name for each in urlpatterns}
+
+    assert actions(ActPage).keys() == buttons.keys() | confirmed.keys()
+    texts: dict[str, Any] = {}
+    for name, view in confirmed.items():
+        question = view.question
+        assert "{row" in question.heading or "{about}" in question.text, name
+        assert len(question.text.split()) > 3 or name in TEMPLATES, name
+        of = (view.does, getattr(view.resource, "path", ""))
+        if not view.questions and view.does == "remove":
+            assert texts.setdefault(question.text, of) == of, name
+    pages = {each.name for each in urlpatterns}
+    for path, resource in registered().items():
+        wanted = {f"{path}-{verb}" for verb in {"remove"} & resource.verbs if resource.title}
+        wanted |= {f"{path}-{each.name}" for each in resource.actions if resource.title}
+        assert wanted <= pages
+
+
+def test_a_confirmation_counts_what_goes_or_stops_with_the_row(
+    root: User, alice: User, new_key: Keys, client: Client
+) -> None:
+    key = new_key().key
+    stored_limit("user", alice.pk)
+    user, project = f"/console/users/{alice.pk}/", f"/console/projects/{key.project_id}/"
+
+    asked = page(client, f"{user}remove/")
+    assert f"Remove {alice}?" in asked and "csrfmiddlewaretoken" in asked
+    assert "This also removes 1 limit, 1 API key and 1 membership." in asked
+    for each in (user, project):
+        asked = page(client, f"{each}deactivate/")
+        assert "until it is activated again" in asked and "This stops 1 API key." in asked
+    assert "This stops" not in page(client, f"{user}activate/")
+    assert "is deactivated." in sent(client, f"{project}deactivate/")
+    assert not Project.objects.get(pk=key.project_id).is_active
+    assert "is active." in sent(client, f"{project}activate/")
+
+    # What cannot be removed is not asked about.
+    refused = text_of(client.get(f"{project}remove/", follow=True))
+    assert "has keys, and revoked keys count too" in refused and "Remove</button>" not in refused
+    with pytest.raises(ValidationError, match="has keys"):
+        changes.remove(key.project)
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(root)
+    assert strict.post(f"{user}remove/").status_code == 403

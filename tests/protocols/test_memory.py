@@ -1,0 +1,111 @@
+"""What a Responses request needs of stored items, and how they become its prompt."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.tables import table
+from vinery_serving.core.dialects import V1, V3, Dialect
+from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.memory import Memory, MemoryItem, Needs, Recalled
+from vinery_serving.core.request import Conversation, GenerationRequest
+from vinery_serving.protocols.responses.exchange import ResponsesExchange, Unrecalled, parse
+from vinery_serving.protocols.responses.memory import memory_item, with_id
+
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "Sunny."}
+HELLO = {"role": "user", "content": "Hello."}
+NOTHING = Recalled()
+
+
+def read(
+    input: Any, recalled: Recalled | None = None, dialect: Dialect = V1, **fields: Any
+) -> ResponsesExchange | Unrecalled:
+    body = json.dumps({"input": input, **fields}).encode()
+    return parse(body, dialect, memory=Memory(True, recalled))
+
+
+def texts(recalled: Recalled, input: Any, **fields: Any) -> list[str]:
+    exchange = read(input, recalled, **fields)
+    assert isinstance(exchange, ResponsesExchange)
+    assert isinstance(exchange.request, GenerationRequest)
+    assert isinstance(exchange.request.prompt, Conversation)
+    return [message.text for message in exchange.request.prompt.messages]
+
+
+def stored(sent: dict[str, Any], token: str = "t", index: int = 0) -> MemoryItem:
+    return with_id(memory_item(sent), token, index)
+
+
+@table(
+    "fields, needs",
+    [
+        ({"input": [{"id": "x"}]}, Needs(item_ids=("x",))),
+        ({"input": [{"type": "item_reference", "id": "x"}] * 2}, Needs(item_ids=("x",))),
+        ({"previous_response_id": "r"}, Needs("r")),
+        ({"conversation": "c"}, Needs(conversation_id="c")),
+        ({"conversation": {"id": "c"}, "input": [{"id": "x"}]}, Needs(None, "c", ("x",))),
+    ],
+)
+def test_a_request_names_what_it_needs(fields: dict[str, Any], needs: Needs) -> None:
+    unread = read(**{"input": [HELLO], "model": "m", "stream": True, **fields})
+
+    assert unread == Unrecalled("m", is_streamed=True, needs=needs)
+
+
+def test_a_request_without_history_needs_nothing() -> None:
+    assert isinstance(read("Hello."), ResponsesExchange)
+
+
+def test_what_was_before_comes_first_and_references_take_their_place() -> None:
+    first, second = stored({"role": "user", "content": "One."}), stored(HELLO, index=1)
+    recalled = Recalled((first,), {second.id: second})
+    sent = [{"id": second.id}, {"role": "user", "content": "Two."}]
+
+    assert texts(recalled, sent, previous_response_id="r") == ["One.", "Hello.", "Two."]
+
+
+@table(
+    "recalled, input, param, message",
+    [
+        (NOTHING, [HELLO, {"id": "x"}], "input[1].id", "Item with id 'x' not found. Items are not"),
+        (NOTHING, [{"id": "x"}], "input[0].id", "not persisted when `store` is set to false"),
+        (Recalled((stored(CALL),)), "And?", "input", "No tool output found for function call c."),
+        (NOTHING, [OUTPUT], "input", "No tool call found for function call output with call_id c."),
+    ],
+)
+def test_unknown_items_and_half_calls_are_refused(
+    recalled: Recalled, input: Any, param: str, message: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read(input, recalled, previous_response_id="r")
+
+    assert refused.value.param == param
+    assert message in refused.value.message
+
+
+def test_stored_items_have_an_id_and_the_members_that_clients_require() -> None:
+    kept = [stored(HELLO), stored(CALL, index=1), stored(OUTPUT, index=255)]
+
+    ids = ["msg_ti00", "fc_ti01", "fco_tiff"]
+    shown = [msgspec.json.decode(each.payload) for each in kept]
+    assert [each.id for each in kept] == [each["id"] for each in shown] == ids
+    assert [each["status"] for each in shown] == ["completed"] * 3
+    assert shown[0]["content"] == [{"type": "input_text", "text": "Hello."}]
+    own = stored({**HELLO, "id": "msg_of_the_client"})
+    assert own.id == "msg_ti00"
+
+
+def test_the_tree_decides_what_is_kept_and_a_chosen_id_is_not() -> None:
+    for dialect, fields, is_kept in (
+        (V1, {}, True),
+        (V1, {"store": False}, False),
+        (V3, {}, False),
+        (V3, {"store": True}, True),
+        (V1, {"request_id": "mine"}, False),
+    ):
+        exchange = read("Hello.", None, dialect, **fields)  # type: ignore[arg-type]
+        assert isinstance(exchange, ResponsesExchange)
+        assert (exchange.to_keep is not None) == is_kept, fields
