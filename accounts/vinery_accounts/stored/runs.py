@@ -154,6 +154,10 @@ def held(me: str) -> set[int]:
     return set(BackgroundRun.objects.filter(lease_owner=me).values_list("pk", flat=True))
 
 
+def is_cancelled(run: ClaimedRun) -> bool:
+    return StoredResponse.objects.filter(pk=run.response_pk, status="cancelled").exists()
+
+
 def begin(run: ClaimedRun) -> bytes:
     """Return the events of earlier tries. Raises `RunLost`."""
     with transaction.atomic():

@@ -66,12 +66,9 @@ class RequestRecord:
         body: bytes = b"",
         ledger: Ledger | None = None,
     ) -> None:
-        """`error_body` returns the body in which the client gets an error. `ledger` None: that of
-        the process."""
-        self._runtime = runtime
+        """`error_body` returns the error for the client. `ledger` None: that of the process."""
+        self._runtime, self._caller, self._error_body = runtime, caller, error_body
         self._ledger: Ledger = ledger or runtime.ledger
-        self._caller = caller
-        self._error_body = error_body
         self._is_read = False  # enough of the body for the admission
         self._is_admitted = False
         self._is_settled = False

@@ -98,8 +98,7 @@ class Runtime:
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
         self.keeper = Keeper(lambda work: self._in_database_thread(work, "keeper"))
-        # Done once a second while the process serves; set by the application.
-        self.do_background: Callable[[], Awaitable[None]] | None = None
+        self.do_background: Callable[[], Awaitable[None]] | None = None  # once a second
         self.conversation_locks: set[str] = set()  # their holders, among the requests here
         self.quarantine = QuarantineQueue(settings.VINERY_QUARANTINE_S)
         self._has_quarantined = asyncio.Event()  # what is not stored yet
@@ -139,13 +138,11 @@ class Runtime:
         self._is_decided = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._threads = {name: ThreadPoolExecutor(1, thread_name_prefix=name) for name in _THREADS}
-        self._keys_read_at_s = 0.0
+        self._keys_read_at_s = self._reread_at_s = 0.0
         self._commit_state: object = None  # when the keys were read
-        self._reread_at_s = 0.0
         # Readings of keys after commits, and how many of them limits and models have followed.
         self._num_changes = self._num_changes_of_limits = self._num_changes_of_models = 0
-        self._are_limits_due = asyncio.Event()
-        self._are_models_due = asyncio.Event()
+        self._are_limits_due, self._are_models_due = asyncio.Event(), asyncio.Event()
 
     @property
     def required_keys(self) -> KeyTable | None:
