@@ -69,6 +69,7 @@ _HINTS: Final[Mapping[str, str]] = {
     "missing_required_parameter": "Send the field that `param` names.",
     "unsupported_parameter": "Leave the field out, or use what the message names instead.",
     "unknown_parameter": "Leave the field out, or correct its name.",
+    "upgrade_required": "Send the request by HTTP, without a WebSocket.",
     "conversation_locked": "Send the request again when the other response has ended.",
     "previous_response_not_found": "Send the whole history in `input`, or the id of a response "
     "that is stored.",

@@ -92,5 +92,5 @@ def store_run(id_: str, owner: Owner) -> runs.ClaimedRun:
     asked = {"request_id": "req", "token": "t", "created_at": 0, "tree": "v1", "body": b"{}"}
     runs.create(new, runs.StoredRequest(**asked, key_id=None))
     run = runs.claim("me", 1)[0]
-    runs.progress(run, 0, b"event", b"trail")
+    runs.progress(run, [b"event"], b"trail")
     return run

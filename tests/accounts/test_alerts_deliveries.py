@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import openai
 import pytest
 from alert_builders import USUAL, check, person, tokens_a_day, use
 from django.contrib.sessions.models import Session
@@ -198,3 +199,38 @@ def test_every_scheduled_job_exists_and_the_worker_deletes_what_is_old(settings:
         Session.objects.create(session_key=name, session_data="", expire_date=ends_at)
     tasks.delete_expired_sessions()
     assert [session.session_key for session in Session.objects.all()] == ["open"]
+
+
+def test_ends_of_background_responses_go_to_the_webhooks_that_want_them(
+    search: Project, acme: Organization, receiver: Receiver
+) -> None:
+    hook, secret = webhooks.make("ours", receiver.url, acme, gets_responses=True)
+    changes.add(hook)
+    changes.add(webhooks.make("alerts alone", receiver.url, acme)[0])
+    other = changes.add(Organization(name="other"))
+    changes.add(webhooks.make("theirs", receiver.url, other, gets_responses=True)[0])
+    platform = changes.add(webhooks.make("all", receiver.url, gets_responses=True)[0])
+    receiver.statuses = [500, 204]
+    kinds = ("completed", "failed", "incomplete", "cancelled")
+
+    for status in kinds:
+        deliveries.response_ended(search.pk, f"resp_{status}", status)
+    queued = list(Delivery.objects.order_by("pk"))
+    assert [each.webhook for each in queued] == [hook] * 4
+    for each in queued:
+        while deliveries.deliver(each.pk, each.due_at) is DeliveryState.PENDING:
+            each.refresh_from_db()
+
+    unwrap = openai.OpenAI(api_key="unused").webhooks.unwrap
+    events = [unwrap(body, headers, secret=secret) for _, headers, body in receiver.requests]
+    assert [each.type for each in events[1:]] == [f"response.{kind}" for kind in kinds]
+    assert events[0].id == events[1].id == receiver.requests[1][1]["webhook-id"]
+    assert events[1].data.id == "resp_completed"
+    assert events[1].object == "event"
+    assert len({each.id for each in events}) == 4
+    assert str(queued[0]) == "response.completed resp_completed to webhook ours"
+
+    deliveries.response_ended(None, "resp_5", "completed")
+    assert Delivery.objects.latest("pk").webhook == platform
+    delete_before(timezone.now() + timedelta(days=1))
+    assert Delivery.objects.get().state == DeliveryState.PENDING

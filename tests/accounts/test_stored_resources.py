@@ -117,10 +117,11 @@ def test_a_thread_is_read_with_reasoning_and_calls_folded_and_opened_in_the_play
 
     row = StoredResponse.objects.get(public_id="resp_2")
     text = page(client, f"/console/stored-responses/{row.pk}/")
-    places = [text.index(each) for each in ("Hello", "I should ask", "get_weather", "It is warm")]
+    said = text.partition('class="thread"')[2]
+    places = [said.index(each) for each in ("Hello", "I should ask", "get_weather", "It is warm")]
     assert places == sorted(places)
     assert "<summary>Reasoning</summary>" in text
-    assert text.count("19 &lt;b&gt;degrees") == 1
+    assert said.count("19 &lt;b&gt;degrees") == 1
     assert "Open in the playground" in text
     assert "%22Hello%22" in text
     assert logged(action="stored_response.read") == ["stored_response.read"]

@@ -1,7 +1,9 @@
 """Stored responses through openai-python, with strict response validation."""
 
+import re
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -41,6 +43,20 @@ def test_a_response_is_found_and_deleted_as_it_was_answered(v1: openai.OpenAI) -
         respond(v1, previous_response_id=made.id)
     assert refused.value.code == "previous_response_not_found"
     assert refused.value.param == "previous_response_id"
+
+
+def test_metrics_tell_how_much_is_stored_and_what_was_not(
+    running: Running, v1: openai.OpenAI
+) -> None:
+    def read(name: str) -> float:
+        text = httpx.get(f"{running.base_url}/metrics").text
+        (value,) = re.findall(rf"^{name}{{.*}} (.*)$", text, re.MULTILINE)
+        return float(value)
+
+    before = read("vinery_stored_bytes")
+    respond(v1)
+    assert read("vinery_stored_bytes") > before
+    assert read("vinery_stored_lost_total") == 0
 
 
 def test_a_stream_can_be_continued_as_soon_as_it_ends(v1: openai.OpenAI) -> None:

@@ -9,7 +9,7 @@ import logging
 import smtplib
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.mail import send_mail
@@ -67,6 +67,19 @@ def _schedule(alert: Alert, people: Iterable[User], now: datetime) -> None:
     )
 
 
+def response_ended(project_id: int | None, public_id: str, status: str) -> None:
+    """Schedule `response.completed`, `failed`, `incomplete` or `cancelled` for each webhook of the
+    project's organisation that gets the ends of background responses. Clients without keys have the
+    webhooks of the platform. In the transaction of the end."""
+    now = timezone.now()
+    whose = Q(organization=None) if project_id is None else Q(organization__projects=project_id)
+    hooks = Webhook.objects.filter(whose, is_active=True, gets_responses=True)
+    event = webhooks.response_event(public_id, status, now)
+    Delivery.objects.bulk_create(
+        Delivery(webhook=webhook, event=event, due_at=now) for webhook in hooks
+    )
+
+
 def reachable() -> QuerySet[User]:
     return User.objects.filter(is_active=True).exclude(email="")
 
@@ -105,8 +118,9 @@ def _send(delivery: Delivery) -> None:
     if webhook is not None:
         if not webhook.is_active:
             raise NotDelivered("The webhook is not active.")
-        webhooks.send(webhook, webhooks.event_of(alert))
-    elif user is not None:
+        event: Any = delivery.event if alert is None else webhooks.event_of(alert)
+        webhooks.send(webhook, event)
+    elif user is not None and alert is not None:
         if not user.is_active or not user.email:
             raise NotDelivered("The user is not active or has no e-mail address.")
         try:
@@ -116,7 +130,7 @@ def _send(delivery: Delivery) -> None:
 
 
 def _failed(delivery: Delivery, error: str, now: datetime) -> DeliveryState:
-    log.warning("alert %s to %s: %s", delivery.alert_id, delivery.receiver, error)
+    log.warning("delivery %s to %s: %s", delivery.pk, delivery.receiver, error)
     if delivery.num_tries > len(BACKOFF):
         return _end(delivery, DeliveryState.FAILED, error=error[:300])
     due_at = now + BACKOFF[delivery.num_tries - 1]
@@ -138,8 +152,10 @@ def retry_failed(webhook: Webhook) -> int:
 
 
 def delete_before(moment: datetime) -> int:
-    """Delete alerts from before `moment`, and return their number. An alert stays while its window
-    lasts: the row prevents a second message."""
+    """Delete alerts and other messages from before `moment`, and return the number of alerts. An
+    alert stays while its window lasts: the row prevents a second message."""
+    others = Delivery.objects.filter(alert=None, due_at__lt=moment)
+    delete_in_batches(others.exclude(state=DeliveryState.PENDING).order_by("due_at"))
     limit = Limit.objects.filter(pk=OuterRef("limit_id"))
     over = Q(resets_at__lt=moment) | (Q(resets_at=None) & ~Exists(limit))
     alerts = Alert.objects.filter(over, created_at__lt=moment)

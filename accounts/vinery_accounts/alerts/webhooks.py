@@ -104,6 +104,16 @@ def event_of(alert: Alert) -> dict[str, Any]:
     }
 
 
+def response_event(public_id: str, status: str, now: datetime) -> dict[str, Any]:
+    return {
+        "id": f"evt_{secrets.token_hex(12)}",
+        "object": "event",
+        "type": f"response.{status}",
+        "created_at": int(now.timestamp()),
+        "data": {"id": public_id},
+    }
+
+
 def test_event() -> dict[str, Any]:
     return {
         "id": f"evt_test_{secrets.token_hex(8)}",

@@ -1,5 +1,6 @@
 """Keys: the list with states, and the pages that create, pause, rotate and revoke keys."""
 
+import re
 import secrets
 from datetime import datetime
 from functools import cached_property
@@ -12,6 +13,7 @@ from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
@@ -280,3 +282,21 @@ def projects_for(access: Access, user: User) -> Any:
             if access.may(Action.MANAGE, ApiKey(owner=user, project=project))
         ]
     )
+
+
+# -- The settings of each client, with the address of this server and a model of it
+
+_CLIENT: Final = re.compile(r"^=== (.+?): (.+)\n((?:.|\n)+?)\n+(?====|\Z)", re.MULTILINE)
+
+
+@at("connect/", "connect")
+class Connect(Page):
+    template_name = "console/connect.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        root, model = self.base_url(), for_example(visible_models(self.access))
+        values = {"root": root, "base": f"{root}/v1", "key": "vny_...", "model": model}
+        clients = _CLIENT.findall(render_to_string("console/clients.txt", values))
+        chosen = self.request.GET.get("client")
+        client = next((each for each in clients if each[0] == chosen), clients[0])
+        return super().get_context_data(**kwargs) | values | {"clients": clients, "client": client}

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
@@ -18,6 +19,7 @@ from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.base.limit_table import METRIC_CHOICES
 from vinery_accounts.base.money import MILLION, limited, quantity, whole
+from vinery_accounts.console.generated import New, Rows
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
 from vinery_accounts.console.words import reset, store_outage
@@ -28,7 +30,7 @@ from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.limits import LIMITS, owner_choices, owners_of
+from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS, owner_choices, owners_of
 
 _KIND: Final = ("model", "metric", "window")
 _VALUES: Final = ("amount", "time_zone", "week_start", "alert_at", "is_shadow")
@@ -281,3 +283,38 @@ class RemoveLimit(ConfirmPage):
 
     def about(self) -> str:
         return _described(self.access, self.row, _limited(self.row))
+
+
+# -- Prices
+
+
+@at("model-weights/", "model-weights")
+class Prices(Rows):
+    """The token weights of models, which are prices while there is a currency."""
+
+    resource = MODEL_WEIGHTS
+    note = "A change counts for new requests, within two seconds. Past costs stay as they are."
+
+    def buttons(self) -> dict[str, str]:
+        if not self.access.is_superuser:
+            return {}
+        currency = Currency.objects.first()
+        more = {"Set a currency": reverse("console:currency-new")}
+        if currency is not None:
+            more = {"Change the currency": reverse("console:currency-row", args=[currency.pk])}
+        return {**super().buttons(), **more}
+
+
+@at("model-weights/new/", "model-weights-new")
+class NewPrices(New):
+    """`model=qwen-a` fills in the form."""
+
+    resource, heading = MODEL_WEIGHTS, "Prices of a model"
+
+    def make_form(self, data: QueryDict | None, row: Any = None, **more: Any) -> ResourceForm:
+        more["initial"] = more["initial"] | {"model": self.request.GET.get("model", "")[:255]}
+        return super().make_form(data, row, **more)
+
+
+def prices_address(model: str) -> str:
+    return f"{reverse('console:model-weights-new')}?{urlencode({'model': model})}"

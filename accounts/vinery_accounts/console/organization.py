@@ -85,7 +85,7 @@ class ProjectPage(Row):
 
 _MAX_DELIVERIES: Final = 20
 _DELIVERY: Final = columns_of(
-    "about=alert state tries=num_tries sent=sent_at next_try last_error=error",
+    "about state tries=num_tries sent=sent_at next_try last_error=error",
     next_try=lambda each: each.due_at if each.state == DeliveryState.PENDING else "",
 )
 

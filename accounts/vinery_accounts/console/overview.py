@@ -1,8 +1,10 @@
-"""The first page: requests, tokens, errors and latencies over time, and quotas that run out."""
+"""The first page: figures over time, and quotas that run out. The first page of the own account."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC
 from typing import Any, Final
 
+from django.db.models import Q, QuerySet
 from django.template.defaultfilters import filesizeformat
 from django.utils import timezone
 from msgspec import structs
@@ -15,14 +17,16 @@ from vinery_accounts.console import words
 from vinery_accounts.console.attention import health
 from vinery_accounts.console.charts import Chart, Series, duration, short
 from vinery_accounts.console.keys import projects_for
-from vinery_accounts.console.limits import exhausted_quotas, may_set_limits, quota_rows
-from vinery_accounts.console.page import LivePage, UsagePage, at, before
-from vinery_accounts.models import ApiKey, Currency, KeyState, Limit, UsageSlice
+from vinery_accounts.console.limits import exhausted_quotas, limit_rows, may_set_limits, quota_rows
+from vinery_accounts.console.page import LivePage, Page, UsagePage, at, before
+from vinery_accounts.models import ApiKey, Currency, KeyState, Limit, LimitScope, UsageSlice, User
 from vinery_accounts.models.keys import in_state
+from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.filters import Conditions, Dimension, restriction
 from vinery_accounts.usage.histogram import Percentiles
+from vinery_accounts.usage.periods import calendar_month
 from vinery_accounts.usage.reports import Figures, Point
 
 Parts = Mapping[str, Callable[[Figures], float | None]]
@@ -67,6 +71,7 @@ _CHARTS: Final[tuple[tuple[str, str, Parts], ...]] = (
         _percentiles("total_ms"),
     ),
 )
+_MAX_KEYS: Final = 50
 _COLOURS: Final = {"refused by limits": "refused", "client errors": "4", "failed": "failed"}
 
 
@@ -190,3 +195,37 @@ def _speed(between: Percentiles | None) -> tuple[str, str]:
         return "-", "not measured"
     slow = f"one in twenty is below {short(1000 / between.p95)}" if between.p95 else ""
     return short(1000 / between.p50), slow
+
+
+# -- One's own keys, usage of this month, and limits
+
+
+@at("account/", "account")
+class Account(Page):
+    template_name = "console/account.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        now = timezone.now()
+        mine = KEYS.rows(self.access).filter(owner=self.user, revoked_at=None)
+        since, until = calendar_month(now.astimezone(UTC), is_last=False)
+        filters = {Dimension.USER: frozenset({self.user.pk})}
+        visible = self.access.visible()
+        question = reports.Question(since=since, until=until, filters=filters, visible=visible)
+        earlier = reports.totals(before(question)).figures
+        binding = self.access.rows(Limit).filter(_binds(self.user, mine))
+        return super().get_context_data(**kwargs) | {
+            "keys": [(key, key.state_at(now)) for key in mine.order_by("-pk")[:_MAX_KEYS]],
+            "tiles": tiles(reports.totals(question).figures, earlier),
+            **limit_rows(self.access, binding),
+        }
+
+
+def _binds(user: User, keys: QuerySet[ApiKey]) -> Q:
+    """Return the condition on limits that a request of the user must fit."""
+    of_key = Q(scope=LimitScope.KEY, scope_id__in=keys.values("pk"))
+    of_project = Q(scope=LimitScope.PROJECT, scope_id__in=keys.values("project"))
+    organizations = keys.values("project__organization")
+    of_organization = Q(scope=LimitScope.ORGANIZATION, scope_id__in=organizations)
+    of_user = Q(scope=LimitScope.USER, scope_id=user.pk)
+    of_all = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
+    return of_key | of_project | of_organization | of_user | of_all

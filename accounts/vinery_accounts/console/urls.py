@@ -2,8 +2,6 @@
 
 # ruff: noqa: F401
 from vinery_accounts.console import (
-    account,
-    connect,
     design,
     find,
     invitations,
@@ -13,7 +11,6 @@ from vinery_accounts.console import (
     organization,
     overview,
     playground,
-    prices,
     records,
     requests,
     statements,

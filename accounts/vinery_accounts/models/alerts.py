@@ -56,7 +56,8 @@ def check_address(address: str, *, is_tls: bool) -> None:
 
 
 class Webhook(Stamped):
-    """A URL that receives the alerts of an organisation, or those of the platform."""
+    """A URL that receives the alerts of an organisation, or those of the platform, and the ends of
+    background responses if it asks for them."""
 
     # Columns with the purposes of their encryption.
     ENCRYPTED: ClassVar = {"secret": WEBHOOK_PURPOSE, "previous_secret": WEBHOOK_PURPOSE}
@@ -83,6 +84,13 @@ class Webhook(Stamped):
         help_text="Until then the previous secret signs, too.",
     )
     is_active = models.BooleanField("active", default=True)
+    gets_responses = models.BooleanField(
+        "ends of background responses",
+        default=False,
+        db_default=False,
+        help_text="Whether it also gets response.completed, response.failed, response.incomplete "
+        "and response.cancelled of background responses.",
+    )
     created_at = models.DateTimeField("created", auto_now_add=True)
 
     objects = StampedQuerySet.as_manager()
@@ -148,10 +156,12 @@ class DeliveryState(models.TextChoices):
 
 
 class Delivery(models.Model):
-    """One message to one receiver: a job. A worker moves `due_at` ahead before it sends, so no
-    other worker sends the message too. If the worker dies, the message becomes due again."""
+    """One message to one receiver, about an alert or another event: a job. A worker moves `due_at`
+    ahead before it sends, so no other worker sends the message too. If the worker dies, the message
+    becomes due again."""
 
-    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries")
+    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="deliveries", null=True)
+    event = models.JSONField(null=True, editable=False, help_text="What is sent without an alert.")
     webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, null=True)
     user = models.ForeignKey(
         "accounts.User", on_delete=models.CASCADE, null=True, help_text="By e-mail."
@@ -184,7 +194,12 @@ class Delivery(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.alert} to {self.receiver}"
+        return f"{self.about} to {self.receiver}"
+
+    @property
+    def about(self) -> str:
+        event = self.event or {"type": "", "data": {}}
+        return str(self.alert or f"{event['type']} {event['data'].get('id', '')}")
 
     @property
     def receiver(self) -> str:

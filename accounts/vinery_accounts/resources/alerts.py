@@ -124,8 +124,8 @@ class WebhookSerializer(StrictModelSerializer):
     class Meta:
         model = Webhook
         fields = [
-            *("id", "organization", "name", "url", "is_active", "previous_secret_until"),
-            *("created_at", "updated_at"),
+            *("id", "organization", "name", "url", "is_active", "gets_responses"),
+            *("previous_secret_until", "created_at", "updated_at"),
         ]
         read_only_fields = ("previous_secret_until",)
         fixed = ("organization",)
@@ -177,10 +177,11 @@ def _test(webhook: Webhook) -> dict[str, Any]:
 
 
 class Webhooks(Resource[Webhook]):
-    """URLs that receive alerts in signed requests, as standardwebhooks.com specifies: HMAC-SHA-256
-    with the secret over `id.timestamp.body`, in the headers `webhook-id`, `webhook-timestamp` and
-    `webhook-signature`. Refuse timestamps that are older than five minutes and ids that you have
-    seen. Admins of an organisation manage its webhooks, administrators those of the platform."""
+    """URLs that receive alerts, and ends of background responses with `gets_responses`, in signed
+    requests, as standardwebhooks.com specifies: HMAC-SHA-256 with the secret over
+    `id.timestamp.body`, in the headers `webhook-id`, `webhook-timestamp` and `webhook-signature`.
+    Refuse timestamps that are older than five minutes and ids that you have seen. Admins of an
+    organisation manage its webhooks, administrators those of the platform."""
 
     model = Webhook
     path, title = "webhooks", "Webhooks"

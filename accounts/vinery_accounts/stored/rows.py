@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from django.db.models import Exists, F, OuterRef
+from django.db.models import Exists, F, OuterRef, Sum
 
 from vinery_accounts.base import encryption
 from vinery_accounts.base.errors import AccountsError
@@ -174,6 +174,11 @@ def num_of_page(sizes: Sequence[int], limit: int) -> int:
             break
         num += 1
     return num
+
+
+def all_stored_bytes() -> int:
+    num_bytes: int | None = StoredBytes.objects.aggregate(sum=Sum("num_bytes"))["sum"]
+    return num_bytes or 0
 
 
 def page_of(

@@ -13,8 +13,8 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.html import format_html
 
+from vinery_accounts.console.limits import prices_address
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.prices import prices_address
 from vinery_accounts.models import Currency
 from vinery_accounts.resources.fields import id_of
 from vinery_serving.models import job_requests, pulls

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 from django.db import Error
 
+from vinery_accounts.alerts.deliveries import response_ended
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.stored import runs
@@ -303,7 +304,3 @@ class _Final(msgspec.Struct):
 class _Head(msgspec.Struct):
     id: str
     type: str
-
-
-def response_ended(project_id: int | None, public_id: str, status: str) -> None:
-    """Tell those who asked for it, in the transaction of the end."""

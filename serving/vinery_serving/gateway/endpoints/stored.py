@@ -14,6 +14,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, QueryDict, StreamingHttpResponse
 from django.urls import re_path
 
+from vinery_accounts.alerts.deliveries import response_ended
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.stored import chats, conversations, responses, runs
@@ -27,7 +28,6 @@ from vinery_serving.core.memory import ToKeep
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import Unused
 from vinery_serving.gateway.endpoints.background import runs_of
-from vinery_serving.gateway.endpoints.background_run import response_ended
 from vinery_serving.gateway.endpoints.edge import App, Receive, Scope, Send
 from vinery_serving.gateway.endpoints.notices import report_unused
 from vinery_serving.gateway.endpoints.requests import (

@@ -26,6 +26,7 @@ class Keeper:
         self._waiting: list[tuple[New, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
         self.num_bytes: dict[int | None, int] = {}  # that a project had stored last
+        self.num_lost = 0  # answers that could not be stored
 
     async def keep(self, new: New) -> None:
         """Returns when the answer is stored. Raises `NotStored` and `django.db.Error`."""
@@ -43,6 +44,7 @@ class Keeper:
                 errors = await self._in_thread(partial(self._store, news))
             except Exception as failure:
                 errors = [failure] * len(batch)
+            self.num_lost += sum(error is not None for error in errors)
             for (_, stored), error in zip(batch, errors, strict=True):
                 if stored.done():  # its request was cancelled
                     continue
