@@ -286,7 +286,7 @@ SET: dict[str, list[Row]] = {
     "handling": [
         (ANY, {}, req.Handling()),
         (ANY, UNSET, req.Handling()),
-        (ANY, ALL_SET, req.Handling(3, 8, "job-7.a", "secret")),
+        (ANY, ALL_SET, req.Handling(3, 8, "job-7.a", cache_salt="secret")),
     ],
     # FastDeploy's name works too.
     "handling.stream_interval": [
@@ -381,7 +381,7 @@ LABELS: dict[str, Any] = {
     "prediction": {"type": "content", "content": "x"},
     "modalities": ["text"],
     **dict.fromkeys(("user", "safety_identifier", "prompt_cache_key", "session_id"), "s"),
-    "service_tier": "flex",
+    "service_tier": "auto",
     "prompt_cache_retention": "24h",
     "verbosity": "low",
 }
