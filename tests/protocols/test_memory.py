@@ -11,6 +11,7 @@ from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.memory import Memory, MemoryItem, Needs, Recalled
 from vinery_serving.core.request import Conversation, GenerationRequest
+from vinery_serving.protocols import chat
 from vinery_serving.protocols.responses.exchange import ResponsesExchange, Unrecalled, parse
 from vinery_serving.protocols.responses.memory import memory_item, with_id
 
@@ -96,6 +97,27 @@ def test_stored_items_have_an_id_and_the_members_that_clients_require() -> None:
     assert shown[0]["content"] == [{"type": "input_text", "text": "Hello."}]
     own = stored({**HELLO, "id": "msg_of_the_client"})
     assert own.id == "msg_ti00"
+
+
+def test_a_stored_chat_has_its_pictures_and_calls_as_they_were_sent() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "What is it?"}, picture]},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "A cat."},
+    ]
+    for fields in ({"store": True}, {"store": True, "stream": True}):
+        body = json.dumps({"messages": messages, **fields}).encode()
+        kept = chat.parse(body, V1, memory=Memory(True)).to_keep
+        assert kept is not None
+        shown = [msgspec.json.decode(each.payload) for each in kept.items]
+        assert [each["content"] for each in shown] == [None, None, "A cat."]
+        assert [each["content_parts"] for each in shown] == [messages[0]["content"], None, None]
+        assert shown[1]["tool_calls"] == [call]
+        assert shown[2]["tool_call_id"] == "c"
+    unasked = json.dumps({"messages": messages}).encode()
+    assert chat.parse(unasked, V1, memory=Memory(True)).to_keep is None
 
 
 def test_the_tree_decides_what_is_kept_and_a_chosen_id_is_not() -> None:
