@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
@@ -17,6 +18,7 @@ from django.utils.encoding import force_bytes
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE_BYTES: Final = 12
 
@@ -33,20 +35,17 @@ def cipher(purpose: bytes) -> MultiFernet:
 def seal(purpose: bytes, content: bytes, *, bound_to: bytes | None = None) -> bytes:
     """Encrypt and authenticate bytes, of which there may be megabytes: Fernet would hold up all
     other threads for a second. Only who names `bound_to` again can open the result."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     nonce = os.urandom(_NONCE_BYTES)
-    return nonce + AESGCM(keys_of(purpose)[0]).encrypt(nonce, content, bound_to)
+    return nonce + _sealers(*keys_of(purpose))[0].encrypt(nonce, content, bound_to)
 
 
 def unseal(purpose: bytes, sealed: bytes, *, bound_to: bytes | None = None) -> bytes:
     """Raises ValueError for what `seal` has not made with a key of this purpose."""
     from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    for key in keys_of(purpose):
+    for sealer in _sealers(*keys_of(purpose)):
         with contextlib.suppress(InvalidTag):
-            return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
+            return sealer.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
     raise ValueError("it was sealed with another key, or is damaged")
 
 
@@ -54,9 +53,8 @@ def resealed(purpose: bytes, sealed: bytes, *, bound_to: bytes | None = None) ->
     """The same content sealed with the newest key: `sealed` itself if it is already. Raises
     ValueError as `unseal` does."""
     from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    newest = AESGCM(keys_of(purpose)[0])
+    newest = _sealers(*keys_of(purpose))[0]
     with contextlib.suppress(InvalidTag):
         newest.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
         return sealed
@@ -65,9 +63,21 @@ def resealed(purpose: bytes, sealed: bytes, *, bound_to: bytes | None = None) ->
 
 def keys_of(purpose: bytes) -> list[bytes]:
     """The keys of a purpose, the newest first."""
-    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
+    return _derived(purpose, settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+
+
+# A conversation is hundreds of sealed rows.
+@lru_cache(maxsize=64)
+def _derived(purpose: bytes, *keys: str | bytes) -> list[bytes]:
     # One hash is enough for a 256-bit key: Django's key is long and random.
     return [hmac.digest(force_bytes(key), purpose, hashlib.sha256) for key in keys]
+
+
+@lru_cache(maxsize=64)
+def _sealers(*keys: bytes) -> list[AESGCM]:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return [AESGCM(key) for key in keys]
 
 
 def reencrypted(purpose: bytes, encrypted: str) -> str:
