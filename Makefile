@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadsco
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up dev install install-dev install-locked lock lock-lines test test-all test-beyond test-stores test-nightly test-times wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway docs models clean
+.PHONY: help up dev install install-dev install-locked lock lock-lines test test-all test-beyond test-stores test-nightly test-times test-clients wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway docs models clean
 .NOTPARALLEL:
 
 # First the lines for users, marked by `##`, and then those for developers, by `#-`.
@@ -97,6 +97,17 @@ test-convert: install-dev ## Install the exporter of models, and convert small o
 	@$(BIN)/python -m vinery_platform.cli convert make 5.0
 	@VINERY_TEST_CONVERT_ENVIRONMENT=$(VINERY_HOME)/environments/5.0 \
 		$(BIN)/python -m pytest tests/convert/test_real_conversion.py $(PYTEST_ARGS)
+
+# OpenAI's client for JavaScript and frameworks for agents, in build/clients.
+CLIENTS := build/clients
+test-clients: export PYTHONDONTWRITEBYTECODE :=
+test-clients: install-dev #- Install other clients with pip and npm, and test the API with them
+	@mkdir -p $(CLIENTS)
+	@cp tests/clients/package.json $(CLIENTS)
+	@npm install --prefix $(CLIENTS) --no-audit --no-fund --silent
+	@test -x $(CLIENTS)/venv/bin/python || $(PYTHON) -m venv $(CLIENTS)/venv
+	@$(CLIENTS)/venv/bin/pip install --quiet --requirement tests/clients/requirements.txt
+	@VINERY_TEST_CLIENTS=$(CLIENTS) $(BIN)/python -m pytest tests/clients $(PYTEST_ARGS)
 
 site: install-dev ## Build the documentation site into build/site
 	$(BIN)/mkdocs build --strict --quiet

@@ -83,6 +83,11 @@ def write_usage(num_requests: int, until: datetime, days: int = 30, *, with_rows
         cursor.execute("ANALYZE")
 
 
+def owners() -> list[Slice]:
+    """Return a slice of each key, with the key's owners."""
+    return list({each.key_id: each for each in _slices()[0]}.values())
+
+
 def _slice_ids(slices: Sequence[Slice], dimensions: RollupDimensions) -> Integers:
     """Return the id of the slice with only these dimensions that contains each slice."""
     coarse = [each.at(dimensions) for each in slices]

@@ -408,6 +408,7 @@ CELERY_BEAT_SCHEDULE = {
         "sweep_deliveries": 60.0,
         "sweep_mailed_views": 3600.0,
         "delete_old_usage": 3600.0,
+        "write_spans": 3600.0,
         "delete_old_captures": 60.0,
         "sweep_stored": 60.0,
         "sweep_unlinked_items": 86400.0,

@@ -12,7 +12,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.test import Client
 from django.utils import timezone
-from pages import drawn, page, signed_in, store, tile, used
+from pages import charts_of, drawn, page, signed_in, store, tile, used
 
 from tests.tables import table
 from vinery_accounts.console.page import PeriodForm
@@ -214,6 +214,24 @@ def test_the_overview_compares_periods_and_ignores_wrong_filters(alice: User) ->
     assert "vs previous period" not in page(signed_in(alice), "/console/?period=7d")
 
     assert tile(page(signed_in(alice), "/console/?status=fine&from=abc"), "requests") == "3"
+
+
+def test_the_overview_renews_all_but_its_charts(alice: User) -> None:
+    store(used(alice, "r1"))
+    client = signed_in(alice)
+    whole = page(client, "/console/")
+    parts = re.findall(r'id="(\w+)" data-live', whole)
+    assert parts == ["health", "figures"]
+    assert "Requests" in charts_of(whole)
+    assert 'hx-trigger="sse:change throttle:5s"' in whole
+    assert 'hx-trigger="sse:change"' in page(client, "/console/models/")
+
+    store(used(alice, "r2"))
+    fresh = client.get("/console/", headers={"X-Live": "1"}).content.decode()
+    assert tile(fresh, "requests") == "2"
+    assert all(f'id="{each}" data-live' in fresh for each in parts)
+    assert not charts_of(fresh)
+    assert "<html" not in fresh
 
 
 def test_errors_of_clients_are_drawn_apart_from_failures(alice: User) -> None:

@@ -137,8 +137,10 @@ class Model:
         return [*self.told[id_].inputs, *self.told[id_].outputs]
 
     def context(self, id_: str) -> list[str]:
-        previous = self.told[id_].previous
-        return [*(self.context(previous) if previous else []), *self.own(id_)]
+        """What the chain that ends with this response has; nothing for no id."""
+        if not id_:
+            return []
+        return [*self.context(self.told[id_].previous or ""), *self.own(id_)]
 
     def respond(self, draw: Random) -> None:
         id_, outputs = self.new("resp"), self.new_items(draw.randint(0, 2))
@@ -198,6 +200,9 @@ def check(model: Model) -> None:
             continue
         found = responses.find(1, id_)
         assert [each.public_id for each in found.outputs] == model.told[id_].outputs
+        before = [*model.context(model.told[id_].previous or ""), *model.told[id_].inputs]
+        given = partial(responses.input_items, 1, id_)
+        assert all_pages(given, 2, is_descending=False) == list(dict.fromkeys(before))
         row = StoredResponse.objects.get(public_id=id_)
         if row.conversation_id is None:
             context = responses.context(1, id_)
@@ -257,12 +262,11 @@ def two_tenants(db: None) -> None:
 
 
 def test_ids_of_others_are_unknown_ids_as_are_a_thousand_guesses(two_tenants: None) -> None:
-    """The same error for both, but for the id."""
+    """The same error for both, but for the id. Each question has its share of the guesses."""
     ids = ["resp_ours", "conv_ours", "chatcmpl-ours", "msg_in", "msg_out", "msg_talk"]
     draw = Random(34)
-    ids += [
-        f"{draw.choice(ids).partition('_')[0]}_{draw.getrandbits(128):032x}" for _ in range(1000)
-    ]
+    kinds = ("resp_", "conv_", "chatcmpl-", "msg_")
+    guesses = [f"{draw.choice(kinds)}{draw.getrandbits(128):032x}" for _ in range(1000)]
     page = {"after": None, "limit": 1, "is_descending": False}
     asks: list[Callable[[int | None, str], Any]] = [
         responses.find, responses.context, responses.delete, chats.find, chats.delete,
@@ -280,14 +284,14 @@ def test_ids_of_others_are_unknown_ids_as_are_a_thousand_guesses(two_tenants: No
         lambda whose, id_: keep("resp_new", [Item(id_, "", b"")], [], owner=Owner(whose)),
     ]  # fmt: skip
     for whose in (9, None):
-        for ask in asks:
+        for number, ask in enumerate(asks):
             said = set()
-            for id_ in ids:
+            for id_ in (*ids, *guesses[number :: len(asks)]):
                 with pytest.raises(NotStored) as refused:
                     ask(whose, id_)
                 said.add(str(refused.value).replace(id_, "ID").replace("conv_ours", "ID"))
             assert len(said) == 1
-        assert rows.find_items(whose, ids) == {}
+        assert rows.find_items(whose, [*ids, *guesses]) == {}
         assert chats.page(whose, model=None, metadata={}, **page) == ([], False)  # type: ignore[arg-type]
         with_after: Any = {**page, "after": "chatcmpl-ours", "model": None, "metadata": {}}
         assert chats.page(whose, **with_after) is None

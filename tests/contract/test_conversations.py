@@ -1,10 +1,14 @@
 """Conversations through openai-python, with strict response validation."""
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import openai
 import pytest
+
+from tests.conftest import Running, until
+from tests.system.clients import new_key, openai_of, vinery
 
 from .test_stored_responses import IN_PARIS, WEATHER, respond, v1
 from .tiny_chat import CAPITAL, MODEL, PARIS
@@ -123,6 +127,70 @@ def test_an_item_that_is_there_is_not_added_again(v1: openai.OpenAI) -> None:
     v1.conversations.delete(made.id)
     with pytest.raises(openai.BadRequestError, match="not found"):
         v1.conversations.create(items=[reference])
+
+
+def test_two_responses_do_not_run_in_one_conversation(v1: openai.OpenAI) -> None:
+    made = v1.conversations.create()
+    with v1.responses.create(
+        model=MODEL, input="Count to 200.", conversation=made.id, stream=True
+    ) as stream:
+        assert next(iter(stream)).type == "response.created"
+        with pytest.raises(openai.BadRequestError, match="currently operating on") as refused:
+            respond(v1, conversation=made.id)
+        assert (refused.value.code, refused.value.param) == ("conversation_locked", "conversation")
+        count = v1.responses.input_tokens.count(model=MODEL, input="And?", conversation=made.id)
+        assert count.input_tokens > 0
+    # The client has left: nothing is added, and the conversation is free.
+
+    def answered() -> Any:
+        try:
+            return respond(v1, conversation=made.id)
+        except openai.BadRequestError as error:
+            assert error.code == "conversation_locked"
+
+    until(answered)
+    assert texts(v1.conversations.items.list(made.id, order="asc")) == [CAPITAL, PARIS]
+
+
+def test_another_project_sees_nothing_and_a_project_without_days_stores_nothing(
+    v1: openai.OpenAI, running: Running
+) -> None:
+    vinery(running, "project", "create", "strangers")
+    key = new_key(running, "of strangers", "--project", "strangers")
+    theirs = openai_of(running, key)
+    until(lambda: theirs.models.list().data)
+    response, made = respond(v1), v1.conversations.create(items=[HELLO])
+    (mine,) = v1.conversations.items.list(made.id).data
+    chat = v1.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": CAPITAL}], store=True
+    )
+    asks: list[Callable[[str], Any]] = [
+        theirs.responses.retrieve, theirs.responses.delete, theirs.responses.input_items.list,
+        theirs.conversations.retrieve, theirs.conversations.delete,
+        theirs.conversations.items.list, theirs.chat.completions.retrieve,
+        theirs.chat.completions.delete, theirs.chat.completions.messages.list,
+        lambda id_: theirs.conversations.update(id_, metadata={}),
+        lambda id_: theirs.conversations.items.create(id_, items=[HELLO]),
+        lambda id_: theirs.chat.completions.update(id_, metadata={}),
+        lambda id_: respond(theirs, conversation=id_),
+        lambda id_: respond(theirs, previous_response_id=id_),
+        lambda id_: respond(theirs, [{"type": "item_reference", "id": id_}]),
+    ]  # fmt: skip
+    for ask in asks:
+        said = set()
+        for id_ in (response.id, made.id, chat.id, mine.id, "resp_0", "conv_0", "chatcmpl-0"):
+            with pytest.raises((openai.NotFoundError, openai.BadRequestError)) as refused:
+                ask(id_ or "")
+            said.add(refused.value.message.replace(id_ or "", "ID"))
+        assert len(said) == 1, said
+
+    vinery(running, "project", "change", "strangers", "--response-days", "0")
+    until(lambda: not respond(theirs).store)
+    own = theirs.conversations
+    for refuse in (own.create, lambda: own.items.create(made.id, items=[HELLO])):
+        with pytest.raises(openai.BadRequestError, match="an owner sets its days"):
+            refuse()
+    assert v1.conversations.items.list(made.id).data == [mine]
 
 
 def test_wrong_bodies_and_queries_are_refused_by_name(v1: openai.OpenAI, raw: httpx.Client) -> None:

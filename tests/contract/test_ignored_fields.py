@@ -22,7 +22,7 @@ CODEX_TOOLS: list[dict[str, Any]] = [
 ]
 
 
-def test_a_request_takes_effect_as_a_whole_unless_it_should_be_stored(
+def test_a_request_takes_effect_as_a_whole_unless_what_is_never_stored_should_be(
     client: openai.OpenAI,
 ) -> None:
     answer = client.chat.completions.with_raw_response.create(
@@ -33,8 +33,14 @@ def test_a_request_takes_effect_as_a_whole_unless_it_should_be_stored(
 
     stored = client.responses.with_raw_response.create(model=MODEL, input=QUESTION, store=True)
 
-    assert stored.headers[IGNORED] == "store"
-    assert stored.parse().store is False
+    assert IGNORED not in stored.headers
+    assert stored.parse().store is True
+
+    never = client.completions.with_raw_response.create(
+        model=MODEL, prompt="Hello", max_tokens=1, extra_body={"store": True}
+    )
+
+    assert never.headers[IGNORED] == "store"
 
 
 def test_a_body_of_codex_is_answered_and_names_the_tools_that_are_not_there(

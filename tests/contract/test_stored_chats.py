@@ -78,6 +78,8 @@ def test_lists_are_filtered_and_paged_in_both_orders(v1: openai.OpenAI) -> None:
     assert listed(metadata=mark, model=MODEL) == ids
     assert listed(metadata=mark, model="other") == []
     assert set(ids) < set(listed(limit=100))
+    with pytest.raises(openai.BadRequestError, match="metadata\\[key\\]=value"):
+        listed(extra_query={"metadata[a][b]": "c"})
     with pytest.raises(openai.BadRequestError, match="at most 16"):
         listed(metadata={f"{n}": "" for n in range(17)})
 

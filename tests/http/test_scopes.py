@@ -55,18 +55,19 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     return server
 
 
-def let_in(server: Server, *scopes: Scope) -> None:
-    grants = Grants(frozenset(map(str, scopes)))
+def let_in(server: Server, *scopes: Scope, endpoint: str | None = None) -> None:
+    endpoints = None if endpoint is None else frozenset({endpoint})
+    grants = Grants(frozenset(map(str, scopes)), endpoints=endpoints)
     caller = Caller(user_id=1, username="u", key_id=1, key_name="k", grants=grants)
     server.runtime.required_keys = SimpleNamespace(authenticate=lambda _: caller)
 
 
-async def refused(server: Server) -> set[str]:
+async def refused(server: Server, why: bytes = b"lacks the scope") -> set[str]:
     """The paths that are refused for want of a scope."""
     found = set()
     for method, path in routes():
         status, body = await server.post(path, b"{}", method.upper())
-        if status == 403 and b"lacks the scope" in body:
+        if status == 403 and why in body:
             found.add(path)
     return found
 
@@ -82,3 +83,21 @@ async def test_keys_without_the_scope_inference_read_their_usage_and_nothing_els
     assert await refused(server) == every
     let_in(server, Scope.INFERENCE)
     assert await refused(server) == usage
+
+
+def storing_endpoint(path: str) -> str | None:
+    """The endpoint that stores what a path reads or changes; None for other paths."""
+    name = path.rpartition("/v1/")[2].rpartition("/v3/")[2]
+    if name.startswith(("responses", "conversations")):
+        return "responses"
+    return "chat/completions" if name.startswith("chat/completions") else None
+
+
+async def test_a_key_reads_what_an_endpoint_stores_only_if_it_may_call_it(server: Server) -> None:
+    stored = {path for _, path in routes() if storing_endpoint(path) is not None}
+    assert {storing_endpoint(path) for path in stored} == {"responses", "chat/completions"}
+    assert len(stored) > 20
+    for endpoint in ("responses", "chat/completions", "embeddings"):
+        let_in(server, Scope.INFERENCE, endpoint=endpoint)
+        others = {path for path in stored if storing_endpoint(path) != endpoint}
+        assert await refused(server, b"may not call") & stored == others

@@ -85,11 +85,8 @@ class Overview(LivePage, UsagePage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         question, now, is_leader = self.question, timezone.now(), self.access.is_leader
-        if self.is_refresh:
-            figures, charts = reports.totals(question).figures, []
-        else:
-            figures, points = reports.whole_and_series(question)
-            charts = list(self._charts(points)) if figures.num_requests else []
+        figures, points = reports.whole_and_series(question)
+        is_drawn = figures.num_requests and not self.is_refresh
         whole_before = reports.totals(before(question), with_latencies=False).figures
         found = read_quotas(self.access.quotas_seen(), now)
         quotas = quota_rows(self.access, found)
@@ -98,7 +95,7 @@ class Overview(LivePage, UsagePage):
         has_answers = is_answered or self._has_answers()
         return super().get_context_data(**kwargs) | {
             "tiles": tiles(figures, whole_before, Currency.current() if is_leader else ""),
-            "charts": charts,
+            "charts": list(self._charts(points)) if is_drawn else (),
             "quotas": quotas,
             "health": health(self.access, models, quotas, now),
             "exhausted": exhausted_quotas(found, self.user),

@@ -251,13 +251,9 @@ class UsagePage(Page):
 
     def address(self, to: str = "", /, **changes: str | list[str] | None) -> str:
         """Return the address of this page, or of another one, with these changes of the query."""
-        query = {**self._query, **changes}
+        query = {**dict(self.request.GET.lists()), **changes}
         kept = {name: value for name, value in query.items() if value is not None}
         return f"{to or self.request.path}?{urlencode(kept, doseq=True)}"
-
-    @cached_property
-    def _query(self) -> dict[str, list[str]]:
-        return dict(self.request.GET.lists())
 
     def requests_address(self, **changes: str | list[str] | None) -> str:
         """Return the address of the requests of this page, with these changes of the query."""

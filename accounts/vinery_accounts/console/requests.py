@@ -31,9 +31,7 @@ _ROWS: Final = 50
 # Of the requests that an index finds, a page searches so many for the other filters.
 _MAX_SEARCHED: Final = 25_000
 # Those that usually find the fewest come first.
-_INDEXED: Final = (
-    *(Dimension.END_USER, Dimension.KEY, Dimension.USER, Dimension.PROJECT, Dimension.MODEL),
-)
+_INDEXED: Final = tuple(map(Dimension, ("end_user", "key", "user", "project", "model")))
 _MAX_VIEWS: Final = 50
 _PLACE: Final = re.compile(r"(\d{1,17})\.(\d{1,18})")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -42,5 +42,6 @@ from vinery_accounts.models.usage import MinuteRollup as MinuteRollup
 from vinery_accounts.models.usage import RefusedRequest as RefusedRequest
 from vinery_accounts.models.usage import RetentionCutoff as RetentionCutoff
 from vinery_accounts.models.usage import Rollup as Rollup
+from vinery_accounts.models.usage import SpanRollup as SpanRollup
 from vinery_accounts.models.usage import UsageRecord as UsageRecord
 from vinery_accounts.models.usage import UsageSlice as UsageSlice

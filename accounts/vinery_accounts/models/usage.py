@@ -270,6 +270,10 @@ class DayRollup(Rollup):
     """Requests that arrived on one day, in UTC."""
 
 
+class SpanRollup(Rollup):
+    """The day roll-ups of three days, and by more combinations of columns: see `usage/spans`."""
+
+
 class RetentionCutoff(models.Model):
     """The retention cutoff of a usage table: older rows may have been deleted. Stored, because a
     longer retention setting does not bring deleted rows back."""

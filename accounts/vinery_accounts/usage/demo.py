@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef
 
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
 from vinery_accounts.models import RefusedRequest, Rollup, UsageRecord, UsageSlice
-from vinery_accounts.usage import rollups
+from vinery_accounts.usage import rollups, spans
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, RollupDimensions
 from vinery_accounts.usage.verify import tallies_in
@@ -207,6 +207,7 @@ def remove_usage(organization_ids: Collection[int]) -> None:
         rollups.take_usage_lock()
         for table in (UsageRecord, RefusedRequest):
             table._default_manager.filter(organization_id__in=organization_ids).delete()
+        spans.forget()
         slices = UsageSlice.objects.filter(organization_id__in=organization_ids)
         for unit_s, model in LEVELS.items():
             rows = model._default_manager.filter(slice__in=slices).order_by()

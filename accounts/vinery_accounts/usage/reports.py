@@ -36,7 +36,7 @@ from django.db.models.functions import Cast
 
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
 from vinery_accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
-from vinery_accounts.usage import histogram, periods, retention
+from vinery_accounts.usage import histogram, periods, retention, spans
 from vinery_accounts.usage.entries import Outcome, TokenCounts
 from vinery_accounts.usage.filters import (
     ANY,
@@ -52,10 +52,10 @@ from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
 from vinery_accounts.usage.rollups import (
     LATENCIES,
-    LEVELS,
     OF_ROWS,
     ROLLUP_DIMENSIONS,
     SUMS,
+    TABLES,
     RollupDimensions,
     coarsest,
 )
@@ -298,6 +298,7 @@ class _Reader:
         kept_since = retention.all_kept_since()
         self._kept = Kept(seconds_of(kept_since[MinuteRollup]), seconds_of(kept_since[HourRollup]))
         self.ends = self._kept.widen(question.since, question.until)
+        self._parts: dict[Reading, list[Reading]] = {}
         self._known: dict[RollupDimensions, dict[int, tuple[Key, ...]]] = {}
 
     def borders(self) -> Sequence[int]:
@@ -352,9 +353,9 @@ class _Reader:
                     columns, values_of = ["slice"], known
             num = len(columns)
             for row in _rows(reading, slices, columns, with_latencies=with_latencies):
-                values = row[:num] if values_of is None else values_of[row[0]]
+                group = row[:num] if values_of is None else values_of[row[0]]
                 for point, sign in reading.targets(row[num]):
-                    cells[values, point].add(row[num + 2 :], row[num + 1], sign)
+                    cells[group, point].add(row[num + 2 :], row[num + 1], sign)
         return cells
 
     def _is_of_records(self, by: Sequence[Dimension]) -> bool:
@@ -364,8 +365,11 @@ class _Reader:
         self, borders: Sequence[int], by: Sequence[Dimension]
     ) -> Iterator[tuple[Reading, RollupDimensions]]:
         columns = self._columns.union(dimension.column for dimension in by)
-        for reading in periods.readings(periods.through_today(borders, time.time())):
-            yield reading, coarsest(ROLLUP_DIMENSIONS[reading.unit_s], columns)
+        for whole in periods.readings(periods.through_today(borders, time.time())):
+            if whole not in self._parts:
+                self._parts[whole] = spans.in_spans(whole)
+            for reading in self._parts[whole]:
+                yield reading, coarsest(ROLLUP_DIMENSIONS[reading.unit_s], columns)
 
     def _slices(self, dimensions: RollupDimensions) -> QuerySet[UsageSlice]:
         return UsageSlice.objects.filter(self._restriction, dimensions=dimensions)
@@ -377,7 +381,7 @@ class _Reader:
         if dimensions not in self._known:
             columns = [dimension.column for dimension in by]
             rows = self._slices(dimensions).order_by().values_list("id", *columns)
-            self._known[dimensions] = {slice_id: tuple(values) for slice_id, *values in rows}
+            self._known[dimensions] = {row[0]: row[1:] for row in rows}
         return self._known[dimensions]
 
     def points(
@@ -405,7 +409,7 @@ def _rows(
     is_one = columns and reading.has_one_bin
     bin_ = Value(0) if is_one else (F("start_s") - reading.start_s) / reading.bin_s
     rows: QuerySet[Any, tuple[Any, ...]] = (
-        LEVELS[reading.unit_s]
+        TABLES[reading.unit_s]
         ._default_manager.filter(_times(reading), slice__in=slices)
         .annotate(bin=bin_)
         .values(*grouped)

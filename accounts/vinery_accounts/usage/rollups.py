@@ -26,6 +26,7 @@ from vinery_accounts.models.usage import (
     HourRollup,
     MinuteRollup,
     Rollup,
+    SpanRollup,
     UsageRecord,
     UsageSlice,
 )
@@ -51,6 +52,11 @@ class RollupDimensions(StrEnum):
     MODEL = "model"
     WHAT = "what"
     KEY = "key"
+    # Of spans alone.
+    ORGANIZATION = "organization"
+    KEY_MODEL = "key_model"
+    KEY_ENDPOINT = "key_endpoint"
+    KEY_OUTCOME = "key_outcome"
     ALL = "all"
 
 
@@ -62,6 +68,12 @@ _COLUMNS: dict[RollupDimensions, frozenset[str]] = {
     RollupDimensions.MODEL: frozenset({"organization_id", "model"}),
     RollupDimensions.WHAT: frozenset({"model", "endpoint", "outcome", "status_class"}),
     RollupDimensions.KEY: frozenset({"key_id", "user_id", "project_id", "organization_id"}),
+}
+_COLUMNS |= {
+    RollupDimensions.ORGANIZATION: _COLUMNS[RollupDimensions.WHAT] | {"organization_id"},
+    RollupDimensions.KEY_MODEL: _COLUMNS[RollupDimensions.KEY] | {"model"},
+    RollupDimensions.KEY_ENDPOINT: _COLUMNS[RollupDimensions.KEY] | {"endpoint"},
+    RollupDimensions.KEY_OUTCOME: _COLUMNS[RollupDimensions.KEY] | {"outcome", "status_class"},
 }
 _COLUMNS[RollupDimensions.ALL] = frozenset().union(*_COLUMNS.values())
 
@@ -138,13 +150,21 @@ _owners = attrgetter(*Slice._fields[1:9])
 
 # -- Sums
 
-MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+MINUTE_S, HOUR_S, DAY_S, SPAN_S = 60, 3600, 86_400, 3 * 86_400
 LEVELS: dict[int, type[Rollup]] = {MINUTE_S: MinuteRollup, HOUR_S: HourRollup, DAY_S: DayRollup}
+_USUAL = tuple(
+    dimensions
+    for dimensions in RollupDimensions
+    if not dimensions.startswith("key_") and dimensions is not RollupDimensions.ORGANIZATION
+)
+TABLES: dict[int, type[Rollup]] = {**LEVELS, SPAN_S: SpanRollup}
+"""Those that stored records change, and that of `spans`."""
 # Few requests share a minute, so fewer dimensions would not save rows there.
 ROLLUP_DIMENSIONS: dict[int, tuple[RollupDimensions, ...]] = {
     MINUTE_S: (RollupDimensions.ALL,),
-    HOUR_S: tuple(RollupDimensions),
-    DAY_S: tuple(RollupDimensions),
+    HOUR_S: _USUAL,
+    DAY_S: _USUAL,
+    SPAN_S: tuple(RollupDimensions),
 }
 SUMS = tuple(field.name for field in Rollup._meta.local_fields if field.default == 0)
 """The summed columns of a roll-up."""

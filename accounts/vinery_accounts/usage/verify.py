@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from vinery_accounts.models import Rollup, UsageRecord
+from vinery_accounts.models import Rollup, SpanRollup, UsageRecord
 from vinery_accounts.usage import retention, rollups
 from vinery_accounts.usage.histogram import counts_of
 from vinery_accounts.usage.periods import moment_of, round_down, round_up, seconds_of
@@ -18,6 +18,7 @@ from vinery_accounts.usage.rollups import (
     HOUR_S,
     LEVELS,
     MINUTE_S,
+    SPAN_S,
     SUMS,
     Slice,
     Tallies,
@@ -108,6 +109,7 @@ def _check(
     found = _differences(_UNIT_NAMES[unit_s], tallies, tallies_in(stored))
     if found and repair:
         stored.delete()
+        SpanRollup._default_manager.filter(start_s=round_down(start_s, SPAN_S)).delete()
         rollups.add_tallies(model, tallies, rollups.ids_of({each for _, each in tallies}))
     return found
 

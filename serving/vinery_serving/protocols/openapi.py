@@ -377,87 +377,65 @@ def _generation() -> Iterator[_Operation]:
     yield _Operation(path, name, summary, count, turns, form=_ANTHROPIC)
 
 
-_RESPONSE: Final = "responses/{response_id}"
-_CONVERSATION: Final = "conversations/{conversation_id}"
-_ITEM: Final = f"{_CONVERSATION}/items/{{item_id}}"
-_CHAT: Final = "chat/completions/{completion_id}"
-# Operations on what is stored: their names and summaries, bodies and answers.
-_STORED: Final[Sequence[tuple[str, str, str, type[BaseModel] | None, Form]]] = (
-    (f"get {_RESPONSE}", "retrieveResponse", "Return a response", None, Response),
-    (f"delete {_RESPONSE}", "deleteResponse", "Delete a response", None, Deleted),
-    (f"get {_RESPONSE}/input_items", "listInputItems", "List its input", None, ItemList),
-    (
-        "post conversations",
-        "createConversation",
-        "Begin a conversation",
-        ConversationBody,
-        StoredConversation,
-    ),
-    (
-        f"get {_CONVERSATION}",
-        "retrieveConversation",
-        "Return a conversation without its items",
-        None,
-        StoredConversation,
-    ),
-    (
-        f"post {_CONVERSATION}",
-        "updateConversation",
-        "Change its metadata",
-        StoredMetadataBody,
-        StoredConversation,
-    ),
-    (f"delete {_CONVERSATION}", "deleteConversation", "Delete it with its items", None, Deleted),
-    (f"get {_CONVERSATION}/items", "listItems", "List its items", None, ItemList),
-    (f"post {_CONVERSATION}/items", "createItems", "Add items", ConversationItemsBody, ItemList),
-    (f"get {_ITEM}", "retrieveItem", "Return an item", None, StoredItem),
-    (f"delete {_ITEM}", "deleteItem", "Take an item out of it", None, StoredConversation),
-    ("get chat/completions", "listChats", "List stored chats", None, ChatList),
-    (f"get {_CHAT}", "retrieveChat", "Return a stored chat", None, ChatCompletion),
-    (f"post {_CHAT}", "updateChat", "Change its metadata", StoredMetadataBody, ChatCompletion),
-    (f"delete {_CHAT}", "deleteChat", "Delete a stored chat", None, Deleted),
-    (f"get {_CHAT}/messages", "listChatMessages", "List the request's messages", None, MessageList),
+_TALK, _CHAT = "conversations/{conversation_id}", "chat/completions/{completion_id}"
+# Operations on what is stored: method and path, summary, body and answer.
+_STORED: Final[Sequence[tuple[str, str, type[BaseModel] | None, Form]]] = (
+    ("get responses/{response_id}", "Return a response", None, Response),
+    ("delete responses/{response_id}", "Delete a response", None, Deleted),
+    ("get responses/{response_id}/input_items", "List its input", None, ItemList),
+    ("post conversations", "Begin a conversation", ConversationBody, StoredConversation),
+    (f"get {_TALK}", "Return a conversation", None, StoredConversation),
+    (f"post {_TALK}", "Change its metadata", StoredMetadataBody, StoredConversation),
+    (f"delete {_TALK}", "Delete it with its items", None, Deleted),
+    (f"get {_TALK}/items", "List its items", None, ItemList),
+    (f"post {_TALK}/items", "Add items", ConversationItemsBody, ItemList),
+    (f"get {_TALK}/items/{{item_id}}", "Return an item", None, StoredItem),
+    (f"delete {_TALK}/items/{{item_id}}", "Take an item out of it", None, StoredConversation),
+    ("get chat/completions", "List stored chats", None, ChatList),
+    (f"get {_CHAT}", "Return a stored chat", None, ChatCompletion),
+    (f"post {_CHAT}", "Change its metadata", StoredMetadataBody, ChatCompletion),
+    (f"delete {_CHAT}", "Delete a stored chat", None, Deleted),
+    (f"get {_CHAT}/messages", "List the messages of its request", None, MessageList),
 )
 
 
 def _stored() -> Iterator[_Operation]:
     """Yield the operations on responses, conversations and chats."""
-    for route, name, summary, body, answer in _STORED:
+    for route, summary, body, answer in _STORED:
         method, _, path = route.partition(" ")
         yield _Operation(
             path,
-            name,
+            re.sub(r"\W+", "_", route).strip("_"),
             summary,
             _json("The object.", answer),
             None if body is None else _reference(body),
             method=method,
             errors=_INFO_ERRORS if body is None else _BODY_ERRORS,
-            parameters=[*_ids_in(path), *_queries(method, path, answer)],
+            parameters=[*_ids_in(path), *_queries(method, answer)],
         )
 
 
 def _ids_in(path: str) -> Iterator[Document]:
     for name in re.findall(r"{(\w+)}", path):
-        schema = {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}
+        schema = {"type": "string", "pattern": "^[^/]+$"}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _queries(method: str, path: str, answer: Form) -> Iterator[Document]:
+def _queries(method: str, answer: Form) -> Iterator[Document]:
     if answer in (ItemList, StoredItem, Response):
         values = {"type": "array", "items": {"enum": sorted(INCLUDABLE)}}
         yield {**_query("include[]", "As in a response; no value has an effect."), "schema": values}
-    if method != "get" or not issubclass(answer, StoredList):
-        return
-    yield _query("after", "The id of the last object of the page before.")
-    default = "desc" if answer is ItemList else "asc"
-    order = {"enum": ["asc", "desc"], "default": default}
-    yield {**_query("order", "Of the objects, by their age."), "schema": order}
-    limit = {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}
-    yield {**_query("limit", "The most objects of a page."), "schema": limit}
+    if method == "get" and issubclass(answer, StoredList):
+        default = "desc" if answer is ItemList else "asc"
+        order = {"enum": ["asc", "desc"], "default": default}
+        limit = {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}
+        yield _query("after", "The id of the last object of the page before.")
+        yield {**_query("order", "Of the objects, by their age."), "schema": order}
+        yield {**_query("limit", "The most objects of a page."), "schema": limit}
     if answer is ChatList:
-        yield _query("model", "Lists the chats of this model alone.")
-        pairs = {"type": "object", "additionalProperties": {"type": "string"}}
+        pairs = {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 16}
         about = "`metadata[key]=value`: lists the chats alone that have all these pairs."
+        yield _query("model", "Lists the chats of this model alone.")
         yield {**_query("metadata", about), "style": "deepObject", "schema": pairs}
 
 

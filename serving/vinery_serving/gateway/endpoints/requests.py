@@ -138,8 +138,9 @@ class ApiRequest:
         return tree or V1.name
 
     @property
-    def url(self) -> Mapping[str, str | None]:
-        named: Mapping[str, str | None] = self.scope["url_route"]["kwargs"]
+    def url(self) -> Mapping[str, Any]:
+        """What the pattern of the endpoint names; None for what is optional."""
+        named: Mapping[str, Any] = self.scope["url_route"]["kwargs"]
         return named
 
     @property

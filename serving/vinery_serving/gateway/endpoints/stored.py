@@ -45,6 +45,7 @@ from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES
 from vinery_serving.gateway.recording.reservation import count_request
 from vinery_serving.gateway.state.runtime import Runtime, runtime
 from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.reading import refusal
 from vinery_serving.protocols.responses.body import INCLUDABLE
 from vinery_serving.protocols.responses.memory import with_id
 from vinery_serving.protocols.stored import READERS, Deleted, StoredConversation
@@ -73,27 +74,15 @@ async def stored(work: Callable[[], ResultT]) -> ResultT:
         raise Unavailable("Stored objects cannot be read just now. Try again.") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """What the client asks of a list."""
-
-    after: str | None
-    limit: int
-    is_descending: bool
-
-    @classmethod
-    def of(cls, query: Mapping[str, str], *, default_order: str, most: int = _MAX_LIMIT) -> "Page":
-        """Raises `InvalidRequest`."""
-        order = query.get("order") or default_order
-        if order not in ("asc", "desc"):
-            raise InvalidRequest("`order` must be asc or desc.", param="order")
-        limit = query.get("limit") or "20"
-        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:6]) <= most):
-            raise InvalidRequest(f"`limit` must be from 1 to {most}.", param="limit")
-        return cls(query.get("after") or None, int(limit), order == "desc")
-
-    def arguments(self) -> dict[str, Any]:
-        return {"after": self.after, "limit": self.limit, "is_descending": self.is_descending}
+def page_of_query(query: Mapping[str, str], default_order: str) -> dict[str, Any]:
+    """What the client asks of a list, as arguments. Raises `InvalidRequest`."""
+    order, limit = query.get("order") or default_order, query.get("limit") or "20"
+    if order not in ("asc", "desc"):
+        raise InvalidRequest("`order` must be asc or desc.", param="order")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:6]) <= _MAX_LIMIT):
+        raise InvalidRequest(f"`limit` must be from 1 to {_MAX_LIMIT}.", param="limit")
+    after = query.get("after") or None
+    return {"after": after, "limit": int(limit), "is_descending": order == "desc"}
 
 
 def check_include(query: QueryDict) -> None:
@@ -104,28 +93,22 @@ def check_include(query: QueryDict) -> None:
             raise InvalidRequest(f"`include` must be one of {known}.", param="include")
 
 
-def list_object(found: tuple[Sequence[tuple[str, bytes]], bool] | None) -> bytes:
-    """The list of these ids and JSON objects, and whether more follow. Raises `InvalidRequest` for
-    None: the page follows an object that is not there."""
+def listed(
+    found: tuple[Sequence[ResultT], bool] | None, show: Callable[[ResultT], tuple[str, bytes]]
+) -> HttpResponse:
+    """The list of what was found, each with its id and as JSON, and whether more follow. Raises
+    `InvalidRequest` for None: the page follows an object that is not there."""
     if found is None:
         raise InvalidRequest("`after` names no object of this list.", param="after")
-    entries, has_more = found
-    ids = [id_ for id_, _ in entries]
-    whole = {
-        "object": "list",
-        "data": [msgspec.Raw(text) for _, text in entries],
-        "first_id": ids[0] if ids else None,
-        "last_id": ids[-1] if ids else None,
-        "has_more": has_more,
-    }
-    return msgspec.json.encode(whole)
+    entries = list(map(show, found[0]))
+    ids: list[str | None] = [id_ for id_, _ in entries] or [None]
+    data = [msgspec.Raw(text) for _, text in entries]
+    whole = {"object": "list", "data": data, "first_id": ids[0], "last_id": ids[-1]}
+    return json_response(msgspec.json.encode({**whole, "has_more": found[1]}))
 
 
-def item_list(found: tuple[Sequence[Item], bool] | None) -> bytes:
-    if found is None:
-        return list_object(None)
-    items, has_more = found
-    return list_object(([(each.public_id, each.payload) for each in items], has_more))
+def _item(item: Item) -> tuple[str, bytes]:
+    return item.public_id, item.payload
 
 
 # -- Responses
@@ -174,9 +157,9 @@ async def input_items(
     request: HttpRequest, caller: Caller, tree: str, response_id: str
 ) -> HttpResponse:
     check_include(request.GET)
-    page = Page.of(request.GET.dict(), default_order="desc")
-    asked = partial(responses.input_items, caller.project_id, response_id, **page.arguments())
-    return json_response(item_list(await stored(asked)))
+    page = page_of_query(request.GET.dict(), "desc")
+    asked = partial(responses.input_items, caller.project_id, response_id, **page)
+    return listed(await stored(asked), _item)
 
 
 async def cancel(request: HttpRequest, caller: Caller, tree: str, response_id: str) -> HttpResponse:
@@ -215,9 +198,9 @@ async def conversation_items(
     request: HttpRequest, caller: Caller, tree: str, conversation_id: str
 ) -> HttpResponse:
     check_include(request.GET)
-    page = Page.of(request.GET.dict(), default_order="desc")
-    asked = partial(conversations.items, caller.project_id, conversation_id, **page.arguments())
-    return json_response(item_list(await stored(asked)))
+    page = page_of_query(request.GET.dict(), "desc")
+    asked = partial(conversations.items, caller.project_id, conversation_id, **page)
+    return listed(await stored(asked), _item)
 
 
 async def conversation_item(
@@ -240,25 +223,18 @@ def _chat_object(texts: ChatTexts) -> bytes:
 
 
 async def stored_chats(request: HttpRequest, caller: Caller, tree: str) -> HttpResponse:
-    page = Page.of(request.GET.dict(), default_order="asc")
-    asked = partial(
-        chats.page,
-        caller.project_id,
-        model=request.GET.get("model"),
-        metadata=_metadata_of(request.GET.dict()),
-        **page.arguments(),
-    )
-    found = await stored(asked)
-    if found is None:
-        return json_response(list_object(None))
-    texts, has_more = found
-    entries = [(msgspec.json.decode(each.completion, type=_Id).id, each) for each in texts]
-    listed = [(id_, _chat_object(each)) for id_, each in entries]
-    return json_response(list_object((listed, has_more)))
+    page = page_of_query(request.GET.dict(), "asc")
+    model, metadata = request.GET.get("model"), _metadata_of(request.GET.dict())
+    asked = partial(chats.page, caller.project_id, model=model, metadata=metadata, **page)
+    return listed(await stored(asked), lambda each: (_id_of(each.completion), _chat_object(each)))
 
 
 class _Id(msgspec.Struct):
     id: str
+
+
+def _id_of(text: bytes | msgspec.Raw) -> str:
+    return msgspec.json.decode(text, type=_Id).id
 
 
 def _metadata_of(query: Mapping[str, str]) -> dict[str, str]:
@@ -268,9 +244,10 @@ def _metadata_of(query: Mapping[str, str]) -> dict[str, str]:
         for name, value in query.items()
         if name.startswith("metadata[") and name.endswith("]")
     }
+    if any("][" in key for key in pairs):
+        raise refusal("metadata", "must be sent as metadata[key]=value")
     if len(pairs) > field_limits.METADATA.value:
-        sentence = field_limits.METADATA.sentence(len(pairs))
-        raise InvalidRequest(f"`metadata` {sentence}.", param="metadata")
+        raise refusal("metadata", field_limits.METADATA.sentence(len(pairs)))
     return pairs
 
 
@@ -287,16 +264,12 @@ async def stored_chat(
 async def chat_messages(
     request: HttpRequest, caller: Caller, tree: str, completion_id: str
 ) -> HttpResponse:
-    page = Page.of(request.GET.dict(), default_order="asc")
+    page = page_of_query(request.GET.dict(), "asc")
     texts = await stored(partial(chats.find, caller.project_id, completion_id))
     messages = msgspec.json.decode(texts.messages, type=list[msgspec.Raw])
-    ids = [msgspec.json.decode(each, type=_Id).id for each in messages]
-    rows = [(at, id_, len(messages[at])) for at, id_ in enumerate(ids)]
-    found = page_of(rows, **page.arguments())
-    if found is None:
-        return json_response(list_object(None))
-    listed = [(ids[at], bytes(messages[at])) for at in found[0]]
-    return json_response(list_object((listed, found[1])))
+    rows = [(at, _id_of(each), len(each)) for at, each in enumerate(messages)]
+    found = page_of(rows, **page)
+    return listed(found, lambda at: (rows[at][1], bytes(messages[at])))
 
 
 # -- Bodies
@@ -312,25 +285,21 @@ async def create_conversation(request: ApiRequest, sent: ToKeep) -> bytes:
 
 async def update_conversation(request: ApiRequest, sent: ToKeep) -> bytes:
     metadata = msgspec.json.encode(sent.metadata)
-    named = (request.caller.project_id, _named(request, "conversation_id"))
+    named = (request.caller.project_id, request.url["conversation_id"])
     return _conversation_object(await stored(partial(conversations.update, *named, metadata)))
 
 
 async def add_items(request: ApiRequest, sent: ToKeep) -> bytes:
     check_include(QueryDict(request.scope["query_string"]))
     await _check_storage(request)
-    id_, items = _named(request, "conversation_id"), _with_ids(sent, new_id_token())
+    id_, items = request.url["conversation_id"], _with_ids(sent, new_id_token())
     work = partial(conversations.add, Owner.of(request.caller), id_, items)
-    return item_list((await _store(request, work), False))
+    return listed((await _store(request, work), False), _item).content
 
 
 async def update_chat(request: ApiRequest, sent: ToKeep) -> bytes:
-    named = (request.caller.project_id, _named(request, "completion_id"))
+    named = (request.caller.project_id, request.url["completion_id"])
     return _chat_object(await stored(partial(chats.update, *named, dict(sent.metadata))))
-
-
-def _named(request: ApiRequest, name: str) -> str:
-    return request.url[name] or ""
 
 
 def _with_ids(sent: ToKeep, token: str) -> list[Item]:
@@ -413,29 +382,26 @@ def stored_endpoints(runtime: Runtime, others: App) -> Iterator[StoredEndpoint]:
 _RESPONSE: Final = r"responses/(?P<response_id>[^/]+)"
 _CONVERSATION: Final = r"conversations/(?P<conversation_id>[^/]+)"
 _CHAT: Final = r"chat/completions/(?P<completion_id>[^/]+)"
-_FOUND_OR_DELETED: Final = ("GET", "DELETE")
-# Patterns, views, and their methods: those here, and those of `StoredEndpoint` and `JsonEndpoint`.
-_VIEWS: Final[Sequence[tuple[str, View, Sequence[str], Sequence[str], Endpoint]]] = (
-    (_RESPONSE, response, _FOUND_OR_DELETED, (), Endpoint.RESPONSES),
-    (rf"{_RESPONSE}/cancel", cancel, ("POST",), (), Endpoint.RESPONSES),
-    (rf"{_RESPONSE}/input_items", input_items, ("GET",), (), Endpoint.RESPONSES),
-    (_CONVERSATION, conversation, _FOUND_OR_DELETED, ("POST",), Endpoint.RESPONSES),
-    (rf"{_CONVERSATION}/items", conversation_items, ("GET",), ("POST",), Endpoint.RESPONSES),
-    (
-        rf"{_CONVERSATION}/items/(?P<item_id>[^/]+)",
-        conversation_item,
-        _FOUND_OR_DELETED,
-        (),
-        Endpoint.RESPONSES,
-    ),
-    ("chat/completions", stored_chats, ("GET",), ("POST",), Endpoint.CHAT),
-    (_CHAT, stored_chat, _FOUND_OR_DELETED, ("POST",), Endpoint.CHAT),
-    (rf"{_CHAT}/messages", chat_messages, ("GET",), (), Endpoint.CHAT),
+# Patterns, views and methods. `StoredEndpoint` and `JsonEndpoint` answer `POST` with a body.
+_VIEWS: Final[Sequence[tuple[str, View, str]]] = (
+    (_RESPONSE, response, "GET, DELETE"),
+    (rf"{_RESPONSE}/cancel", cancel, "POST"),
+    (rf"{_RESPONSE}/input_items", input_items, "GET"),
+    (_CONVERSATION, conversation, "GET, DELETE, POST"),
+    (rf"{_CONVERSATION}/items", conversation_items, "GET, POST"),
+    (rf"{_CONVERSATION}/items/(?P<item_id>[^/]+)", conversation_item, "GET, DELETE"),
+    ("chat/completions", stored_chats, "GET, POST"),
+    (_CHAT, stored_chat, "GET, DELETE, POST"),
+    (rf"{_CHAT}/messages", chat_messages, "GET"),
 )
 urlpatterns = [
     re_path(
         rf"{TREE}{path}/?$",
-        for_clients(view, methods=methods, elsewhere=elsewhere, endpoint=endpoint),
+        for_clients(
+            view,
+            methods=methods.split(", "),
+            endpoint=Endpoint.CHAT if path.startswith(Endpoint.CHAT) else Endpoint.RESPONSES,
+        ),
     )
-    for path, view, methods, elsewhere, endpoint in _VIEWS
+    for path, view, methods in _VIEWS
 ]

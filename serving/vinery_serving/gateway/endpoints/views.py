@@ -39,14 +39,10 @@ View = Callable[..., Any]
 
 
 def for_clients(
-    view: View,
-    *,
-    methods: Sequence[str] = ("GET",),
-    elsewhere: Sequence[str] = (),
-    endpoint: Endpoint | None = None,
+    view: View, *, methods: Sequence[str] = ("GET",), endpoint: Endpoint | None = None
 ) -> View:
     """Allow only these methods, demand a key that may call the endpoint and pass its caller on, and
-    send errors in the form of the client. `elsewhere` are methods that do not come here."""
+    send errors in the form of the client."""
     allowed = {*methods, "HEAD"} if "GET" in methods else set(methods)
 
     # Browsers never send keys on their own, so requests cannot be forged.
@@ -55,8 +51,7 @@ def for_clients(
     async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         try:
             if request.method not in allowed:
-                every = ", ".join((*methods, *elsewhere))
-                raise MethodNotAllowed(request.method or "", allowed=every)
+                raise MethodNotAllowed(request.method or "", allowed=", ".join(methods))
             caller = _caller(request, endpoint)
             response: HttpResponse = await view(request, caller, *args, **kwargs)
             return response

@@ -122,9 +122,8 @@ class Runtime:
         self.traffic = Traffic()
         self.limits = LimitService(_limit_settings())
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
-        # Unix times in seconds of the snapshots in memory. 0: not read yet.
-        self.accounts_read_at_s = 0.0  # keys, their owners and limits
-        self.models_read_at_s = 0.0
+        # Unix times in seconds of the snapshots in memory: of keys and limits, and of models.
+        self.accounts_read_at_s = self.models_read_at_s = 0.0  # not read yet
         self.engine_reports: dict[str, EngineReport] = {}  # by model
         self.database = DatabaseHealth()
         self.disk = DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)

@@ -1,0 +1,87 @@
+"""Sums of three days, for reports over long periods: fewer rows, and more combinations of columns.
+
+A job writes them from the roll-ups of days once a span is over. Reports use a span only while it
+has as many requests as its days, and each stored record adds one request to its day. So after a
+late record, or one of a version that knows no spans, reports read the days until the job
+has written the span again. What changes days without their number of requests calls `forget`.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F, Min, Sum
+
+from vinery_accounts.models import DayRollup, Rollup, SpanRollup
+from vinery_accounts.usage import rollups
+from vinery_accounts.usage.periods import Reading, round_down, seconds_of
+from vinery_accounts.usage.rollups import DAY_S, ROLLUP_DIMENSIONS, SPAN_S, RollupDimensions
+from vinery_accounts.usage.verify import tallies_in
+
+_MAX_SPANS = 20
+
+
+def write_spans(now: datetime) -> int:
+    """Write the newest spans that are over and lack requests. Returns their number."""
+    oldest = DayRollup._default_manager.aggregate(at=Min("start_s"))["at"]
+    if oldest is None:
+        return 0
+    first, end = round_down(oldest, SPAN_S), round_down(seconds_of(now), SPAN_S)
+    SpanRollup._default_manager.filter(start_s__lt=first).delete()
+    known = complete(range(first, end, SPAN_S))
+    counted = _num_requests(DayRollup, range(first, end, SPAN_S))
+    missing = sorted(set(counted) - known, reverse=True)[:_MAX_SPANS]
+    for start_s in missing:
+        _write(start_s)
+    return len(missing)
+
+
+def _write(start_s: int) -> None:
+    days = DayRollup._default_manager.filter(start_s__gte=start_s, start_s__lt=start_s + SPAN_S)
+    whole = tallies_in(days.filter(slice__dimensions=RollupDimensions.ALL).order_by())
+    tallies = rollups.together(
+        ((start_s, each.at(dimensions)), tally)
+        for (_, each), tally in whole.items()
+        for dimensions in ROLLUP_DIMENSIONS[SPAN_S]
+    )
+    with transaction.atomic():
+        SpanRollup._default_manager.filter(start_s=start_s).delete()
+        rollups.add_tallies(SpanRollup, tallies, rollups.ids_of({each for _, each in tallies}))
+
+
+def forget() -> None:
+    SpanRollup._default_manager.all().delete()
+
+
+def complete(spans: range) -> set[int]:
+    """Return the starts of those spans that have as many requests as their days."""
+    of_spans = _num_requests(SpanRollup, spans)
+    of_days = _num_requests(DayRollup, spans) if of_spans else {}
+    return {start_s for start_s, num in of_spans.items() if of_days.get(start_s) == num}
+
+
+def _num_requests(model: type[Rollup], spans: range) -> dict[int, int]:
+    rows = model._default_manager.filter(
+        start_s__gte=spans.start,
+        start_s__lt=spans.stop,
+        slice__dimensions=RollupDimensions.OUTCOME,  # there are few
+    )
+    by_span = rows.order_by().values(span=F("start_s") / SPAN_S).annotate(num=Sum("num_requests"))
+    return {span * SPAN_S: int(num) for span, num in by_span.values_list("span", "num")}
+
+
+def in_spans(reading: Reading) -> list[Reading]:
+    """Return readings of the same usage: of whole spans in place of their days."""
+    if reading.unit_s != DAY_S or not reading.has_one_bin:
+        return [reading]
+    days = {start_s for part in reading.parts for start_s in part}
+    spans = range(round_down(min(days), SPAN_S), max(days) + 1, SPAN_S)
+    whole = {each for each in spans if days.issuperset(range(each, each + SPAN_S, DAY_S))}
+    known = sorted(complete(spans) & whole) if whole else []
+    if not known:
+        return [reading]
+    rest = sorted(each for each in days if round_down(each, SPAN_S) not in known)
+    parts = [tuple(range(each, each + SPAN_S, SPAN_S) for each in known)]
+    if rest:
+        parts.append(tuple(range(each, each + DAY_S, DAY_S) for each in rest))
+    return [replace(reading, parts=each) for each in parts]

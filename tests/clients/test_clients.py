@@ -1,0 +1,79 @@
+"""Frameworks for agents and OpenAI's client for JavaScript, with nothing set but the address and
+the key. The folder VINERY_TEST_CLIENTS has their packages."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import Running
+from tests.contract.tiny_chat import PARIS, SUNNY_IN_PARIS
+
+SCRIPTS = Path(__file__).parent
+
+
+def run(running: Running, script: str) -> list[Any]:
+    """The lines that a script prints, as JSON. Node finds packages beside a script alone."""
+    installed = Path(os.environ["VINERY_TEST_CLIENTS"]).resolve()
+    copy = shutil.copy(SCRIPTS / script, installed)
+    program = "node" if script.endswith(".mjs") else str(installed / "venv/bin/python")
+    url, key = f"{running.base_url}/v1", running.api_key
+    ended = subprocess.run(
+        [program, copy],
+        env={"PATH": os.environ["PATH"], "OPENAI_BASE_URL": url, "OPENAI_API_KEY": key},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def test_five_turns_of_the_ai_sdk_refer_to_stored_items(running: Running) -> None:
+    turns = run(running, "with_ai_sdk.mjs")
+
+    assert [each["text"] for each in turns] == [PARIS, SUNNY_IN_PARIS] * 2 + [PARIS]
+    assert [each["num_steps"] for each in turns] == [1, 2, 1, 2, 1]
+    assert [each["has_reasoned"] for each in turns[2:4]] == [True, True]
+    # To a model that reasons, it names texts by their ids after reasoning alone.
+    assert [bool(each["num_references"]) for each in turns] == [False, True, False, True, True]
+
+
+def test_every_method_of_openai_for_javascript(running: Running) -> None:
+    (seen,) = run(running, "with_openai.mjs")
+
+    assert seen == {
+        "texts": [PARIS] * 4,
+        "num_items": 3,
+        "is_counted": True,
+        "first_status": 404,
+        "listed": ["1", "2", "3", "What is the capital of France?", PARIS],
+        "is_same_item": True,
+        "conversations": [True] * 4,
+        "metadata": [{"a": "b"}, {}],
+        "chats": [True],
+        "messages": ["What is the capital of France?"],
+        "chat_metadata": [{"js": "no"}] * 2,
+        "deleted": True,
+        "chat_status": 404,
+    }
+
+
+def test_the_agents_sdk_keeps_sessions_and_chains(running: Running) -> None:
+    (seen,) = run(running, "with_agents_sdk.py")
+
+    assert seen["texts"] == [PARIS, SUNNY_IN_PARIS, PARIS, SUNNY_IN_PARIS, PARIS]
+    assert seen["numbers"] == [2, 6, 8, 7, 0]
+    assert seen["popped"] == PARIS
+    assert seen["num_tokens"][0] > 0
+
+
+def test_pydantic_ai_and_langchain_send_only_what_is_new(running: Running) -> None:
+    for script in ("with_pydantic_ai.py", "with_langchain.py"):
+        (seen,) = run(running, script)
+
+        assert seen["texts"] == [PARIS, SUNNY_IN_PARIS, PARIS], script
+        first, last = seen["num_tokens"]
+        assert last > first, script
