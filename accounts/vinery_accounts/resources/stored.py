@@ -181,11 +181,9 @@ class StoredObjects(Resource[RowT]):
         counted: dict[int, dict[str, int]] = {}
         if hasattr(self.model, "links"):
             found = self.model.objects.filter(pk__in=[each.pk for each in rows]).order_by()
-            sums = found.values("pk").annotate(
-                items=Count("links"),
-                bytes=F("num_bytes") + Sum("links__item__num_bytes", default=0),
-            )
-            counted = {each.pop("pk"): each for each in sums}
+            size = F("num_bytes") + Sum("links__item__num_bytes", default=0)
+            sums = found.annotate(num=Count("links"), size=size).values_list("pk", "num", "size")
+            counted = {pk: {"items": num, "bytes": size} for pk, num, size in sums}
         return [
             {
                 "project": str(names.get(each.project_id or 0, "")),
