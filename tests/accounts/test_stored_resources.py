@@ -123,12 +123,17 @@ def test_a_thread_is_read_with_reasoning_and_calls_folded_and_opened_in_the_play
     assert "<summary>Reasoning</summary>" in text
     assert said.count("19 &lt;b&gt;degrees") == 1
     assert "Open in the playground" in text
+    assert "forget" not in text  # which concerns no single row
     assert "%22Hello%22" in text
     assert logged(action="stored_response.read") == ["stored_response.read"]
     for path, said in (("conversations", "Good morning"), ("stored-chats", "Hi")):
         listed = page(client, f"/console/{path}/?project_id={ours.one.pk}")
         (address, *_) = re.findall(rf"/console/{path}/\d+/", listed)
         assert said in page(client, address)
+    listed = page(client, "/console/conversations/")
+    sizes = re.findall(r'data-name="(Items|Bytes)">(.*?)<', listed)
+    num_bytes = len(message("msg_3", text="Good morning").payload) + len(b"{}")
+    assert sizes == [("Items", "1"), ("Bytes", str(num_bytes))]
     assert "resp_1 is removed" in sent(
         client, f"/console/stored-responses/{row.previous_id}/remove/"
     )

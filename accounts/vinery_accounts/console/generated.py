@@ -184,7 +184,8 @@ class Row(Generated, ChangeRow):
 
     def does(self) -> list[str]:
         """Return what the caller may do to the row."""
-        permissions = {each.name: each.permission for each in self.resource.actions}
+        actions = (each for each in self.resource.actions if not each.is_of_list)
+        permissions = {each.name: each.permission for each in actions}
         if "remove" in self.resource.verbs:
             permissions["remove"] = self.resource.removal
         undone = "activate" if getattr(self.row, "is_active", False) else "deactivate"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ValidationError
-from django.db.models import Count, QuerySet
+from django.db.models import Count, F, QuerySet, Sum
 from django.utils import timezone
 from rest_framework import serializers
 
@@ -178,15 +178,17 @@ class StoredObjects(Resource[RowT]):
         projects = Project.objects.select_related("organization")
         names = projects.in_bulk({each.project_id for each in rows if each.project_id})
         users = User.objects.in_bulk({each.user_id for each in rows if each.user_id})
-        counted: dict[int, int] = {}
+        counted: dict[int, dict[str, int]] = {}
         if hasattr(self.model, "links"):
             found = self.model.objects.filter(pk__in=[each.pk for each in rows]).order_by()
-            counted = dict(found.annotate(num=Count("links")).values_list("pk", "num"))
+            size = F("num_bytes") + Sum("links__item__num_bytes", default=0)
+            sums = found.annotate(num=Count("links"), size=size).values_list("pk", "num", "size")
+            counted = {pk: {"items": num, "bytes": size} for pk, num, size in sums}
         return [
             {
                 "project": str(names.get(each.project_id or 0, "")),
                 "user": str(users.get(each.user_id or 0, "")),
-                **({"items": counted[each.pk]} if counted else {}),
+                **counted.get(each.pk, {}),
             }
             for each in rows
         ]
@@ -249,7 +251,7 @@ class StoredResponses(StoredObjects[StoredResponse]):
     one, many = "a stored response", "stored responses"
     empty_text = "No response is stored. Each project sets how many days its responses are kept."
     columns = columns_of(
-        "created=created_at name=public_id project user=user_id model status items=links "
+        "created=created_at name=public_id project user=user_id model items=links "
         "bytes=num_bytes expires=expires_at"
     )
     actions = (
@@ -274,7 +276,9 @@ class Conversations(StoredObjects[Conversation]):
     field_names = "id public_id created_at project_id user_id key_id num_bytes"
     one, many = "a conversation", "conversations"
     empty_text = "No conversation is stored. Clients create them, such as agents."
-    columns = columns_of("created=created_at name=public_id project user=user_id items=links")
+    columns = columns_of(
+        "created=created_at name=public_id project user=user_id items=links bytes=num_bytes"
+    )
 
 
 class StoredChats(StoredObjects[StoredChat]):
