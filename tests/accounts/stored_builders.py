@@ -45,7 +45,7 @@ def store_response(
                 public_id=id_,
                 status="completed",
                 model="m",
-                request_id=f"req_{id_}",
+                request_id="",
                 created_at=at or timezone.now(),
                 days=days,
                 **{**filled, **more},
@@ -65,7 +65,7 @@ def store_chat(id_: str, owner: Owner, *, at: datetime | None = None, **metadata
     )
     now = at or timezone.now()
     with transaction.atomic():
-        chats.keep(chats.NewChat(owner, id_, "m", f"req_{id_}", now, 30, texts))
+        chats.keep(chats.NewChat(owner, id_, "m", "", now, 30, texts))
 
 
 def store_each(name: str, owner: Owner) -> None:
@@ -82,7 +82,7 @@ def store_run(id_: str, owner: Owner) -> runs.ClaimedRun:
         public_id=id_,
         status="queued",
         model="m",
-        request_id=f"req_{id_}",
+        request_id="",
         created_at=timezone.now(),
         days=30,
         payload=b"{}",
@@ -91,6 +91,6 @@ def store_run(id_: str, owner: Owner) -> runs.ClaimedRun:
     )
     asked = {"request_id": "req", "token": "t", "created_at": 0, "tree": "v1", "body": b"{}"}
     runs.create(new, runs.StoredRequest(**asked, key_id=None))
-    run = runs.claim("me", 1)[0]
+    run = runs.claim(runs.this_process(), 1)[0]
     runs.progress(run, [b"event"], b"trail")
     return run
