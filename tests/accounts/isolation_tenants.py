@@ -20,6 +20,7 @@ from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 from django.db.models import AutoField, BigAutoField
 from django.utils import timezone
+from stored_builders import message, store_chat, store_conversation, store_response, store_run
 from usage_builders import store
 
 from vinery_accounts.access import changes
@@ -27,6 +28,7 @@ from vinery_accounts.alerts.webhooks import make as make_webhook
 from vinery_accounts.keys.lifecycle import NewKey, create_key
 from vinery_accounts.models import (
     ApiKey,
+    DayRollup,
     Delivery,
     Limit,
     Organization,
@@ -34,8 +36,12 @@ from vinery_accounts.models import (
     Role,
     SavedView,
     Scope,
+    SpanRollup,
+    StoredChat,
+    StoredItem,
     User,
 )
+from vinery_accounts.stored.rows import Owner
 from vinery_serving.media.tables.models import MediaFolder, MediaLimit, MediaRule
 
 NUM_IDS: Final = 4
@@ -91,6 +97,7 @@ def fill(name: str, first_id: int, text: str = "") -> Tenant:
     _store_limits(tenant, one)
     _store_invitations(tenant, one)
     _store_usage(tenant, one, f"{first_id}")
+    _store_remembered(tenant, one, f"{first_id}")
     _store_messages(tenant, one, name)
     _store_media(tenant, one, name)
     _store_signin(text, users["owner"])
@@ -154,9 +161,22 @@ def _store_usage(tenant: Tenant, project: Project, request_id: str) -> None:
     }
     moment = now - timedelta(minutes=5)
     store(request_id, started_at=moment, client_request_id=name, **whose)
+    day = DayRollup.objects.order_by("-pk").values()[0]
+    SpanRollup.objects.create(**{column: day[column] for column in day if column != "id"})
     rows.stored_refusal(request_id, created_at=moment, scope=f"project:{project.pk}", **whose)
     rows.stored_capture(request_id, project.pk)
     rows.stored_quarantined(request_id, request_id=request_id, created_at=moment, **whose)
+
+
+def _store_remembered(tenant: Tenant, project: Project, id_: str) -> None:
+    """Store a response, a conversation, a chat, and a background response with its run."""
+    owner = Owner(project.pk, tenant.users["owner"].pk, tenant.keys["manage"].key.pk)
+    store_response(id_, owner)
+    store_conversation(id_, owner, message(f"msg_{id_}"))
+    store_chat(id_, owner, topic=id_)
+    store_run(f"resp_{id_}_run", owner)
+    for table in (StoredItem, StoredChat):  # readings are audited, and would be changes
+        table.objects.filter(project_id=project.pk).update(sealed=b"unreadable")
 
 
 def _store_messages(tenant: Tenant, project: Project, host: str) -> None:
