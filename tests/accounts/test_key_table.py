@@ -10,7 +10,7 @@ from vinery_accounts.base.errors import KeyRefused, Refusal
 from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.lifecycle import change_key, rotate_key
 from vinery_accounts.keys.secrets import new_secret
-from vinery_accounts.keys.table import Caller, KeyTable
+from vinery_accounts.keys.table import Caller, KeyTable, Storage
 from vinery_accounts.models import User
 
 
@@ -31,6 +31,7 @@ def test_a_key_has_its_caller_and_grants(table: KeyTable, new_key: MakeKey, alic
         organization_id=project.organization.pk,
         organization_name="default",
         grants=Grants(frozenset({"inference", "usage"})),
+        storage=Storage(days=30, max_bytes=2**30),
     )
 
     created = new_key(

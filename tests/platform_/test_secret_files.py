@@ -201,7 +201,7 @@ def test_sessions_and_secrets_live_on(settings: Any, capsys: pytest.CaptureFixtu
     use_keys(NEW, OLD)
     assert main(["admin", "reencrypt"]) == 0
     assert capsys.readouterr().out.startswith(
-        "1 secrets of webhooks, second factors and jobs are encrypted"
+        "1 secrets of webhooks, second factors and jobs, and stored texts, are encrypted"
     )
     use_keys(NEW)
     assert come_back(new_cookie) == ("alice", new_cookie, 1)

@@ -181,8 +181,9 @@ class KeyTable:
             if self._counts() != fingerprint.counts or not is_same_number:
                 self._load()
         self._stamps = stamps
-        columns = Project.objects.order_by("pk").values_list("response_days", "max_stored_mb")
-        self.anonymous_storage = _storage(*(columns.first() or (None, 0)))
+        if self._fingerprint is None or stamps[Project]:
+            columns = Project.objects.order_by("pk").values_list("response_days", "max_stored_mb")
+            self.anonymous_storage = _storage(*(columns.first() or (None, 0)))
 
     def _changed(self, stamps: Stamps) -> dict[type[Stamped], list[int]]:
         return {

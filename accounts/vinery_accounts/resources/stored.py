@@ -161,13 +161,14 @@ class StoredObjects(Resource[RowT]):
         project_id=fields.id_filter("a project"), user_id=fields.id_filter("a user")
     )
     verbs = frozenset({"remove"})
-    help = {"remove": "Delete it now, and what nothing else needs of it within a minute."}
     search = ("public_id__exact",)
     page_filters = ("project_id", "user_id")
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         cls.answers = {"retrieve": _with_items(cls.serializer)}
+        removal = f"Delete {cls.one} now, and what nothing else needs of it within a minute."
+        cls.help = {"remove": removal}
 
     def rows(self, access: Access) -> QuerySet[RowT]:
         rows: Any = super().rows(access)

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Protocol, Self
 
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaPart
-from vinery_serving.core.memory import Memory, Needs, Recalled
+from vinery_serving.core.memory import NO_MEMORY, Memory, Needs, Recalled
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.gateway.preparing.prepared import Origin
@@ -71,12 +71,16 @@ class RequestReader(Generic[PreparedT]):
         await self._stack.__aexit__(*error)
 
     async def parse(
-        self, body: bytes, tree: str, fingerprint: str | None = None, *, recall: Recall
+        self,
+        body: bytes,
+        tree: str,
+        fingerprint: str | None = None,
+        recall: Recall | None = None,
     ) -> Head:
-        """Raises `ServingError`, of `recall` too."""
-        memory = Memory(recall.keeps)
+        """`recall` None: the server remembers nothing. Raises `ServingError`."""
+        memory = NO_MEMORY if recall is None else Memory(recall.keeps)
         head = await self._parse(body, tree, fingerprint, memory)
-        if head.needs is not None:
+        if recall is not None and head.needs is not None:
             recalled = await recall.read(head.needs)
             num_bytes = sum(len(each.payload) for each in recalled.items)
             if self._worker is None and len(body) + num_bytes > SMALL_BODY_BYTES:
