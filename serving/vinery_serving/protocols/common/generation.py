@@ -171,7 +171,7 @@ Prewarm = Annotated[
     ),
 ]
 Comparison = Annotated[
-    str, only_null("names a stored response, but this server stores none. Leave it out")
+    str, only_null("names a response to compare with, but this server compares none. Leave it out")
 ]
 
 _REPEATED = "Repeated by Responses, without other effect."
@@ -195,7 +195,7 @@ class PromptCacheOptions(Wire):
         changes_nothing=True,
     )
     comparison_response_id: Comparison | None = parameter(
-        "Only null: this server stores no responses.", of="OpenAI", changes_nothing=True
+        "Only null: this server compares no responses.", of="OpenAI", changes_nothing=True
     )
 
 

@@ -46,7 +46,6 @@ Refusals = Mapping[str, Refused]
 
 _OWN_PIXELS = "it scales pictures and videos by the model's own files; use `detail`"
 _WRITES_TEXT = "its models write text only"
-_NOT_STORED = "it stores no responses"
 _NO_MEMBER = "the answer of this endpoint has no member for {}; use `{}`"
 
 _EVERYWHERE: Refusals = {
@@ -118,7 +117,7 @@ _IN_RESPONSES: Refusals = {
     ),
     "access_programs": Refused("they belong to OpenAI's own models", of="OpenAI"),
     "background_options": Refused("background responses begin as soon as they can", of="OpenAI"),
-    "context_management": Refused("it stores no conversations", ([],), of="OpenAI"),
+    "context_management": Refused("it compacts no conversations", ([],), of="OpenAI"),
     "enable_response_messages": Refused(
         _NO_MEMBER.format("the model's literal input and output", "completions"),
         (False,),
