@@ -1,9 +1,11 @@
 """Stores answers before their last event leaves, so that the client's next request finds them."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import Final
 
 import msgspec
 from django.db import Error
@@ -21,6 +23,9 @@ from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.responses.memory import with_id
 
 log = logging.getLogger(__name__)
+
+# How long the end of an answer waits for the database.
+_KEEP_S: Final = 5.0
 
 
 async def check_room(runtime: Runtime, caller: Caller) -> None:
@@ -63,8 +68,9 @@ async def keep(
     days = storage_of(runtime, caller).days
     new = _new(caller, request_id, identity, to_keep, body, days)
     try:
-        await runtime.keeper.keep(new)
-    except (Error, NotStored) as error:
+        async with asyncio.timeout(_KEEP_S):
+            await runtime.keeper.keep(new)
+    except (Error, NotStored, TimeoutError) as error:
         log.warning("an answer is not stored request_id=%s: %s", request_id, type(error).__name__)
         if to_keep.needs.conversation_id is not None:
             raise Unavailable("The answer could not be added to the conversation.") from None
