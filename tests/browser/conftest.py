@@ -79,9 +79,17 @@ class Administrator:
         before, fitting = self.page.viewport_size, []
         for size in (DESK, PHONE):
             self.page.set_viewport_size(size)
-            fitting.append(bool(self.page.evaluate(FITS)))
+            fitting.append(self._becomes(FITS))
         self.page.set_viewport_size(before or DESK)
         return all(fitting)
+
+    def _becomes(self, condition: str) -> bool:
+        """Charts are drawn again after a change of the size, and not at once."""
+        try:
+            self.page.wait_for_function(condition, timeout=10_000)
+        except sync_api.TimeoutError:
+            return False
+        return True
 
     def main(self) -> str:
         """The text of a page of the console."""

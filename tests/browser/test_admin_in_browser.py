@@ -30,6 +30,7 @@ def test_the_admin_lists_all_explains_errors_and_aligns_figures(
         *("API keys", "Limits", "Token weights", "Currencies"),
         *("Users", "Memberships", "Organisations", "Projects"),
         *("Alerts", "Webhooks", "Audit entries", "Captures"),
+        *("Conversations", "Stored chats", "Stored responses"),
         *("Media rules", "Media folders", "Media limits", "Refused media", "Groups"),
     ]
 

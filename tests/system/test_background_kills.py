@@ -8,11 +8,16 @@ import openai
 import pytest
 
 from tests.conftest import Running, until
+from tests.system.clients import platform_with, vinery
 from tests.system.ledger import rows
 
 pytestmark = [pytest.mark.system, pytest.mark.stores]
 
 NUM_TOKENS = 1500
+SET_LIMIT = "limit set --platform --metric tokens --window day --amount 1000000"
+
+
+platform = platform_with()
 
 
 def client_of(running: Running) -> openai.OpenAI:
@@ -22,8 +27,12 @@ def client_of(running: Running) -> openai.OpenAI:
 
 
 @pytest.mark.parametrize("killed", [("web",), ("engine",), ("web", "engine", "node")], ids=str)
-def test_a_response_goes_on_with_the_same_events(running: Running, killed: tuple[str, ...]) -> None:
-    client = client_of(running)
+def test_a_response_goes_on_with_the_same_events(
+    platform: Running, killed: tuple[str, ...]
+) -> None:
+    client = client_of(platform)
+    # Then tokens are granted bit by bit, also those that are known already.
+    vinery(platform, *SET_LIMIT.split())
     answer: Any = client.responses.with_raw_response.create(
         model="tiny-chat",
         input="Tell a long story.",
@@ -35,7 +44,7 @@ def test_a_response_goes_on_with_the_same_events(running: Running, killed: tuple
     before = list(itertools.islice(client.responses.retrieve(begun.id, stream=True), 200))
 
     for role in killed:
-        for process in running.processes(role):
+        for process in platform.processes(role):
             process.kill()
 
     after = events_after(client, begun.id, before[-1].sequence_number)
@@ -50,7 +59,7 @@ def test_a_response_goes_on_with_the_same_events(running: Running, killed: tuple
     text = "".join(each.delta for each in whole if each.type == "response.output_text.delta")
     assert final.output_text == text
     request_id = answer.headers["x-request-id"]
-    (row,) = [row for row in rows(running) if row.request_id == request_id]
+    (row,) = [row for row in rows(platform) if row.request_id == request_id]
     assert (row.num_output_tokens, row.is_exact) == (NUM_TOKENS, True)
 
 

@@ -217,6 +217,7 @@ class _Answers:
         self._grants: TokenGrants | None = None
         self._output: OutputStream | None = None
         self._reader: AnswersReader | None = None
+        self._has_replayed = False
 
     @property
     def is_complete(self) -> bool:
@@ -230,6 +231,9 @@ class _Answers:
         `ServingError` for a request that was refused."""
         assert self._output is not None
         assert self._reader is not None
+        if self._has_replayed:
+            self._has_replayed = False
+            await self._grant_replayed()
         updates = await self._output.next(SILENCE_S)
         events = self._reader.take(updates)
         if self._run.has_turn and any(isinstance(each, TokenOutput) for each in updates):
@@ -238,6 +242,18 @@ class _Answers:
         if grants is not None and self._meter.tokens.num_output_tokens >= grants.next_check_at:
             await self._reader.extend(grants)
         return events
+
+    async def _grant_replayed(self) -> None:
+        """Reserve the tokens that an earlier process has read: the engine pauses before."""
+        reader, grants = self._reader, self._grants
+        while reader is not None and grants is not None and not grants.is_last:
+            ((id_, num_used),) = reader.num_used.items()
+            if grants.num_granted[id_] > num_used:
+                return
+            before = grants.num_granted[id_]
+            await reader.extend(grants)
+            if grants.num_granted[id_] == before:
+                return  # all that the answer may have
 
     def check(self) -> None:
         """Raise the `ServingError` with which the engine has ended the request."""
@@ -286,7 +302,7 @@ class _Answers:
             self._reader = AnswersReader(self._prepared, submits)
             if (trail := self._prepared.trail) is not None and trail.known:
                 self._reader.replay(trail)
-                is_new = False
+                is_new, self._has_replayed = False, True
         self._output = client.submit(submits if is_new else self._reader.remaining(submits))
         self._reader.read_from(self._output)
         self._run.submitted(client)
