@@ -5,33 +5,35 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Final
 
 from django.db import Error
 
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.stored import runs
-from vinery_accounts.stored.responses import NewResponse
-from vinery_accounts.stored.rows import Item, Owner
+from vinery_accounts.stored.rows import NotStored
 from vinery_accounts.stored.runs import ClaimedRun, RunLost, StoredRequest
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.gateway.endpoints.background_run import PASSING_S, READING, Frames, Run
+from vinery_serving.gateway.endpoints.background_run import (
+    PASSING_S,
+    READING,
+    SILENCE_S,
+    Frames,
+    Run,
+)
 from vinery_serving.gateway.endpoints.callers import address_of
 from vinery_serving.gateway.endpoints.edge import DEPLOYMENT
-from vinery_serving.gateway.endpoints.requests import (
-    ApiRequest,
-)
+from vinery_serving.gateway.endpoints.requests import ApiRequest
 from vinery_serving.gateway.endpoints.streaming import STREAM
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.memory.keeping import check_room
-from vinery_serving.gateway.memory.recalling import error_of, storage_of
+from vinery_serving.gateway.memory.keeping import check_room, new_response
+from vinery_serving.gateway.memory.recalling import RECALL_ERRORS, error_of, storage_of
 from vinery_serving.gateway.reading.worker_jobs import Head
 from vinery_serving.gateway.recording.reservation import count_request
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import DONE, KEEP_ALIVE
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
-from vinery_serving.protocols.responses.memory import with_id
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +84,12 @@ class BackgroundRuns:
             key_id=caller.key_id,
             address=address_of(request.scope),
         )
-        new = _new_response(request, exchange, identity, queued)
+        kept, days = exchange.to_keep, storage_of(runtime, caller).days
+        assert kept is not None
+        new = new_response(caller, request.id, identity, kept, queued, days)
         try:
             await runtime.recall(partial(runs.create, new, stored))
-        except Exception as error:
+        except RECALL_ERRORS as error:
             raise error_of(error) from None
         self._look_soon()
         if not exchange.request.is_streamed:
@@ -103,31 +107,48 @@ class BackgroundRuns:
     async def follow(
         self, project_id: int | None, public_id: str, after: int
     ) -> AsyncIterator[bytes]:
-        """Yield the frames with numbers above `after` until the response has ended. Raises
-        `ServingError`, before the first frame."""
+        """Yield the frames with numbers above `after` until the response has ended or is deleted,
+        and keep-alives in between, also while the database is away."""
+        sent_at_s = time.monotonic()
         while True:
-            if (frames := self._frames.get(public_id)) is not None:
-                while not (new := frames.after(after)) and not frames.has_ended:
-                    await frames.wait()
-                    if not frames.after(after):
-                        yield KEEP_ALIVE
-                after += len(new)
+            local, is_over, new = self._frames.get(public_id), False, list[bytes]()
+            if local is not None:
+                new = local.after(after)
+            if local is None or local.has_ended:
+                is_over, new = await self._stored_after(project_id, public_id, after)
+            after += len(new)
+            if new:
                 yield b"".join(new)
-                if not frames.has_ended:
-                    continue
-            found = await self._runtime.recall(
-                partial(runs.read_events, project_id, public_id, after)
-            )
-            for first, events in found.chunks:
-                listed = [each + b"\n\n" for each in events.split(b"\n\n") if each]
-                new = listed[max(0, after + 1 - first) :]
-                after = max(after, first + len(listed) - 1)
-                yield b"".join(new)
-            if found.is_over:
+            if is_over:
                 yield DONE
                 return
-            if public_id not in self._frames:
+            if new:
+                sent_at_s = time.monotonic()
+            elif time.monotonic() - sent_at_s >= SILENCE_S:
+                sent_at_s = time.monotonic()
+                yield KEEP_ALIVE
+            if local is not None and not local.has_ended:
+                if not local.after(after):
+                    await local.wait()
+            else:
                 await asyncio.sleep(_FOLLOW_INTERVAL_S)
+
+    async def _stored_after(
+        self, project_id: int | None, public_id: str, after: int
+    ) -> tuple[bool, list[bytes]]:
+        """Whether no further frames will come, and the stored ones with numbers above `after`."""
+        try:
+            read = partial(runs.read_events, project_id, public_id, after)
+            found = await self._runtime.recall(read)
+        except NotStored:
+            return True, []
+        except (*DATABASE_UNAVAILABLE, TimeoutError):
+            return False, []
+        new: list[bytes] = []
+        for first, events in found.chunks:
+            listed = [each + b"\n\n" for each in events.split(b"\n\n") if each]
+            new += listed[max(0, after + 1 + len(new) - first) :]
+        return found.is_over, new
 
     # -- Running
 
@@ -204,28 +225,6 @@ class BackgroundRuns:
             is_cancelled = await self._runtime.recall(partial(runs.is_cancelled, run))
             if is_cancelled and one.settlement is not None:
                 self._runtime.ledger.settle(one.settlement)
-
-
-def _new_response(
-    request: ApiRequest, exchange: ResponsesExchange, identity: AnswerIdentity, queued: bytes
-) -> NewResponse:
-    kept = exchange.to_keep
-    assert kept is not None
-    own = (with_id(each, identity.token, at) for at, each in enumerate(kept.items))
-    return NewResponse(
-        owner=Owner.of(request.caller),
-        public_id=identity.id("resp_"),
-        status="queued",
-        model=identity.model,
-        request_id=request.id,
-        created_at=datetime.fromtimestamp(identity.created_at, UTC),
-        days=storage_of(request.runtime, request.caller).days,
-        payload=queued,
-        inputs=tuple(Item(each.id, each.kind, each.payload) for each in own),
-        outputs=(),
-        previous_id=kept.needs.previous_response_id,
-        conversation_id=kept.needs.conversation_id,
-    )
 
 
 @cache

@@ -20,7 +20,6 @@ from vinery_accounts.alerts.deliveries import response_ended
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.stored import runs
-from vinery_accounts.stored.rows import Item
 from vinery_accounts.stored.runs import ClaimedRun, RunLost
 from vinery_accounts.usage.entries import Settlement
 from vinery_serving.core.errors import (
@@ -43,6 +42,7 @@ from vinery_serving.gateway.endpoints.requests import (
 )
 from vinery_serving.gateway.endpoints.streaming import Streamed
 from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.memory.keeping import parts_of
 from vinery_serving.gateway.memory.recalling import StoredMemory
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest, Trail, TrailPart
 from vinery_serving.gateway.reading.worker_jobs import GENERATION, Head
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 READING: Final = GENERATION[Endpoint.RESPONSES]
 _STORE_INTERVAL_S: Final = 0.3  # the frames of a run
 _AWAY_S: Final = 1.0  # between two tries to store a result
-_SILENCE_S: Final = 15.0
+SILENCE_S: Final = 15.0
 # A response that could not begin for so long fails.
 _MAX_WAIT_S: Final = DETACHED_TIMEOUT_S
 PASSING_S: Final = 5.0  # before the next try
@@ -91,7 +91,7 @@ class Frames:
 
     async def wait(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_SILENCE_S):
+            async with asyncio.timeout(SILENCE_S):
                 await self._changed.wait()
 
 
@@ -261,18 +261,13 @@ class Run:
     async def _finish(self) -> None:
         last = self._frames.frames[-1].partition(b"data: ")[2]
         final = msgspec.json.decode(last, type=_LastEvent).response
-        members = msgspec.json.decode(final, type=dict[str, msgspec.Raw])
-        head = msgspec.json.decode(final, type=_Final)
-        outputs = []
-        for raw in head.output:
-            item = msgspec.json.decode(raw, type=_Head)
-            outputs.append(Item(item.id, item.type, bytes(raw)))
+        status, payload, outputs = parts_of(bytes(final))
         await self._in_database(
             partial(
                 runs.finish,
                 self._run,
-                status=head.status,
-                payload=msgspec.json.encode({**members, "output": []}),
+                status=status,
+                payload=payload,
                 outputs=outputs,
                 events=list(self._frames.frames),
                 settlement=self._held.settlement,
@@ -294,13 +289,3 @@ class Run:
 
 class _LastEvent(msgspec.Struct):
     response: msgspec.Raw
-
-
-class _Final(msgspec.Struct):
-    status: str
-    output: list[msgspec.Raw]
-
-
-class _Head(msgspec.Struct):
-    id: str
-    type: str

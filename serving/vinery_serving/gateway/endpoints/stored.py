@@ -38,7 +38,7 @@ from vinery_serving.gateway.endpoints.requests import (
 )
 from vinery_serving.gateway.endpoints.streaming import STREAM
 from vinery_serving.gateway.endpoints.views import View, for_clients
-from vinery_serving.gateway.memory.keeping import check_room
+from vinery_serving.gateway.memory.keeping import check_room, own_items
 from vinery_serving.gateway.memory.recalling import storage_of
 from vinery_serving.gateway.reading import worker_jobs
 from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES
@@ -47,7 +47,6 @@ from vinery_serving.gateway.state.runtime import Runtime, runtime
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.reading import refusal
 from vinery_serving.protocols.responses.body import INCLUDABLE
-from vinery_serving.protocols.responses.memory import with_id
 from vinery_serving.protocols.stored import READERS, Deleted, StoredConversation
 
 ResultT = TypeVar("ResultT")
@@ -278,7 +277,7 @@ async def chat_messages(
 async def create_conversation(request: ApiRequest, sent: ToKeep) -> bytes:
     await _check_storage(request)
     token, metadata = new_id_token(), msgspec.json.encode(sent.metadata)
-    id_, items = f"conv_{token}", _with_ids(sent, token)
+    id_, items = f"conv_{token}", own_items(sent, token)
     work = partial(conversations.create, Owner.of(request.caller), id_, metadata, items)
     return _conversation_object(await _store(request, work))
 
@@ -292,7 +291,7 @@ async def update_conversation(request: ApiRequest, sent: ToKeep) -> bytes:
 async def add_items(request: ApiRequest, sent: ToKeep) -> bytes:
     check_include(QueryDict(request.scope["query_string"]))
     await _check_storage(request)
-    id_, items = request.url["conversation_id"], _with_ids(sent, new_id_token())
+    id_, items = request.url["conversation_id"], own_items(sent, new_id_token())
     work = partial(conversations.add, Owner.of(request.caller), id_, items)
     return listed((await _store(request, work), False), _item).content
 
@@ -300,11 +299,6 @@ async def add_items(request: ApiRequest, sent: ToKeep) -> bytes:
 async def update_chat(request: ApiRequest, sent: ToKeep) -> bytes:
     named = (request.caller.project_id, request.url["completion_id"])
     return _chat_object(await stored(partial(chats.update, *named, dict(sent.metadata))))
-
-
-def _with_ids(sent: ToKeep, token: str) -> list[Item]:
-    own = (with_id(each, token, at) for at, each in enumerate(sent.items))
-    return [Item(each.id, each.kind, each.payload) for each in own]
 
 
 async def _check_storage(request: ApiRequest) -> None:
@@ -379,7 +373,7 @@ def stored_endpoints(runtime: Runtime, others: App) -> Iterator[StoredEndpoint]:
         yield StoredEndpoint(rf"{TREE}{path}/?$", name, answer, runtime, others)
 
 
-_RESPONSE: Final = r"responses/(?P<response_id>[^/]+)"
+_RESPONSE: Final = r"responses/(?P<response_id>(?!compact/?$)[^/]+)"  # that is no id
 _CONVERSATION: Final = r"conversations/(?P<conversation_id>[^/]+)"
 _CHAT: Final = r"chat/completions/(?P<completion_id>[^/]+)"
 # Patterns, views and methods. `StoredEndpoint` and `JsonEndpoint` answer `POST` with a body.

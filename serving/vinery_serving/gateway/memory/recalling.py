@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.keys.table import Caller, Storage
@@ -17,6 +18,9 @@ from vinery_serving.core.errors import (
 )
 from vinery_serving.core.memory import MemoryItem, Needs, Recalled
 from vinery_serving.gateway.state.runtime import Runtime
+
+# What reading and changing stored objects raises, for `error_of`.
+RECALL_ERRORS: Final = (NotStored, *DATABASE_UNAVAILABLE, TimeoutError)
 
 
 def storage_of(runtime: Runtime, caller: Caller) -> Storage:
@@ -48,7 +52,7 @@ class StoredMemory:
                 await self._lock(needs.conversation_id)
             read = partial(_read, self.caller.project_id, needs, is_held=self.is_held)
             recalled = await self.runtime.recall(read)
-        except (NotStored, *DATABASE_UNAVAILABLE, TimeoutError) as error:
+        except RECALL_ERRORS as error:
             raise error_of(error) from None
         self.cover(sum(len(each.payload) for each in recalled.items))
         return recalled
