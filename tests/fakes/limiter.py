@@ -46,6 +46,10 @@ class FakeLimiter:
         await self._call()
         await self.inner.renew(leases)
 
+    async def release(self, lease_ids: Sequence[str]) -> None:
+        await self._call()
+        await self.inner.release(lease_ids)
+
     async def levels(self, rules: Sequence[Rule]) -> tuple[reservations.Level, ...]:
         await self._call()
         return await self.inner.levels(rules)

@@ -14,7 +14,8 @@ from tests.system.ledger import rows
 pytestmark = [pytest.mark.system, pytest.mark.stores]
 
 NUM_TOKENS = 1500
-SET_LIMIT = "limit set --platform --metric tokens --window day --amount 1000000"
+LIMIT = 1_000_000
+SET_LIMIT = f"limit set --platform --metric tokens --window day --amount {LIMIT}"
 
 
 platform = platform_with()
@@ -54,6 +55,7 @@ def test_a_response_goes_on_with_the_same_events(
     assert whole[: len(before)] == before
     assert whole[len(before) :] == after
     final = whole[-1].response
+    assert final.error is None
     assert final.status == "incomplete"  # by its limit
     assert final.usage.output_tokens == NUM_TOKENS
     text = "".join(each.delta for each in whole if each.type == "response.output_text.delta")
@@ -61,6 +63,18 @@ def test_a_response_goes_on_with_the_same_events(
     request_id = answer.headers["x-request-id"]
     (row,) = [row for row in rows(platform) if row.request_id == request_id]
     assert (row.num_output_tokens, row.is_exact) == (NUM_TOKENS, True)
+    # What the killed process had reserved is free again, and what was used is counted once.
+    until(lambda: is_counted_once(platform, client))
+
+
+def is_counted_once(platform: Running, client: openai.OpenAI) -> bool:
+    raw = client.chat.completions.with_raw_response.create(
+        model="tiny-chat", messages=[{"role": "user", "content": "Hi"}], max_tokens=1
+    )
+    request_id, num_left = raw.headers["x-request-id"], raw.headers["x-ratelimit-remaining-tokens"]
+    until(lambda: any(row.request_id == request_id for row in rows(platform)))
+    num_used = sum(row.num_prompt_tokens + row.num_output_tokens for row in rows(platform))
+    return int(num_left) == LIMIT - num_used
 
 
 def events_after(client: openai.OpenAI, id_: str, number: int) -> list[Any]:

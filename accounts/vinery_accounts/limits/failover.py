@@ -153,6 +153,11 @@ class FailoverLimiter:
             with contextlib.suppress(LimitsUnavailable):
                 await self._ask(self._store.renew([one for one in leases if not one.is_uncounted]))
 
+    async def release(self, lease_ids: Sequence[str]) -> None:
+        if self._unavailable_since_s is None:
+            with contextlib.suppress(LimitsUnavailable):
+                await self._ask(self._store.release(lease_ids))
+
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         if self._unavailable_since_s is not None:
             raise LimitsUnavailable(_MESSAGE)

@@ -277,6 +277,9 @@ class MemoryLimiter:
                 if rule.kind is Kind.CONCURRENCY:
                     held.settle(index, self._counter(rule, now_ms), 0, 0)
 
+    async def release(self, lease_ids: Sequence[str]) -> None:
+        """Do nothing: leases of this process end with it."""
+
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         now_ms = self._now_ms()
         own = rules if self._num_processes == 1 else self._shares_of(rules)

@@ -132,6 +132,10 @@ class RedisLimiter:
             counters=self._counters(lease.request.rules, usage.costs(lease.request.weights)),
         )
 
+    async def release(self, lease_ids: Sequence[str]) -> None:
+        leases = [(lease_key(self._prefix, each), each, NO_COSTS) for each in lease_ids]
+        await self._run("reclaim", leases=leases)
+
     async def renew(self, leases: Sequence[Lease]) -> None:
         if leases:
             described = [

@@ -252,6 +252,10 @@ class Limiter(Protocol):
         """Keep all leases of this process for another `LEASE_TTL_S`. Settled leases may be among
         them."""
 
+    async def release(self, lease_ids: Sequence[str]) -> None:
+        """Return what these leases have reserved in Redis: their processes have ended. While Redis
+        does not answer, the reservations stay."""
+
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         """Return how much of each rule is used, reservations included, in the order given."""
 

@@ -142,6 +142,11 @@ class LimitService:
         self._settling.add(task)
         task.add_done_callback(self._end_settling)
 
+    async def release(self, lease_ids: Sequence[str]) -> None:
+        """See `Limiter.release`."""
+        if lease_ids:
+            await self._limiter.release(lease_ids)
+
     @property
     def is_update_due(self) -> bool:
         """Whether `read_update` has something to do although no row has changed: after an outage of

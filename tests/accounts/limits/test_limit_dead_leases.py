@@ -106,6 +106,14 @@ def test_only_what_was_used_stays_used_and_a_slot_is_free_at_once(process: Proce
     assert process.used()[-1] == 0
 
 
+def test_a_lease_is_given_back_whole_when_another_process_begins_anew(process: Process) -> None:
+    lease_id = dead_lease(process)
+
+    process.run(lambda limiter: limiter.release([lease_id, "stranger"]))
+
+    assert process.used() == [0, 0, 0, 0, 0]
+
+
 def test_what_was_settled_is_left_alone(process: Process) -> None:
     asked = request_for(*RULES, num_input_tokens=10, num_output_tokens=100)
 

@@ -212,6 +212,7 @@ class BackgroundRuns:
                 again = partial(runs.put_back, run, PASSING_S, counts=True)
                 await self._runtime.recall(again)
         finally:
+            one.held.release(is_recorded=False)
             frames.end()
             self._frames.pop(run.public_id, None)
             self._tasks.pop(run.pk, None)
@@ -223,8 +224,9 @@ class BackgroundRuns:
         and another one goes on."""
         with contextlib.suppress(Error, TimeoutError):
             is_cancelled = await self._runtime.recall(partial(runs.is_cancelled, run))
-            if is_cancelled and one.settlement is not None:
-                self._runtime.ledger.settle(one.settlement)
+            if is_cancelled and one.held.settlement is not None:
+                self._runtime.ledger.settle(one.held.settlement)
+                one.held.release(is_recorded=True)
 
 
 @cache

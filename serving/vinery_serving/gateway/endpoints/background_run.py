@@ -59,6 +59,7 @@ SILENCE_S: Final = 15.0
 # A response that could not begin for so long fails.
 _MAX_WAIT_S: Final = DETACHED_TIMEOUT_S
 PASSING_S: Final = 5.0  # before the next try
+_MAX_LEASES: Final = 16  # the latest of one response; nearly all have settled theirs
 
 
 class Frames:
@@ -102,11 +103,7 @@ class Run:
         self._runtime, self._run, self._frames = runtime, run, frames
         known = msgspec.msgpack.decode(run.trail, type=list[TrailPart]) if run.trail else []
         self._trail = Trail(known)
-        self._held = HeldSettlement()
-
-    @property
-    def settlement(self) -> Settlement | None:
-        return self._held.settlement
+        self.held = HeldSettlement(_lease_id(run, run.lease_number))
 
     async def do(self) -> None:
         """Raises `RunLost`."""
@@ -150,7 +147,7 @@ class Run:
             api.memory = StoredMemory(
                 self._runtime, caller, run.public_id, claim.keep, is_held=True
             )
-            record = new_record(api, request.body, self._held)
+            record = new_record(api, request.body, self.held)
             try:
                 await self._answer(api, record)
             except ServingError as error:
@@ -184,9 +181,15 @@ class Run:
         identity = AnswerIdentity(stored.token, stored.created_at, engine.entry.name)
         prepared = PreparedRequest.of(draft, engine, record.meter, identity.token, self._trail)
         record.note_media()
+        await self._runtime.limits.release(self._earlier_leases())
         api.claim.keep(prepared.num_bytes)
         await record.reservation.reserve(prepared)
         await Streamed(api, record, exchange, identity).send(prepared)
+
+    def _earlier_leases(self) -> list[str]:
+        """The ids of what processes that were killed may have reserved."""
+        last = self._run.lease_number
+        return [_lease_id(self._run, each) for each in range(max(1, last - _MAX_LEASES), last)]
 
     def _caller(self) -> Caller:
         """Raises `InvalidKey`: the key was revoked meanwhile."""
@@ -270,10 +273,11 @@ class Run:
                 payload=payload,
                 outputs=outputs,
                 events=list(self._frames.frames),
-                settlement=self._held.settlement,
+                settlement=self.held.settlement,
                 on_end=response_ended,
             )
         )
+        self.held.release(is_recorded=True)
 
     async def _in_database(self, work: Callable[[], Any]) -> Any:
         """Try again while the database is away. Raises `RunLost`."""
@@ -285,6 +289,10 @@ class Run:
                     "a background response waits for the database: %s", type(error).__name__
                 )
                 await asyncio.sleep(_AWAY_S)
+
+
+def _lease_id(run: ClaimedRun, number: int) -> str:
+    return f"{run.request.request_id}.{number}"
 
 
 class _LastEvent(msgspec.Struct):

@@ -36,16 +36,26 @@ class Ledger(Protocol):
 
 
 class HeldSettlement:
-    """A ledger that keeps the settlement for the transaction of the result."""
+    """A ledger that keeps the settlement for the transaction of the result, and the reservation
+    until `release`. `lease_id`: another one for each try, as limits may know that of a process that
+    was killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, lease_id: str) -> None:
+        self.lease_id = lease_id
         self.settlement: Settlement | None = None
+        self.reservation: Reservation | None = None
 
     def admit(self, admission: Admission) -> None:
         pass
 
     def settle(self, settlement: Settlement) -> None:
         self.settlement = settlement
+
+    def release(self, *, is_recorded: bool) -> None:
+        """Charge what the settlement says if it `is_recorded`, else nothing. Later calls have no
+        effect."""
+        if self.reservation is not None:
+            self.reservation.release(is_recorded=is_recorded)
 
 
 class RequestRecord:
@@ -72,7 +82,11 @@ class RequestRecord:
         self._is_read = False  # enough of the body for the admission
         self._is_admitted = False
         self._is_settled = False
-        self.reservation = Reservation(runtime.limits, caller, request_id)
+        held = ledger if isinstance(ledger, HeldSettlement) else None
+        lease_id = held.lease_id if held else request_id
+        self.reservation = Reservation(runtime.limits, caller, lease_id, is_held=held is not None)
+        if held:
+            held.reservation = self.reservation
         self.meter = Meter()
         self._num_response_bytes = 0
         self._is_captured = caller.captures and bool(body)

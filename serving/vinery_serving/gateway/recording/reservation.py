@@ -36,9 +36,14 @@ from vinery_serving.gateway.running.grants import NUM_AHEAD, NUM_EACH, TokenSour
 class Reservation:
     """The reservation of one request: the `TokenSource` of `running/grants.py` after `reserve`."""
 
-    def __init__(self, limits: LimitService, caller: Caller, request_id: str) -> None:
+    def __init__(
+        self, limits: LimitService, caller: Caller, request_id: str, *, is_held: bool = False
+    ) -> None:
+        """`is_held`: limits learn of the settlement by `release`."""
         self._limits = limits
         self._caller = caller
+        self._is_held = is_held
+        self._settled: tuple[Lease, ActualUsage] | None = None
         self._request_id = request_id
         self.end_user = ""  # as usage records name it
         self._lease: Lease | None = None
@@ -174,7 +179,9 @@ class Reservation:
         lease, self._lease = self._lease, None
         if lease is None:
             return
-        self._limits.settle(lease, _usage(meter) if meter.has_begun else NO_USAGE)
+        self._settled = lease, _usage(meter) if meter.has_begun else NO_USAGE
+        if not self._is_held:
+            self.release(is_recorded=True)
         if self._cut is not None and meter.finish_reason == QUOTA:
             self._note([self._cut])
         costs = _costs(lease.request, max(1, meter.tokens.num_output_tokens))
@@ -182,6 +189,13 @@ class Reservation:
             num_needed = num_used(denial.rule, costs[denial.rule.column] - had)
             if num_needed > denial.level.num_remaining:
                 self._note([structs.replace(denial, num_needed=num_needed)])
+
+    def release(self, *, is_recorded: bool) -> None:
+        """Tell the limits what a settled request has used: nothing without a usage record."""
+        settled, self._settled = self._settled, None
+        if settled is not None:
+            lease, usage = settled
+            self._limits.settle(lease, usage if is_recorded else NO_USAGE)
 
     def weighted_tokens(self, meter: Meter) -> float:
         return _usage(meter).weighted_tokens(self._weights)
