@@ -1,9 +1,9 @@
-"""`python -m benchmarks.scripted_engine SOCKET`: an engine that answers at once, with one token.
+"""`python -m benchmarks.scripted_engine SOCKET`: an engine that computes nothing.
 
 SOCKET_KEY is the key of the socket, in hexadecimal digits.
 
-The engine speaks its side of the transport and computes nothing, so that the web process takes all
-of a request's time.
+The engine speaks its side of the transport, so that the web process takes all of a request's time.
+It answers one token at once, and sends longer answers in frames of `FRAME_TOKENS` for each stream.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import selectors
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
     Accepted,
+    Cancel,
     EngineStats,
     Hello,
     Ping,
@@ -36,18 +38,22 @@ from vinery_serving.transport.sockets import FrameReader, pack
 _HELLO: Final = Hello(PROTOCOL_VERSION, 1, 2048, max_running=64)
 _STATS: Final = EngineStats(last_token_age_s=0.0)
 _ANSWER: Final = (100,)  # an ordinary token of the reference model
+FRAME_TOKENS: Final = 2  # as many as of two steps of the reference model with 16 streams
+_FRAME_S: Final = 0.008
+_left: Final[dict[socket.socket, dict[int, int]]] = {}  # tokens, by the ids of a peer's streams
 
 
 def main() -> None:
     """Serve until killed."""
-    selector = selectors.DefaultSelector()
+    selector, next_frame_at = selectors.DefaultSelector(), 0.0
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     Path(sys.argv[1]).unlink(missing_ok=True)  # of a killed engine
     server.bind(sys.argv[1])
     server.listen()
     selector.register(server, selectors.EVENT_READ)
     while True:
-        for key, _ in selector.select():
+        wait_s = max(0.0, next_frame_at - time.monotonic()) if any(_left.values()) else None
+        for key, _ in selector.select(wait_s):
             if key.data is not None:
                 _answer(selector, key.fileobj, key.data)  # type: ignore[arg-type]
                 continue
@@ -55,6 +61,11 @@ def main() -> None:
             _shake_hands(peer)
             peer.sendall(pack(_HELLO))
             selector.register(peer, selectors.EVENT_READ, FrameReader())
+            _left[peer] = {}
+        if time.monotonic() >= next_frame_at:
+            next_frame_at = time.monotonic() + _FRAME_S
+            for peer, left in _left.items():
+                _send_frame(peer, left)
 
 
 def _shake_hands(peer: socket.socket) -> None:
@@ -67,19 +78,39 @@ def _shake_hands(peer: socket.socket) -> None:
 def _answer(selector: selectors.BaseSelector, peer: socket.socket, frames: FrameReader) -> None:
     try:
         received = peer.recv(1 << 18)
-        replies = [_reply(frame) for frame in frames.feed(received)]
+        replies = [_reply(frame, _left[peer]) for frame in frames.feed(received)]
         peer.sendall(b"".join(replies))
     except OSError:
         received = b""
     if not received:
         selector.unregister(peer)
+        del _left[peer]
         peer.close()
 
 
-def _reply(frame: bytes) -> bytes:
+def _send_frame(peer: socket.socket, left: dict[int, int]) -> None:
+    outputs = []
+    for id_, num_left in list(left.items()):
+        num_tokens = min(FRAME_TOKENS, num_left)
+        is_last = num_tokens == num_left
+        outputs.append(TokenOutput(id_, _ANSWER * num_tokens, FINISH_LENGTH if is_last else None))
+        left[id_] -= num_tokens
+        if is_last:
+            del left[id_]
+    if outputs:
+        peer.sendall(pack(StepOutputs(tuple(outputs))))
+
+
+def _reply(frame: bytes, left: dict[int, int]) -> bytes:
     message = msgspec.msgpack.decode(frame, type=ToEngine)
     if isinstance(message, Ping):
         return pack(Pong(message.nonce, _STATS))
+    if isinstance(message, Submit) and message.max_new_tokens > 1:
+        left[message.id] = message.max_new_tokens - 1
+        first = TokenOutput(message.id, _ANSWER, None, 0.0, 0.0)
+        return pack(Accepted(message.id)) + pack(StepOutputs((first,)))
+    if isinstance(message, Cancel):
+        left.pop(message.id, None)
     if isinstance(message, Submit):
         output = TokenOutput(message.id, _ANSWER, FINISH_LENGTH, 0.0, 0)
         return pack(Accepted(message.id)) + pack(StepOutputs((output,)))

@@ -132,6 +132,17 @@ def test_the_cost_of_accounts_is_measured() -> None:
 
 
 @pytest.mark.system
+def test_the_processor_time_of_the_web_process_is_measured() -> None:
+    words = ("--rounds", "1", "--streams", "2", "--tokens", "8")
+
+    status, printed = run("web_costs", *words)
+
+    assert status == 0, printed
+    for name in ("request", "token"):
+        assert re.search(rf"us for a {name}: -?[\d.]+$", printed, re.MULTILINE), printed
+
+
+@pytest.mark.system
 def test_all_streams_survive_a_killed_engine_and_the_ledger_agrees() -> None:
     status, printed = run("kills", "--trials", "1", "--what", "killed", "--roles", "engine", "web")
 
