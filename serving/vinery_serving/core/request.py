@@ -65,7 +65,7 @@ class Message:
 
     @property
     def texts(self) -> tuple[TextPart, ...]:
-        return tuple(part for part in self.content if isinstance(part, TextPart))
+        return tuple([part for part in self.content if isinstance(part, TextPart)])
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
@@ -235,7 +235,8 @@ class Conversation:
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
-        return tuple(part for message in self.messages for part in message.media)
+        parts = [part for message in self.messages for part in message.content]
+        return tuple([part for part in parts if isinstance(part, MediaPart)])
 
     def with_media(self, parts_of: PartsOf) -> "Conversation":
         messages = tuple(message.with_media(parts_of) for message in self.messages)
