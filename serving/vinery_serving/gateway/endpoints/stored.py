@@ -4,7 +4,7 @@ another tenant is an unknown id."""
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,14 +17,16 @@ from vinery_accounts.stored.chats import ChatTexts
 from vinery_accounts.stored.responses import FoundResponse
 from vinery_accounts.stored.rows import Item, page_of, stored_bytes, text_of
 from vinery_serving.core import field_limits
-from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.errors import InvalidRequest, Overloaded, ServingError
 from vinery_serving.core.ids import new_id_token
 from vinery_serving.core.memory import ToKeep
 from vinery_serving.core.tasks import Endpoint
+from vinery_serving.core.turns import FairTurns, NoTurn
 from vinery_serving.core.unused import Unused
 from vinery_serving.gateway.endpoints.background import runs_of
 from vinery_serving.gateway.endpoints.edge import Headers, Receive, Scope, Send
 from vinery_serving.gateway.endpoints.notices import report_unused
+from vinery_serving.gateway.endpoints.refusals import REFUSALS, Reason
 from vinery_serving.gateway.endpoints.requests import ApiRequest, answer_body, refuse_method
 from vinery_serving.gateway.memory.keeping import check_room, own_items
 from vinery_serving.gateway.memory.recalling import ITEMS, ask
@@ -50,12 +52,25 @@ def _query(request: ApiRequest) -> QueryDict:
         raise InvalidRequest("The query has too many parameters.") from None
 
 
+@cache
+def _turns(_: Runtime) -> FairTurns:
+    """One client can use half of the queue, so that others find room."""
+
+    def refuse(_: NoTurn, __: float) -> ServingError:
+        REFUSALS.count(Reason.PAGES)
+        return Overloaded("Too many pages are being requested. Try again in a moment.")
+
+    return FairTurns(
+        2, refuse=refuse, max_waiting=128, max_waiting_in_all=256, wait_s=10.0, max_each=2
+    )
+
+
 async def _find(request: ApiRequest, work: Callable[..., ResultT], *given: Any, **more: Any) -> Any:
     """Ask for what the path names. Raises `ServingError`."""
     ids = [value for name, value in request.url.items() if name != "tree"]
-    return await ask(
-        request.runtime, partial(work, request.caller.project_id, *ids, *given, **more)
-    )
+    asked = partial(work, request.caller.project_id, *ids, *given, **more)
+    async with _turns(request.runtime).turn(request.owner):
+        return await ask(request.runtime, asked)
 
 
 def _page_of_query(query: Mapping[str, Any], default_order: str) -> dict[str, Any]:
