@@ -41,14 +41,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def end(run: BackgroundRun, status: str = "completed") -> None:
-    runs.finish(
-        run,
-        status=status,
-        payload=b'{"end":1}',
-        outputs=[Item(f"out_of_{run.response.public_id}", "message", b'{"b":2}')],
-        events=EVENTS,
-        settlement=None,
-    )
+    outputs = [Item(f"out_of_{run.response.public_id}", "message", b'{"b":2}')]
+    runs.finish(run, (status, b'{"end":1}', outputs), EVENTS, None)
 
 
 def test_events_are_stored_once_though_a_timeout_hides_that_they_are(told: list[Any]) -> None:

@@ -27,6 +27,7 @@ MAX_CHAIN: Final = 1000
 FINISHED: Final = ("completed", "incomplete")
 EVENTS_KEPT: Final = timedelta(hours=1)
 _REMOVED_AT_ONCE: Final = 200
+End = tuple[str, bytes, Sequence[Item]]  # status, payload and outputs
 
 
 class NotContinuable(NotStored):
@@ -89,10 +90,10 @@ def _link(row: StoredResponse, items: Sequence[int], num_inputs: int, first: int
     )
 
 
-def complete(row: StoredResponse, status: str, payload: bytes, outputs: Sequence[Item]) -> None:
+def complete(row: StoredResponse, end: End) -> None:
     """Give a background response its end, and add its items to its conversation if it ended well.
     Within a transaction."""
-    now = datetime.now(UTC)
+    now, (status, payload, outputs) = datetime.now(UTC), end
     row = StoredResponse.objects.select_for_update().get(pk=row.pk)
     inputs = list(row.links.order_by("position").values_list("item_id", flat=True))
     pks = store_items(row, outputs, now)

@@ -20,8 +20,8 @@ from django.db.models import Count, Q
 from vinery_accounts.alerts.deliveries import response_ended
 from vinery_accounts.models import BackgroundRun, ResponseEvents, StoredResponse
 from vinery_accounts.stored import conversations, responses
-from vinery_accounts.stored.responses import EVENTS_KEPT, NewResponse
-from vinery_accounts.stored.rows import Item, count_bytes, opened, row_of, sealed
+from vinery_accounts.stored.responses import EVENTS_KEPT, End, NewResponse
+from vinery_accounts.stored.rows import count_bytes, opened, row_of, sealed
 from vinery_accounts.usage.entries import Settlement
 from vinery_accounts.usage.store import store_settlements
 
@@ -170,13 +170,7 @@ def _store_events(row: BackgroundRun, events: Sequence[bytes]) -> None:
 
 
 def finish(
-    run: BackgroundRun,
-    *,
-    status: str,
-    payload: bytes,
-    outputs: Sequence[Item],
-    events: Sequence[bytes],
-    settlement: Settlement | None,
+    run: BackgroundRun, end: End, events: Sequence[bytes], settlement: Settlement | None
 ) -> None:
     """Store the result, the last events and the usage record, and end the run. Raises `RunLost` and
     `django.db.Error`."""
@@ -185,9 +179,9 @@ def finish(
         row = _lock(run)
         _store_events(row, events)
         row.delete()
-        responses.complete(response, status, payload, outputs)
+        responses.complete(response, end)
         store_settlements([] if settlement is None else [settlement])
-        response_ended(response.project_id, response.public_id, status)
+        response_ended(response.project_id, response.public_id, end[0])
     conversations.unlock(response.public_id)
 
 

@@ -258,17 +258,8 @@ class Run:
     async def _finish(self) -> None:
         last = self._events[-1].partition(b"data: ")[2]
         final = msgspec.json.decode(last, type=_LastEvent).response
-        status, payload, outputs = parts_of(bytes(final))
-        end = partial(
-            runs.finish,
-            self.row,
-            status=status,
-            payload=payload,
-            outputs=outputs,
-            events=list(self._events),
-            settlement=self._held.settlement,
-        )
-        await self._in_database(end)
+        result = parts_of(bytes(final)), list(self._events), self._held.settlement
+        await self._in_database(partial(runs.finish, self.row, *result))
         self._held.release(is_recorded=True)
 
     async def _in_database(self, work: Callable[[], Any]) -> Any:
