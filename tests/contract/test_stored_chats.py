@@ -42,13 +42,6 @@ def test_a_chat_is_found_changed_and_deleted(v1: openai.OpenAI) -> None:
             ask(made.id)
 
 
-def test_a_chat_is_stored_only_if_asked(v1: openai.OpenAI) -> None:
-    made = v1.chat.completions.create(model=MODEL, messages=QUESTION)
-
-    with pytest.raises(openai.NotFoundError):
-        v1.chat.completions.retrieve(made.id)
-
-
 def test_a_stream_is_stored_as_the_whole_answer_with_its_calls(v1: openai.OpenAI) -> None:
     whole = chat(v1, WEATHER_QUESTION, tools=[WEATHER], temperature=0)
     with v1.chat.completions.stream(
