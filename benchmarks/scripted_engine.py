@@ -1,6 +1,7 @@
 """`python -m benchmarks.scripted_engine SOCKET`: an engine that computes nothing.
 
-SOCKET_KEY is the key of the socket, in hexadecimal digits.
+SOCKET_KEY is the key of the socket, in hexadecimal digits. With `--host HOST --port PORT` instead,
+the engine is a server that answers each request as a chat.
 
 The engine speaks its side of the transport, so that the web process takes all of a request's time.
 It answers one token at once, and sends longer answers in frames of `FRAME_TOKENS` for each stream.
@@ -8,11 +9,14 @@ It answers one token at once, and sends longer answers in frames of `FRAME_TOKEN
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import selectors
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -42,9 +46,21 @@ FRAME_TOKENS: Final = 2  # as many as of two steps of the reference model with 1
 _FRAME_S: Final = 0.008
 _left: Final[dict[socket.socket, dict[int, int]]] = {}  # tokens, by the ids of a peer's streams
 
+_CHAT: Final = (
+    b'{"id":"chatcmpl-1","object":"chat.completion","created":0,"model":"tiny-chat","choices":'
+    b'[{"index":0,"message":{"role":"assistant","content":"yes"},"finish_reason":"length"}],'
+    b'"usage":{"prompt_tokens":20,"completion_tokens":1,"total_tokens":21}}'
+)
+_HTTP_ANSWER: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+    % (len(_CHAT), _CHAT)
+)
+
 
 def main() -> None:
     """Serve until killed."""
+    if sys.argv[1] == "--host":
+        asyncio.run(_serve_http(sys.argv[2], int(sys.argv[4])))
     selector, next_frame_at = selectors.DefaultSelector(), 0.0
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     Path(sys.argv[1]).unlink(missing_ok=True)  # of a killed engine
@@ -66,6 +82,19 @@ def main() -> None:
             next_frame_at = time.monotonic() + _FRAME_S
             for peer, left in _left.items():
                 _send_frame(peer, left)
+
+
+async def _serve_http(host: str, port: int) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+                await reader.readexactly(int(length[1]) if length else 0)
+                writer.write(_HTTP_ANSWER)
+        writer.close()
+
+    await (await asyncio.start_server(answer, host, port)).serve_forever()
 
 
 def _shake_hands(peer: socket.socket) -> None:
