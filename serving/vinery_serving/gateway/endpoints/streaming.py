@@ -60,8 +60,11 @@ class Streamed:
                 async for events in batches:
                     # No keep-alive begins the answer while an engine is connected: a refusal by the
                     # engine may still set the status.
-                    is_waking = not prepared.engine.replicas.is_connected
-                    if events or is_waking or request.has_started:
+                    if (
+                        events
+                        or request.has_started
+                        or not prepared.engine.replicas.is_connected  # the model wakes
+                    ):
                         await self._send(events)
             except ServingError as error:
                 if not request.has_started:
