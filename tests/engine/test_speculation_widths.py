@@ -136,7 +136,9 @@ def test_an_engine_stops_to_propose_and_its_texts_stay(way: dict[str, Any], tmp_
     rule = pipeline.speculation
 
     def texts(loop: Loop) -> list[list[int]]:
-        asked = SpeculativeDecoding(4, max_ngram_size=3 if "prompt_lookup" in way else None, is_asked=True)
+        asked = SpeculativeDecoding(
+            4, max_ngram_size=3 if "prompt_lookup" in way else None, is_asked=True
+        )
         return [
             loop.ask("Count to 30.", max_new_tokens=40, **values).tokens
             for values in ({}, {"assist": asked}, {"sampling": SEEDED})

@@ -199,6 +199,9 @@ class Batch:
 
     def may_join(self, generation: Generation) -> bool:
         """Whether the generation may be added before the next step, and not only before a later."""
+        # GenAI 2026.4.1 sends a draft token unverified where a full step ends one of two prompts.
+        if self._pipeline.asks_draft and any(not each.is_decoding for each in self._running):
+            return False
         if generation.has_media:
             assert generation.vision is not None
             # Tokens that must not be divided between two steps fit into the next step, or wait.

@@ -167,7 +167,8 @@ class Pipeline:
         self.max_step_tokens = max(config.options.max_num_batched_tokens, least)
         self.speculation = Speculation()
         self._has_draft_model = bool(config.options.draft_folder)
-        self._draft, drafts = _draft_folder(config) if self._has_draft_model else (None, None)
+        folder, drafts = _draft_folder(config) if self._has_draft_model else (None, None)
+        self._draft: Path | None = folder
         if drafts is not None and not drafts.salt_modulus:
             self.disable_salts()  # the draft model would not understand salted ids
         bounded = drafts is not None and drafts.bounds_drafts
@@ -230,6 +231,11 @@ class Pipeline:
     @property
     def speculates(self) -> bool:
         return self._default_assist is not None and self.has_logits_hook
+
+    @property
+    def asks_draft(self) -> bool:
+        """Whether a draft model or head is asked for tokens."""
+        return self._has_draft_model and self._default_assist is not None
 
     def max_draft_tokens(self, submit: Submit) -> int:
         if self._default_assist is None:

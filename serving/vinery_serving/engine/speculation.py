@@ -94,9 +94,8 @@ class Speculation:
 
 
 def _token_s(steps: Iterable[tuple[int, float]]) -> float:
-    num_tokens, took_s = zip(*steps, strict=True)
     # A median: other work of the machine makes single steps slow.
-    return median(took_s) / fmean(num_tokens)
+    return median(took_s for _, took_s in steps) / fmean(num for num, _ in steps)
 
 
 def limited(assist: SpeculativeDecoding, width: int | None) -> SpeculativeDecoding:
