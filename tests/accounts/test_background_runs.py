@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from vinery_accounts.models import BackgroundRun, ResponseEvents, UsageRecord
+from vinery_accounts.alerts.deliveries import response_ended
+from vinery_accounts.models import (
+    BackgroundRun,
+    Delivery,
+    ResponseEvents,
+    UsageRecord,
+    Webhook,
+)
 from vinery_accounts.stored import responses, runs
 from vinery_accounts.stored.responses import NewResponse
 from vinery_accounts.stored.rows import Item, NotStored, Owner
@@ -17,7 +24,7 @@ EVENTS = [b"event: %d\n\n" % number for number in range(5)]
 DEAD = "elsewhere/1/1"
 
 
-def queued(id_: str = "resp_1", project_id: int = 1) -> None:
+def queued(id_: str = "resp_1", project_id: int | None = 1) -> None:
     new = NewResponse(
         owner=Owner(project_id),
         public_id=id_,
@@ -41,15 +48,15 @@ def claimed(me: str = "here/1/1", num: int = 1) -> ClaimedRun:
     return run
 
 
-def end(run: ClaimedRun, told: list[Any]) -> None:
+def end(run: ClaimedRun, told: list[Any], status: str = "completed") -> None:
     runs.finish(
         run,
-        status="completed",
+        status=status,
         payload=b'{"end":1}',
         outputs=[Item(f"out_of_{run.public_id}", "message", b'{"b":2}')],
         events=EVENTS,
         settlement=None,
-        on_end=lambda *args: told.append(args),
+        on_end=lambda *args: told.append(response_ended(*args) or args),
     )
 
 
@@ -131,3 +138,17 @@ def test_a_run_that_waits_for_a_limit_loses_no_try_and_comes_later() -> None:
     assert runs.claim("here/1/1", 1) == []
     BackgroundRun.objects.update(due_at=datetime.now(UTC))
     assert claimed().num_tries == 1
+
+
+def test_a_failed_and_a_cancelled_response_are_told_to_webhooks() -> None:
+    Webhook.objects.create(name="ends", url="http://127.0.0.1/", gets_responses=True)
+    queued("resp_failed", project_id=None)
+    end(claimed(), [], "failed")
+    queued("resp_cancelled", project_id=None)
+    runs.cancel(None, "resp_cancelled", response_ended)
+
+    events: list[Any] = list(Delivery.objects.order_by("pk").values_list("event", flat=True))
+    assert [(each["type"], each["data"]["id"]) for each in events] == [
+        ("response.failed", "resp_failed"),
+        ("response.cancelled", "resp_cancelled"),
+    ]

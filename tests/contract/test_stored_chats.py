@@ -84,6 +84,14 @@ def test_lists_are_filtered_and_paged_in_both_orders(v1: openai.OpenAI) -> None:
         listed(metadata={f"{n}": "" for n in range(17)})
 
 
+def test_a_prompt_of_token_ids_is_stored_without_messages(running: Running) -> None:
+    client = openai.OpenAI(base_url=f"{running.base_url}/v3", api_key=running.api_key)
+
+    made = chat(client, [], extra_body={"prompt_token_ids": [5, 6, 7], "messages": None})
+
+    assert list(client.chat.completions.messages.list(made.id)) == []
+
+
 def test_messages_are_those_of_the_request_with_ids(running: Running) -> None:
     """The client's own type of a message takes the assistant's only, so it does not validate."""
     client = openai.OpenAI(base_url=f"{running.base_url}/v1", api_key=running.api_key)
