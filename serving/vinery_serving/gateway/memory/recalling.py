@@ -44,6 +44,8 @@ def _error_of(error: Exception, param: str | None) -> ServingError:
         case NotStored(what="Response") if param == PREVIOUS:
             text = f"Previous response with id '{error.public_id[:128]}' not found."
             return InvalidRequest(text, param=PREVIOUS, code="previous_response_not_found")
+        case NotStored(what="Conversation") if param == PREVIOUS:
+            return NotFound(str(error), param="conversation")
         case NotStored(what="Item") if param == ITEMS:
             return InvalidRequest(str(error), param=ITEMS)
         case NoPlace():
@@ -93,7 +95,7 @@ class StoredMemory:
                 param="conversation",
             )
         lock = partial(conversations.lock, self.caller.project_id, public_id, self.request_id)
-        await ask(self.runtime, lock)
+        await ask(self.runtime, lock, param=PREVIOUS)
         self.has_lock = True
         self.runtime.conversation_locks.add(self.request_id)
 
