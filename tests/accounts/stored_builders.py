@@ -75,7 +75,7 @@ def store_each(name: str, owner: Owner) -> None:
     store_chat(f"chatcmpl-{name}", owner, topic=name)
 
 
-def store_run(id_: str, owner: Owner) -> runs.ClaimedRun:
+def store_run(id_: str, owner: Owner, **more: Any) -> runs.ClaimedRun:
     """A background response with an event, which this process runs."""
     new = responses.NewResponse(
         owner=owner,
@@ -88,9 +88,22 @@ def store_run(id_: str, owner: Owner) -> runs.ClaimedRun:
         payload=b"{}",
         inputs=(message(f"msg_{id_}_in"),),
         outputs=(),
+        **more,
     )
     asked = {"request_id": "req", "token": "t", "created_at": 0, "tree": "v1", "body": b"{}"}
     runs.create(new, runs.StoredRequest(**asked, key_id=None))
     (run,) = [each for each in runs.claim(runs.this_process(), 100) if each.public_id == id_]
     runs.progress(run, [b"event"], b"trail")
     return run
+
+
+def finish_run(run: runs.ClaimedRun) -> None:
+    runs.finish(
+        run,
+        status="completed",
+        payload=b"{}",
+        outputs=[message(f"msg_{run.public_id}_out", "assistant")],
+        events=[],
+        settlement=None,
+        on_end=lambda *_: None,
+    )

@@ -13,7 +13,7 @@ from rest_framework import serializers
 from vinery_accounts.access import audit
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import Conversation, Project, StoredChat, StoredResponse, User
-from vinery_accounts.models.stored import OwnedRow
+from vinery_accounts.models.stored import OwnedRow, in_groups
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction, columns_of, require
 from vinery_accounts.resources.fields import DatedFilters, StrictSerializer
@@ -160,6 +160,8 @@ class StoredObjects(Resource[RowT]):
     filters = DatedFilters.of(
         project_id=fields.id_filter("a project"), user_id=fields.id_filter("a user")
     )
+    # With the bounds of times: both are of an index.
+    ordering = ("-created_at",)
     verbs = frozenset({"remove"})
     search = ("public_id__exact",)
     page_filters = ("project_id", "user_id")
@@ -230,13 +232,16 @@ def forget(access: Access, **owner: int) -> dict[str, int]:
         for name, row in zip(owner, seen, strict=True):
             if row is None:
                 raise ValidationError({name: f"There is no {name.removesuffix('_id')} of this id."})
-        num = 0
-        for table in (StoredResponse, Conversation, StoredChat):
-            rows: Any = access.rows(table)
-            num += rows.filter(**owner).kept(now).update(expires_at=now)
+        tables: list[Any] = [
+            access.rows(each) for each in (StoredResponse, Conversation, StoredChat)
+        ]
+        found = [rows.filter(**owner).kept(now) for rows in tables]
+        num = sum(rows.count() for rows in found)
         for row in seen:
             assert row is not None
             audit.record("forget", row, after={"num_deleted": num})
+    for rows in found:
+        in_groups(rows, expires_at=now)
     return {"num_deleted": num}
 
 

@@ -7,10 +7,12 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import inf
+from typing import Final
 
 import msgspec
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from vinery_accounts.base.encryption import keys_of
 from vinery_accounts.models import ChatMetadata, StoredChat
@@ -21,8 +23,13 @@ from vinery_accounts.stored.rows import (
     count_bytes,
     num_of_page,
     opened,
+    repeat,
     sealed,
+    uncount_bytes,
 )
+
+_FEW: Final = 500
+_REMOVED_AT_ONCE: Final = 500
 
 
 class ChatTexts(msgspec.Struct, frozen=True):
@@ -111,7 +118,12 @@ def page(
     if model is not None:
         rows = rows.filter(model=model)
     for pair in metadata.items():
-        rows = rows.filter(pairs__digest__in=_digests(project_id, *pair))
+        pairs = ChatMetadata.objects.filter(digest__in=_digests(project_id, *pair))
+        # In the order of the index, without which PostgreSQL may read the whole table.
+        few = list(pairs.order_by("chat_id").values_list("chat_id", flat=True)[: _FEW + 1])
+        # Chats of a usual pair are found on the way, because sorting all of them takes long.
+        is_there = Exists(pairs.filter(chat=OuterRef("pk")))
+        rows = rows.filter(is_there if len(few) > _FEW else Q(pk__in=few))
     if after is not None:
         last = StoredChat.objects.of(project_id).filter(public_id=after).first()
         if last is None:
@@ -119,6 +131,8 @@ def page(
         way = "lt" if is_descending else "gt"
         later = Q(created_at=last.created_at, **{f"pk__{way}": last.pk})
         rows = rows.filter(Q(**{f"created_at__{way}": last.created_at}) | later)
+        # A bound of an index, which no alternatives are.
+        rows = rows.filter(**{f"created_at__{way}e": last.created_at})
     order = ("-created_at", "-pk") if is_descending else ("created_at", "pk")
     found = list(rows.order_by(*order).values_list("pk", "num_bytes")[: limit + 1])
     num = num_of_page([num_bytes for _, num_bytes in found], limit)
@@ -146,16 +160,14 @@ def delete(project_id: int | None, public_id: str) -> None:
     remove_all(Q(pk=_row(project_id, public_id).pk))
 
 
-def remove_all(condition: Q) -> int:
+def remove_all(condition: Q, until_s: float = inf) -> int:
     """Remove these chats in groups. Returns how many."""
-    num_removed, num = 0, 1
-    while num:
-        with transaction.atomic():
-            rows = StoredChat.objects.filter(condition).order_by("pk")[:500]
-            found = list(rows.values_list("pk", "project_id", "num_bytes"))
-            StoredChat.objects.filter(pk__in=[pk for pk, *_ in found]).delete()
-            for _, project_id, num_bytes in found:
-                count_bytes(project_id, -num_bytes)
-            num = len(found)
-        num_removed += num
-    return num_removed
+    rows = StoredChat.objects.filter(condition).order_by("expires_at").select_for_update()
+
+    def remove() -> int:
+        found = list(rows.values_list("pk", "project_id", "num_bytes")[:_REMOVED_AT_ONCE])
+        StoredChat.objects.filter(pk__in=[pk for pk, *_ in found]).delete()
+        uncount_bytes(found)
+        return len(found)
+
+    return repeat(remove, until_s)

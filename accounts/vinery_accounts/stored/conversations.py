@@ -3,9 +3,11 @@ runs in a conversation."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Final
 
 from django.db import transaction
@@ -90,10 +92,10 @@ def delete(project_id: int | None, public_id: str) -> None:
     remove_all(Q(pk=_row(project_id, public_id).pk))
 
 
-def remove_all(condition: Q) -> int:
+def remove_all(condition: Q, until_s: float = inf) -> int:
     """Remove these conversations, each with its items in groups. Returns how many there were."""
-    num_removed = 0
-    while row := Conversation.objects.filter(condition).order_by("pk").first():
+    num_removed, rows = 0, Conversation.objects.filter(condition).order_by("expires_at")
+    while time.monotonic() < until_s and (row := rows.first()):
         while True:
             with transaction.atomic():
                 links = ConversationItem.objects.filter(conversation=row.pk)

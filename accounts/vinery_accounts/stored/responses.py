@@ -8,8 +8,11 @@ and stays for the responses that continue it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from math import inf
 from typing import Any, Final
 
 from django.db import connection, transaction
@@ -29,8 +32,10 @@ from vinery_accounts.stored.rows import (
     opened_items,
     page_of,
     remove_unlinked,
+    repeat,
     sealed,
     store_items,
+    uncount_bytes,
 )
 
 # The most responses of a chain. A longer chain is refused where it is continued.
@@ -100,17 +105,16 @@ def keep(new: NewResponse, *, is_background: bool = False) -> int:
         is_background=is_background,
         **new.owner.columns(),
     )
-    _link(row.pk, pks[: len(new.inputs)], 0, is_output=False)
-    _link(row.pk, pks[len(new.inputs) :], len(new.inputs), is_output=True)
+    _link(row.pk, pks, len(new.inputs))
     count_bytes(project_id, num_bytes + len(new.payload))
     pk: int = row.pk
     return pk
 
 
-def _link(pk: int, items: Sequence[int], first: int, *, is_output: bool) -> None:
+def _link(pk: int, items: Sequence[int], num_inputs: int, first: int = 0) -> None:
     ResponseItem.objects.bulk_create(
-        ResponseItem(response_id=pk, item_id=item, position=first + at, is_output=is_output)
-        for at, item in enumerate(items)
+        ResponseItem(response_id=pk, item_id=item, position=at, is_output=at >= num_inputs)
+        for at, item in enumerate(items, first)
     )
 
 
@@ -121,9 +125,10 @@ def complete(pk: int, owner: Owner, status: str, payload: bytes, outputs: Sequen
     row = StoredResponse.objects.select_for_update().get(pk=pk)
     inputs = list(row.links.order_by("position").values_list("item_id", flat=True))
     pks, num_bytes = store_items(owner, outputs, now)
-    _link(pk, pks, len(inputs), is_output=True)
+    _link(pk, pks, len(inputs), len(inputs))
     if row.conversation is not None and status in FINISHED:
-        append(owner.project_id, row.conversation.public_id, [*inputs, *pks])
+        with suppress(NotStored):  # it was deleted meanwhile
+            append(owner.project_id, row.conversation.public_id, [*inputs, *pks])
     count_bytes(owner.project_id, num_bytes + len(payload) - row.num_bytes)
     row.status, row.num_bytes, row.sealed = status, len(payload), sealed(row.public_id, payload)
     row.events_until = now + timedelta(hours=1)
@@ -231,20 +236,17 @@ def delete(project_id: int | None, public_id: str) -> None:
         _remove(StoredResponse.objects.filter(pk=row.pk))
 
 
-def remove_all(condition: Q) -> int:
+def remove_all(condition: Q, until_s: float = inf) -> int:
     """Remove these responses, those that continue others first. Returns how many."""
-    num_removed, num = 0, 1
-    while num:
-        with transaction.atomic():
-            num = _remove(StoredResponse.objects.filter(condition).order_by("-pk"))
-        num_removed += num
-    return num_removed
+    # In the order of the index: any further column would sort all that has expired.
+    rows = StoredResponse.objects.filter(condition).order_by("-expires_at")
+    return repeat(partial(_remove, rows), until_s)
 
 
 def _remove(rows: OwnedQuerySet[StoredResponse]) -> int:
     """Remove a group of these rows that no other row continues. Within a transaction."""
     continued = StoredResponse.objects.filter(previous=OuterRef("pk"))
-    leaves = rows.filter(~Exists(continued))[:_REMOVED_AT_ONCE]
+    leaves = rows.filter(~Exists(continued)).select_for_update()[:_REMOVED_AT_ONCE]
     found = list(leaves.values_list("pk", "project_id", "num_bytes"))
     pks = [pk for pk, *_ in found]
     remove_events(pks)
@@ -253,8 +255,7 @@ def _remove(rows: OwnedQuerySet[StoredResponse]) -> int:
     links.delete()
     StoredResponse.objects.filter(pk__in=pks).delete()
     remove_unlinked(items)
-    for _, project_id, num_bytes in found:
-        count_bytes(project_id, -num_bytes)
+    uncount_bytes(found)
     return len(found)
 
 

@@ -5,18 +5,21 @@ All functions block and belong in a thread. Payloads are JSON, which this packag
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from typing import Final
 
+from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Sum
 
 from vinery_accounts.base import encryption
 from vinery_accounts.base.errors import AccountsError
 from vinery_accounts.keys.table import Caller
-from vinery_accounts.models import ConversationItem, ResponseItem, StoredBytes, StoredItem
+from vinery_accounts.models import ApiKey, ConversationItem, ResponseItem, StoredBytes, StoredItem
 from vinery_accounts.models.stored import OwnedQuerySet
 
 PURPOSE: Final = b"vinery stored"
@@ -44,6 +47,15 @@ class Owner:
 
     def columns(self) -> dict[str, int | None]:
         return {"project_id": self.project_id, "user_id": self.user_id, "key_id": self.key_id}
+
+
+def check_keys(owners: Iterable[Owner]) -> None:
+    """Raises `NotStored` if the key of one has gone, as it does with its user or project: then all
+    that they had stored is deleted."""
+    asked = {str(owner.key_id) for owner in owners if owner.key_id is not None}
+    known = ApiKey.objects.filter(pk__in=asked).values_list("pk", flat=True) if asked else ()
+    for gone in asked - set(map(str, known)):
+        raise NotStored("Key", gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +148,8 @@ def remove_unlinked(item_ids: Iterable[int]) -> None:
     these = StoredItem.objects.filter(pk__in=set(item_ids)).order_by("pk")
     locked = list(these.select_for_update().values_list("pk", flat=True))
     gone = list(unlinked(locked).values_list("pk", "project_id", "num_bytes"))
-    freed: Counter[int | None] = Counter()
-    for _, project_id, num_bytes in gone:
-        freed[project_id] += num_bytes
     StoredItem.objects.filter(pk__in=[pk for pk, *_ in gone]).delete()
-    for project_id, num_bytes in freed.items():
-        count_bytes(project_id, -num_bytes)
+    uncount_bytes(gone)
 
 
 def count_bytes(project_id: int | None, num_bytes: int) -> None:
@@ -154,6 +162,27 @@ def count_bytes(project_id: int | None, num_bytes: int) -> None:
             [StoredBytes(project_id=project_id or 0)], ignore_conflicts=True
         )
         row.update(num_bytes=F("num_bytes") + num_bytes)
+
+
+def repeat(remove: Callable[[], int], until_s: float = inf) -> int:
+    """Remove group by group, each in a transaction, until none is left or the time is over. Returns
+    how many rows."""
+    num_removed, num = 0, 1
+    while num and time.monotonic() < until_s:
+        with transaction.atomic():
+            num = remove()
+        num_removed += num
+    return num_removed
+
+
+def uncount_bytes(rows: Iterable[tuple[int, int | None, int]]) -> None:
+    """Subtract the bytes of removed rows: their primary keys, projects and bytes. Within a
+    transaction."""
+    freed: Counter[int | None] = Counter()
+    for _, project_id, num_bytes in rows:
+        freed[project_id] += num_bytes
+    for project_id, num_bytes in freed.items():
+        count_bytes(project_id, -num_bytes)
 
 
 def stored_bytes(project_id: int | None) -> int:

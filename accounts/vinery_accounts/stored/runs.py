@@ -21,7 +21,15 @@ from django.db.models import Count, Q
 from vinery_accounts.models import BackgroundRun, Conversation, ResponseEvents, StoredResponse
 from vinery_accounts.stored import conversations, responses
 from vinery_accounts.stored.responses import NewResponse
-from vinery_accounts.stored.rows import Item, NotStored, Owner, count_bytes, opened, sealed
+from vinery_accounts.stored.rows import (
+    Item,
+    NotStored,
+    Owner,
+    check_keys,
+    count_bytes,
+    opened,
+    sealed,
+)
 from vinery_accounts.usage.entries import Settlement
 from vinery_accounts.usage.store import store_settlements
 
@@ -81,6 +89,7 @@ def _is_dead(lease_owner: str) -> bool:
 def create(new: NewResponse, request: StoredRequest) -> None:
     """Store a response that is queued, with its input. Raises `NotStored`."""
     with transaction.atomic():
+        check_keys([new.owner])
         pk = responses.keep(new, is_background=True)
         content = sealed(new.public_id, msgspec.msgpack.encode(request))
         BackgroundRun.objects.create(
@@ -282,7 +291,7 @@ def read_events(project_id: int | None, public_id: str, after: int) -> FoundEven
 
 def remove_old_events(now: datetime) -> None:
     """Remove the events of responses that ended a while ago."""
-    old = StoredResponse.objects.filter(events_until__lte=now)
+    old = StoredResponse.objects.filter(events_until__lte=now).order_by("events_until")
     while pks := list(old.values_list("pk", flat=True)[:200]):
         with transaction.atomic():
             responses.remove_events(pks)

@@ -21,7 +21,6 @@ from vinery_accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.stored import runs
 from vinery_accounts.stored.runs import ClaimedRun, RunLost
-from vinery_accounts.usage.entries import Settlement
 from vinery_serving.core.errors import (
     ConversationInUse,
     EngineLost,

@@ -11,7 +11,7 @@ from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.stored import chats, responses
 from vinery_accounts.stored.chats import NewChat
 from vinery_accounts.stored.responses import NewResponse
-from vinery_accounts.stored.rows import NotStored, stored_bytes
+from vinery_accounts.stored.rows import NotStored, check_keys, stored_bytes
 
 New = NewResponse | NewChat
 Errors = list[Exception | None]
@@ -71,6 +71,7 @@ class Keeper:
 
 def _store(news: Sequence[New]) -> None:
     with transaction.atomic():
+        check_keys(new.owner for new in news)
         for new in news:
             if isinstance(new, NewResponse):
                 responses.keep(new)
