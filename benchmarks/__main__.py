@@ -31,7 +31,7 @@ from vinery_serving.engine.options import EngineOptions
 T = TypeVar("T")
 
 # The tokens of a conversation of `rambling` beside its words, each of one token.
-TEMPLATE_TOKENS = 9
+_TEMPLATE_TOKENS = 9
 # The server writes down the usage of a run within half a second of its end.
 _REST_S = 0.5
 # The measures of Qwen2-0.5B with random weights: speed does not depend on their values, so nothing
@@ -170,7 +170,7 @@ def _candidate(settings: Settings, name: str) -> Candidate:
     if name == TINY_CHAT:
         return Candidate(name, REPOSITORY / "models" / TINY_CHAT, counting)
     show(f"{name}: looking for its folder in {settings.cache}")
-    num_words = max(1, settings.effort.prompt_tokens - TEMPLATE_TOKENS)
+    num_words = max(1, settings.effort.prompt_tokens - _TEMPLATE_TOKENS)
     return Candidate(name, half_billion(settings.cache), rambling(num_words))
 
 

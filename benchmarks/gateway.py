@@ -149,6 +149,10 @@ async def requests_per_core_s(
     for turn in range(num_requests // _NUM_AT_A_TURN):
         # The second server runs on a warmer machine.
         for server in servers if turn % 2 else reversed(servers):
+            connections[server] = [
+                each if each.is_open else await connect(server.endpoint)
+                for each in connections[server]
+            ]
             await _ask(connections[server], server.request, _NUM_AT_A_TURN)
     ended_s = [_used_s(server) for server in servers]
     for each in chain.from_iterable(connections.values()):

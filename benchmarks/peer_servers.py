@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -30,9 +32,11 @@ LITELLM: Final = "litellm[proxy]==1.108.7"
 _BUILD: Final = ("-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF")
 # What OpenArc calls a text model under continuous batching, by version; the last one has none.
 _OPENARC_KINDS: Final = (("llm", "ovgenai_cb"), ("cb_llm", "ovgenai"), ("llm", "ovgenai"))
+_KEEPALIVE: Final = ("--keepalive_timeout", "600")  # while others are asked
 _KEY: Final = "sk-bench"
 _CONTEXT_TOKENS: Final = 1024  # of an answer with its prompt
 _BLOCK_TOKENS: Final = 32
+_TRIES: Final = 480  # to connect, four a second
 _END_TIMEOUT_S: Final = 20.0
 
 
@@ -71,8 +75,7 @@ class Running:
             os.killpg(self.process.pid, signal.SIGSTOP)
 
 
-@contextmanager
-def llama_cpp(peers: Peers) -> Iterator[Running]:
+def llama_cpp(peers: Peers) -> AbstractContextManager[Running]:
     """The server of llama.cpp, built for this machine. Raises Absent."""
     server = _built(peers.folder / "llama.cpp")
     threads, users = str(peers.num_threads), peers.most_users
@@ -81,12 +84,10 @@ def llama_cpp(peers: Peers) -> Iterator[Running]:
         *("--threads", threads, "--threads-batch", threads, "--no-webui"),
         *("--parallel", str(users), "--ctx-size", str(users * _CONTEXT_TOKENS)),
     ]
-    with _started("llama.cpp", LLAMA, command, "peer") as running:
-        yield running
+    return _started("llama.cpp", LLAMA, command, "peer")
 
 
-@contextmanager
-def transformers_serve(peers: Peers) -> Iterator[Running]:
+def transformers_serve(peers: Peers) -> AbstractContextManager[Running]:
     """Transformers' server with continuous batching. Raises Absent."""
     programs = _environment(peers.folder / "transformers", TRANSFORMERS)
     blocks = peers.most_users * _CONTEXT_TOKENS // _BLOCK_TOKENS
@@ -97,12 +98,10 @@ def transformers_serve(peers: Peers) -> Iterator[Running]:
     ]
     offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(peers.num_threads)}
     version = ", ".join(TRANSFORMERS)
-    with _started("transformers", version, command, str(peers.model), offline) as running:
-        yield running
+    return _started("transformers", version, command, str(peers.model), offline)
 
 
-@contextmanager
-def openarc(peers: Peers) -> Iterator[Running]:
+def openarc(peers: Peers) -> AbstractContextManager[Running]:
     """OpenArc from the user's folder, which has its environment, too. Raises Absent."""
     if peers.openarc is None:
         raise Absent("--openarc FOLDER names no checkout")
@@ -112,8 +111,7 @@ def openarc(peers: Peers) -> Iterator[Running]:
     key, version = {"OPENARC_API_KEY": _KEY}, f"the checkout {peers.openarc.name}"
     command = [program, "serve", "start"]
     config = {"model_name": "peer", "model_path": str(peers.graph), "device": "CPU"}
-    with _started("openarc", version, command, "peer", key, peers.openarc, config) as running:
-        yield running
+    return _started("openarc", version, command, "peer", key, peers.openarc, config)
 
 
 Starts = Mapping[str, Callable[[Peers], AbstractContextManager[Running]]]
@@ -124,19 +122,25 @@ STARTS: Final[Starts] = {
 }
 
 
-def _load_into_openarc(endpoint: Endpoint, config: Mapping[str, str]) -> None:
+def _load_into_openarc(
+    endpoint: Endpoint, config: Mapping[str, str], is_alive: Callable[[], bool]
+) -> None:
     url, headers = f"{endpoint.base_url}/openarc/load", {"authorization": f"Bearer {_KEY}"}
-    with httpx.Client(transport=httpx.HTTPTransport(retries=8), timeout=300) as client:
-        for kind, engine in _OPENARC_KINDS:
-            body = {**config, "model_type": kind, "engine": engine, "runtime_config": {}}
-            answer = client.post(url, json=body, headers=headers)
-            if answer.is_success:
-                return
+    for _ in range(_TRIES):
+        with suppress(OSError), socket.create_connection(endpoint.address):
+            break
+        if not is_alive():
+            raise PlatformFailed("it ended")
+        time.sleep(0.25)
+    for kind, engine in _OPENARC_KINDS:
+        body = {**config, "model_type": kind, "engine": engine, "runtime_config": {}}
+        answer = httpx.post(url, json=body, headers=headers, timeout=300)
+        if answer.is_success:
+            return
     raise PlatformFailed(f"it does not load the model: {answer.text}")
 
 
-@contextmanager
-def litellm(folder: Path, upstream: Endpoint) -> Iterator[Running]:
+def litellm(folder: Path, scratch: Path, upstream: Endpoint) -> AbstractContextManager[Running]:
     """LiteLLM's proxy, which checks its master key and nothing else. Raises Absent."""
     programs = _environment(folder / "litellm", (LITELLM,))
     behind = {"api_base": f"{upstream.base_url}/v1", "api_key": upstream.api_key or _KEY}
@@ -146,20 +150,17 @@ def litellm(folder: Path, upstream: Endpoint) -> Iterator[Running]:
         ],
         "general_settings": {"master_key": _KEY},
     }
-    file = folder / f"litellm-{upstream.address[1]}.yaml"
+    file = scratch / f"litellm-{upstream.address[1]}.yaml"
     file.write_text(json.dumps(config), encoding="utf-8")
-    command = [programs / "litellm", "--config", file, "--num_workers", "1"]
+    command = [programs / "litellm", "--config", file, "--num_workers", "1", *_KEEPALIVE]
     offline = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_DOCS": "True"}
-    with _started("litellm", LITELLM, command, TINY_CHAT, offline) as running:
-        yield running
+    return _started("litellm", LITELLM, command, TINY_CHAT, offline)
 
 
-@contextmanager
-def scripted() -> Iterator[Running]:
+def scripted() -> AbstractContextManager[Running]:
     """A server that answers each chat at once with one token."""
     command = [sys.executable, "-m", "benchmarks.scripted_engine"]
-    with _started("scripted", "", command, TINY_CHAT, folder=REPOSITORY) as running:
-        yield running
+    return _started("scripted", "", command, TINY_CHAT, folder=REPOSITORY)
 
 
 @contextmanager
@@ -186,10 +187,11 @@ def _started(
             start_new_session=True,
         )
         stack.callback(_end, process)
+        is_alive = lambda: process.poll() is None  # noqa: E731
         try:
             if openarc_config is not None:
-                _load_into_openarc(endpoint, openarc_config)
-            wait_until_it_answers(endpoint, model, lambda: process.poll() is None)
+                _load_into_openarc(endpoint, openarc_config, is_alive)
+            wait_until_it_answers(endpoint, model, is_alive)
         except (PlatformFailed, httpx.HTTPError) as error:
             raise Absent(f"{error}; its log ends: {tail(Path(log.name))[-600:]}") from error
         yield Running(endpoint, model, version, process)

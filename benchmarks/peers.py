@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks import machine, peer_report, report
-from benchmarks.__main__ import HALF_BILLION_SHAPE, TEMPLATE_TOKENS, half_billion
+from benchmarks.__main__ import HALF_BILLION_SHAPE, half_billion
 from benchmarks.bare import BareEngine
 from benchmarks.compare import Spread
 from benchmarks.gateway import Home, Server, median_times_ms, requests_per_core_s
@@ -31,7 +32,7 @@ from benchmarks.machine import WebCpu, show, wait_until_calm
 from benchmarks.measures import Run, medians, num_same_texts, summary
 from benchmarks.peer_report import BARE, GATEWAYS, PROXIES, VINERY, Gateway, PeerReport, Point
 from benchmarks.peer_servers import STARTS, Absent, Peers, Starts, litellm, scripted
-from benchmarks.platform_under_test import own_platform
+from benchmarks.platform_under_test import PlatformFailed, own_platform
 from benchmarks.prompts import Prompt, PromptSource, rambling
 from benchmarks.settings import HALF_BILLION, RESULTS, default_cache, numbers
 from tests.random_models.checkpoints import write_checkpoint
@@ -41,14 +42,10 @@ from vinery_serving.engine.options import EngineOptions
 _NOT_MEASURED: Final = (Absent, BadResponse, OSError)
 _NUM_FIRST: Final = 8  # answers whose first words are compared
 _WARM_UP_TOKENS: Final = 4
+_PROMPT_WORDS: Final = 55  # 64 tokens with those of the template
 _CONNECTIONS: Final = 32
 # Name: full, quick.
-_NUMBERS: Final = {
-    "rounds": (3, 1),
-    "tokens": (128, 16),
-    "prompt_tokens": (64, 64),
-    "requests": (2000, 200),
-}
+_NUMBERS: Final = {"rounds": (3, 1), "tokens": (128, 16), "requests": (2000, 200)}
 
 
 @dataclass(frozen=True)
@@ -155,14 +152,18 @@ def main(argv: list[str] | None = None, starts: Starts = STARTS) -> int:
         openarc=settings.openarc,
     )
     calms, now = [], datetime.now(UTC)
-    prompts = PromptSource(graph, rambling(max(1, settings.prompt_tokens - TEMPLATE_TOKENS)))
+    prompts = PromptSource(graph, rambling(_PROMPT_WORDS))
     bench = PeerBench(settings, prompts)
     with ExitStack() as stack:
         bench.start(peers, starts, stack)
         calms.append(wait_until_calm("servers"))
         points = tuple(point for users in settings.users for point in bench.measure(users))
     calms.append(wait_until_calm("gateways"))
-    gateways = tuple(_gateways(folder, settings, bench.absent))
+    gateways: tuple[Gateway, ...] = ()
+    try:
+        gateways = tuple(_gateways(folder, settings, bench.absent))
+    except (*_NOT_MEASURED, PlatformFailed) as error:
+        bench.absent["LiteLLM"] = _line(error)
     finished = PeerReport(
         settings={"users": settings.users} | {name: vars(settings)[name] for name in _NUMBERS},
         machine=facts,
@@ -201,7 +202,7 @@ def _gateways(
         servers.append(Server(alone, WebCpu(alone.base_url)))
         try:
             for behind, urls in ((alone, ()), (servers[1].endpoint, (servers[1].endpoint,))):
-                proxy = stack.enter_context(litellm(folder, behind)).endpoint
+                proxy = stack.enter_context(litellm(folder, homes[0].path, behind)).endpoint
                 cpu = WebCpu(proxy.base_url, *(each.base_url for each in urls))
                 servers.append(Server(proxy, cpu))
         except _NOT_MEASURED as error:
@@ -267,4 +268,5 @@ def _settings(argv: list[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # end the servers, too
     sys.exit(main())

@@ -93,9 +93,9 @@ def _used_s() -> float:
 
 def _owner() -> Any:
     from benchmarks.generated_stored import MANY
-    from vinery_accounts.stored.rows import Owner
+    from vinery_accounts.usage.entries import Owners
 
-    return Owner(MANY, 1, 1)
+    return Owners(project_id=MANY, user_id=1, key_id=1)
 
 
 def _new_response(number: int) -> Any:
@@ -130,7 +130,7 @@ _RUN = f"{time.time():.0f}"
 
 
 def _store() -> Measures:
-    from vinery_serving.gateway.state.keeper import _store as store
+    from vinery_serving.gateway.state.keeper import _error_of as store
 
     took_ms = sorted(_took_ms(partial(store, [_new_response(each)])) for each in range(_TURNS))
     typical, last = took_ms[_TURNS // 2], took_ms[-_TURNS // 20]
@@ -225,7 +225,7 @@ def _seal_page(links: Any, num: int, asked: Mapping[str, Any]) -> None:
 
     first = 0 if not asked["after"] else num // 2
     if asked["is_descending"]:
-        first = (first or num) - 101
+        first = max(0, (first or num) - 101)
     found = list(links.values_list("item", flat=True)[first : first + 110])
     seal(StoredItem.objects.filter(pk__in=found))
 
