@@ -126,6 +126,15 @@ def test_reports_are_measured_over_made_up_usage_that_vinery_would_add_up_alike(
 
 
 @pytest.mark.system
+def test_stored_objects_are_measured_in_each_database() -> None:
+    _, printed = run("stored_objects", "--items", "20000")
+
+    for name in ("sqlite", *(() if "PostgreSQL is not installed" in printed else ("postgresql",))):
+        _, _, figures = printed.partition(f"\n{name}, 20,000 items\n")
+        assert len(re.findall(r"^(?:.+) +[\d.]+ ms", figures, re.M)) > 80, printed
+
+
+@pytest.mark.system
 def test_the_cost_of_accounts_is_measured() -> None:
     words = ("--pairs", "1", "--rounds", "1", "--requests", "200", "--connections", "4")
 
