@@ -21,7 +21,6 @@ from vinery_accounts.base.errors import DATABASE_UNAVAILABLE, KeyRefused
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.stored import runs
 from vinery_accounts.stored.runs import ClaimedRun, RunLost
-from vinery_accounts.usage.entries import Settlement
 from vinery_serving.core.errors import (
     ConversationInUse,
     EngineLost,
@@ -33,6 +32,7 @@ from vinery_serving.core.errors import (
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.bodies import api_bodies
+from vinery_serving.gateway.endpoints.compacting import run_both
 from vinery_serving.gateway.endpoints.edge import DEPLOYMENT, OWN_HEADERS, REQUEST_ID
 from vinery_serving.gateway.endpoints.requests import (
     DETACHED_TIMEOUT_S,
@@ -182,9 +182,10 @@ class Run:
         prepared = PreparedRequest.of(draft, engine, record.meter, identity.token, self._trail)
         record.note_media()
         await self._runtime.limits.release(self._earlier_leases())
-        api.claim.keep(prepared.num_bytes)
+        api.claim.keep(prepared.num_bytes + len(api.body))
         await record.reservation.reserve(prepared)
-        await Streamed(api, record, exchange, identity).send(prepared)
+        both = run_both(api, record, prepared, exchange) if draft.summarizes else None
+        await Streamed(api, record, exchange, identity).send(prepared, both)
 
     def _earlier_leases(self) -> list[str]:
         """The ids of what processes that were killed may have reserved."""

@@ -350,6 +350,8 @@ class StoredEndpoint:
         with raising_shutdown(self.runtime.drain):
             sent, unused = await self._read(request, body)
             del body
+            for at, item in enumerate(sent.items):
+                request.memory.opened_of([item], f"items[{at}]")
             report_unused(unused, request.scope, self.runtime.traffic)
             headers = await count_request(self.runtime.limits, request.caller, "", request.id)
             answer = await self.answer(request, sent)
