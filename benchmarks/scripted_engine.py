@@ -1,17 +1,22 @@
-"""`python -m benchmarks.scripted_engine SOCKET`: an engine that answers at once, with one token.
+"""`python -m benchmarks.scripted_engine SOCKET`: an engine that computes nothing.
 
-SOCKET_KEY is the key of the socket, in hexadecimal digits.
+SOCKET_KEY is the key of the socket, in hexadecimal digits. With `--host HOST --port PORT` instead,
+the engine is a server that answers each request as a chat.
 
-The engine speaks its side of the transport and computes nothing, so that the web process takes all
-of a request's time.
+The engine speaks its side of the transport, so that the web process takes all of a request's time.
+It answers one token at once, and sends longer answers in frames of `FRAME_TOKENS` for each stream.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import selectors
 import socket
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +27,7 @@ from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
     Accepted,
+    Cancel,
     EngineStats,
     Hello,
     Ping,
@@ -36,18 +42,34 @@ from vinery_serving.transport.sockets import FrameReader, pack
 _HELLO: Final = Hello(PROTOCOL_VERSION, 1, 2048, max_running=64)
 _STATS: Final = EngineStats(last_token_age_s=0.0)
 _ANSWER: Final = (100,)  # an ordinary token of the reference model
+FRAME_TOKENS: Final = 2  # as many as of two steps of the reference model with 16 streams
+_FRAME_S: Final = 0.008
+_left: Final[dict[socket.socket, dict[int, int]]] = {}  # tokens, by the ids of a peer's streams
+
+_CHAT: Final = (
+    b'{"id":"chatcmpl-1","object":"chat.completion","created":0,"model":"tiny-chat","choices":'
+    b'[{"index":0,"message":{"role":"assistant","content":"yes"},"finish_reason":"length"}],'
+    b'"usage":{"prompt_tokens":20,"completion_tokens":1,"total_tokens":21}}'
+)
+_HTTP_ANSWER: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+    % (len(_CHAT), _CHAT)
+)
 
 
 def main() -> None:
     """Serve until killed."""
-    selector = selectors.DefaultSelector()
+    if sys.argv[1] == "--host":
+        asyncio.run(_serve_http(sys.argv[2], int(sys.argv[4])))
+    selector, next_frame_at = selectors.DefaultSelector(), 0.0
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     Path(sys.argv[1]).unlink(missing_ok=True)  # of a killed engine
     server.bind(sys.argv[1])
     server.listen()
     selector.register(server, selectors.EVENT_READ)
     while True:
-        for key, _ in selector.select():
+        wait_s = max(0.0, next_frame_at - time.monotonic()) if any(_left.values()) else None
+        for key, _ in selector.select(wait_s):
             if key.data is not None:
                 _answer(selector, key.fileobj, key.data)  # type: ignore[arg-type]
                 continue
@@ -55,6 +77,24 @@ def main() -> None:
             _shake_hands(peer)
             peer.sendall(pack(_HELLO))
             selector.register(peer, selectors.EVENT_READ, FrameReader())
+            _left[peer] = {}
+        if time.monotonic() >= next_frame_at:
+            next_frame_at = time.monotonic() + _FRAME_S
+            for peer, left in _left.items():
+                _send_frame(peer, left)
+
+
+async def _serve_http(host: str, port: int) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+                await reader.readexactly(int(length[1]) if length else 0)
+                writer.write(_HTTP_ANSWER)
+        writer.close()
+
+    await (await asyncio.start_server(answer, host, port)).serve_forever()
 
 
 def _shake_hands(peer: socket.socket) -> None:
@@ -67,19 +107,39 @@ def _shake_hands(peer: socket.socket) -> None:
 def _answer(selector: selectors.BaseSelector, peer: socket.socket, frames: FrameReader) -> None:
     try:
         received = peer.recv(1 << 18)
-        replies = [_reply(frame) for frame in frames.feed(received)]
+        replies = [_reply(frame, _left[peer]) for frame in frames.feed(received)]
         peer.sendall(b"".join(replies))
     except OSError:
         received = b""
     if not received:
         selector.unregister(peer)
+        del _left[peer]
         peer.close()
 
 
-def _reply(frame: bytes) -> bytes:
+def _send_frame(peer: socket.socket, left: dict[int, int]) -> None:
+    outputs = []
+    for id_, num_left in list(left.items()):
+        num_tokens = min(FRAME_TOKENS, num_left)
+        is_last = num_tokens == num_left
+        outputs.append(TokenOutput(id_, _ANSWER * num_tokens, FINISH_LENGTH if is_last else None))
+        left[id_] -= num_tokens
+        if is_last:
+            del left[id_]
+    if outputs:
+        peer.sendall(pack(StepOutputs(tuple(outputs))))
+
+
+def _reply(frame: bytes, left: dict[int, int]) -> bytes:
     message = msgspec.msgpack.decode(frame, type=ToEngine)
     if isinstance(message, Ping):
         return pack(Pong(message.nonce, _STATS))
+    if isinstance(message, Submit) and message.max_new_tokens > 1:
+        left[message.id] = message.max_new_tokens - 1
+        first = TokenOutput(message.id, _ANSWER, None, 0.0, 0.0)
+        return pack(Accepted(message.id)) + pack(StepOutputs((first,)))
+    if isinstance(message, Cancel):
+        left.pop(message.id, None)
     if isinstance(message, Submit):
         output = TokenOutput(message.id, _ANSWER, FINISH_LENGTH, 0.0, 0)
         return pack(Accepted(message.id)) + pack(StepOutputs((output,)))

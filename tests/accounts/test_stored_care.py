@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from api.api_client import Tenant, make_tenant
+from django.db.models import Q
 from django.utils import timezone
 from stored_builders import (
+    Owner,
     message,
     num_rows,
     store_chat,
@@ -19,10 +21,19 @@ from stored_builders import (
 )
 
 from vinery_accounts.access import changes
-from vinery_accounts.models import StoredBytes, StoredItem, StoredResponse, User
+from vinery_accounts.models import ApiKey, StoredBytes, StoredItem, StoredResponse, User, stored
+from vinery_accounts.models.stored import expire
 from vinery_accounts.reencryption import Reencrypted, reencrypt
 from vinery_accounts.stored import care, chats, compactions, conversations, responses, runs
-from vinery_accounts.stored.rows import Item, NotStored, Owner, find_items, stored_bytes
+from vinery_accounts.stored.rows import (
+    Item,
+    NotStored,
+    check_keys,
+    columns_of,
+    find_items,
+    stored_bytes,
+)
+from vinery_accounts.usage.entries import Owners
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
@@ -36,11 +47,11 @@ def acme(db: None) -> Tenant:
 
 
 @pytest.fixture
-def owner(acme: Tenant, bob: User) -> Owner:
+def owner(acme: Tenant, bob: User) -> Owners:
     return Owner(acme.one.pk, bob.pk)
 
 
-def open_compaction(owner: Owner, item: Item) -> bytes:
+def open_compaction(owner: Owners, item: Item) -> bytes:
     text = json.loads(item.payload)["encrypted_content"]
     for other in (None, (owner.project_id or 0) + 1):
         with pytest.raises(ValueError, match="sealed with another key"):
@@ -55,7 +66,7 @@ def swept() -> int:
     return num_removed
 
 
-def test_an_expired_response_leaves_no_row_and_one_that_is_continued_stays(owner: Owner) -> None:
+def test_an_expired_response_leaves_no_row_and_one_that_is_continued_stays(owner: Owners) -> None:
     long_ago = timezone.now() - 31 * DAY
     store_response("resp_1", owner, at=long_ago)
     store_response("resp_2", owner, at=long_ago, previous_id="resp_1")
@@ -71,20 +82,6 @@ def test_an_expired_response_leaves_no_row_and_one_that_is_continued_stays(owner
     assert swept() == 2
     assert num_rows() == {}
     assert stored_bytes(owner.project_id) == 0
-
-
-def test_items_that_a_conversation_has_outlive_the_response(owner: Owner) -> None:
-    store_response("resp_1", owner)
-    shared = Item("msg_resp_1_in", "item_reference", b"")
-    store_conversation("conv_1", owner, shared, message("msg_own"))
-
-    responses.delete(owner.project_id, "resp_1")
-    swept()
-    found = conversations.context(owner.project_id, "conv_1")
-    assert [each.public_id for each in found] == ["msg_resp_1_in", "msg_own"]
-
-    conversations.delete(owner.project_id, "conv_1")
-    assert num_rows() == {}
 
 
 def test_fewer_days_shorten_what_is_kept_and_more_days_lengthen_nothing(
@@ -108,7 +105,7 @@ def test_fewer_days_shorten_what_is_kept_and_more_days_lengthen_nothing(
     assert responses.find(owner.project_id, "resp_new")
 
 
-def test_no_days_remove_all_at_once_and_only_of_this_project(acme: Tenant, owner: Owner) -> None:
+def test_no_days_remove_all_at_once_and_only_of_this_project(acme: Tenant, owner: Owners) -> None:
     other, nobody = Owner(acme.two.pk), Owner(None)
     for name, each in {"a": owner, "b": other, "c": nobody}.items():
         store_each(name, each)
@@ -158,16 +155,16 @@ def test_what_a_removed_project_or_user_had_is_removed(acme: Tenant, bob: User) 
     assert responses.find(acme.two.pk, "resp_c")
 
 
-def test_items_without_links_and_wrong_sums_are_found(owner: Owner) -> None:
+def test_items_without_links_and_wrong_sums_are_found(owner: Owners) -> None:
     store_response("resp_1", owner)
     store_run("resp_run", owner)
     num_bytes = stored_bytes(owner.project_id)
     StoredItem.objects.create(
         public_id="msg_lost", kind="message", created_at=timezone.now(), num_bytes=7, sealed=b"",
-        **owner.columns(),
+        **columns_of(owner),
     )  # fmt: skip
 
-    wrong = care.WrongSum(owner.project_id, num_bytes, num_bytes + 7)
+    wrong = (owner.project_id, num_bytes, num_bytes + 7)
     assert list(care.wrong_sums(repair=True)) == [wrong]
     care.remove_unlinked_items()
 
@@ -176,7 +173,7 @@ def test_items_without_links_and_wrong_sums_are_found(owner: Owner) -> None:
     assert StoredItem.objects.count() == 3
 
 
-def test_all_texts_are_sealed_with_the_newest_key(owner: Owner, settings: Any) -> None:
+def test_all_texts_are_sealed_with_the_newest_key(owner: Owners, settings: Any) -> None:
     newest = settings.SECRET_KEY
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "an old key, long and random", []
     store_each("a", owner)
@@ -191,9 +188,8 @@ def test_all_texts_are_sealed_with_the_newest_key(owner: Owner, settings: Any) -
 
     def by_topic() -> list[bytes]:
         page = {"model": None, "after": None, "limit": 9, "is_descending": False}
-        found = chats.page(owner.project_id, metadata={"topic": "a"}, **page)
-        assert found is not None
-        return [each.completion for each in found[0]]
+        found, _ = chats.page(owner.project_id, metadata={"topic": "a"}, **page)
+        return [texts.completion for _, texts in found]
 
     of_a = by_topic()
     assert len(of_a) == 1
@@ -206,9 +202,70 @@ def test_all_texts_are_sealed_with_the_newest_key(owner: Owner, settings: Any) -
 
     assert by_topic() == of_a
     assert len(responses.find(owner.project_id, "resp_a").outputs) == 1
-    assert runs.begin(run) == b"event"
+    assert runs.begin(run) == [b"event\n\n"]
     assert conversations.context(owner.project_id, "conv_a")[0].public_id == "msg_a"
     again = set(StoredItem.objects.filter(public_id__contains="b").values_list("sealed", flat=True))
     assert again == kept  # those of the newest key are not written again
     settings.SECRET_KEY = "another key, which is long and random"
     assert reencrypt() == Reencrypted(0, 18)
+
+
+END = ("completed", b"{}", [message("msg_end", "assistant")])
+
+
+def test_nothing_is_stored_for_a_key_that_has_gone_with_its_user(
+    acme: Tenant, bob: User, new_key: Any
+) -> None:
+    new_key(project=acme.one, owner=bob)
+    owner = Owners(project_id=acme.one.pk, user_id=bob.pk, key_id=ApiKey.objects.get(owner=bob).pk)
+    check_keys([owner, Owner(None)])
+
+    changes.remove(bob)
+
+    with pytest.raises(NotStored):
+        check_keys([owner])
+    with pytest.raises(NotStored):
+        store_run("resp_late", owner)
+    assert num_rows() == {}
+
+
+def test_a_run_goes_on_and_ends_though_its_conversation_or_project_has_gone(acme: Tenant) -> None:
+    owner = Owner(acme.one.pk)
+    store_conversation("conv_a", owner)
+    run = store_run("resp_a", owner, conversation_id="conv_a")
+    other = store_run("resp_b", owner)
+    conversations.delete(owner.project_id, "conv_a")
+
+    runs.finish(run, END, [], None)
+    found = responses.find(owner.project_id, "resp_a")
+    assert (found.status, len(found.outputs)) == ("completed", 1)
+
+    changes.remove(acme.one)
+    swept()
+    assert num_rows() == {}
+    with pytest.raises(runs.RunLost):
+        runs.finish(other, END, [], None)
+
+
+def test_a_sweep_ends_after_a_while_and_the_next_one_goes_on(
+    owner: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_each("a", owner)
+    expire(Q(project_id=owner.project_id))
+    with monkeypatch.context() as patched:
+        patched.setattr(care, "_SWEEP_S", 0.0)
+        assert swept() == 0
+    assert swept() == 3
+    assert num_rows() == {}
+
+
+def test_many_rows_expire_in_groups(owner: Owners, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "_CHANGED_AT_ONCE", 2)
+    now = timezone.now()
+    for number in range(7):  # of which four have the same time
+        store_response(f"resp_{number}", owner, at=now - min(number, 3) * DAY)
+
+    stored.follow_days(owner.project_id, 2, now)
+    assert StoredResponse.objects.kept().count() == 2
+    expire(Q(project_id=owner.project_id))
+    assert not StoredResponse.objects.kept().exists()

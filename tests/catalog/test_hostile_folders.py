@@ -16,7 +16,7 @@ from django.urls import reverse
 from tests.catalog.conftest import ADD, TINY_CHAT, text_of
 from tests.tables import table
 from vinery_accounts.models import User
-from vinery_serving.models import folder_options, job_requests, models, pulls, registry
+from vinery_serving.models import folder_options, job_requests, pulls, registry
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.job_requests import Conversion
 from vinery_serving.models.models import ServedModel
@@ -91,7 +91,7 @@ def test_files_are_read_before_the_transaction_in_which_others_wait(
 
     client.force_login(User.objects.create_superuser("root"))
     model = registry.add_model(TINY_CHAT, name="chat", load=False)
-    monkeypatch.setattr(models, "find", find)
+    monkeypatch.setattr(folder_options, "find", find)
     values = {"name": "m", "folder": str(a_copy(tmp_path / "model")), "device": "CPU"}
     sent = {"content_type": "application/json"}
 

@@ -11,26 +11,20 @@ In Redis, the lease of a dead process counts as used until the usage records sho
 Then the process that has found the usage journal settles the lease.
 """
 
-import logging
 import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from itertools import pairwise
 from operator import add
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from django.conf import settings
 from django.db.models import Count, Max, Model, QuerySet, Sum
-from redis import Redis
-from redis.exceptions import RedisError
 
 from vinery_accounts.base.limit_table import COST_SCALE
 from vinery_accounts.limits import windows
-from vinery_accounts.limits.redis import DEFAULT_PREFIX, lease_key, source
 from vinery_accounts.limits.reservations import (
     NO_COSTS,
     ActualUsage,
@@ -45,8 +39,6 @@ from vinery_accounts.usage import retention
 from vinery_accounts.usage.periods import round_down, round_up
 from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, ROLLUP_DIMENSIONS, coarsest
 
-logger = logging.getLogger(__name__)
-
 _COLUMNS: Final = {
     "organization": "organization_id",
     "project": "project_id",
@@ -58,7 +50,6 @@ _MS: Final = 1000
 # For how many periods the records of a bucket are read. Before that, the bucket counts as used up:
 # this matters only if requests have used more than four fifths of the amount all the time.
 _NUM_PERIODS_READ: Final = 5
-_IDS_IN_A_CALL: Final = 500
 _OWNERS_IN_A_QUERY: Final = 500
 _MAX_END_USERS: Final = 50_000  # of a project: limiters in memory count no more
 
@@ -363,34 +354,15 @@ def settle_dead_leases(request_ids: Sequence[str]) -> None:
     """Settle the leases of these requests in Redis by their usage records, which must be stored. A
     settled lease stays as it is. While Redis is unavailable, reservations count as used until their
     window is over. Raises `django.db.Error`."""
-    url = settings.VINERY_REDIS_URL
-    if not url or not request_ids:
-        return
-    timeout_s = 1.0  # a starting process waits for it
-    try:
-        with closing(
-            Redis.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
-        ) as client:
-            settle_in_redis(client, request_ids)
-    except (RedisError, OSError) as error:
-        logger.warning("reservations of dead processes count as used: %s", error)
+    if settings.VINERY_REDIS_URL and request_ids:
+        from vinery_accounts.limits.redis import settle  # 5 MB that few servers need
+
+        settle(settings.VINERY_REDIS_URL, request_ids)
 
 
-def settle_in_redis(
-    client: Redis, request_ids: Sequence[str], *, prefix: str = DEFAULT_PREFIX
-) -> None:
-    """Settle the leases on a given server. Raises `RedisError`, OSError and `django.db.Error`."""
-    script = client.register_script(source())
-    for at in range(0, len(request_ids), _IDS_IN_A_CALL):
-        leases = list(_leases_to_settle(request_ids[at : at + _IDS_IN_A_CALL], prefix))
-        call = {"operation": "reclaim", "now_ms": 0, "ttl_ms": 0, "leases": leases}
-        script(args=[msgspec.msgpack.encode(call)])
-
-
-def _leases_to_settle(request_ids: Sequence[str], prefix: str) -> Iterable[tuple[str, str, Costs]]:
+def costs_by_id(request_ids: Sequence[str]) -> Iterable[tuple[str, Costs]]:
     columns = ("request_id", "num_prompt_tokens", "num_output_tokens", "weighted_tokens", "cost")
     rows = UsageRecord.objects.filter(request_id__in=request_ids).values_list(*columns)
     for request_id, num_prompt, num_output, weighted, cost in rows:
         # A request that no engine has run has no tokens, and is not counted.
-        costs = _costs_of(int(num_prompt > 0), num_prompt, num_output, weighted, cost)
-        yield lease_key(prefix, request_id), request_id, costs
+        yield request_id, _costs_of(int(num_prompt > 0), num_prompt, num_output, weighted, cost)

@@ -9,6 +9,7 @@ replicas is enough: a server runs tens of thousands of such calls in a second.
 """
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -16,12 +17,14 @@ from importlib import resources
 from typing import Any, Final
 
 import msgspec
+from redis import Redis as Blocking
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from vinery_accounts.limits import windows
+from vinery_accounts.limits.recovery import costs_by_id
 from vinery_accounts.limits.reservations import (
     LEASE_TTL_S,
     LOST,
@@ -44,7 +47,10 @@ from vinery_accounts.limits.reservations import (
 )
 from vinery_accounts.limits.rules import Kind, Rule
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_PREFIX: Final = "vinery:limits:"
+_IDS_IN_A_CALL: Final = 500
 
 # Results of `acquire` in limits.lua.
 _EXISTS, _DENIED = -1, 0
@@ -224,3 +230,29 @@ def _holders_key(rule_key: str) -> str:
 def source() -> str:
     script = resources.files("vinery_accounts.limits") / "limits.lua"
     return script.read_text(encoding="utf-8")
+
+
+# -- Leases of dead processes
+
+
+def settle(url: str, request_ids: Sequence[str]) -> None:
+    timeout_s = 1.0  # a starting process waits for it
+    try:
+        with contextlib.closing(
+            Blocking.from_url(url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s)
+        ) as client:
+            settle_on(client, request_ids)
+    except (RedisError, OSError) as error:
+        logger.warning("reservations of dead processes count as used: %s", error)
+
+
+def settle_on(
+    client: Blocking, request_ids: Sequence[str], *, prefix: str = DEFAULT_PREFIX
+) -> None:
+    """Settle the leases on a given server. Raises `RedisError`, OSError and `django.db.Error`."""
+    script = client.register_script(source())
+    for at in range(0, len(request_ids), _IDS_IN_A_CALL):
+        found = costs_by_id(request_ids[at : at + _IDS_IN_A_CALL])
+        leases = [(lease_key(prefix, each), each, costs) for each, costs in found]
+        call = {"operation": "reclaim", "now_ms": 0, "ttl_ms": 0, "leases": leases}
+        script(args=[msgspec.msgpack.encode(call)])

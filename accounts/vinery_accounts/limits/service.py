@@ -26,7 +26,6 @@ from vinery_accounts.limits.recovery import (
     read_bucket_baselines,
 )
 from vinery_accounts.limits.recovery import settle_dead_leases as settle_dead_leases
-from vinery_accounts.limits.redis import RedisLimiter, connect
 from vinery_accounts.limits.reservations import (
     LOST,
     RENEW_INTERVAL_S,
@@ -91,6 +90,8 @@ class LimitService:
         self._local = MemoryLimiter(settings.num_processes)
         self._failover: FailoverLimiter | None = None
         if settings.redis_url:
+            from vinery_accounts.limits.redis import RedisLimiter, connect
+
             store = RedisLimiter(connect(settings.redis_url))
             self._failover = FailoverLimiter(store, settings.unavailable_policy)
         self._limiter: Limiter = self._failover or self._local

@@ -7,8 +7,8 @@ that links it, and goes with the last link.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Final, TypeVar
 
 from django.db import models
 from django.utils import timezone
@@ -27,6 +27,8 @@ class OwnedQuerySet(models.QuerySet[RowT, RowT]):
 
 
 class OwnedRow(models.Model):
+    noun: ClassVar[str]  # for clients
+
     public_id = models.CharField("id", max_length=80, unique=True)
     project_id = models.BigIntegerField(null=True, help_text="Empty: of clients without keys.")
     user_id = models.BigIntegerField(null=True)
@@ -48,6 +50,7 @@ class Conversation(OwnedRow):
     """`sealed` has the metadata. One running response at a time: see `locked_until`. A conversation
     has no term: it expires when its owner goes, or keeps nothing any more."""
 
+    noun = "Conversation"
     expires_at = models.DateTimeField("expires", null=True, editable=False)
     next_position = models.PositiveBigIntegerField(default=0)
     # Null, so that the index needs no entry that many rows share.
@@ -58,6 +61,7 @@ class Conversation(OwnedRow):
         ordering = ["-created_at", "-id"]
         indexes = [
             models.Index(fields=["project_id", "created_at"], name="conversation_of_project"),
+            models.Index(fields=["created_at"], name="conversation_of_time"),
             models.Index(fields=["user_id"], name="conversation_of_user"),
             models.Index(
                 fields=["expires_at"],
@@ -70,6 +74,7 @@ class Conversation(OwnedRow):
 class StoredResponse(OwnedRow):
     """`sealed` has the response without its output, which is in items."""
 
+    noun = "Response"
     status = models.CharField(max_length=16)
     model = models.CharField(max_length=255)
     request_id = models.CharField(max_length=64)
@@ -89,6 +94,7 @@ class StoredResponse(OwnedRow):
         ordering = ["-created_at", "-id"]
         indexes = [
             models.Index(fields=["project_id", "created_at"], name="response_of_project"),
+            models.Index(fields=["created_at"], name="response_of_time"),
             models.Index(fields=["user_id"], name="response_of_user"),
         ]
 
@@ -96,13 +102,24 @@ class StoredResponse(OwnedRow):
 class StoredItem(OwnedRow):
     """A message, call, output or reasoning as JSON. Never changed."""
 
+    noun = "Item"
     kind = models.CharField(max_length=64)
 
     class Meta:
         ordering = ["id"]
 
 
-class ResponseItem(models.Model):
+class Part(models.Model):
+    """A row that goes with another one."""
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self._meta.verbose_name} {self.pk}"
+
+
+class ResponseItem(Part):
     """An item of a response: of its own input, then of its output."""
 
     response = models.ForeignKey(StoredResponse, on_delete=models.CASCADE, related_name="links")
@@ -117,11 +134,8 @@ class ResponseItem(models.Model):
             )
         ]
 
-    def __str__(self) -> str:
-        return f"{self.response_id}: {self.position}"
 
-
-class ConversationItem(models.Model):
+class ConversationItem(Part):
     conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="links")
     item = models.ForeignKey(StoredItem, on_delete=models.CASCADE, related_name="in_conversations")
     position = models.PositiveBigIntegerField()
@@ -133,13 +147,11 @@ class ConversationItem(models.Model):
             )
         ]
 
-    def __str__(self) -> str:
-        return f"{self.conversation_id}: {self.position}"
-
 
 class StoredChat(OwnedRow):
     """`sealed` has the completion, its metadata and the messages of the request."""
 
+    noun = "Chat completion"
     model = models.CharField(max_length=255)
     request_id = models.CharField(max_length=64)
     expires_at = models.DateTimeField("expires", db_index=True)
@@ -148,35 +160,36 @@ class StoredChat(OwnedRow):
         ordering = ["created_at", "id"]
         indexes = [
             models.Index(fields=["project_id", "created_at", "id"], name="chat_of_project"),
+            models.Index(fields=["model", "project_id", "created_at", "id"], name="chat_of_model"),
+            models.Index(fields=["created_at"], name="chat_of_time"),
             models.Index(fields=["user_id"], name="chat_of_user"),
         ]
 
 
-class ChatMetadata(models.Model):
+class ChatMetadata(Part):
     """A pair of a chat's metadata as a keyed hash, by which lists are filtered."""
 
     chat = models.ForeignKey(StoredChat, on_delete=models.CASCADE, related_name="pairs")
-    digest = models.CharField(max_length=32, db_index=True)
+    digest = models.CharField(max_length=32)
 
-    def __str__(self) -> str:
-        return self.digest
+    class Meta:
+        indexes = [models.Index(fields=["digest", "chat"], name="chats_of_metadata")]
 
 
-class StoredBytes(models.Model):
+class StoredBytes(Part):
     """How many bytes a project has stored; changed with every row that is stored or removed."""
 
     project_id = models.BigIntegerField(unique=True, help_text="0: clients without keys.")
     num_bytes = models.BigIntegerField(default=0)
 
-    def __str__(self) -> str:
-        return f"{self.project_id}: {self.num_bytes}"
 
-
-class BackgroundRun(models.Model):
+class BackgroundRun(Part):
     """What is left to do for a response. The web process with the lease does it; without a lease it
     waits its turn. `lease_number` counts up, so that a process that lost the lease changes nothing.
     """
 
+    request: Any = None  # of a leased run: a `StoredRequest`
+    trail = b""  # of a leased run: the tokens of its answer so far
     response = models.OneToOneField(StoredResponse, on_delete=models.CASCADE, related_name="run")
     lease_owner = models.CharField(max_length=120, blank=True, default="")
     lease_number = models.PositiveIntegerField(default=0)
@@ -184,7 +197,6 @@ class BackgroundRun(models.Model):
     due_at = models.DateTimeField(help_text="Not before.")
     num_tries = models.PositiveSmallIntegerField(default=0)
     num_events = models.PositiveIntegerField(default=0)
-    # The request, and the tokens of its answer so far.
     sealed_request = models.BinaryField(editable=False)
     sealed_trail = models.BinaryField(editable=False, default=bytes)
 
@@ -192,11 +204,8 @@ class BackgroundRun(models.Model):
         ordering = ["due_at", "id"]
         indexes = [models.Index(fields=["due_at", "id"], name="run_due")]
 
-    def __str__(self) -> str:
-        return f"run of {self.response_id}"
 
-
-class ResponseEvents(models.Model):
+class ResponseEvents(Part):
     """Some events of a background response, numbered from `first`, as they are sent."""
 
     response = models.ForeignKey(StoredResponse, on_delete=models.CASCADE, related_name="events")
@@ -208,28 +217,47 @@ class ResponseEvents(models.Model):
             models.UniqueConstraint(fields=["response", "first"], name="one_event_of_a_number")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.response_id} from {self.first}"
-
 
 # -- The term of a project
+
+OBJECTS: Final[tuple[Any, ...]] = (StoredResponse, Conversation, StoredChat)
+_CHANGED_AT_ONCE: Final = 2000
+
+
+def in_groups(rows: models.QuerySet[Any], **values: Any) -> None:
+    """Update many rows in groups: outside of a transaction, other writers wait for one group. With
+    the new values, a row is none of `rows` any more."""
+    since = datetime(1970, 1, 1, tzinfo=UTC)
+    ordered = rows.order_by("created_at").values_list("pk", "created_at")
+    while found := list(ordered.filter(created_at__gte=since)[:_CHANGED_AT_ONCE]):
+        table = rows.model._default_manager
+        table.filter(pk__in=[pk for pk, _ in found]).update(**values)
+        since = found[-1][1]
 
 
 def expire(condition: models.Q, now: datetime | None = None) -> None:
     """Let the objects of an owner count as deleted. A periodic task removes them in groups."""
     now = now or timezone.now()
-    for table in (StoredResponse, StoredChat, Conversation):
-        table.objects.filter(condition).kept(now).update(expires_at=now)
+    for table in OBJECTS:
+        in_groups(table.objects.filter(condition).kept(now), expires_at=now)
 
 
-def follow_days(project_id: int | None, days: int, now: datetime | None = None) -> None:
+def follow_days(
+    project_id: int | None,
+    days: int,
+    now: datetime | None = None,
+    since: datetime | None = None,
+) -> None:
     """Keep a project's responses and chats for at most this long; with 0 days all objects expire,
-    conversations too. Nothing expires later than before: more days hold for later answers only."""
+    conversations too. Nothing expires later than before: more days hold for later answers only.
+    `since`: only what was created from then on."""
+    created = models.Q() if since is None else models.Q(created_at__gte=since)
     if not days:
-        expire(models.Q(project_id=project_id), now)
+        expire(models.Q(project_id=project_id) & created, now)
         return
     latest = models.ExpressionWrapper(
         models.F("created_at") + timedelta(days=days), output_field=models.DateTimeField()
     )
     for table in (StoredResponse, StoredChat):
-        table.objects.of(project_id).filter(expires_at__gt=latest).update(expires_at=latest)
+        rows = table.objects.of(project_id).filter(created, expires_at__gt=latest)
+        in_groups(rows, expires_at=latest)

@@ -10,7 +10,6 @@ from rest_framework import serializers
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.access.served import check_models
-from vinery_accounts.alerts import quotas
 from vinery_accounts.base.limit_table import Metric
 from vinery_accounts.base.money import money
 from vinery_accounts.models import (
@@ -200,6 +199,8 @@ class Quotas(Resource[Limit]):
         return access.quotas_seen()
 
     def load(self, rows: Sequence[Limit]) -> Sequence[Limit]:
+        from vinery_accounts.alerts import quotas  # a third of the imports of a command
+
         found = quotas.read_quotas(rows, timezone.now())
         for quota in found:
             vars(quota.limit).update(

@@ -17,7 +17,7 @@ from vinery_accounts.access import audit, changes
 from vinery_accounts.base import encryption
 from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import User
-from vinery_accounts.signin import attempts, log, passkeys
+from vinery_accounts.signin import attempts, log
 
 _PURPOSE: Final = b"vinery second factors"
 
@@ -34,6 +34,8 @@ class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
         return cipher(_PURPOSE).decrypt(encrypted_text.encode()).decode()
 
     def get_public_key_credential_rp_entity(self) -> dict[str, str]:
+        from vinery_accounts.signin import passkeys  # only pages need its libraries
+
         return {"id": passkeys.host_of(context.request), "name": app_settings.TOTP_ISSUER}
 
     def generate_authenticator_name(self, user: User, type: Authenticator.Type) -> str:

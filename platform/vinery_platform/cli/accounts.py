@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from vinery_accounts import reencryption
 from vinery_accounts.access import audit, changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.base.limit_table import Metric
@@ -17,7 +16,6 @@ from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.limits import CURRENCIES, LIMITS, MODEL_WEIGHTS, QUOTAS
 from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
-from vinery_accounts.signin.factors import set_password
 from vinery_platform.cli.period import period
 from vinery_platform.cli.resource import (
     FINDERS,
@@ -434,6 +432,8 @@ def reset_password(arguments: argparse.Namespace) -> str:
     admin = User.objects.filter(username=arguments.user, is_superuser=True).first()
     if admin is None:
         raise Failure(f"There is no administrator {arguments.user}.")
+    from vinery_accounts.signin.factors import set_password
+
     new = changes.new_password()
     set_password(admin, new)  # which also ends the user's sessions
     return new
@@ -443,6 +443,8 @@ def reencrypt(_: argparse.Namespace) -> int:
     """Encrypt the secrets of webhooks, second factors and jobs, and stored responses, conversations
     and chats with VINERY_SECRET_KEY, so that the keys in VINERY_SECRET_KEY_FALLBACKS can be
     removed. Run it again if it was interrupted: what is done stays done."""
+    from vinery_accounts import reencryption  # no other command needs its imports
+
     result = reencryption.reencrypt()
     what = f"{result.num_done} secrets of webhooks, second factors and jobs, and stored texts,"
     print(f"{what} are encrypted with VINERY_SECRET_KEY.")

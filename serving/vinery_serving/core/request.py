@@ -66,7 +66,7 @@ class Message:
 
     @property
     def texts(self) -> tuple[TextPart, ...]:
-        return tuple(part for part in self.content if isinstance(part, TextPart))
+        return tuple([part for part in self.content if isinstance(part, TextPart)])
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
@@ -248,7 +248,8 @@ class Conversation:
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
-        return tuple(part for message in self.messages for part in message.media)
+        parts = [part for message in self.messages for part in message.content]
+        return tuple([part for part in parts if isinstance(part, MediaPart)])
 
     def with_media(self, parts_of: PartsOf) -> "Conversation":
         messages = tuple(message.with_media(parts_of) for message in self.messages)
@@ -443,6 +444,7 @@ class SpeculativeDecoding:
     num_tokens: int | None = None  # tokens that the draft proposes in a step
     confidence_threshold: float | None = None  # of the draft model; replaces `num_tokens`
     max_ngram_size: int | None = None  # tokens, for prompt lookup
+    is_asked: bool = False  # the request itself says how many tokens, or how sure
 
 
 @dataclass(frozen=True, slots=True)

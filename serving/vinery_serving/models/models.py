@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from django.conf import settings
@@ -22,9 +22,11 @@ from vinery_serving.models import devices
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.devices import check_device, check_device_options
 from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus, ShownState
-from vinery_serving.models.folder_options import Findings, find, shipped_folder
 from vinery_serving.models.job_rows import FOLDER_KINDS, JobKind, JobState, ModelJob
-from vinery_serving.transport.sockets import settings_key
+
+# What reads files and sockets is imported where it is used: most commands do neither.
+if TYPE_CHECKING:
+    from vinery_serving.models.folder_options import Findings
 
 # Fields that must suit each other.
 _TOGETHER: Final = ("options", "device", "replica_devices", "folder")
@@ -151,6 +153,8 @@ class ServedModel(models.Model):
     @property
     def unreadable_reason(self) -> str:
         """Why web processes cannot read the files; empty: they can, or have not tried."""
+        from vinery_serving.transport.sockets import settings_key
+
         try:
             content = Path(settings.VINERY_RUN_DIR, UNREADABLE).read_bytes()
             reasons = msgspec.json.decode(content, type=dict[str, str])
@@ -212,6 +216,8 @@ class ServedModel(models.Model):
     @property
     def _findings(self) -> Findings:
         """What the files show. Without a graph there, the task stays."""
+        from vinery_serving.models.folder_options import Findings, find, shipped_folder
+
         folder = str(shipped_folder(self.folder) or self.folder)
         options = self.options if isinstance(self.options, dict) else {}
         asked = folder, json.dumps(options, sort_keys=True)
@@ -260,6 +266,8 @@ class ServedModel(models.Model):
                 errors["folder"] = [ValidationError("This field is required.")]
             exclude = {*(exclude or ()), "folder"}
         if "folder" not in (exclude or ()):
+            from vinery_serving.models.folder_options import shipped_folder
+
             self.folder = str(shipped_folder(self.folder) or self.folder)
             self.task = str(self._findings.task or self.task)
         try:

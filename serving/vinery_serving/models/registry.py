@@ -14,7 +14,6 @@ from vinery_accounts.access.served import Served, visible_models
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import ShownState
-from vinery_serving.models.folder_options import shipped_folder
 from vinery_serving.models.models import ServedModel
 
 REFERENCE_MODEL: Final = "tiny-chat"
@@ -29,6 +28,8 @@ def add_model(
     load: bool = True,
 ) -> ServedModel:
     """Serve a folder, or a model that ships with Vinery, under a name. Raises ValidationError."""
+    from vinery_serving.models.folder_options import shipped_folder
+
     shipped = None if folder.exists() else shipped_folder(str(folder))
     model = ServedModel(
         name=name,

@@ -14,8 +14,8 @@ from usage_builders import admission, store, tokens
 
 from tests.accounts.limits.builders import granted, request_for, rule, slots, used
 from tests.conftest import until
-from vinery_accounts.limits.recovery import settle_dead_leases, settle_in_redis
-from vinery_accounts.limits.redis import DEFAULT_PREFIX, RedisLimiter, connect
+from vinery_accounts.limits.recovery import settle_dead_leases
+from vinery_accounts.limits.redis import DEFAULT_PREFIX, RedisLimiter, connect, settle_on
 from vinery_accounts.limits.reservations import ActualUsage, ReservationRequest
 from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.usage.entries import Checkpoint, encode
@@ -66,7 +66,7 @@ class Process:
         weighted = num_prompt + 2.5 * num_output
         store(request_id, weighted_tokens=weighted, **tokens(num_prompt, num_output))
         with Redis.from_url(self.url) as client:
-            settle_in_redis(client, [request_id, "stranger"], prefix=self.prefix)
+            settle_on(client, [request_id, "stranger"], prefix=self.prefix)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ async def store_kept(
     """Store the whole answer if it is to be kept. Returns False if that failed."""
     if request.is_detached or (kept := exchange.to_keep) is None:
         return True
-    return await keep(request.runtime, request.caller, request.id, identity, kept, body)
+    return await keep(request.memory, identity, kept, body)
 
 
 class Streamed:
@@ -61,8 +61,11 @@ class Streamed:
                 async for events in batches:
                     # No keep-alive begins the answer while an engine is connected: a refusal by the
                     # engine may still set the status.
-                    is_waking = not prepared.engine.replicas.is_connected
-                    if events or is_waking or request.has_started:
+                    if (
+                        events
+                        or request.has_started
+                        or not prepared.engine.replicas.is_connected  # the model wakes
+                    ):
                         await self._send(events)
             except ServingError as error:
                 if not request.has_started:
