@@ -19,7 +19,6 @@ from vinery_serving.core.request import (
     Stopping,
     Tool,
     ToolCall,
-    ToolMode,
 )
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
@@ -85,7 +84,7 @@ def test_the_model_is_asked_last_for_a_part_of_the_context(engine: Engine) -> No
     assert (submit.max_new_tokens, submit.min_new_tokens) == (250, 0)
     request = draft.request
     assert isinstance(request.prompt, Conversation)
-    assert request.prompt.tool_choice.mode is ToolMode.NONE
+    assert request.prompt.tools == ()
     assert request.stopping.stop == ()
     assert draft_of(engine, QUESTION, above=0).submits[0].max_new_tokens == CONTEXT // 4
 

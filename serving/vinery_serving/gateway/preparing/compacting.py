@@ -14,11 +14,10 @@ from vinery_serving.core.request import (
     Effort,
     GenerationRequest,
     Message,
+    Rendering,
     Role,
     Stopping,
     TextPart,
-    ToolChoice,
-    ToolMode,
     joined_questions,
 )
 from vinery_serving.gateway.engines.models import LoadedModel
@@ -36,7 +35,6 @@ _ASKS: Final = Message(Role.USER, (TextPart(_ASK),), stays=True)
 # The most tokens of a summary, which is at most a quarter of the context, or of the threshold. What
 # stays of the messages of the user has as many.
 _MAX_SUMMARY_TOKENS: Final = 4096
-_UNKNOWN_CONTEXT: Final = 32_768
 
 
 def prepare_within(request: GenerationRequest, model: LoadedModel, origin: Origin) -> Draft:
@@ -45,7 +43,8 @@ def prepare_within(request: GenerationRequest, model: LoadedModel, origin: Origi
     above, prompt = request.compact_above, request.prompt
     if above is None or not isinstance(prompt, Conversation):
         return prepare(request, model, origin)
-    context = model.max_context or _UNKNOWN_CONTEXT
+    rendering = prompt.rendering
+    context = model.max_context or 8 * _MAX_SUMMARY_TOKENS
     if above:
         whole = replace(request, prompt=replace(prompt, drops_oldest=False), compact_above=None)
         try:
@@ -58,30 +57,19 @@ def prepare_within(request: GenerationRequest, model: LoadedModel, origin: Origi
     most = model.entry.options.max_tokens_limit or _MAX_SUMMARY_TOKENS
     num_tokens = min(most, _MAX_SUMMARY_TOKENS, min(above or context, context) // 4)
     asking = GenerationRequest(
-        endpoint=request.endpoint,
-        model=request.model,
-        prompt=_asking(prompt),
-        sampling=request.sampling,
-        stopping=Stopping(max_tokens=num_tokens),
+        request.endpoint,
+        request.model,
+        Conversation(
+            joined_questions((*prompt.messages, _ASKS)),
+            template_kwargs=prompt.template_kwargs,
+            drops_oldest=True,
+            rendering=Rendering(rendering.template, rendering.uses_template, effort=Effort.NONE),
+        ),
+        request.sampling,
+        Stopping(max_tokens=num_tokens),
         is_streamed=request.is_streamed,
         dialect=request.dialect,
         handling=request.handling,
         compact_above=above,
     )
     return replace(prepare(asking, model, origin), summarizes=True)
-
-
-def _asking(prompt: Conversation) -> Conversation:
-    rendering = replace(
-        prompt.rendering,
-        effort=Effort.NONE,
-        adds_generation_prompt=True,
-        continues_final_message=False,
-    )
-    return replace(
-        prompt,
-        messages=joined_questions((*prompt.messages, _ASKS)),
-        tool_choice=ToolChoice(ToolMode.NONE),
-        rendering=rendering,
-        drops_oldest=True,
-    )

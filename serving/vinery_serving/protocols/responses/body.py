@@ -92,12 +92,9 @@ ConversationId = Annotated[
 ]
 
 
-_NEVER: Final = 2**31 - 1
-
-
 class ContextManagement(Wire):
     type: Literal["compaction"]
-    compact_threshold: Annotated[int, Field(ge=1000, le=_NEVER)] | None = None
+    compact_threshold: Annotated[int, Field(ge=1000)] | None = None
 
 
 class ReasoningOptions(Wire):
@@ -228,11 +225,6 @@ class ResponsesBody(TemplateFields, GenerationBody):
             )
         if self.background and (self.n or 1) > 1:
             raise refusal("n", "must be 1 beside `background`")
-
-    @property
-    def compact_above(self) -> int | None:
-        entries = self.context_management or ()
-        return next((each.compact_threshold or _NEVER for each in entries), None)
 
     def needs(self) -> Needs | None:
         """Return what must be recalled. Raises `InvalidRequest` for two kinds of history."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -303,7 +304,9 @@ def parse(
     if needs is not None and memory.recalled is None:
         return Unrecalled(wire.model, bool(wire.stream), needs)
     wire, num_recalled = _recalled(wire, memory)
-    compact_above = 0 if is_compact else None if memory.compaction else wire.compact_above
+    compact_above = 0 if is_compact else None
+    for entry in () if memory.compaction or is_compact else wire.context_management or ():
+        compact_above = entry.compact_threshold or sys.maxsize  # only if it does not fit
     conversation = wire.prompt(num_recalled)
     # An id that the client chose may be in use, and can be guessed.
     is_kept = memory.keeps and wire.keeps(dialect) and wire.request_id is None and not is_compact
