@@ -1,6 +1,7 @@
 """Stored responses, conversations and chats end with their term and with their owner, and leave no
 row behind. All are sealed again with a new key."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -23,8 +24,9 @@ from vinery_accounts.access import changes
 from vinery_accounts.models import ApiKey, StoredBytes, StoredItem, StoredResponse, User, stored
 from vinery_accounts.models.stored import expire
 from vinery_accounts.reencryption import Reencrypted, reencrypt
-from vinery_accounts.stored import care, chats, conversations, responses, runs
+from vinery_accounts.stored import care, chats, compactions, conversations, responses, runs
 from vinery_accounts.stored.rows import (
+    Item,
     NotStored,
     check_keys,
     columns_of,
@@ -47,6 +49,14 @@ def acme(db: None) -> Tenant:
 @pytest.fixture
 def owner(acme: Tenant, bob: User) -> Owners:
     return Owner(acme.one.pk, bob.pk)
+
+
+def open_compaction(owner: Owners, item: Item) -> bytes:
+    text = json.loads(item.payload)["encrypted_content"]
+    for other in (None, (owner.project_id or 0) + 1):
+        with pytest.raises(ValueError, match="sealed with another key"):
+            compactions.unseal(other, text)
+    return compactions.unseal(owner.project_id, text)
 
 
 def swept() -> int:
@@ -168,7 +178,12 @@ def test_all_texts_are_sealed_with_the_newest_key(owner: Owners, settings: Any) 
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "an old key, long and random", []
     store_each("a", owner)
     run = store_run("resp_run", owner)
+    made = {"id": "cmp_1", "encrypted_content": compactions.seal(owner.project_id, b"content")}
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = newest, [settings.SECRET_KEY]
+    # The client of an old one sends it again.
+    compaction = Item("cmp_1", "compaction", json.dumps(made).encode())
+    store_conversation("conv_c", owner, compaction)
+    assert open_compaction(owner, compaction) == b"content"
     store_each("b", owner)
 
     def by_topic() -> list[bytes]:
@@ -180,8 +195,10 @@ def test_all_texts_are_sealed_with_the_newest_key(owner: Owners, settings: Any) 
     assert len(of_a) == 1
     kept = set(StoredItem.objects.filter(public_id__contains="b").values_list("sealed", flat=True))
 
-    assert reencrypt() == Reencrypted(16, 0)
+    assert reencrypt() == Reencrypted(18, 0)
     settings.SECRET_KEY_FALLBACKS = []
+    (item,) = conversations.context(owner.project_id, "conv_c")
+    assert open_compaction(owner, item) == b"content"
 
     assert by_topic() == of_a
     assert len(responses.find(owner.project_id, "resp_a").outputs) == 1
@@ -190,7 +207,7 @@ def test_all_texts_are_sealed_with_the_newest_key(owner: Owners, settings: Any) 
     again = set(StoredItem.objects.filter(public_id__contains="b").values_list("sealed", flat=True))
     assert again == kept  # those of the newest key are not written again
     settings.SECRET_KEY = "another key, which is long and random"
-    assert reencrypt() == Reencrypted(0, 16)
+    assert reencrypt() == Reencrypted(0, 18)
 
 
 END = ("completed", b"{}", [message("msg_end", "assistant")])

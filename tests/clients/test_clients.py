@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import REPOSITORY, Running
 from tests.contract.tiny_chat import PARIS, SUNNY_IN_PARIS
 from tests.docs.markdown import blocks
-from tests.system.clients import serving
+from tests.system.clients import serving, vinery
 
 SCRIPTS = Path(__file__).parent
 GUIDE = REPOSITORY / "docs" / "guides" / "agents.md"
@@ -102,9 +102,13 @@ def test_every_method_of_openai_for_javascript(running: Running) -> None:
 
 
 def test_the_agents_sdk_keeps_sessions_and_chains(running: Running) -> None:
+    vinery(running, "alias", "set", "gpt-tiny", "tiny-chat")  # it compacts with gpt-* alone
     (seen,) = run(running, "with_agents_sdk.py")
+    vinery(running, "alias", "remove", "gpt-tiny")
 
-    assert seen["texts"] == [PARIS, SUNNY_IN_PARIS, PARIS, SUNNY_IN_PARIS, PARIS]
+    sessions, chain = [PARIS, SUNNY_IN_PARIS, PARIS], [SUNNY_IN_PARIS, PARIS]
+    assert seen["texts"] == [*sessions, *chain, *chain]
+    assert seen["kinds"] == [["message", "compaction"], ["message", "message", "compaction"]]
     assert seen["numbers"] == [2, 6, 8, 7, 0]
     assert seen["popped"] == PARIS
     assert seen["num_tokens"][0] > 0
@@ -127,6 +131,6 @@ def test_the_programs_of_the_guide_run(running: Running) -> None:
         for each in blocks(GUIDE)
         if each.language in suffixes and "unwrap" not in each.text
     ]
-    assert len(programs) == 4
+    assert len(programs) == 5
     for name, text in programs:
         assert run_text(running, name, text).strip(), text

@@ -98,7 +98,8 @@ def test_the_commands_of_a_guide_succeed(name: str, shell: Mapping[str, str]) ->
         ("clients.md", "openai.AzureOpenAI(", "Paris"),
         ("clients.md", "openai.Client(", "name='Ada' age=36"),
         ("clients.md", "anthropic.Anthropic(", "Paris"),
-        ("agents.md", "openai.OpenAI(", "\n"),  # a small model answers anything
+        ("agents.md", 'name?", previous_response_id', "\n"),  # a small model answers anything
+        ("agents.md", "responses.compact(", "compaction"),
     ],
 )
 def test_a_recipe_of_a_client_answers(

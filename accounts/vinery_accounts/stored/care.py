@@ -15,7 +15,7 @@ from django.db.models.functions import Length
 from vinery_accounts import models
 from vinery_accounts.models import Project, ResponseEvents, StoredBytes, StoredItem
 from vinery_accounts.models.stored import OBJECTS, OwnedRow, expire, follow_days
-from vinery_accounts.stored import chats, conversations, responses, runs
+from vinery_accounts.stored import chats, compactions, conversations, responses, runs
 from vinery_accounts.stored.rows import remove_unlinked, resealed, unlinked
 
 # An answer that has run this long may still be stored with the former term of its project.
@@ -115,7 +115,11 @@ def _is_reencrypted(row: Model) -> bool:
     bound_to, columns = _sealed_columns(row)
     known = {name: bytes(content) for name in columns if (content := getattr(row, name))}
     try:
-        new = {name: resealed(bound_to, content) for name, content in known.items()}
+        if isinstance(row, StoredItem) and row.kind == compactions.KIND:
+            of_item = row.project_id, row.public_id
+            new = {"sealed": compactions.resealed_item(*of_item, known["sealed"])}
+        else:
+            new = {name: resealed(bound_to, content) for name, content in known.items()}
     except ValueError:
         return False
     if new != known:

@@ -4,7 +4,7 @@ All values are frozen. `None` in a sampling field means that the client did not 
 model's `generation_config.json` decides, then the engine's default.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
@@ -62,6 +62,7 @@ class Message:
     reasoning: str | None = None  # of an earlier answer that the client sent back
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None  # of the call that a tool message answers
+    stays: bool = False  # whether the message is no question, and never left out
 
     @property
     def texts(self) -> tuple[TextPart, ...]:
@@ -97,6 +98,18 @@ class Message:
         for call in self.tool_calls:
             num_chars += len(call.id) + len(call.name) + len(call.arguments)
         return num_chars
+
+
+def joined_questions(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return the messages with those of the user in a row as one: some templates refuse them."""
+    joined: list[Message] = []
+    for each in messages:
+        if joined and each.role is joined[-1].role is Role.USER:
+            last = joined.pop()
+            content, stays = (*last.content, *each.content), last.stays or each.stays
+            each = replace(last, content=content, stays=stays)
+        joined.append(each)
+    return tuple(joined)
 
 
 class TextSyntax(StrEnum):
@@ -481,6 +494,9 @@ class GenerationRequest:
     # Whether the text includes special tokens. Reasoning and tool calls are then not parsed.
     shows_special_tokens: bool = False
     handling: Handling = Handling()
+    # Above so many tokens of the prompt, a summary of the conversation comes before the answer. 0:
+    # the summary is the answer.
+    compact_above: int | None = None
     # Describes the rest of the body, which is no part of the request.
     unused: Unused = field(default=NOTHING_UNUSED, compare=False)
 

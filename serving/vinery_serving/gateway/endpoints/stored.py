@@ -295,6 +295,8 @@ class StoredEndpoint:
         try:
             if body is not None:
                 sent, unused = await self._read(request, body)
+                for at, item in enumerate(sent.items):
+                    request.memory.opened_of([item], f"items[{at}]")
                 report_unused(unused, request.scope, self.runtime.traffic)
                 headers = await count_request(self.runtime.limits, request.caller, "", request.id)
             del body

@@ -206,7 +206,7 @@ class RequestRecord:
         self._runtime.live.discard(self.live)
         self.reservation.settle(self.meter)
         settlement = self._settlement(outcome, http_status, error)
-        _log(settlement, self.meter.tokens.num_prompt_tokens)
+        _log(settlement, (self.meter.earlier + self.meter.tokens).num_prompt_tokens)
         with suppress(UsageNotRecorded):
             if not self._is_admitted:  # a refused request
                 self._write_admission()
