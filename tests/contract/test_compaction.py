@@ -149,7 +149,7 @@ def test_a_background_response_is_compacted(v1: openai.OpenAI) -> None:
 def test_calls_and_outputs_are_summarized_with_the_question_that_needs_them(
     v1: openai.OpenAI,
 ) -> None:
-    asked = respond(v1, [IN_PARIS], tools=[WEATHER])
+    asked = respond(v1, [IN_PARIS], tools=[WEATHER], temperature=0)
     (call,) = [each for each in asked.output if each.type == "function_call"]
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "hot " * 600}
 
@@ -158,6 +158,7 @@ def test_calls_and_outputs_are_summarized_with_the_question_that_needs_them(
         [output],
         previous_response_id=asked.id,
         tools=[WEATHER],
+        temperature=0,
         context_management=AT_1000,
     )
 
