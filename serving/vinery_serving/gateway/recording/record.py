@@ -76,8 +76,7 @@ class RequestRecord:
         self._runtime, self._caller, self._error_body = runtime, caller, error_body
         self._ledger = held or runtime.ledger
         self._is_read = False  # enough of the body for the admission
-        self._is_admitted = False
-        self._is_settled = False
+        self._is_admitted = self._is_settled = False
         new = Reservation if held is None else held.new_reservation
         self.reservation = new(runtime.limits, caller, request_id)
         self.meter = Meter()

@@ -300,8 +300,7 @@ def parse(
     if wire.input is None and not (is_compact and wire.needs()):
         raise MissingParameter("`input` is required.", param="input")
     wire.refuse_contradictions()
-    needs = wire.needs()
-    if needs is not None and memory.recalled is None:
+    if (needs := wire.needs()) is not None and memory.recalled is None:
         return Unrecalled(wire.model, bool(wire.stream), needs)
     wire, num_recalled = _recalled(wire, memory)
     compact_above = 0 if is_compact else None
