@@ -187,6 +187,8 @@ def test_a_summary_keeps_the_last_messages_of_the_user() -> None:
         assert len(exchange.keeping(0).user_items) == 1
         assert len(exchange.keeping(sum(sizes[1:]) // 3 + 1).user_items) == 2
         assert len(exchange.keeping(sum(sizes)).user_items) == 3
+        silent = json.loads(exchange.keeping(4).compaction(" \n"))["summary"]
+        assert len(silent.partition("The last words were:\n")[2]) == 12  # three for a token
         content = json.loads(exchange.compaction("All."))
         assert (content["kept"] is None) == is_compact
 

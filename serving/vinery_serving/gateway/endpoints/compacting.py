@@ -7,7 +7,6 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from vinery_accounts.stored import compactions
-from vinery_serving.core.errors import EngineFailure
 from vinery_serving.core.events import Compacted, Completed, Started
 from vinery_serving.core.result import ResultBuilder
 from vinery_serving.core.tasks import Endpoint
@@ -38,7 +37,8 @@ async def run_both(
             elif not events or time.monotonic() - sent_at >= SILENCE_S:
                 sent_at = sent_at and time.monotonic()
                 yield []
-    content = exchange.compaction(_summary_of(builder))
+    (choice,) = builder.result().choices
+    content = exchange.compaction(choice.text.strip() or choice.reasoning)
     yield [Compacted(compactions.seal(request.caller.project_id, content))]
     if exchange.is_compact:
         yield [Completed(record.meter.billed_tokens, int(time.time()))]
@@ -51,13 +51,6 @@ async def run_both(
                 yield events
             elif len(events) > 1:  # a stream has begun
                 yield events[1:]
-
-
-def _summary_of(builder: ResultBuilder) -> str:
-    (choice,) = builder.result().choices
-    if not (summary := choice.text.strip() or choice.reasoning.strip()):
-        raise EngineFailure("The model wrote no summary of the conversation. Try again.")
-    return summary
 
 
 async def _answer_after(

@@ -29,7 +29,7 @@ from vinery_serving.core.events import (
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.logprobs import Token
 from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, Needs, Recalled, ToKeep
-from vinery_serving.core.request import Endpoint, GenerationRequest, ToolCall
+from vinery_serving.core.request import Conversation, Endpoint, GenerationRequest, ToolCall
 from vinery_serving.core.result import Item as CoreItem
 from vinery_serving.core.result import ReasoningItem, Result, TextItem
 from vinery_serving.protocols.common.body_fields import read_body
@@ -363,6 +363,7 @@ class ResponsesExchange:
     is_obfuscated: bool = False
     to_keep: ToKeep | None = None
     user_items: tuple[MemoryItem, ...] = ()
+    last_words: str = ""  # of a conversation that is summarized
 
     @property
     def is_compact(self) -> bool:
@@ -373,10 +374,15 @@ class ResponsesExchange:
         so many tokens, of three bytes each."""
         sizes = accumulate(len(each.payload) for each in reversed(self.user_items))
         num = max(1, sum(size <= 3 * num_tokens for size in sizes))
-        return replace(self, user_items=self.user_items[-num:])
+        prompt = self.request.prompt
+        messages = prompt.messages if isinstance(prompt, Conversation) else ()
+        said = "\n".join([part.text for each in messages for part in each.texts])
+        return replace(self, user_items=self.user_items[-num:], last_words=said[-3 * num_tokens :])
 
     def compaction(self, summary: str) -> bytes:
-        """Return the content of a compaction of the whole conversation."""
+        """Return the content of a compaction of the whole conversation. Small models write nothing
+        after some conversations: then the last words stand for the summary."""
+        summary = summary.strip() or f"There is none. The last words were:\n{self.last_words}"
         kept = None if self.is_compact else [Raw(each.payload) for each in self.user_items]
         return json_bytes({"summary": summary, "kept": kept})
 
