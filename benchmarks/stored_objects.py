@@ -23,6 +23,7 @@ _ALLOWED_MS = 50.0
 _ALLOWED_TO_STORE_MS = 3.0
 _ALLOWED_CHAIN_MS = 20.0
 _TURNS = 200
+_LIMIT = 100  # objects of a page
 _REPEATS = 5
 
 Work = Callable[[], object]
@@ -56,7 +57,8 @@ def _measure(num_items: int) -> int:
         _write_owners()
     print(f"\n{connection.vendor}, {StoredItem.objects.count():,} items\n")
     is_in_time = True
-    for measures in (_store, _reads, _lists, _sweeps):
+    reads = (_reads_of_responses, _reads_of_conversations, _reads_of_chats)
+    for measures in (_store, *reads, _lists, _sweeps):
         for name, allowed_ms, work in measures():
             is_in_time = _is_in_time(name, allowed_ms, work) and is_in_time
     return 0 if is_in_time else 1
@@ -143,39 +145,44 @@ def _store() -> Measures:
     )
 
 
-def _reads() -> Measures:
+def _reads_of_responses() -> Measures:
     from benchmarks.generated_stored import MANY, seal
-    from vinery_accounts.models import Conversation, ConversationItem, StoredChat, StoredResponse
-    from vinery_accounts.stored import chats, conversations, responses
+    from vinery_accounts.models import StoredResponse
+    from vinery_accounts.stored import responses
 
     last = f"resp_{_RUN}_{_TURNS - 1}"
     yield "context of 200 turns", _ALLOWED_CHAIN_MS, partial(responses.context, MANY, last)
     yield "GET a response", _ALLOWED_MS, partial(responses.find, MANY, last)
-    page: dict[str, Any] = {"limit": 100}
     asked: Any
-    work: Work
     for name, asked in {
         "newest first": {"after": None, "is_descending": True},
         "after 300, oldest first": {"after": f"msg_{_RUN}_in_100", "is_descending": False},
     }.items():
-        work = partial(responses.input_items, MANY, last, **page, **asked)
+        work = partial(responses.input_items, MANY, last, limit=_LIMIT, **asked)
         yield f"input items of 200 turns, {name}", _ALLOWED_MS, work
     owned = StoredResponse.objects.of(MANY).order_by("pk")
     row = owned[len(owned[:2000]) - 1]
     seal([row], [each.item for each in row.links.all()])
     yield "GET an old response", _ALLOWED_MS, partial(responses.find, MANY, row.public_id)
 
+
+def _reads_of_conversations() -> Measures:
+    from benchmarks.generated_stored import MANY
+    from vinery_accounts.models import Conversation, ConversationItem
+    from vinery_accounts.stored import conversations
+
     long = Conversation.objects.order_by("pk")[0]
     links = ConversationItem.objects.filter(conversation=long).order_by("position")
     num = links.count()
     middle = links[num // 2].item.public_id
+    asked: Any
     for name, asked in {
         "newest": {"after": None, "is_descending": True},
         "oldest": {"after": None, "is_descending": False},
         "older than the middle": {"after": middle, "is_descending": True},
         "newer than the middle": {"after": middle, "is_descending": False},
     }.items():
-        work = partial(conversations.items, MANY, long.public_id, **page, **asked)
+        work = partial(conversations.items, MANY, long.public_id, limit=_LIMIT, **asked)
         _seal_page(links, num, asked)
         yield f"a conversation of {num:,} items: {name}", _ALLOWED_MS, work
     yield (
@@ -183,6 +190,13 @@ def _reads() -> Measures:
         _ALLOWED_MS,
         partial(conversations.find_item, MANY, long.public_id, links[0].item.public_id),
     )
+
+
+def _reads_of_chats() -> Measures:
+    from benchmarks.generated_stored import MANY
+    from vinery_accounts.models import StoredChat
+    from vinery_accounts.stored import chats
+
     of_project = StoredChat.objects.of(MANY).order_by("created_at", "pk")
     half = of_project[of_project.count() // 2]
     asked_chats: Mapping[str, Mapping[str, Any]] = {
@@ -208,7 +222,7 @@ def _reads() -> Measures:
             "after": None,
             "is_descending": False,
         }
-        work = partial(_chats, chats.page, MANY, **page, **{**usual, **given})
+        work = partial(_chats, chats.page, MANY, limit=_LIMIT, **{**usual, **given})
         yield f"a page of {of_project.count():,} chats: {name}", _ALLOWED_MS, work
 
 

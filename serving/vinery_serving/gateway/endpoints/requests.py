@@ -28,7 +28,7 @@ from vinery_serving.core.errors import (
     UsageNotRecorded,
 )
 from vinery_serving.core.media import InlineSource, MediaPart
-from vinery_serving.core.tasks import ALL_TASKS, TASKS_OF_ENDPOINTS, Endpoint
+from vinery_serving.core.tasks import ALL_TASKS, COMPACT, TASKS_OF_ENDPOINTS, Endpoint
 from vinery_serving.gateway.endpoints.bodies import (
     BodyClaim,
     BodyLimits,
@@ -273,7 +273,7 @@ class JsonEndpoint(Generic[PreparedT]):
                 refuse_method(scope)
             await self.others(scope, receive, send)
             return
-        name = self.reading.name.removesuffix("/compact")
+        name = Endpoint.RESPONSES if self.reading.name == COMPACT else self.reading.name
         request = ApiRequest.of(self.runtime, scope, send, name)
         await answer_body(request, receive, self._answer)
 
