@@ -11,7 +11,8 @@ from tests.system.ledger import rows
 
 from .test_background import ended
 from .test_conversations import HELLO
-from .test_stored_responses import IN_PARIS, WEATHER, respond
+from .test_stored_responses import IN_PARIS, WEATHER
+from .test_stored_responses import respond as respond_at_length
 from .test_stored_responses import v1 as strict
 from .tiny_chat import CAPITAL, CONTEXT, MODEL, PARIS
 
@@ -31,6 +32,11 @@ COMPACTED = ["compaction", "message"]
 @pytest.fixture
 def v1(running: Running) -> openai.OpenAI:
     return openai_of(running)
+
+
+def respond(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> Any:
+    """After a long conversation, the small model may write until its context is full."""
+    return respond_at_length(client, input, **{"max_output_tokens": 40, **fields})
 
 
 def kinds(output: Any) -> list[str]:
