@@ -126,7 +126,8 @@ def _views() -> dict[str, Callable[[], object]]:
         "largest keys of refusals": grouped(Dimension.KEY, filters=refused),
         "largest keys and models": grouped(Dimension.KEY, Dimension.MODEL),
     }
-    for dimension in Dimension:
+    # Reports about end users read records: the page by end user reads the newest.
+    for dimension in (each for each in Dimension if each is not Dimension.END_USER):
         views[f"largest by {dimension}"] = grouped(dimension)
         views[f"largest by {dimension}, by day"] = grouped(dimension, with_points=True)
         views[f"largest by {dimension}, by day in Berlin"] = grouped(
