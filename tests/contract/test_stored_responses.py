@@ -45,6 +45,19 @@ def test_a_response_is_found_and_deleted_as_it_was_answered(v1: openai.OpenAI) -
     assert refused.value.param == "previous_response_id"
 
 
+def test_an_id_of_something_else_is_refused_with_what_ids_begin_with(v1: openai.OpenAI) -> None:
+    made = respond(v1)
+    ask = v1.responses
+    for name, asks in (
+        ("response_id", (ask.retrieve, ask.delete, ask.cancel, ask.input_items.list)),
+        ("previous_response_id", (lambda id_: respond(v1, previous_response_id=id_),)),
+    ):
+        for each in asks:
+            with pytest.raises(openai.BadRequestError, match="begins with `resp_`") as refused:
+                each(made.output[0].id)
+            assert (refused.value.param, refused.value.code) == (name, "invalid_value")
+
+
 def test_metrics_tell_how_much_is_stored_and_what_was_not(
     running: Running, v1: openai.OpenAI
 ) -> None:

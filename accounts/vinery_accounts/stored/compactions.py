@@ -23,6 +23,12 @@ def unseal(project_id: int | None, text: str) -> bytes:
     return encryption.unseal(_PURPOSE, urlsafe_b64decode(text), bound_to=bound_to)
 
 
+def read_summary(project_id: int | None, text: str) -> str:
+    """Raises ValueError as `unseal` does."""
+    summary: str = json.loads(unseal(project_id, text))["summary"]
+    return summary
+
+
 def resealed_item(project_id: int | None, public_id: str, content: bytes) -> bytes:
     """A stored compaction with both its seals of the newest key. Raises ValueError."""
     item = json.loads(opened(public_id, content))

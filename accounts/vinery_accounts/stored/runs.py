@@ -118,7 +118,9 @@ def renew(me: str) -> set[int]:
 
 
 def is_cancelled(run: BackgroundRun) -> bool:
-    return StoredResponse.objects.filter(pk=run.response_id, status="cancelled").exists()
+    """Whether nobody will go on with the run, also because the response was deleted."""
+    row = StoredResponse.objects.filter(pk=run.response_id)
+    return not row.exclude(status="cancelled").exists()
 
 
 def begin(run: BackgroundRun) -> list[bytes]:
@@ -209,6 +211,13 @@ def cancel(project_id: int | None, public_id: str) -> bool:
             response_ended(project_id, public_id, "cancelled")
     is_background: bool = row.is_background
     return is_background
+
+
+def delete(project_id: int | None, public_id: str) -> None:
+    """Delete a response, which ends first. Raises `NotStored`."""
+    with transaction.atomic():
+        cancel(project_id, public_id)
+        responses.delete(project_id, public_id)
 
 
 class FoundEvents(NamedTuple):

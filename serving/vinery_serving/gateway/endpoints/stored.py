@@ -153,9 +153,17 @@ def _response_object(found: FoundResponse) -> bytes:
     return msgspec.json.encode({**members, "status": found.status, "output": output})
 
 
+def _flag(query: Mapping[str, Any], name: str) -> bool:
+    """Raises `InvalidRequest`."""
+    if (value := query.get(name, "").lower()) not in ("true", "1", "false", "0", ""):
+        raise InvalidRequest(f"`{name}` must be true or false.", param=name)
+    return value in ("true", "1")
+
+
 async def _response(request: ApiRequest, _: ToKeep) -> bytes | None:
     query = _query(request)
-    if query.get("stream", "").lower() not in ("true", "1"):
+    is_streamed, pads = _flag(query, "stream"), _flag(query, "include_obfuscation")
+    if not is_streamed:
         return _response_object(await _find(request, responses.find))
     number = query.get("starting_after") or "-1"
     if not (number == "-1" or (number.isascii() and number.isdigit() and len(number) < 10)):
@@ -166,7 +174,8 @@ async def _response(request: ApiRequest, _: ToKeep) -> bytes | None:
             "was not created with `background`.",
             param="stream",
         )
-    await runs_of(request.runtime).send_events(request, request.url["response_id"], int(number))
+    about = request, request.url["response_id"], int(number)
+    await runs_of(request.runtime).send_events(*about, pads=pads)
     return None
 
 
@@ -330,7 +339,7 @@ _READERS: Final = {
 }
 _ANSWERS: Final[Sequence[tuple[str, str, Answer]]] = (
     ("GET", _RESPONSE, _including(_response)),
-    ("DELETE", _RESPONSE, _deleting(responses.delete, "response")),
+    ("DELETE", _RESPONSE, _deleting(runs.delete, "response")),
     ("POST", f"{_RESPONSE}/cancel", _cancel),
     ("GET", f"{_RESPONSE}/input_items", _listing_items(responses.input_items)),
     ("POST", "conversations", _create_conversation),
