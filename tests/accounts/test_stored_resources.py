@@ -20,7 +20,7 @@ from stored_builders import (
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.audit import verify
-from vinery_accounts.models import Project, Role, StoredBytes, StoredResponse
+from vinery_accounts.models import Project, Role, StoredResponse
 from vinery_accounts.stored import compactions
 from vinery_accounts.stored.rows import Item
 from vinery_platform.cli import main
@@ -153,7 +153,7 @@ def test_a_thread_is_read_with_reasoning_and_calls_folded_and_opened_in_the_play
     assert "resp_1" not in page(client, "/console/stored-responses/")
 
 
-def test_commands_list_show_remove_forget_and_verify(
+def test_commands_list_show_remove_and_forget(
     ours: Tenant, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store_each("a", Owner(ours.one.pk))
@@ -169,11 +169,6 @@ def test_commands_list_show_remove_forget_and_verify(
         assert id_ in vinery("remove", id_)
         assert "There is no" in vinery("show", id_, status=1)
     assert "0 are deleted" in vinery("forget", "--project", "ours one")
-    assert vinery("verify") == ""
-    StoredBytes.objects.update(num_bytes=1)
-    assert "1 sums are wrong" in vinery("verify", status=1)
-    vinery("verify", "--repair")
-    assert vinery("verify") == ""
 
 
 def test_an_owner_is_asked_until_somebody_decides(ours: Tenant) -> None:

@@ -42,12 +42,12 @@ class BackgroundRuns:
         self._runs: dict[str, Run] = {}  # by the id of the response
         self._look_at_s = 0.0
         self._looking = asyncio.Lock()
-        self._looks: set[asyncio.Task[None]] = set()
+        self._next_look: asyncio.Task[None] | None = None
         runtime.do_background = self._look
 
     async def accept(self, request: ApiRequest, body: bytes) -> None:
         """Check the whole request, store it, and answer with the queued response or its events."""
-        runtime, caller, headers = self._runtime, request.caller, Headers()
+        runtime, headers = self._runtime, Headers()
 
         async def admit(head: Head) -> Engine:
             return await request.counted(request.scope[DEPLOYMENT] or head.model, headers)
@@ -58,15 +58,8 @@ class BackgroundRuns:
         assert isinstance(exchange, ResponsesExchange)
         assert exchange.to_keep is not None
         queued = exchange.queued(identity)
-        stored = runs.StoredRequest(
-            request_id=request.id,
-            token=identity.token,
-            created_at=identity.created_at,
-            tree=request.tree,
-            body=body,
-            key_id=caller.key_id,
-            address=address_of(request.scope),
-        )
+        address = address_of(request.scope)
+        stored = runs.StoredRequest(tree=request.tree, body=body, address=address)
         new = new_answer(request.memory, identity, exchange.to_keep, queued)
         assert isinstance(new, NewResponse)
         await ask(runtime, partial(runs.create, new, stored), param=PREVIOUS)
@@ -136,9 +129,7 @@ class BackgroundRuns:
 
     def _look_soon(self) -> None:
         self._look_at_s = 0.0
-        task = asyncio.create_task(self._look(), name="background-look")
-        self._looks.add(task)
-        task.add_done_callback(self._looks.discard)
+        self._next_look = asyncio.create_task(self._look(), name="background-look")
 
     async def _look(self) -> None:
         """Once a second: renew, look for work, and stop what was lost."""

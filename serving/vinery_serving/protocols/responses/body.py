@@ -1,5 +1,6 @@
 """The body of a Responses request, and the members of the answer that repeat it."""
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
@@ -239,6 +240,13 @@ class ResponsesBody(TemplateFields, GenerationBody):
         sealed = {f"input[{at}]": each.encrypted_content for at, each in made}
         needs = Needs(self.previous_response_id, self.conversation, tuple(ids), sealed)
         return None if needs == Needs() else needs
+
+    @property
+    def compact_threshold(self) -> int | None:
+        """A prompt of more tokens is compacted, or else one that does not fit. None: none is."""
+        for entry in self.context_management or ():
+            return entry.compact_threshold or sys.maxsize
+        return None
 
     def without_trigger(self) -> tuple[Self, bool]:
         """Return the body without the item that asks for a compaction, and whether it has one.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -304,10 +303,9 @@ def parse(
     if (needs := wire.needs()) is not None and memory.recalled is None:
         return Unrecalled(wire.model, bool(wire.stream), needs)
     wire, num_recalled = _recalled(wire, memory)
-    compact_above = 0 if is_compact or is_triggered else None
-    managed = compact_above is None and not memory.compaction
-    for entry in wire.context_management or () if managed else ():
-        compact_above = entry.compact_threshold or sys.maxsize  # only if it does not fit
+    compact_above = None if memory.compaction else wire.compact_threshold
+    if is_compact or is_triggered:
+        compact_above = 0
     conversation = wire.prompt(num_recalled)
     # An id that the client chose may be in use, and can be guessed.
     is_kept = memory.keeps and wire.keeps(dialect) and wire.request_id is None and not is_compact
@@ -326,16 +324,14 @@ def parse(
         raise refusal("context_management", "is for one answer: leave out `n` and `best_of`")
     if is_compact and wire.stream:
         raise refusal("stream", "must be false: a compaction is one object")
-    to_keep = None
-    if is_kept or (wire.conversation is not None and not is_compact):
-        to_keep = ToKeep(memory_items(body), needs or Needs(), is_kept)
+    has_items = is_kept or (wire.conversation is not None and not is_compact)
     return ResponsesExchange(
         request,
         echo(wire, conversation.tools, is_kept=is_kept),
         names_of(conversation.tools),
         packs_reasoning="reasoning.encrypted_content" in (wire.include or ()),
         is_obfuscated=wire.is_obfuscated,
-        to_keep=to_keep,
+        to_keep=ToKeep(memory_items(body), needs or Needs(), is_kept) if has_items else None,
         user_items=() if compact_above is None else user_items(body, memory.recalled or Recalled()),
         is_compact=is_compact,
     )
