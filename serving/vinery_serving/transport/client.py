@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, TypeVar, assert_never, cast
 import msgspec
 from msgspec import structs
 
+from vinery_serving.core.prompt_parts import KnownParts, seed
 from vinery_serving.transport.handshake import Handshake, Stranger
 from vinery_serving.transport.messages import (
     PROTOCOL_VERSION,
@@ -211,6 +212,7 @@ class _Link(asyncio.Protocol):
         self.is_draining = False  # the engine takes no new generations
         self.hello: asyncio.Future[Hello] = loop.create_future()
         self.load: Load | None = None
+        self.known = KnownParts()
         self.closed: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -356,6 +358,7 @@ class _Link(asyncio.Protocol):
                 self._deliver(message, is_end=True)
             case Load():
                 self.load = message
+                self.known.take(message.added, message.dropped)
             case Draining():
                 self.is_draining = True
                 self._on_draining()
@@ -403,6 +406,7 @@ class EngineClient:
         """`key` is the engine's, see `handshake`."""
         self.path = path
         self.key = key
+        self.seed = seed(path.name)  # for `rank`
         self._link: _Link | None = None
         self._connected = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -425,6 +429,11 @@ class EngineClient:
     @property
     def load(self) -> Load | None:
         return None if self._link is None else self._link.load
+
+    @property
+    def known(self) -> KnownParts | None:
+        """What the engine's prefix cache has; None: there is no engine."""
+        return None if self._link is None else self._link.known
 
     def open(self) -> None:
         if self._keeper is None:
