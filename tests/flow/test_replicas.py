@@ -1,11 +1,13 @@
 """Which of several engines of a model gets a request."""
 
+import asyncio
 from array import array
 from pathlib import Path
 from typing import cast
 
 from tests.fakes.engine import HELLO
 from tests.tables import table
+from vinery_serving.gateway.engines.models import Place
 from vinery_serving.gateway.engines.replicas import Replicas
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Hello, Load
@@ -20,17 +22,18 @@ class ScriptedClient:
         self.hello: Hello | None = HELLO
         self.load: Load | None = Load(0)
         self.num_generations = 0
-        self.is_closed = False
+        self.closed = asyncio.Event()
 
     def open(self) -> None:
         pass
 
     async def close(self) -> None:
-        self.is_closed = True
+        self.closed.set()
 
 
 def make(size: int) -> tuple[Replicas, list[ScriptedClient]]:
-    replicas = Replicas(lambda number: cast(EngineClient, ScriptedClient(number)), size)
+    places = [Place(number) for number in range(size)]
+    replicas = Replicas(lambda place: cast(EngineClient, ScriptedClient(place.replica)), places)
     return replicas, cast(list[ScriptedClient], replicas.clients)
 
 
@@ -92,11 +95,21 @@ def test_web_processes_that_know_nothing_of_each_other_choose_the_same_engine(nu
     assert chosen(second, prompt(number, 4, 5, 6, 7, 8)) != home  # another engine has less to do
 
 
-async def test_replicas_are_added_and_closed():
+async def test_replicas_are_added_and_closed_once_they_have_no_answers_left():
     replicas, clients = make(1)
-    await replicas.resize(3)
-    assert [each.path.name for each in replicas.clients] == ["0", "1", "2"]
-    surplus = cast(list[ScriptedClient], replicas.clients[1:])
-    await replicas.resize(1)
+    await replicas.move([Place(0), Place(1), Place(1, "moon:8001")])
+    assert [each.path.name for each in replicas.clients] == ["0", "1", "1"]
+    here, elsewhere = cast(list[ScriptedClient], replicas.clients[1:])
+    elsewhere.num_generations = 1
+    await replicas.move([Place(0)])
     assert replicas.clients == clients[:1]
-    assert all(each.is_closed for each in surplus)
+    await asyncio.wait_for(here.closed.wait(), 30)
+    assert not elsewhere.closed.is_set()
+    elsewhere.num_generations = 0
+    await asyncio.wait_for(elsewhere.closed.wait(), 30)
+
+    await replicas.move([Place(1)])
+    clients[0].num_generations = 1
+    await asyncio.sleep(0)
+    await replicas.close()
+    assert clients[0].closed.is_set()

@@ -52,6 +52,7 @@ COMMANDS: Final = {
     "alias": "give models other names, and divide requests between them",
     "job": "see, pause, resume and cancel long work on models",
     "convert": "list, make and remove the environments of conversions",
+    "host": "list hosts on one database, drain, resume and remove them",
     "catalog": "list ready-made models that can be pulled by name",
     "devices": "list the devices of this machine on which models can run",
     "import-ovms": "serve what an OpenVINO Model Server serves",
@@ -98,6 +99,7 @@ _MODULES: Final = {
     **dict.fromkeys(("config", "env", "devices", "reload", "completion"), "host"),
     **dict.fromkeys(("catalog", "convert"), "files"),
     **dict.fromkeys(("prepare", "web", "node", "jobs"), "services"),
+    "host": "hosts",
     **dict.fromkeys(("backup", "restore"), "backup"),
 }
 # These commands log to files also without `up`.

@@ -1,4 +1,5 @@
-"""Finds the engines of served models on this host, by the paths of sockets."""
+"""Finds the engines of served models: on this host by the paths of sockets, on others by the
+places of replicas."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from vinery_serving.gateway.engines.models import (
     LoadedModel,
     ModelEntry,
     ModelState,
+    Place,
     Targets,
     alias_of,
     draw,
@@ -394,15 +396,15 @@ class LocalDirectory:
         processes notice keeps the connections."""
         for engine in () if replaced is None else replaced.with_former:
             if engine.entry.settings_key == entry.settings_key:
-                await engine.replicas.resize(entry.num_replicas)
+                await engine.replicas.move(entry.engines)
                 return engine.replicas
 
-        def new_client(number: int) -> EngineClient:
-            address = EngineAddress(entry.id, entry.settings_key, number)
+        def new_client(place: Place) -> EngineClient:
+            address = EngineAddress(entry.id, entry.settings_key, place.replica)
             path = engine_socket(self._run_dir, address)
             return EngineClient(path, socket_key(self._secret, path))
 
-        replicas = Replicas(new_client, entry.num_replicas)
+        replicas = Replicas(new_client, entry.engines)
         replicas.open()
         return replicas
 
