@@ -42,6 +42,7 @@ _USAGE = (
     *(f"{_MONTH}&by=user&by2=model&zone=Europe/Berlin", f"{_MONTH}&by=key&most=cached_share"),
     *(f"{_MONTH}&by=model&granularity=hour", f"{_MONTH}&by=user&model=model-1&project=1"),
     *("period=365d&by=key&by2=model", "by=key&by2=model"),
+    *(f"{_MONTH}&by=end_user", f"{_MONTH}&by=end_user&by2=model"),
 )
 _REQUESTS = (
     *("", _MONTH, f"{_MONTH}&outcome=failed", f"{_MONTH}&outcome=rejected&outcome=failed"),

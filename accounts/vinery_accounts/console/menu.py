@@ -52,7 +52,7 @@ _GROUPS: Final = {
         Entry("keys", "Keys"),
         Entry("requests", "Requests"),
         Entry("connect", "Connect"),
-        Entry("refusals", "Rate limit events"),
+        Entry("refusals", "Limit events"),
     ),
     "Run": (
         Entry("models", "Models"),

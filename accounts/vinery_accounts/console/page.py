@@ -31,6 +31,7 @@ from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import names_of
+from vinery_accounts.usage.export import Selection, since_of_newest
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
 from vinery_accounts.usage.periods import (
     MAX_POINTS,
@@ -166,6 +167,8 @@ class UsagePage(Page):
     dimensions: ClassVar[frozenset[Dimension]] = frozenset(Dimension)  # that it filters by
     has_charts: ClassVar[bool] = False
     fields: ClassVar[tuple[str, ...]] = ()  # of its own in the form of the period
+    # Reports about end users read so many records: the newest. 0: all of the period.
+    max_records: ClassVar[int] = 25_000
 
     def follows(self, name: str, value: str) -> bool:
         return self.has_charts and (name, value) == ("compare", "on")
@@ -187,16 +190,29 @@ class UsagePage(Page):
             and (values := _values(dimension, self.request.GET.getlist(dimension)))
         }
 
+    @property
+    def dimensions_read(self) -> frozenset[Dimension]:
+        return frozenset(self.filters)
+
+    @cached_property
+    def read_since(self) -> datetime | None:
+        """The time since which the page reads records; None: all of the period."""
+        if not self.max_records or Dimension.END_USER not in self.dimensions_read:
+            return None
+        visible, (since, until) = self.access.visible(), (self.period.since, self.period.until)
+        asked = Selection(visible=visible, since=since, until=until, filters=self.filters)
+        return since_of_newest(asked, self.max_records)
+
     @cached_property
     def question(self) -> Question:
         period = self.period
         return Question(
-            since=period.since,
+            since=self.read_since or period.since,
             until=period.until,
             filters=self.filters,
             visible=self.access.visible(),
             zone=period.zone,
-            granularity=period.granularity,
+            granularity=None if self.read_since else period.granularity,
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Pages of records: alerts, the audit log, requests in quarantine and rate limit events."""
+"""Pages of records: alerts, the audit log, requests in quarantine and limit events."""
 
 import json
 from typing import Any, Final
@@ -184,7 +184,7 @@ for each in (RESPONSES, CONVERSATIONS, CHATS):
     at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
 
 
-# -- Rate limit events
+# -- Limit events
 
 _MOST: Final = 5
 

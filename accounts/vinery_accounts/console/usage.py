@@ -88,6 +88,10 @@ class Usage(UsagePage):
         chosen = self._chosen("by", Dimension.MODEL), self._chosen("by2", "")
         return tuple(Dimension(each) for each in dict.fromkeys(chosen) if each)
 
+    @property
+    def dimensions_read(self) -> frozenset[Dimension]:
+        return super().dimensions_read.union(self.by)
+
     @cached_property
     def title(self) -> str:
         return " and ".join(map(_title, self.by))
@@ -321,6 +325,7 @@ class UsageTable(Usage):
     """The table of the page with the same query string, and with more rows."""
 
     max_rows = 100
+    max_records = 0
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         name, text = self.file(self.get_context_data())
