@@ -38,7 +38,7 @@ from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.messages import Hello
-from vinery_serving.transport.sockets import EngineAddress, engine_socket, node_socket
+from vinery_serving.transport.sockets import EngineAddress, UnixAddress, engine_socket, node_socket
 from vinery_serving.transport.waiting import WaitingRequests
 
 log = logging.getLogger(__name__)
@@ -400,7 +400,7 @@ class LocalDirectory:
         def new_client(number: int) -> EngineClient:
             address = EngineAddress(entry.id, entry.settings_key, number)
             path = engine_socket(self._run_dir, address)
-            return EngineClient(path, socket_key(self._secret, path))
+            return EngineClient(UnixAddress(path), socket_key(self._secret, path))
 
         replicas = Replicas(new_client, entry.num_replicas)
         replicas.open()
