@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from ssl import SSLContext
 from typing import Any, Final, Generic, TypeVar, assert_never, cast
 
 import msgspec
@@ -24,7 +23,6 @@ from msgspec import structs
 from vinery_serving.transport import relayed
 from vinery_serving.transport.handshake import Handshake, Stranger
 from vinery_serving.transport.messages import (
-    PROTOCOL_VERSION,
     Accepted,
     Cancel,
     Draining,
@@ -45,6 +43,7 @@ from vinery_serving.transport.messages import (
     TestPictures,
     TextVectors,
     TokenOutput,
+    speaks_with,
 )
 from vinery_serving.transport.sockets import (
     FrameReader,
@@ -376,7 +375,7 @@ class _Link(asyncio.Protocol):
                 answer = self._answers.get(message.nonce)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
-            case Hello() if message.protocol_version != PROTOCOL_VERSION:
+            case Hello() if not speaks_with(message.protocol_version):
                 self.close()
             case Hello():
                 self.is_draining = self.is_draining or message.is_draining
@@ -410,9 +409,9 @@ def _submit_parts(submit: Submit) -> Iterator[MediaPixels | Submit]:
 class EngineClient:
     """A gateway's client of one engine. Call `open` once, and `close` at the end."""
 
-    def __init__(self, address: UnixAddress | TlsAddress, key: bytes | SSLContext) -> None:
-        """`key` is the engine's, see `handshake`; of an engine of another host the certificates
-        of this process."""
+    def __init__(self, address: UnixAddress | TlsAddress, key: bytes | relayed.Key) -> None:
+        """`key` is the engine's, see `handshake`; of an engine of another host it returns the
+        certificates of this process."""
         self.address = address
         self.key = key
         self._link: _Link | None = None
@@ -528,9 +527,9 @@ class EngineClient:
                     lambda: _Link(handshake, self._lose, on_draining), str(path)
                 )
                 return link
-            case TlsAddress() as address, SSLContext() as context:
+            case TlsAddress() as address, key if not isinstance(key, bytes):
                 link = _Link(relayed.Attached(address.engine), self._lose, on_draining)
-                await relayed.connect(address, context, link, link.leave)
+                await relayed.connect(address, key, link, link.leave)
                 return link
             case _:
                 raise TypeError(self.address)

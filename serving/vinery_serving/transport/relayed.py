@@ -1,10 +1,9 @@
 """The gateway's end of a connection to an engine of another host, through the relay of that host.
 
 The connection is TLS with certificates of both ends. The gateway first says which engine it means,
-and then sends what it would send to the socket of that engine. What comes back are parts of the
-engine's bytes, each with its length before it. A part without bytes is a sign of life of the relay,
-every `BEAT_S`: an engine answers between steps only, which may take minutes. A host from which no
-part comes for 4 to 6 s is lost.
+and then sends what it would send to the socket of that engine. Parts come back: bytes of the
+engine, its end, and every `BEAT_S` a sign of life of the relay, because an engine answers between
+steps only, which may take minutes. A host from which nothing comes for 4 to 6 s is lost.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import asyncio
 import hashlib
 import random
 import socket
+import struct
 from collections.abc import Callable
 from ssl import SSLContext
 from typing import Annotated, Any, Final
@@ -30,8 +30,12 @@ from vinery_serving.transport.sockets import (
     pack,
 )
 
+# Returns the certificates of this process, renewed where they are old.
+Key = Callable[[], SSLContext]
+
 BEAT_S: Final = 2.0
-CONNECT_S: Final = 5.0
+CONNECT_S: Final = 10.0
+_PART: Final = struct.Struct(">IB")
 _MAX_SILENT_BEATS: Final = 2
 _MAX_PAUSE_S: Final = 2.0
 _MAX_UNACKNOWLEDGED_MS: Final = 10_000
@@ -39,12 +43,29 @@ _KEEPALIVE_S: Final = 5
 _NUM_KEEPALIVES: Final = 3
 
 
-class Attach(msgspec.Struct, frozen=True, array_like=True):
+class Attach(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The first frame of a gateway: the engine that it means."""
 
     model_id: Annotated[int, Meta(ge=0)]
     key: Annotated[str, Meta(pattern=rf"^{ENGINE_KEY}\Z")]
     replica: Annotated[int, Meta(ge=0)]
+
+
+class Join(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The first and only frame of a host that joins. It has no certificate yet."""
+
+    token: Annotated[str, Meta(max_length=256)]
+    name: Annotated[str, Meta(max_length=253)]
+    fingerprint: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+
+def part(data: bytes) -> bytes:
+    """A part with bytes of an engine: their number and one, a zero, and they."""
+    return _PART.pack(len(data) + 1, 0) + data
+
+
+BEAT: Final = bytes(4)  # a part of no length
+END: Final = _PART.pack(1, 1)  # the engine has ended its connection: it may have crashed
 
 
 class Attached:
@@ -97,14 +118,14 @@ def longer(pause_s: float) -> float:
 
 
 async def connect(
-    address: TlsAddress, context: SSLContext, link: asyncio.Protocol, leave: Callable[[], None]
+    address: TlsAddress, key: Key, link: asyncio.Protocol, leave: Callable[[], None]
 ) -> None:
     """Connect `link` to an engine. `leave` closes the link without blame for the engine. Raises
     OSError, or `Stranger` if another host has answered."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(CONNECT_S):
         transport, _ = await loop.create_connection(
-            lambda: _Parts(link, leave), address.host, address.port, ssl=context
+            lambda: _Parts(link, leave), address.host, address.port, ssl=key()
         )
     if peer_fingerprint(transport) != address.fingerprint:
         transport.abort()
@@ -132,13 +153,11 @@ class _Parts(asyncio.Protocol):
         except InvalidFrame:
             self._leave()
             return
-        for part in parts:
-            if part:
-                self._link.data_received(part)
-
-    def eof_received(self) -> None:
-        """The relay has ended the connection in order: the engine had ended its own."""
-        self._has_engine_ended = True
+        for each in parts:
+            if len(each) > 1:
+                self._link.data_received(each[1:])
+            elif each:
+                self._has_engine_ended = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
