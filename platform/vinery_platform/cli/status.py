@@ -45,6 +45,7 @@ _ROLES: Final = {
     "web": "web",
     "node": "node",
     "jobs": "jobs",
+    "relay": "relay",
     "prepare": "prepare",
     "wait": "wait",
 }
