@@ -37,9 +37,11 @@ from vinery_serving.engine.cached_prompts import CachedPrompts
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.prefix_cache import BLOCK
+from vinery_serving.gateway.engines.models import Place
 from vinery_serving.gateway.engines.replicas import Replicas
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import PROTOCOL_VERSION, Hello, Load, Submit, TokenOutput
+from vinery_serving.transport.sockets import UnixAddress
 
 _NUM_ENGINES: Final = 4
 _NUM_WEBS: Final = 2
@@ -230,7 +232,8 @@ def _num_answers(client: Client) -> int:
 
 
 def _reported(clients: Sequence[Client]) -> Choose:
-    made = Replicas(lambda number: cast(EngineClient, clients[number]), len(clients))
+    places = [Place(number) for number in range(len(clients))]
+    made = Replicas(lambda place: cast(EngineClient, clients[place.replica]), places)
     return lambda prompt: cast(Client, made.choose(prompt))
 
 
@@ -332,7 +335,8 @@ def _start(stack: ExitStack, home: Path, name: str) -> Path:
 async def _run_real(sockets: Sequence[Path], rule: str, seed: int) -> tuple[int, int]:
     """Return the tokens of all prompts, and those that were computed."""
     rng, counts = random.Random(seed), [0, 0]
-    clients = [[EngineClient(path, _KEY) for path in sockets] for _ in range(_NUM_WEBS)]
+    addresses = [UnixAddress(path) for path in sockets]
+    clients = [[EngineClient(each, _KEY) for each in addresses] for _ in range(_NUM_WEBS)]
     for client in chain.from_iterable(clients):
         client.open()
         await client.wait_connected(60)

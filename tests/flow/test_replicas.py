@@ -8,9 +8,11 @@ from typing import cast
 from tests.fakes.engine import HELLO, KEY, FakeEngine, Gateway
 from tests.tables import table
 from vinery_serving.core.prompt_parts import MAX_PARTS, KnownParts, digests, seed
+from vinery_serving.gateway.engines.models import Place
 from vinery_serving.gateway.engines.replicas import Replicas
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Hello, Load
+from vinery_serving.transport.sockets import UnixAddress
 
 
 class ScriptedClient:
@@ -24,17 +26,18 @@ class ScriptedClient:
         self.load: Load | None = Load(0)
         self.known = KnownParts()
         self.num_generations = 0
-        self.is_closed = False
+        self.closed = asyncio.Event()
 
     def open(self) -> None:
         pass
 
     async def close(self) -> None:
-        self.is_closed = True
+        self.closed.set()
 
 
 def make(size: int) -> tuple[Replicas, list[ScriptedClient]]:
-    replicas = Replicas(lambda number: cast(EngineClient, ScriptedClient(number)), size)
+    places = [Place(number) for number in range(size)]
+    replicas = Replicas(lambda place: cast(EngineClient, ScriptedClient(place.replica)), places)
     return replicas, cast(list[ScriptedClient], replicas.clients)
 
 
@@ -152,7 +155,7 @@ async def test_the_next_engine_of_a_socket_has_only_what_it_reports_itself(tmp_p
         await gateway.receive()
 
     async with FakeEngine(tmp_path / "engine.sock", first, second):
-        client = EngineClient(tmp_path / "engine.sock", KEY)
+        client = EngineClient(UnixAddress(tmp_path / "engine.sock"), KEY)
         assert client.known is None
         client.open()
         await until_known(client, [2, 3, 1], 2)
@@ -172,11 +175,21 @@ def test_web_processes_that_know_nothing_of_each_other_choose_the_same_engine(nu
     assert chosen(second, prompt(number, 4, 5, 6, 7, 8)) != home  # another engine has less to do
 
 
-async def test_replicas_are_added_and_closed():
+async def test_replicas_are_added_and_closed_once_they_have_no_answers_left():
     replicas, clients = make(1)
-    await replicas.resize(3)
-    assert [each.path.name for each in replicas.clients] == ["0", "1", "2"]
-    surplus = cast(list[ScriptedClient], replicas.clients[1:])
-    await replicas.resize(1)
+    await replicas.move([Place(0), Place(1), Place(1, "moon:8001")])
+    assert [each.path.name for each in replicas.clients] == ["0", "1", "1"]
+    here, elsewhere = cast(list[ScriptedClient], replicas.clients[1:])
+    elsewhere.num_generations = 1
+    await replicas.move([Place(0)])
     assert replicas.clients == clients[:1]
-    assert all(each.is_closed for each in surplus)
+    await asyncio.wait_for(here.closed.wait(), 30)
+    assert not elsewhere.closed.is_set()
+    elsewhere.num_generations = 0
+    await asyncio.wait_for(elsewhere.closed.wait(), 30)
+
+    await replicas.move([Place(1)])
+    clients[0].num_generations = 1
+    await asyncio.sleep(0)
+    await replicas.close()
+    assert clients[0].closed.is_set()

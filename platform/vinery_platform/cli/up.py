@@ -85,7 +85,8 @@ class Plan:
             )
             for number in range(1, self.num_web_workers + 1)
         )
-        return (_service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
+        relays = () if Address.of_relay() is None else (_service("relay", "relay"),)
+        return (*relays, _service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
 
 
 def add_up(parser: argparse.ArgumentParser) -> None:

@@ -140,6 +140,13 @@ class ServedModelSerializer(StrictModelSerializer):
         help_text="The devices of the replicas in turn, such as GPU.0 and GPU.1; empty: all on "
         "`device`.",
     )
+    host_labels = serializers.ListField(
+        child=serializers.CharField(max_length=320),
+        required=False,
+        max_length=16,
+        help_text="Which hosts may run it, of several: those with all of these labels, such as "
+        "host=moon; empty: all.",
+    )
     state = serializers.ChoiceField(
         choices=ShownState.choices,
         source="shown_state",
@@ -167,7 +174,7 @@ class ServedModelSerializer(StrictModelSerializer):
         model = ServedModel
         fields = [
             *("id", "name", "folder", "source", "task", "device", "options", "project_ids"),
-            *("num_replicas", "replica_devices", "is_loaded", "is_pinned", "idle_s"),
+            *("num_replicas", "replica_devices", "host_labels", "is_loaded", "is_pinned", "idle_s"),
             *("state", "engine", "warnings"),
             *("created_at", "updated_at"),
         ]

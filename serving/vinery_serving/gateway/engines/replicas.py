@@ -16,23 +16,32 @@ from pathlib import Path
 from typing import Final
 
 from vinery_serving.core.prompt_parts import PART_BYTES, PART_TOKENS, digests, rank
+from vinery_serving.gateway.engines.models import Place
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Hello
 
 # An answer that runs or waits slows a new one as much as so many tokens of its prompt.
 _ANSWER_TOKENS: Final = 64
 
-Maker = Callable[[int], EngineClient]
+# How often a connection that takes no new requests is asked whether it has answers left.
+_LOOK_INTERVAL_S: Final = 0.5
+
+
+Maker = Callable[[Place], EngineClient]
 
 
 class Replicas:
     """The connections of one web process to the engines of a model. Belongs to the event loop."""
 
-    def __init__(self, new_client: Maker, size: int = 1) -> None:
+    def __init__(self, new_client: Maker, places: Sequence[Place] = (Place(0),)) -> None:
         self._new_client = new_client
-        self.clients: list[EngineClient] = []
+        self._clients = {each: new_client(each) for each in places}
+        self._leaving: set[asyncio.Task[None]] = set()
         self._is_open = False
-        self._grow(size)
+
+    @property
+    def clients(self) -> list[EngineClient]:
+        return list(self._clients.values())
 
     @property
     def path(self) -> Path:
@@ -58,21 +67,22 @@ class Replicas:
         for each in self.clients:
             each.open()
 
-    async def resize(self, size: int) -> None:
-        """Keep `size` connections. Generations of closed connections go on with other engines."""
-        surplus, self.clients = self.clients[size:], self.clients[:size]
-        self._grow(size)
-        for each in surplus:
-            await each.close()
-
-    def _grow(self, size: int) -> None:
-        for number in range(len(self.clients), size):
-            client = self._new_client(number)
-            if self._is_open:
-                client.open()
-            self.clients.append(client)
+    async def move(self, places: Sequence[Place]) -> None:
+        """Keep connections to these places. An engine elsewhere finishes its generations."""
+        former = self._clients
+        self._clients = {each: former.get(each) or self._new_client(each) for each in places}
+        for place in places:
+            if self._is_open and place not in former:
+                self._clients[place].open()
+        for place in former.keys() - self._clients:
+            leaving = asyncio.create_task(_close_when_idle(former[place]))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
+        for leaving in self._leaving:
+            leaving.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         for each in self.clients:
             await each.close()
 
@@ -109,6 +119,14 @@ def _work(client: EngineClient, parts: Sequence[int]) -> tuple[int, int]:
     num_known = 0 if client.known is None else client.known.num_known(parts)
     num_tokens = PART_TOKENS * (len(parts) - num_known) + _ANSWER_TOKENS * _num_answers(client)
     return num_tokens, rank(parts[0], client.seed) if parts else 0
+
+
+async def _close_when_idle(client: EngineClient) -> None:
+    try:
+        while client.num_generations:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+    finally:
+        await client.close()
 
 
 def _num_answers(client: EngineClient) -> int:

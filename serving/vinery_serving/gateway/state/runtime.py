@@ -58,6 +58,7 @@ from vinery_serving.media.tables.policies import MediaPolicies
 from vinery_serving.models.engine_status import UNREADABLE
 from vinery_serving.models.live_socket import LiveServer
 from vinery_serving.processes.upkeep import freeze_heap, until_next
+from vinery_serving.transport.relayed import Key
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +115,7 @@ class Runtime:
             Quarantine(self._put_in_quarantine if settings.VINERY_QUARANTINE_S else None),
             wait_s=settings.VINERY_WAKE_WAIT_S,
             on_change=self._follow_loaded,
+            context=_context(),
         )
         self.media_policies, self.media_denials = MediaPolicies(), DenialQueue()
         self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
@@ -484,6 +486,16 @@ def _data_folders() -> dict[str, Path]:
     if database["ENGINE"].endswith("sqlite3"):
         folders["the database"] = Path(database["NAME"]).parent
     return folders
+
+
+def _context() -> Key | None:
+    """What other hosts ask this one for; None: this is the only host."""
+    if not settings.VINERY_HOST_KEY:
+        return None
+    from vinery_serving.cluster.authority import Certificates, Role
+
+    authorities, own = settings.VINERY_AUTHORITY_SECRETS, settings.VINERY_HOST_KEY
+    return Certificates(authorities, own, Role.WEB).context
 
 
 def _limit_settings() -> LimitSettings:
