@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from vinery_serving.core.prompt_parts import PART_TOKENS, digests, rank
+from vinery_serving.core.prompt_parts import PART_BYTES, PART_TOKENS, digests, rank
 from vinery_serving.gateway.engines.models import Place
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Hello
@@ -110,7 +110,7 @@ class Replicas:
         free = [each for each in able if not _is_full(each)]
         client = min(free or able, key=lambda each: _work(each, parts))
         if client.known is not None:
-            client.known.note_sent(parts)
+            client.known.note_sent(parts[: len(prompt_ids) // PART_BYTES])
         return client
 
 
