@@ -417,7 +417,6 @@ CELERY_BEAT_SCHEDULE = {
         "write_spans": 3600.0,
         "delete_old_captures": 60.0,
         "sweep_stored": 60.0,
-        "sweep_unlinked_items": 86400.0,
         "delete_old_quarantine": 3600.0,
         "delete_old_alerts": 3600.0,
         "delete_expired_sessions": 3600.0,

@@ -20,6 +20,7 @@ from typing import Any, Final, Generic, TypeVar, assert_never, cast
 import msgspec
 from msgspec import structs
 
+from vinery_serving.core.prompt_parts import KnownParts, seed
 from vinery_serving.transport import relayed
 from vinery_serving.transport.handshake import Handshake, Stranger
 from vinery_serving.transport.messages import (
@@ -221,6 +222,7 @@ class _Link(asyncio.Protocol):
         self.is_draining = False  # the engine takes no new generations
         self.hello: asyncio.Future[Hello] = loop.create_future()
         self.load: Load | None = None
+        self.known = KnownParts()
         self.closed: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -366,6 +368,7 @@ class _Link(asyncio.Protocol):
                 self._deliver(message, is_end=True)
             case Load():
                 self.load = message
+                self.known.take(message.added, message.dropped)
             case Draining():
                 self.is_draining = True
                 self._on_draining()
@@ -414,6 +417,8 @@ class EngineClient:
         certificates of this process."""
         self.address = address
         self.key = key
+        name = address.path.name if isinstance(address, UnixAddress) else address.engine.file_name
+        self.seed = seed(name)  # for `rank`
         self._link: _Link | None = None
         self._connected = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -442,6 +447,11 @@ class EngineClient:
     @property
     def load(self) -> Load | None:
         return None if self._link is None else self._link.load
+
+    @property
+    def known(self) -> KnownParts | None:
+        """What the engine's prefix cache has; None: there is no engine."""
+        return None if self._link is None else self._link.known
 
     def open(self) -> None:
         if self._keeper is None:

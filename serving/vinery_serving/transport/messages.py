@@ -327,9 +327,14 @@ def _part(number: int, whole: int) -> float | None:
 
 
 class Load(_Message, frozen=True):
-    """Engine to gateway: how many answers run and wait. Sent when it has changed."""
+    """Engine to gateway: how many answers run and wait, and what the prefix cache has. Sent when it
+    has changed."""
 
     num_answers: int
+    # Digests of `core.prompt_parts`, the newest of those that no earlier message had. A new
+    # connection gets all of them in parts, beside what has changed meanwhile.
+    added: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()
 
 
 class Pong(_Message, frozen=True):

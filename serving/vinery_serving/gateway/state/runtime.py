@@ -47,7 +47,6 @@ from vinery_serving.gateway.state.host_health import (
     EngineHealth,
     health_of,
 )
-from vinery_serving.gateway.state.keeper import Keeper
 from vinery_serving.gateway.state.model_readers import ModelReaders
 from vinery_serving.gateway.state.model_rows import EngineReport, read_models
 from vinery_serving.gateway.state.traffic import Traffic
@@ -93,12 +92,14 @@ _LOCKS_INTERVAL_S: Final = LOCK_S / 3
 class Runtime:
     """Call `start` first; it may be called for every request. Belongs to the event loop."""
 
+    num_not_stored = 0  # answers that could not be stored
+
     def __init__(self) -> None:
         self.keys = KeyTable()
         self._store_dead = store_then(settle_dead_leases)
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
-        self.keeper = Keeper(lambda work: self._in_database_thread(work, "keeper"))
+        self.stored_bytes: dict[int | None, int] = {}  # that a project had stored last
         self.do_background: Callable[[], Awaitable[None]] | None = None  # once a second
         self.conversation_locks: set[str] = set()  # their holders, among the requests here
         self.quarantine = QuarantineQueue(settings.VINERY_QUARANTINE_S)
@@ -427,11 +428,11 @@ class Runtime:
         if holders := list(self.conversation_locks):
             await self.recall(partial(renew, holders))
 
-    async def recall(self, work: Callable[[], ResultT]) -> ResultT:
+    async def recall(self, work: Callable[[], ResultT], thread: str = "recall") -> ResultT:
         """Read or change what is stored for clients. Raises `django.db.Error` and `TimeoutError`,
         too."""
         async with asyncio.timeout(_RECALL_S):
-            return await self._in_database_thread(work, "recall")
+            return await self._in_database_thread(work, thread)
 
     def recall_later(self, work: Callable[[], object]) -> None:
         self._threads["recall"].submit(giving_back(work))
