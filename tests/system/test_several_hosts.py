@@ -46,7 +46,12 @@ class Installed:
     def run(self, *words: str) -> str:
         command = (sys.executable, "-m", "vinery_platform.cli", *words)
         done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False, timeout=120
+            command,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=WITHIN_S,
         )
         assert done.returncode == 0, f"{done.stderr}\n{self.log.read_text()[-3000:]}"
         return done.stdout
