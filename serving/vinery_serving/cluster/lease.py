@@ -84,7 +84,8 @@ class HostLease:
             found = {int(number): now_s - age_s for number, age_s in ages_s.items()}
             self._renewed_at_s = self._renewed_at_s | found
             self._sessions = frozenset(found)
-            return Lease(holder, is_leader)
+            copied = f"{holder}. If this home is a copy, delete the file `host` in it"
+            return Lease(holder and copied, is_leader)
 
     def is_renewed(self, number: int) -> bool:
         """Whether a host held its lease when this one was renewed last."""
