@@ -114,6 +114,9 @@ _IS_BEHIND_TLS = _PUBLIC.scheme == "https"
 SECRET_KEY = secret_files.django_key(HOME)
 SECRET_KEY_FALLBACKS = secret_files.old_django_keys(HOME)
 VINERY_SOCKET_SECRET = secret_files.socket_secret(HOME)
+VINERY_AUTHORITY_SECRETS = secret_files.authority_secrets(HOME)
+VINERY_HOST_ADDRESS = env.text("VINERY_HOST_ADDRESS")
+VINERY_HOST_KEY = secret_files.host_key(HOME)
 VINERY_KEY_PEPPERS = secret_files.key_peppers(HOME)
 VINERY_METRICS_TOKEN = env.token("VINERY_METRICS_TOKEN")
 VINERY_AUTH_ENABLED = env.on_off("VINERY_AUTH")
@@ -420,7 +423,6 @@ CELERY_BEAT_SCHEDULE = {
         "write_spans": 3600.0,
         "delete_old_captures": 60.0,
         "sweep_stored": 60.0,
-        "sweep_unlinked_items": 86400.0,
         "delete_old_quarantine": 3600.0,
         "delete_old_alerts": 3600.0,
         "delete_expired_sessions": 3600.0,

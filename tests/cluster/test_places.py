@@ -153,7 +153,10 @@ def test_a_model_without_a_host_has_the_reason_and_a_host_says_which_files_it_la
 
 
 def test_web_processes_see_the_replicas_that_they_can_reach(
-    on_host: Callable[[UUID, str], None], leases: dict[UUID, HostLease], tmp_path: Path
+    on_host: Callable[[UUID, str], None],
+    leases: dict[UUID, HostLease],
+    tmp_path: Path,
+    settings: Any,
 ) -> None:
     for id_, name in ((MARS, "mars"), (MOON, "moon")):
         on_host(id_, name)
@@ -161,5 +164,7 @@ def test_web_processes_see_the_replicas_that_they_can_reach(
     model = add_model("two", tmp_path, num_replicas=2)
     places.place(leases[MOON], LocalPlacer())
     assert [each.host.name for each in places.by_model()[model.pk]] == ["moon"]
-    Host.objects.filter(name="mars").update(address="mars:8001")
+    Host.objects.filter(name="mars").update(address="mars:8001", fingerprint="f")
+    assert [each.host.name for each in places.by_model()[model.pk]] == ["moon"], "without a key"
+    settings.VINERY_HOST_KEY = "k"
     assert [each.host.name for each in places.by_model()[model.pk]] == ["mars", "moon"]

@@ -186,8 +186,8 @@ class SavedViews(Page):
             view.delete()
             messages.success(request, f"The view {view} is removed. To undo this, save it again.")
             return redirect(f"{address}?{view.query}")
-        view = SavedView(user=self.user, page=self.name, query=query, mail_every=mail_every)
-        view.name = request.POST.get("name", "").strip()
+        about = {"name": request.POST.get("name", "").strip(), "query": query}
+        view = SavedView(user=self.user, page=self.name, mail_every=mail_every, **about)
         try:
             view.full_clean(validate_constraints=False)
             if views.exclude(name=view.name).count() >= _MAX_VIEWS:

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from vinery_accounts.base.money import MILLION, short_money
 from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
-from vinery_accounts.console.page import UsagePage, at, before, value_of
+from vinery_accounts.console.page import UsagePage, at, before, csv_file, value_of
 from vinery_accounts.models import ApiKey, Currency, ModelWeight
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.export import csv_of
@@ -328,9 +328,7 @@ class UsageTable(Usage):
     max_records = 0
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        name, text = self.file(self.get_context_data())
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
+        return csv_file(*self.file(self.get_context_data()))
 
     def file(self, context: dict[str, Any]) -> tuple[str, str]:
         """Return the name of the file and its text."""

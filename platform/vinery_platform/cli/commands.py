@@ -80,6 +80,7 @@ COMMANDS: Final = {
     "web": "run one web process (started by `up`)",
     "node": "run the engines of this host (started by `up`)",
     "jobs": "run background jobs (started by `up`)",
+    "relay": "let other hosts reach the engines of this host (started by `up`)",
     "agent": "let Ray place models on hosts (started by `up`)",
     "ray-node": "start Ray on this host, with the memory of its devices",
 }
@@ -100,15 +101,15 @@ _MODULES: Final = {
     **dict.fromkeys(("alias", "job"), "models"),
     **dict.fromkeys(("config", "env", "devices", "reload", "completion"), "host"),
     **dict.fromkeys(("catalog", "convert"), "files"),
-    **dict.fromkeys(("prepare", "web", "node", "jobs"), "services"),
+    **dict.fromkeys(("prepare", "web", "node", "jobs", "relay"), "services"),
     "host": "hosts",
     **dict.fromkeys(("backup", "restore"), "backup"),
     **dict.fromkeys(("agent", "ray-node"), "ray"),
 }
 # These commands log to files also without `up`.
-_SERVERS: Final = frozenset({"web", "node", "jobs", "agent"})
+_SERVERS: Final = frozenset({"web", "node", "jobs", "relay", "agent"})
 _WITHOUT_DJANGO: Final = frozenset(
-    {"up", "ready", "logs", "reload", "env", "config", "catalog", "convert", "devices"}
+    {"up", "ready", "logs", "reload", "env", "config", "catalog", "convert", "devices", "relay"}
 )
 # Commands that load Django and look for a home themselves.
 _LOADING: Final = frozenset(
@@ -180,7 +181,7 @@ def run(argv: Sequence[str] | None) -> int:
             config_file.apply()
         if process := os.environ.get(logs.PROCESS_VARIABLE) or (name if name in _SERVERS else ""):
             logs.begin(process)
-        if needs_django:
+        if needs_django and getattr(arguments, "needs_home", True):
             require_home()
         with nullcontext() if name in _WITHOUT_DJANGO else _acting():
             result: int | str = arguments.run(arguments)

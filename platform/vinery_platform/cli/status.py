@@ -45,6 +45,7 @@ _ROLES: Final = {
     "web": "web",
     "node": "node",
     "jobs": "jobs",
+    "relay": "relay",
     "agent": "agent",
     "prepare": "prepare",
     "wait": "wait",

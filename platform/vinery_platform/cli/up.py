@@ -88,9 +88,10 @@ class Plan:
             )
             for number in range(1, self.num_web_workers + 1)
         )
+        relays = () if Address.of_relay() is None else (_service("relay", "relay"),)
         jobs = _service("jobs", "jobs", is_front=True)
-        of_ray = ("agent", "ray-node") if self.has_ray else ()
-        return (_service("node", "node"), *webs, jobs, *(_service(each, each) for each in of_ray))
+        of_ray = [_service(each, each) for each in ("agent", "ray-node") if self.has_ray]
+        return (*relays, _service("node", "node"), *webs, jobs, *of_ray)
 
 
 def add_up(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ has stood still, writes nothing that it has decided on older rows.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -50,11 +51,21 @@ def _own_values() -> dict[str, Any]:
     names = [] if known is None else map(first_device, known.names)
     return {
         "name": settings.VINERY_HOST_NAME,
+        "address": settings.VINERY_HOST_ADDRESS,
+        "fingerprint": _own_fingerprint(),
         "labels": settings.VINERY_HOST_LABELS,
         "devices": {name: settings.VINERY_MODEL_MEMORY.get(name) for name in names},
         "version": settings.VINERY_VERSION,
         "protocol_version": PROTOCOL_VERSION,
     }
+
+
+def _own_fingerprint() -> str:
+    if not settings.VINERY_HOST_KEY:
+        return ""
+    from vinery_serving.cluster.authority import host_fingerprint  # a sole host needs none of it
+
+    return host_fingerprint(settings.VINERY_HOST_KEY)
 
 
 def note_devices() -> None:
@@ -66,11 +77,18 @@ def note_devices() -> None:
 
 def own_replicas() -> frozenset[tuple[int, int]] | None:
     """Return the models and replicas that this host should run; None: it is the only host, and runs
-    all. It is back if it was gone, and says which folders it lacks."""
+    all. It is back if it was gone, and says which folders it lacks. The relay learns which hosts
+    there are."""
     if not has_several_hosts():
         return None
     own = Host.objects.filter(pk=host_id())
     own.filter(is_gone=True).update(is_gone=False)
+    if settings.VINERY_HOST_ADDRESS:
+        from vinery_serving.cluster.relay import note_hosts
+
+        known_hosts = Host.objects.exclude(fingerprint="").values_list("fingerprint", flat=True)
+        with suppress(OSError):  # the next change of a row writes them
+            note_hosts(Path(settings.VINERY_RUN_DIR), set(known_hosts))
     if not _others().exists():
         return None
     rows = Placement.objects.filter(host=host_id())
@@ -91,7 +109,8 @@ def by_model() -> Mapping[int, Sequence[Placement]]:
     only host. The order is the same on all hosts."""
     found: defaultdict[int, list[Placement]] = defaultdict(list)
     if has_several_hosts() and _others().exists():
-        is_reached = ~Q(host__address="") | Q(host=host_id())
+        has_relay = ~Q(host__address="") & ~Q(host__fingerprint="")
+        is_reached = Q(host=host_id()) | (has_relay if settings.VINERY_HOST_KEY else Q(pk=None))
         rows = Placement.objects.filter(is_reached, host__is_gone=False).select_related("host")
         for each in rows.order_by("replica", "host_id"):
             found[each.model_id].append(each)
@@ -151,7 +170,8 @@ def _place(lease: HostLease, placer: Placer) -> bool:
     ]
     Placement.objects.filter(pk__in=[each.pk for each in removed]).delete()
     Placement.objects.bulk_create(added)
-    _tell(models, {each.model_id for each in removed}, found.refused)
+    if len(hosts) > 1:
+        _tell(models, {each.model_id for each in removed}, found.refused)
     return bool(num_gone or removed or added)
 
 

@@ -7,17 +7,7 @@ from rest_framework import serializers
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
-from vinery_serving.models.host_rows import Host, Placement
-
-
-class PlacementSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
-    """A replica that a host should run."""
-
-    model = serializers.CharField(source="model.name", read_only=True)
-
-    class Meta:
-        model = Placement
-        fields = ["model", "replica", "device", "state", "needed_bytes", "error"]
+from vinery_serving.models.host_rows import Host
 
 
 class HostSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -28,17 +18,17 @@ class HostSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         read_only=True,
         help_text="gone: its lease has ended, and its replicas may start on other hosts.",
     )
-    placements = PlacementSerializer(
-        many=True,
+    models = serializers.CharField(
+        source="models_text",
         read_only=True,
-        help_text="What it should run; empty for the only host, which runs all.",
+        help_text="What it runs, with states; empty for the only host, which runs all.",
     )
 
     class Meta:
         model = Host
         fields = [
             *("id", "name", "state", "address", "labels", "devices", "lacks", "version"),
-            *("protocol_version", "generation", "started_at", "placements"),
+            *("protocol_version", "generation", "started_at", "models"),
         ]
 
 

@@ -1,4 +1,4 @@
-// The viewers of the API documents are dark where the console is. Swagger UI has such a theme.
+// The viewers of the API documents are dark where the console is; Redoc after a reload.
 "use strict";
 
 {
