@@ -177,8 +177,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Begin with the files that use the shared platform, which ends after the last such file. Files
     that start other platforms follow, so that no process of xdist ends long before the others.
 
-    pytest-django sorts the tests of each file, too, so this hook sorts afterwards.
+    pytest-django sorts the tests of each file, too, so this hook sorts afterwards. Tests of several
+    hosts are left out on SQLite, which has one.
     """
+    if not stores.IS_SCALED:
+        items[:] = [each for each in items if each.get_closest_marker("several_hosts") is None]
     yield
     ranks: dict[str, int] = {}
     for item in items:

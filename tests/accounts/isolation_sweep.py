@@ -117,7 +117,7 @@ def lists_and_rows() -> list[Route]:
 
 def reads_of_tenants(found: Iterable[Route]) -> list[Probe]:
     """A GET of each page whose rows belong to an organisation and are in the database."""
-    others = "weight|currency|group|served|modelalias|speed|(api|console)/model|console/live"
+    others = "weight|currency|group|host|served|modelalias|speed|(api|console)/model|console/live"
     of_tenants = (each for each in found if not re.search(others, each.template))
     return [next(reads([each], FOREIGN_ID)) for each in of_tenants]
 

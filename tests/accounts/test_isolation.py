@@ -25,7 +25,7 @@ WITHOUT_TENANT = {
     *("account.EmailConfirmation", "socialaccount.SocialApp", "socialaccount.SocialToken"),
     *("accounts.Currency", "accounts.ModelWeight", "accounts.RetentionCutoff"),
     *("serving.ServedModel", "serving.EngineStatus", "serving.ModelAlias", "serving.ModelEvent"),
-    *("serving.SpeedResult", "serving.ModelJob"),
+    *("serving.SpeedResult", "serving.ModelJob", "serving.Placement"),
 }
 
 

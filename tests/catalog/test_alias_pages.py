@@ -24,7 +24,7 @@ def test_names_are_divided_changed_removed_and_added(root: Client, chat: ServedM
     root.post(link, {"name": "mixed", "targets": "other"})
     alias.refresh_from_db()
     assert alias.targets == {"other": 1}
-    assert "Remove the name mixed?" in text_of(root.get(f"{link}remove/"))
+    assert "Its models stay." in text_of(root.get(f"{link}remove/"))
     root.post(f"{link}remove/")
     assert not ModelAlias.objects.exists()
     assert ServedModel.objects.filter(pk=other.pk).exists()

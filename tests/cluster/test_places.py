@@ -33,8 +33,6 @@ def on_host(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[UUID, s
 
 @pytest.fixture
 def leases() -> Iterator[dict[UUID, HostLease]]:
-    if connection.vendor != "postgresql":
-        pytest.skip("SQLite has one host")
     found = {each: HostLease(each.int, str(each), lambda: now[0]) for each in (MOON, MARS)}
     now = [0.0]
     found[MOON].now = now  # type: ignore[attr-defined]
@@ -76,6 +74,7 @@ def test_a_sole_host_runs_all_and_its_generation_counts_starts(
         assert len(queries) == 0
 
 
+@pytest.mark.several_hosts
 def test_replicas_move_from_a_host_that_drains_and_from_one_that_is_gone(
     on_host: Callable[[UUID, str], None], leases: dict[UUID, HostLease], tmp_path: Path
 ) -> None:
@@ -122,6 +121,7 @@ def test_replicas_move_from_a_host_that_drains_and_from_one_that_is_gone(
     assert Host.objects.get(pk=MARS).state == "active"
 
 
+@pytest.mark.several_hosts
 def test_a_model_without_a_host_has_the_reason_and_a_host_says_which_files_it_lacks(
     on_host: Callable[[UUID, str], None], leases: dict[UUID, HostLease], tmp_path: Path
 ) -> None:
@@ -152,6 +152,7 @@ def test_a_model_without_a_host_has_the_reason_and_a_host_says_which_files_it_la
     assert where(model) == ["moon"]
 
 
+@pytest.mark.several_hosts
 def test_web_processes_see_the_replicas_that_they_can_reach(
     on_host: Callable[[UUID, str], None],
     leases: dict[UUID, HostLease],

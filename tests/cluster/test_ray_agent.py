@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connection
 
 from vinery_platform.cli import status
 from vinery_serving.cluster import places, ray_agent
@@ -18,7 +17,11 @@ from vinery_serving.cluster.ray_agent import RayAway, RayPlacer
 from vinery_serving.models.host_rows import Host, Placement
 from vinery_serving.models.models import ServedModel
 
-pytestmark = [pytest.mark.stores, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.stores,
+    pytest.mark.several_hosts,
+    pytest.mark.django_db(transaction=True),
+]
 MOON = UUID(int=5)
 
 
@@ -48,8 +51,6 @@ class FakePlacer:
 
 @pytest.fixture
 def leases(settings: Any) -> Iterator[tuple[AgentLease, AgentLease]]:
-    if connection.vendor != "postgresql":
-        pytest.skip("SQLite has one host")
     settings.VINERY_RAY_ADDRESS = "10.0.0.5:6379"
     found = AgentLease("moon"), AgentLease("mars")
     host = HostLease(MOON.int, "vinery node on moon")

@@ -32,7 +32,7 @@ async def followed(monkeypatch: pytest.MonkeyPatch, answers: Iterator[Any]) -> l
     monkeypatch.setattr(background, "_FOLLOW_INTERVAL_S", 0.0)
     monkeypatch.setattr(background, "SILENCE_S", 0.0)
     runs = BackgroundRuns(SimpleNamespace(recall=recall))  # type: ignore[arg-type]
-    return [each async for each in runs.follow(1, "resp_1", -1)]
+    return [b"".join(each) async for each in runs.follow(1, "resp_1", -1)]
 
 
 async def test_an_outage_of_the_database_is_silence_with_keep_alives(

@@ -38,7 +38,7 @@ class Hosts(PlatformResource[Host]):
 
     model = Host
     serializer = HostSerializer
-    lookup = ("pk", "[0-9a-f-]{36}")
+    lookup = ("pk", "[0-9a-f-]{1,36}")
     ordering = search = ("name",)
     one, many = "a host", "hosts"
     verbs = frozenset({"remove"})
