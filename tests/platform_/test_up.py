@@ -147,6 +147,9 @@ class RecordingSupervisor:
         self.calls: list[object] = []
         self.has_restarted = asyncio.Event()
 
+    async def begin(self) -> None:
+        self.calls.append("warm")
+
     async def run_once(self, service: Service) -> int:
         self.calls.append(service.name)
         return 0
@@ -159,10 +162,10 @@ class RecordingSupervisor:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("accounts/vinery_accounts/tasks.py", [["web-1", "jobs"]]),
-        ("templates/base.html", [["web-1", "jobs"]]),
-        ("accounts/vinery_accounts/migrations/0002_new.py", ["prepare", ["web-1", "jobs"]]),
-        ("accounts/static/console.css", ["prepare", ["web-1", "jobs"]]),
+        ("accounts/vinery_accounts/tasks.py", ["warm", ["web-1", "jobs"]]),
+        ("templates/base.html", ["warm", ["web-1", "jobs"]]),
+        ("accounts/vinery_accounts/migrations/0002_new.py", ["warm", "prepare", ["web-1", "jobs"]]),
+        ("accounts/static/console.css", ["warm", "prepare", ["web-1", "jobs"]]),
     ],
 )
 async def test_a_change_restarts_web_and_jobs_and_not_the_node(
@@ -177,7 +180,7 @@ async def test_a_change_restarts_web_and_jobs_and_not_the_node(
     file.parent.mkdir(parents=True)
     plan = up.Plan(Home(tmp_path / "home"), Address("127.0.0.1", 8000), 1, is_reloading=True)
     supervisor = RecordingSupervisor()
-    task = asyncio.create_task(up._reload(plan, supervisor, plan.services(3)))  # type: ignore[arg-type]
+    task = asyncio.create_task(up._reload(plan, supervisor, supervisor, plan.services(3)))  # type: ignore[arg-type]
     assert await asyncio.to_thread(looked.wait, 60)
 
     file.write_text("changed")
@@ -219,7 +222,8 @@ async def test_engines_are_looked_for_again_after_the_secret_could_not_be_read(
 async def test_files_are_not_watched_without_the_option(tmp_path: Path) -> None:
     plan = up.Plan(Home(tmp_path), Address("127.0.0.1", 8000), 1)
 
-    await up._reload(plan, RecordingSupervisor(), plan.services(3))  # type: ignore[arg-type]
+    supervisor = RecordingSupervisor()
+    await up._reload(plan, supervisor, supervisor, plan.services(3))  # type: ignore[arg-type]
 
 
 URL = "http://127.0.0.1:8123"

@@ -11,14 +11,14 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from vinery_platform.processes import heartbeats
 from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.memory import resident_bytes
 from vinery_serving.processes import parent
-from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.child import ChildProcess, Fork
 from vinery_serving.processes.hang import CONFIRM_S
 from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
 from vinery_serving.processes.upkeep import until_next
@@ -69,7 +69,11 @@ class Child(ChildProcess):
     """A process of a service. `ended` is done when the process and its children have ended."""
 
     def __init__(
-        self, service: Service, environment: Mapping[str, str], hung_after_s: float
+        self,
+        service: Service,
+        environment: Mapping[str, str],
+        hung_after_s: float,
+        fork: Fork | None,
     ) -> None:
         """Start it. Raises OSError."""
         own = {logs.PROCESS_VARIABLE: service.name, parent.PARENT_VARIABLE: str(os.getpid())}
@@ -85,6 +89,7 @@ class Child(ChildProcess):
             environment={**environment, **dict(service.environment), **own},
             fds=service.fds,
             page=page,
+            fork=fork,
         )
         if is_watched:
             self.watch()
@@ -106,6 +111,9 @@ class Child(ChildProcess):
         return status
 
 
+async def _nothing() -> None: ...
+
+
 class Supervisor:
     """Runs services until `stop` is called. One use only.
 
@@ -114,9 +122,14 @@ class Supervisor:
     """
 
     def __init__(
-        self, environment: Mapping[str, str], hung_after_s: float = 0.0, drain_s: float = 0.0
+        self,
+        environment: Mapping[str, str],
+        hung_after_s: float = 0.0,
+        drain_s: float = 0.0,
+        fork: Fork | None = None,
     ) -> None:
         self._environment = dict(environment)
+        self._fork = fork
         self._drain_s = drain_s
         self._hung_after_s = hung_after_s
         self._children: dict[Service, Child] = {}  # one present process of each service
@@ -151,12 +164,14 @@ class Supervisor:
                 self._restarting.add(service)
                 child.send_signal(signal.SIGTERM)
 
-    def reload(self, note: Callable[[str], object]) -> None:
+    def reload(
+        self, note: Callable[[str], object], before: Callable[[], Awaitable[object]] = _nothing
+    ) -> None:
         """Replace the processes that can be, one after the other, without losing a request. `note`
         is called when all successors serve, or with the reason why one does not."""
         if self.is_stopping or (self._reloading is not None and not self._reloading.done()):
             return
-        self._reloading = asyncio.create_task(self._reload(note))
+        self._reloading = asyncio.create_task(self._reload(note, before))
 
     async def run_once(self, service: Service) -> int:
         """Run a process until its end, and return the exit status. `stop` ends it early."""
@@ -243,7 +258,7 @@ class Supervisor:
 
     def _start(self, service: Service, *, is_successor: bool = False) -> Child:
         mark = {heartbeats.SUCCESSOR_VARIABLE: "1"} if is_successor else {}
-        child = Child(service, {**self._environment, **mark}, self._hung_after_s)
+        child = Child(service, {**self._environment, **mark}, self._hung_after_s, self._fork)
         if self.is_stopping:  # `stop` was called during the start
             child.send_signal(signal.SIGTERM)
         return child
@@ -271,7 +286,10 @@ class Supervisor:
                 elif not child.ended.done():
                     await asyncio.sleep(_REPLACE_AGAIN_S)
 
-    async def _reload(self, note: Callable[[str], object]) -> None:
+    async def _reload(
+        self, note: Callable[[str], object], before: Callable[[], Awaitable[object]]
+    ) -> None:
+        await before()
         why_not = ""
         for service, child in list(self._children.items()):
             if not service.is_replaceable:
