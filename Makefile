@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadsco
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up dev install install-dev install-locked lock lock-lines test test-all test-beyond test-stores test-nightly test-times test-clients wheel test-wheel test-convert site check format hooks bench bench-usage bench-gateway docs models clean
+.PHONY: help up dev install install-dev install-locked lock lock-lines test test-all test-beyond test-stores test-nightly test-times test-clients wheel test-wheel test-convert site check format hooks bench bench-peers bench-usage bench-gateway docs models clean
 .NOTPARALLEL:
 
 # First the lines for users, marked by `##`, and then those for developers, by `#-`.
@@ -133,6 +133,9 @@ hooks: install-dev #- Run the quick checks before each commit
 
 bench: install-dev #- Measure, and write docs/performance.md; BENCH_ARGS go to the benchmark
 	$(BIN)/python -m benchmarks --draw $(BENCH_ARGS)
+
+bench-peers: install-dev #- Install other servers into the cache, and measure Vinery beside them; BENCH_ARGS as above
+	$(BIN)/python -m benchmarks.peers --draw $(BENCH_ARGS)
 
 bench-usage: install-dev #- Measure reports over ten million requests; BENCH_ARGS as above
 	$(BIN)/python -m benchmarks.usage_reports $(BENCH_ARGS)

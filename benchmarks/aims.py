@@ -44,6 +44,14 @@ class Aim:
         return self.measured >= self.bound if self.is_least else self.measured <= self.bound
 
     @property
+    def part(self) -> float | None:
+        """How much of the aim is reached; 1 and more: all."""
+        if self.measured is None or 0 in (self.measured, self.bound):
+            return None if self.is_met is None else float(self.is_met)
+        part = self.measured / self.bound
+        return part if self.is_least else 1 / part
+
+    @property
     def wanted(self) -> str:
         return f"{'>=' if self.is_least else '<='} {self.bound:g}"
 

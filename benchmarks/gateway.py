@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     """Measure and print."""
     arguments = _arguments(argv)
     with tempfile.TemporaryDirectory(prefix="vinery-bench-") as folder:
-        homes = _Home(Path(folder) / "on", True), _Home(Path(folder) / "off", False)
+        homes = Home(Path(folder) / "on", True), Home(Path(folder) / "off", False)
         for home in homes:
             home.prepare()
         pairs = [_measure_pair(homes, arguments) for _ in range(arguments.pairs)]
@@ -103,7 +103,7 @@ class _Pair:
     times_ms: Sequence[float]  # at p50, on and off
 
 
-def _measure_pair(homes: Sequence[_Home], arguments: argparse.Namespace) -> _Pair:
+def _measure_pair(homes: Sequence[Home], arguments: argparse.Namespace) -> _Pair:
     with ExitStack() as stack:
         servers = [stack.enter_context(home.serve()) for home in homes]
         with asyncio.Runner() as runner:
@@ -112,11 +112,11 @@ def _measure_pair(homes: Sequence[_Home], arguments: argparse.Namespace) -> _Pai
 
 async def _measure(servers: Sequence[Server], arguments: argparse.Namespace) -> _Pair:
     rounds = [
-        await _requests_per_core_s(servers, arguments.connections, arguments.requests)
+        await requests_per_core_s(servers, arguments.connections, arguments.requests)
         for _ in range(1 + arguments.rounds)
     ]
     # The first is to warm up.
-    return _Pair(rounds[1:], await _times_ms(servers, arguments.requests))
+    return _Pair(rounds[1:], await median_times_ms(servers, arguments.requests))
 
 
 def _show(pairs: Sequence[_Pair]) -> int:
@@ -137,7 +137,7 @@ def _show(pairs: Sequence[_Pair]) -> int:
     return 0 if is_met else 1
 
 
-async def _requests_per_core_s(
+async def requests_per_core_s(
     servers: Sequence[Server], num_connections: int, num_requests: int
 ) -> list[float]:
     """Of each server, when they are asked in turns."""
@@ -149,6 +149,10 @@ async def _requests_per_core_s(
     for turn in range(num_requests // _NUM_AT_A_TURN):
         # The second server runs on a warmer machine.
         for server in servers if turn % 2 else reversed(servers):
+            connections[server] = [
+                each if each.is_open else await connect(server.endpoint)
+                for each in connections[server]
+            ]
             await _ask(connections[server], server.request, _NUM_AT_A_TURN)
     ended_s = [_used_s(server) for server in servers]
     for each in chain.from_iterable(connections.values()):
@@ -174,7 +178,7 @@ def _used_s(server: Server) -> float:
     return used_s
 
 
-async def _times_ms(servers: Sequence[Server], num_requests: int) -> list[float]:
+async def median_times_ms(servers: Sequence[Server], num_requests: int) -> list[float]:
     """Return each server's time of a request at p50, with requests one after the other."""
     connections = [await connect(server.endpoint) for server in servers]
     asked = [
@@ -198,7 +202,7 @@ _PRINT_DIGEST_AND_SECRET = (
 
 
 @dataclass(frozen=True)
-class _Home:
+class Home:
     """A folder that a web process serves from."""
 
     path: Path
@@ -249,7 +253,7 @@ class _Home:
             **os.environ,
             "PYTHONHASHSEED": "0",  # one difference less
             "VINERY_HOME": str(self.path),
-            "VINERY_PORT": str(_free_port()),
+            "VINERY_PORT": str(free_port()),
             "VINERY_AUTH": "on" if self.has_accounts else "off",
             "PYTHONPATH": os.pathsep.join(sys.path),
         }
@@ -291,7 +295,7 @@ def _wait_until_ready(url: str) -> None:
     raise PlatformFailed("the web process is not ready")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
         return port

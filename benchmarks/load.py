@@ -150,6 +150,11 @@ class Connection(asyncio.Protocol):
         return self._ended
 
     @property
+    def is_open(self) -> bool:
+        """Servers close connections that are idle for some seconds."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
     def arrivals(self) -> Arrivals:
         return Arrivals(tuple(self._times_s), tuple(self._reads))
 

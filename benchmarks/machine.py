@@ -44,14 +44,14 @@ def show(line: str) -> None:
 
 
 class WebCpu:
-    """The CPU time of the processes that listen on a port; None without listeners.
+    """The CPU time of the processes that listen on ports; None without listeners.
 
     The processes are found by port and not by name, so this works for any server on this machine.
     """
 
-    def __init__(self, base_url: str) -> None:
-        parts = urlsplit(base_url)
-        self._processes = list(listeners(parts.port or 80)) if _is_here(parts.hostname) else []
+    def __init__(self, *base_urls: str) -> None:
+        parts = [each for each in map(urlsplit, base_urls) if _is_here(each.hostname)]
+        self._processes = [each for part in parts for each in listeners(part.port or 80)]
 
     def used_s(self) -> float | None:
         """User and system time since the listeners started, or None without listeners."""

@@ -1,56 +1,80 @@
-"""docs/performance.md: the aims with new and earlier measurements."""
+"""docs/performance.md: the aims with new and earlier measurements, and their picture."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from benchmarks.aims import Aim
-from benchmarks.machine import REPOSITORY
+from benchmarks.machine import REPOSITORY, Calm
+from benchmarks.picture import draw
 from benchmarks.report import Report, blocks
 
 PAGE: Final = REPOSITORY / "docs" / "performance.md"
-# The published figures, for runs that have no earlier file of their own.
-FIGURES: Final = REPOSITORY / "docs" / "performance.json"
+PICTURE: Final = REPOSITORY / "docs" / "performance.svg"
 
 
 def publish(report: Report, earlier: Mapping[str, float], now: datetime) -> None:
-    """Write the page and its figures. An aim that was not run keeps its earlier figure."""
-    PAGE.write_text(page(report, earlier, now), encoding="utf-8")
-    known = {
-        aim.what: aim.measured if aim.measured is not None else earlier.get(aim.what)
-        for aim in report.aims
-    }
-    aims = [{"what": what, "measured": measured} for what, measured in sorted(known.items())]
-    FIGURES.write_text(json.dumps({"aims": aims}, indent=2) + "\n", encoding="utf-8")
+    """Write the picture, and the section of the page."""
+    PICTURE.write_text(draw("How much of each aim is reached", report.aims), encoding="utf-8")
+    replace(PAGE, "bench", section(report, earlier, now))
 
 
-def page(report: Report, earlier: Mapping[str, float], now: datetime) -> str:
-    """Return the text of the page."""
-    machine = report.machine
-    lines = [
-        "# Performance",
-        "",
+def replace(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Replace what stands between the marks of a name. Raises ValueError for a page without."""
+    text, marks = page.read_text(encoding="utf-8"), (f"<!-- {name} -->", f"<!-- /{name} -->")
+    begin, end = text.index(marks[0]), text.index(marks[1])
+    new = "\n".join([text[:begin] + marks[0], "", *lines, "", text[end:]])
+    page.write_text(new, encoding="utf-8")
+
+
+def section(report: Report, earlier: Mapping[str, float], now: datetime) -> list[str]:
+    """Return the lines of the page."""
+    tables = [f"\n```text\n{block}\n```" for block in blocks(report)]
+    return [
         f"`make bench` measured these figures on {now.astimezone(UTC):%Y-%m-%d} and wrote this "
         "page. [How it measures](../benchmarks/README.md) explains each figure.",
         "",
+        *machine_lines(report.machine),
+        "![How much of each aim is reached](performance.svg)",
+        "",
+        *aim_table(report.aims, earlier),
+        *busy_lines(report.calms),
+        "## Tables",
+        "",
+        "In cells with two numbers, the server stands before the bare loop.",
+        *"\n".join(tables).split("\n"),
+    ]
+
+
+def machine_lines(machine: Mapping[str, Any]) -> list[str]:
+    return [
         f"Machine: {machine['num_cores']} cores, {machine['cpu']}, {machine['memory_gb']} GB, "
         f"{machine['system']}. The clients share the cores with the server. Commit "
         f"{machine['commit']}, Python {machine['python']}, {_versions(machine['versions'])}.",
         "",
+    ]
+
+
+def aim_table(aims: Sequence[Aim], earlier: Mapping[str, float]) -> list[str]:
+    return [
         "| what | aim | measured | earlier | reached |",
         "| --- | --- | --- | --- | --- |",
-        *(_row(aim, earlier.get(aim.what)) for aim in report.aims),
+        *(_row(aim, earlier.get(aim.what)) for aim in aims),
         "",
-        *_busy(report),
-        "## Tables",
-        "",
-        "In cells with two numbers, the server stands before the bare loop.",
-        *(f"\n```text\n{block}\n```" for block in blocks(report)),
     ]
-    return "\n".join(lines).rstrip() + "\n"
+
+
+def busy_lines(calms: Sequence[Calm]) -> Iterator[str]:
+    """Say whether the machine was calm."""
+    busy = [each for each in calms if not each.is_calm]
+    yield "The machine was not calm, so these figures vary:" if busy else "The machine was calm."
+    yield ""
+    for each in busy:
+        yield f"- {each.part}: other programs used {each.busy:.0%} of the machine."
+    yield from [""] * bool(busy)
 
 
 def _versions(versions: Mapping[str, str]) -> str:
@@ -67,12 +91,3 @@ def _number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def _busy(report: Report) -> Iterator[str]:
-    busy = [each for each in report.calms if not each.is_calm]
-    if busy:
-        yield "The machine was not calm, so these figures vary:"
-        yield ""
-    for each in busy:
-        yield f"- {each.part}: other programs used {each.busy:.0%} of the machine."

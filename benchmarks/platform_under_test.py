@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,22 +83,24 @@ def own_platform(folder: Path | None = None) -> Iterator[OwnPlatform]:
         try:
             yield OwnPlatform(home, _started(process, home))
         except Exception as error:
-            error.add_note(f"Output of the platform:\n{_tail(log)}")
+            error.add_note(f"Output of the platform:\n{tail(log)}")
             raise
         finally:
             _end(process)
 
 
-def wait_until_it_answers(endpoint: Endpoint, model: str) -> None:
+def wait_until_it_answers(
+    endpoint: Endpoint, model: str, is_alive: Callable[[], bool] = lambda: True
+) -> None:
     """Wait for one token. Raises PlatformFailed with the last refusal."""
     give_up_at = time.monotonic() + _LOAD_TIMEOUT_S
     while (refusal := _refusal(endpoint, model)) is not None:
-        if time.monotonic() > give_up_at:
+        if time.monotonic() > give_up_at or not is_alive():
             raise PlatformFailed(f"{model} does not answer: {refusal}")
         time.sleep(_ASK_EVERY_S)
 
 
-def _tail(log: Path) -> str:
+def tail(log: Path) -> str:
     return log.read_text(encoding="utf-8", errors="replace")[-4000:]
 
 

@@ -1,15 +1,14 @@
-"""The measurements, as a table for people and a document for programs. Ratios come first."""
+"""The measurements, as tables for people and a document for programs. Ratios come first."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks import crowds as crowd_tables
 from benchmarks.aims import Aim, measured_aims
@@ -71,11 +70,10 @@ _SPECULATION_COLUMNS = (
 )
 
 
-def earlier(folder: Path, published: Path) -> dict[str, float]:
-    """Return the last measurement of each aim by its words, from the files of runs in `folder`, or
-    else from the published file."""
+def earlier(folder: Path) -> dict[str, float]:
+    """Return the last measurement of each aim by its words, from the files of runs in `folder`."""
     measured: dict[str, float] = {}
-    for file in (published, *sorted(folder.glob("*.json"))):  # named by their times
+    for file in sorted(folder.glob("*.json")):  # named by their times
         with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or of another version
             for aim in json.loads(file.read_text(encoding="utf-8"))["aims"]:
                 if aim["measured"] is not None:
@@ -94,18 +92,14 @@ def blocks(report: Report) -> list[str]:
     return blocks
 
 
-def table(report: Report, earlier: Mapping[str, float] = MappingProxyType({})) -> str:
-    """The report on a screen, with earlier measurements of its aims."""
-    lines = [_aim_line(aim, earlier.get(aim.what)) for aim in report.aims]
-    lines.append(_machine_line(report.machine))
-    lines += [_busy_line(each) for each in report.calms if not each.is_calm]
-    return "\n\n".join([*blocks(report), "\n".join(lines)]) + "\n"
+class _Documented(Protocol):
+    def document(self, now: datetime) -> dict[str, Any]: ...
 
 
-def write(report: Report, folder: Path, now: datetime) -> Path:
+def write(report: _Documented, folder: Path, now: datetime, kind: str = "") -> Path:
     """Write the document into the folder, named by the time."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}.json"
+    file = folder / f"{kind}{now.astimezone(UTC):%Y%m%dT%H%M%SZ}.json"
     file.write_text(json.dumps(report.document(now), indent=2) + "\n", encoding="utf-8")
     return file
 
@@ -117,7 +111,7 @@ def _model_block(result: ModelResult) -> str:
         f"bare {first.bare_p50_ms:.2f} ms, added {first.added_ms.median:.2f} ms "
         f"(quartiles {first.added_ms.lowest:.2f} to {first.added_ms.highest:.2f})"
     ]
-    return "\n".join([*lines, *_aligned(_COLUMNS, *(_row(point) for point in result.points))])
+    return "\n".join([*lines, *aligned(_COLUMNS, *(_row(point) for point in result.points))])
 
 
 def _speculation_block(points: tuple[SpeculationPoint, ...]) -> str:
@@ -126,7 +120,7 @@ def _speculation_block(points: tuple[SpeculationPoint, ...]) -> str:
             str(point.num_streams),
             point.way,
             f"{point.speed.median:.3f}",
-            _range(point.speed),
+            spread_range(point.speed),
             f"{point.tokens_per_step:.2f}",
             f"{point.num_accepted} / {point.num_proposed}",
             f"{point.same_texts:.0%}",
@@ -134,16 +128,16 @@ def _speculation_block(points: tuple[SpeculationPoint, ...]) -> str:
         for point in points
     )
     title = "tiny-chat: tokens proposed ahead, greedy, by the same model without"
-    return "\n".join([title, *_aligned(_SPECULATION_COLUMNS, *rows)])
+    return "\n".join([title, *aligned(_SPECULATION_COLUMNS, *rows)])
 
 
 def _crowds_block(result: CrowdsResult) -> str:
     title = f"{TINY_CHAT}: clients in closed loops and requests at once, answers of 64 tokens"
-    rows = _aligned(*crowd_tables.table(result))
+    rows = aligned(*crowd_tables.table(result))
     return "\n".join([title, *rows, *crowd_tables.neighbour_lines(result)])
 
 
-def _aligned(*rows: tuple[str, ...]) -> Iterator[str]:
+def aligned(*rows: tuple[str, ...]) -> Iterator[str]:
     """Lines of cells under each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -156,7 +150,7 @@ def _row(point: Point) -> tuple[str, ...]:
         str(point.num_streams),
         f"{server.tokens_per_s:.0f} / {bare.tokens_per_s:.0f}",
         f"{point.throughput_ratio.median:.3f}",
-        _range(point.throughput_ratio),
+        spread_range(point.throughput_ratio),
         f"{server.first_token_p50_ms:.1f} / {bare.first_token_p50_ms:.1f}",
         f"{server.token_gap_p50_ms:.2f} / {bare.token_gap_p50_ms:.2f}",
         f"{server.token_gap_p99_ms:.2f} / {bare.token_gap_p99_ms:.2f}",
@@ -166,28 +160,9 @@ def _row(point: Point) -> tuple[str, ...]:
     )
 
 
-def _range(spread: Spread) -> str:
+def spread_range(spread: Spread) -> str:
     return f"({spread.lowest:.3f}-{spread.highest:.3f})"
 
 
 def _optional(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f}"
-
-
-def _aim_line(aim: Aim, earlier: float | None) -> str:
-    before = "" if earlier is None else f" (earlier {earlier:.3f})"
-    if aim.measured is None:
-        return f"aim: {aim.what} {aim.wanted}: not measured{before}"
-    verdict = "met" if aim.is_met else "NOT met"
-    return f"aim: {aim.what} {aim.wanted}: {aim.measured:.3f}, {verdict}{before}"
-
-
-def _machine_line(facts: dict[str, Any]) -> str:
-    return f"machine: {facts['num_cores']} cores, {facts['cpu']}"
-
-
-def _busy_line(calm: Calm) -> str:
-    return (
-        f"{calm.part}: other programs used {calm.busy:.0%} of the machine, also after "
-        f"{calm.waited_s:.0f} s: measure it again"
-    )

@@ -1,6 +1,7 @@
 """`python -m benchmarks.scripted_engine SOCKET`: an engine that answers at once, with one token.
 
-SOCKET_KEY is the key of the socket, in hexadecimal digits.
+SOCKET_KEY is the key of the socket, in hexadecimal digits. With `--host HOST --port PORT` instead,
+the engine is a server that answers each request as a chat.
 
 The engine speaks its side of the transport and computes nothing, so that the web process takes all
 of a request's time.
@@ -8,10 +9,13 @@ of a request's time.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import selectors
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -38,8 +42,21 @@ _STATS: Final = EngineStats(last_token_age_s=0.0)
 _ANSWER: Final = (100,)  # an ordinary token of the reference model
 
 
+_CHAT: Final = (
+    b'{"id":"chatcmpl-1","object":"chat.completion","created":0,"model":"tiny-chat","choices":'
+    b'[{"index":0,"message":{"role":"assistant","content":"yes"},"finish_reason":"length"}],'
+    b'"usage":{"prompt_tokens":20,"completion_tokens":1,"total_tokens":21}}'
+)
+_HTTP_ANSWER: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+    % (len(_CHAT), _CHAT)
+)
+
+
 def main() -> None:
     """Serve until killed."""
+    if sys.argv[1] == "--host":
+        asyncio.run(_serve_http(sys.argv[2], int(sys.argv[4])))
     selector = selectors.DefaultSelector()
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     Path(sys.argv[1]).unlink(missing_ok=True)  # of a killed engine
@@ -55,6 +72,19 @@ def main() -> None:
             _shake_hands(peer)
             peer.sendall(pack(_HELLO))
             selector.register(peer, selectors.EVENT_READ, FrameReader())
+
+
+async def _serve_http(host: str, port: int) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+                await reader.readexactly(int(length[1]) if length else 0)
+                writer.write(_HTTP_ANSWER)
+        writer.close()
+
+    await (await asyncio.start_server(answer, host, port)).serve_forever()
 
 
 def _shake_hands(peer: socket.socket) -> None:

@@ -71,7 +71,8 @@ _NUMBERS = {
 }
 _MODELS_HELP = "of the server part (default: %(default)s)"
 _THREADS_HELP = "of each engine; a running server must have as many (default: all cores)"
-_RESULTS = REPOSITORY / "benchmarks" / "results"
+# By `--quick`: only full runs are worth keeping.
+RESULTS = {False: REPOSITORY / "benchmarks" / "results", True: REPOSITORY / "build" / "bench"}
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="other defaults, for a quick look")
     for name, what in _NUMBERS.items():
         add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=_with_defaults(what, name))
-    add("--streams", type=_numbers, metavar="N,N", help=_with_defaults("at once", "streams"))
+    add("--streams", type=numbers, metavar="N,N", help=_with_defaults("at once", "streams"))
     add("--only", choices=PARTS, help="one part (default: all)")
     add("--models", type=_models, default=f"{TINY_CHAT},{HALF_BILLION}", help=_MODELS_HELP)
     add("--threads", type=int, metavar="N", default=os.cpu_count() or 1, help=_THREADS_HELP)
@@ -119,10 +120,10 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--cache",
         type=Path,
-        default=_default_cache(),
+        default=default_cache(),
         help="where models with random weights are kept",
     )
-    add("--output", type=Path, default=_RESULTS, help="folder of the JSON file")
+    add("--output", type=Path, help="folder of the JSON file")
     add("--draw", action="store_true", help="write docs/performance.md, too")
     return parser
 
@@ -138,7 +139,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         num_threads=arguments.threads,
         server=Endpoint(url.rstrip("/"), arguments.api_key) if url else None,
         cache=arguments.cache,
-        output=arguments.output,
+        output=arguments.output or RESULTS[arguments.quick],
         draws=arguments.draw,
     )
 
@@ -147,7 +148,7 @@ def _with_defaults(what: str, name: str) -> str:
     return f"{what} (default: {getattr(_FULL, name)}; quick: {getattr(_QUICK, name)})"
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
@@ -158,5 +159,5 @@ def _models(text: str) -> tuple[str, ...]:
     return names
 
 
-def _default_cache() -> Path:
+def default_cache() -> Path:
     return Path(os.environ.get("VINERY_HOME", REPOSITORY / "var")) / "cache" / "bench"

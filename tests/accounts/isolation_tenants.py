@@ -20,7 +20,14 @@ from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 from django.db.models import AutoField, BigAutoField
 from django.utils import timezone
-from stored_builders import message, store_chat, store_conversation, store_response, store_run
+from stored_builders import (
+    Owner,
+    message,
+    store_chat,
+    store_conversation,
+    store_response,
+    store_run,
+)
 from usage_builders import store
 
 from vinery_accounts.access import changes
@@ -41,7 +48,6 @@ from vinery_accounts.models import (
     StoredItem,
     User,
 )
-from vinery_accounts.stored.rows import Owner
 from vinery_serving.media.tables.models import MediaFolder, MediaLimit, MediaRule
 
 NUM_IDS: Final = 4

@@ -9,7 +9,15 @@ from django.utils import timezone
 
 from vinery_accounts import models
 from vinery_accounts.stored import chats, conversations, responses, runs
-from vinery_accounts.stored.rows import Item, Owner
+from vinery_accounts.stored.rows import Item
+from vinery_accounts.usage.entries import Owners
+
+
+def Owner(  # noqa: N802
+    project_id: int | None, user_id: int | None = None, key_id: int | None = None
+) -> Owners:
+    return Owners(project_id=project_id, user_id=user_id, key_id=key_id)
+
 
 TABLES = (
     *(models.StoredResponse, models.StoredItem, models.ResponseItem, models.Conversation),
@@ -28,36 +36,30 @@ def message(id_: str, role: str = "user", text: str = "Hello") -> Item:
     return Item(id_, "message", msgspec.json.encode(body))
 
 
-def store_response(
-    id_: str, owner: Owner, *, days: int = 30, at: datetime | None = None, **more: Any
-) -> None:
+def new_response(
+    id_: str, owner: Owners, *, days: int = 30, at: datetime | None = None, **more: Any
+) -> responses.NewResponse:
     """A response with one message of each side."""
-    payload = msgspec.json.encode({"id": id_, "object": "response", "model": "m", "output": []})
     filled: dict[str, Any] = {
+        "status": "completed",
         "inputs": (message(f"msg_{id_}_in"),),
         "outputs": (message(f"msg_{id_}_out", "assistant", "Hi"),),
-        "payload": payload,
+        "payload": msgspec.json.encode({"id": id_, "object": "response", "output": []}),
     }
+    new = (owner, id_, "m", "", at or timezone.now(), days)
+    return responses.NewResponse(*new, **{**filled, **more})
+
+
+def store_response(id_: str, owner: Owners, **more: Any) -> None:
     with transaction.atomic():
-        responses.keep(
-            responses.NewResponse(
-                owner=owner,
-                public_id=id_,
-                status="completed",
-                model="m",
-                request_id="",
-                created_at=at or timezone.now(),
-                days=days,
-                **{**filled, **more},
-            )
-        )
+        responses.keep(new_response(id_, owner, **more))
 
 
-def store_conversation(id_: str, owner: Owner, *items: Item) -> None:
+def store_conversation(id_: str, owner: Owners, *items: Item) -> None:
     conversations.create(owner, id_, b"{}", items)
 
 
-def store_chat(id_: str, owner: Owner, *, at: datetime | None = None, **metadata: str) -> None:
+def store_chat(id_: str, owner: Owners, *, at: datetime | None = None, **metadata: str) -> None:
     messages = [{"role": "user", "content": "Hello", "id": f"{id_}-0"}]
     completion = {"id": id_, "choices": [{"message": {"role": "assistant", "content": "Hi"}}]}
     texts = chats.ChatTexts(
@@ -68,29 +70,22 @@ def store_chat(id_: str, owner: Owner, *, at: datetime | None = None, **metadata
         chats.keep(chats.NewChat(owner, id_, "m", "", now, 30, texts))
 
 
-def store_each(name: str, owner: Owner) -> None:
+def store_each(name: str, owner: Owners) -> None:
     """A response, a conversation and a chat."""
     store_response(f"resp_{name}", owner)
     store_conversation(f"conv_{name}", owner, message(f"msg_{name}"))
     store_chat(f"chatcmpl-{name}", owner, topic=name)
 
 
-def store_run(id_: str, owner: Owner) -> runs.ClaimedRun:
-    """A background response with an event, which this process runs."""
-    new = responses.NewResponse(
-        owner=owner,
-        public_id=id_,
-        status="queued",
-        model="m",
-        request_id="",
-        created_at=timezone.now(),
-        days=30,
-        payload=b"{}",
-        inputs=(message(f"msg_{id_}_in"),),
-        outputs=(),
-    )
+def queue(id_: str, owner: Owners) -> None:
+    new = new_response(id_, owner, status="queued", outputs=())
     asked = {"request_id": "req", "token": "t", "created_at": 0, "tree": "v1", "body": b"{}"}
     runs.create(new, runs.StoredRequest(**asked, key_id=None))
-    (run,) = [each for each in runs.claim(runs.this_process(), 100) if each.public_id == id_]
-    runs.progress(run, [b"event"], b"trail")
+
+
+def store_run(id_: str, owner: Owners) -> models.BackgroundRun:
+    """A background response with an event, which this process runs."""
+    queue(id_, owner)
+    (run,) = [e for e in runs.claim(runs.this_process(), 100) if e.response.public_id == id_]
+    runs.progress(run, [b"event\n\n"], b"trail")
     return run

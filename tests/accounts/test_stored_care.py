@@ -8,10 +8,9 @@ import pytest
 from api.api_client import Tenant, make_tenant
 from django.utils import timezone
 from stored_builders import (
-    message,
+    Owner,
     num_rows,
     store_chat,
-    store_conversation,
     store_each,
     store_response,
     store_run,
@@ -21,7 +20,8 @@ from vinery_accounts.access import changes
 from vinery_accounts.models import StoredBytes, StoredItem, StoredResponse, User
 from vinery_accounts.reencryption import Reencrypted, reencrypt
 from vinery_accounts.stored import care, chats, conversations, responses, runs
-from vinery_accounts.stored.rows import Item, NotStored, Owner, find_items, stored_bytes
+from vinery_accounts.stored.rows import NotStored, columns_of, find_items, stored_bytes
+from vinery_accounts.usage.entries import Owners
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
@@ -35,7 +35,7 @@ def acme(db: None) -> Tenant:
 
 
 @pytest.fixture
-def owner(acme: Tenant, bob: User) -> Owner:
+def owner(acme: Tenant, bob: User) -> Owners:
     return Owner(acme.one.pk, bob.pk)
 
 
@@ -46,7 +46,7 @@ def swept() -> int:
     return num_removed
 
 
-def test_an_expired_response_leaves_no_row_and_one_that_is_continued_stays(owner: Owner) -> None:
+def test_an_expired_response_leaves_no_row_and_one_that_is_continued_stays(owner: Owners) -> None:
     long_ago = timezone.now() - 31 * DAY
     store_response("resp_1", owner, at=long_ago)
     store_response("resp_2", owner, at=long_ago, previous_id="resp_1")
@@ -62,20 +62,6 @@ def test_an_expired_response_leaves_no_row_and_one_that_is_continued_stays(owner
     assert swept() == 2
     assert num_rows() == {}
     assert stored_bytes(owner.project_id) == 0
-
-
-def test_items_that_a_conversation_has_outlive_the_response(owner: Owner) -> None:
-    store_response("resp_1", owner)
-    shared = Item("msg_resp_1_in", "item_reference", b"")
-    store_conversation("conv_1", owner, shared, message("msg_own"))
-
-    responses.delete(owner.project_id, "resp_1")
-    swept()
-    found = conversations.context(owner.project_id, "conv_1")
-    assert [each.public_id for each in found] == ["msg_resp_1_in", "msg_own"]
-
-    conversations.delete(owner.project_id, "conv_1")
-    assert num_rows() == {}
 
 
 def test_fewer_days_shorten_what_is_kept_and_more_days_lengthen_nothing(
@@ -99,7 +85,7 @@ def test_fewer_days_shorten_what_is_kept_and_more_days_lengthen_nothing(
     assert responses.find(owner.project_id, "resp_new")
 
 
-def test_no_days_remove_all_at_once_and_only_of_this_project(acme: Tenant, owner: Owner) -> None:
+def test_no_days_remove_all_at_once_and_only_of_this_project(acme: Tenant, owner: Owners) -> None:
     other, nobody = Owner(acme.two.pk), Owner(None)
     for name, each in {"a": owner, "b": other, "c": nobody}.items():
         store_each(name, each)
@@ -149,16 +135,16 @@ def test_what_a_removed_project_or_user_had_is_removed(acme: Tenant, bob: User) 
     assert responses.find(acme.two.pk, "resp_c")
 
 
-def test_items_without_links_and_wrong_sums_are_found(owner: Owner) -> None:
+def test_items_without_links_and_wrong_sums_are_found(owner: Owners) -> None:
     store_response("resp_1", owner)
     store_run("resp_run", owner)
     num_bytes = stored_bytes(owner.project_id)
     StoredItem.objects.create(
         public_id="msg_lost", kind="message", created_at=timezone.now(), num_bytes=7, sealed=b"",
-        **owner.columns(),
+        **columns_of(owner),
     )  # fmt: skip
 
-    wrong = care.WrongSum(owner.project_id, num_bytes, num_bytes + 7)
+    wrong = (owner.project_id, num_bytes, num_bytes + 7)
     assert list(care.wrong_sums(repair=True)) == [wrong]
     care.remove_unlinked_items()
 
@@ -167,7 +153,7 @@ def test_items_without_links_and_wrong_sums_are_found(owner: Owner) -> None:
     assert StoredItem.objects.count() == 3
 
 
-def test_all_texts_are_sealed_with_the_newest_key(owner: Owner, settings: Any) -> None:
+def test_all_texts_are_sealed_with_the_newest_key(owner: Owners, settings: Any) -> None:
     newest = settings.SECRET_KEY
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "an old key, long and random", []
     store_each("a", owner)
@@ -177,9 +163,8 @@ def test_all_texts_are_sealed_with_the_newest_key(owner: Owner, settings: Any) -
 
     def by_topic() -> list[bytes]:
         page = {"model": None, "after": None, "limit": 9, "is_descending": False}
-        found = chats.page(owner.project_id, metadata={"topic": "a"}, **page)
-        assert found is not None
-        return [each.completion for each in found[0]]
+        found, _ = chats.page(owner.project_id, metadata={"topic": "a"}, **page)
+        return [texts.completion for _, texts in found]
 
     of_a = by_topic()
     assert len(of_a) == 1
@@ -190,7 +175,7 @@ def test_all_texts_are_sealed_with_the_newest_key(owner: Owner, settings: Any) -
 
     assert by_topic() == of_a
     assert len(responses.find(owner.project_id, "resp_a").outputs) == 1
-    assert runs.begin(run) == b"event"
+    assert runs.begin(run) == [b"event\n\n"]
     assert conversations.context(owner.project_id, "conv_a")[0].public_id == "msg_a"
     again = set(StoredItem.objects.filter(public_id__contains="b").values_list("sealed", flat=True))
     assert again == kept  # those of the newest key are not written again

@@ -9,11 +9,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from django.db import transaction
 from django.db.models import Q, Sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
+from stored_builders import Owner, store_chat, store_response
 
 from tests.examples import examples
 from vinery_accounts.models import (
@@ -25,16 +25,14 @@ from vinery_accounts.models import (
     StoredResponse,
 )
 from vinery_accounts.stored import chats, conversations, responses, rows
-from vinery_accounts.stored.chats import ChatTexts, NewChat
-from vinery_accounts.stored.responses import NewResponse
-from vinery_accounts.stored.rows import Item, NotStored, Owner
+from vinery_accounts.stored.rows import Item, NotStored
 
 pytestmark = pytest.mark.stores
 
 OWNER = Owner(1, 2, 3)
 OTHERS = Owner(9)
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
-Pages = Callable[..., tuple[list[Item], bool] | None]
+Pages = Callable[..., tuple[list[Item], bool]]
 
 
 def item(id_: str) -> Item:
@@ -42,37 +40,15 @@ def item(id_: str) -> Item:
 
 
 def keep(id_: str, inputs: Iterable[Item], outputs: Iterable[Item], **more: Any) -> None:
-    filled: dict[str, Any] = {"owner": OWNER, "status": "completed", "days": 30, **more}
-    new = NewResponse(
-        public_id=id_,
-        model="m",
-        request_id=f"req_{id_}",
-        created_at=datetime.now(UTC),
-        payload=b"{}",
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
-        **filled,
-    )
-    with transaction.atomic():
-        responses.keep(new)
-
-
-def keep_chat(id_: str, **more: Any) -> None:
-    texts = ChatTexts(b'{"id":"%s"}' % id_.encode(), b"[]", more.pop("metadata", {}))
-    filled: dict[str, Any] = {"owner": OWNER, "created_at": datetime.now(UTC), **more}
-    with transaction.atomic():
-        chats.keep(
-            NewChat(public_id=id_, model="m", request_id="r", days=30, texts=texts, **filled)
-        )
+    of_both = {"inputs": tuple(inputs), "outputs": tuple(outputs)}
+    store_response(id_, more.pop("owner", OWNER), payload=b"{}", **of_both, **more)
 
 
 def all_pages(pages: Pages, limit: int, *, is_descending: bool) -> list[str]:
     found: list[str] = []
     while True:
         after = found[-1] if found else None
-        page = pages(after=after, limit=limit, is_descending=is_descending)
-        assert page is not None
-        items, has_more = page
+        items, has_more = pages(after=after, limit=limit, is_descending=is_descending)
         assert len(items) <= limit
         found += [each.public_id for each in items]
         if not has_more:
@@ -258,7 +234,7 @@ class TestChains(HypothesisTestCase):
 def two_tenants(db: None) -> None:
     keep("resp_ours", [item("msg_in")], [item("msg_out")])
     conversations.create(OWNER, "conv_ours", b"{}", [item("msg_talk")])
-    keep_chat("chatcmpl-ours")
+    store_chat("chatcmpl-ours", OWNER)
 
 
 def test_ids_of_others_are_unknown_ids_as_are_a_thousand_guesses(two_tenants: None) -> None:
@@ -294,7 +270,8 @@ def test_ids_of_others_are_unknown_ids_as_are_a_thousand_guesses(two_tenants: No
         assert rows.find_items(whose, [*ids, *guesses]) == {}
         assert chats.page(whose, model=None, metadata={}, **page) == ([], False)  # type: ignore[arg-type]
         with_after: Any = {**page, "after": "chatcmpl-ours", "model": None, "metadata": {}}
-        assert chats.page(whose, **with_after) is None
+        with pytest.raises(rows.NoPlace):
+            chats.page(whose, **with_after)
 
     assert responses.find(1, "resp_ours").outputs == [item("msg_out")]
     assert conversations.find_item(1, "conv_ours", "msg_talk") == item("msg_talk")
@@ -305,12 +282,11 @@ def test_ids_of_others_are_unknown_ids_as_are_a_thousand_guesses(two_tenants: No
 def test_pages_of_chats_are_exact_when_all_have_the_same_second() -> None:
     ids = [f"chatcmpl-{num}" for num in range(7)]
     for num, id_ in enumerate(ids):
-        keep_chat(id_, created_at=NOW + timedelta(days=9999), metadata={"odd": str(num % 2)})
+        store_chat(id_, OWNER, at=NOW + timedelta(days=9999), odd=str(num % 2))
 
     def pages(metadata: dict[str, str], **page: Any) -> Any:
-        found = chats.page(1, model="m", metadata=metadata, **page)
-        assert found is not None
-        return [item(each.completion.decode()[7:-2]) for each in found[0]], found[1]
+        found, has_more = chats.page(1, model="m", metadata=metadata, **page)
+        return [item(id_) for id_, _ in found], has_more
 
     for is_descending in (False, True):
         step = -1 if is_descending else 1

@@ -9,12 +9,19 @@ import pytest
 from api.api_client import Api, Tenant, as_user, make_tenant
 from pages import page, sent, signed_in
 from row_builders import logged
-from stored_builders import message, store_chat, store_conversation, store_each, store_response
+from stored_builders import (
+    Owner,
+    message,
+    store_chat,
+    store_conversation,
+    store_each,
+    store_response,
+)
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.audit import verify
 from vinery_accounts.models import Project, Role, StoredBytes, StoredResponse
-from vinery_accounts.stored.rows import Item, Owner
+from vinery_accounts.stored.rows import Item
 from vinery_platform.cli import main
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]

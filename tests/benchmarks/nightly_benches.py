@@ -2,17 +2,21 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import __main__ as bench
+from benchmarks import peers
 from benchmarks.bare import BareEngine
 from benchmarks.crowds import CrowdBench
 from benchmarks.load import Endpoint
 from benchmarks.machine import REPOSITORY, Calm
+from benchmarks.peer_servers import Absent, Running
 from benchmarks.platform_under_test import own_platform, wait_until_it_answers
 from benchmarks.prompts import PromptSource, counting
 from tests.platform_ import scripts
@@ -139,3 +143,36 @@ def test_all_streams_survive_a_killed_engine_and_the_ledger_agrees() -> None:
     assert engine == "same text 16", printed
     assert re.search(r"\| web \| killed \| 16 \|.*\| 0 \|", printed), printed
     assert status == 0, printed
+
+
+@contextmanager
+def absent(*_: object) -> Iterator[Running]:
+    raise Absent("it is not installed")
+    yield
+
+
+@pytest.mark.system
+def test_vinery_is_measured_beside_its_peers_and_an_absent_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = replace(
+        bench.HALF_BILLION_SHAPE, vocab_size=3072, intermediate_size=1024, num_hidden_layers=2
+    )
+    for module in (bench, peers):
+        monkeypatch.setattr(module, "HALF_BILLION_SHAPE", small)
+    monkeypatch.setattr(peers, "wait_until_calm", lambda part: Calm(part, 0.0, 0.0))
+    monkeypatch.setattr(peers, "litellm", absent)
+    words = f"--quick --users 1,2 --tokens 8 --cache {tmp_path / 'cache'} --output {tmp_path}"
+
+    assert peers.main(words.split(), {"llama.cpp": absent}) == 0
+
+    (file,) = tmp_path.glob("peers-*.json")
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    assert figures["absent"] == dict.fromkeys(("llama.cpp", "LiteLLM"), "it is not installed")
+    measured = [(each["num_users"], each["side"]) for each in figures["points"]]
+    assert measured == [(users, side) for users in (1, 2) for side in ("Vinery", "bare loop")]
+    assert all(each["speed"]["num_tokens"] == each["num_users"] * 8 for each in figures["points"])
+    assert all(each["requests_per_core_s"] > 0 for each in figures["gateways"])
+    assert "llama.cpp, 2 users: tokens/s of Vinery by its own" in {
+        each["what"] for each in figures["aims"] if each["measured"] is None
+    }

@@ -1,6 +1,7 @@
 """The report has the aims and their results, and is published."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from benchmarks.crowds import Crowd, CrowdsResult, Neighbour
 from benchmarks.machine import Calm
 from benchmarks.measures import Summary
 from benchmarks.report import Report, earlier, write
-from benchmarks.report import table as shown
 from tests.tables import table
 
 MACHINE = {
@@ -63,6 +63,10 @@ def report(ratio: float, added_ms: float = 1.0, busy: float = 0.0) -> Report:
     return Report({"rounds": 3}, MACHINE, results, calms=(Calm("server", 120.0, busy),))
 
 
+def shown(measured: Report, earlier: Mapping[str, float] | None = None) -> str:
+    return "\n".join(performance.section(measured, earlier or {}, NOW))
+
+
 @table("ratio, added_ms, is_met", [(0.85, 2.0, True), (0.84, 2.1, False)])
 def test_an_aim_is_met_at_its_number(ratio: float, added_ms: float, is_met: bool) -> None:
     aims = {aim.what: aim.is_met for aim in report(ratio, added_ms).aims}
@@ -85,8 +89,8 @@ def test_the_file_is_named_by_the_time_and_stands_beside_a_later_report(tmp_path
     write(report(ratio=0.82), tmp_path, NOW + timedelta(days=1))
     write(Report({}, MACHINE), tmp_path, NOW + timedelta(days=2))  # measured nothing
     (tmp_path / "broken.json").write_text("{")
-    text = shown(report(ratio=0.95), earlier(tmp_path, tmp_path / "none.json"))
-    assert "tokens/s by those of the bare loop >= 0.85: 0.950, met (earlier 0.820)" in text
+    text = shown(report(ratio=0.95), earlier(tmp_path))
+    assert f"| {THROUGHPUT} | >= 0.85 | 0.95 | 0.82 | yes |" in text
 
 
 THROUGHPUT = "tiny-chat at 64 streams, tokens/s by those of the bare loop"
@@ -116,20 +120,24 @@ def test_the_aims_of_crowds_are_of_all_of_them() -> None:
 
 
 def test_a_row_has_the_aim_what_was_measured_and_what_was_before() -> None:
-    page = performance.page(report(0.8, added_ms=1.5), {THROUGHPUT: 0.9}, NOW)
+    page = shown(report(0.8, added_ms=1.5), {THROUGHPUT: 0.9})
     assert f"| {THROUGHPUT} | >= 0.85 | 0.8 | 0.9 | no |" in page
     assert f"| {FIRST_TOKEN} | <= 2 | 1.5 | - | yes |" in page
     assert "| not measured |" in page
 
 
-def test_the_next_run_finds_these_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PAGE", "FIGURES"):
+def test_only_the_section_of_a_benchmark_is_written_anew_and_the_picture_has_its_aims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PAGE", "PICTURE"):
         monkeypatch.setattr(performance, name, tmp_path / name)
-    not_run = "256 clients, tokens/s by those of 32"
+    performance.PAGE.write_text("# P\n\n<!-- bench -->\nold\n<!-- /bench -->\n\nother\n")
 
-    performance.publish(report(0.8), {not_run: 1.01, THROUGHPUT: 0.9, "of no aim": 1.0}, NOW)
+    performance.publish(report(0.8), {}, NOW)
 
-    found = earlier(tmp_path / "results", performance.FIGURES)
-    assert (found[not_run], found[THROUGHPUT]) == (1.01, 0.8)
-    assert "of no aim" not in found
-    assert "Some CPU" in performance.PAGE.read_text()
+    text = performance.PAGE.read_text()
+    assert text.startswith("# P\n\n<!-- bench -->\n\n`make bench`")
+    assert text.endswith("\n<!-- /bench -->\n\nother\n")
+    assert "Some CPU" in text
+    assert "old" not in text
+    assert "0.8 (&gt;= 0.85)" in performance.PICTURE.read_text()

@@ -42,13 +42,6 @@ def test_a_chat_is_found_changed_and_deleted(v1: openai.OpenAI) -> None:
             ask(made.id)
 
 
-def test_a_chat_is_stored_only_if_asked(v1: openai.OpenAI) -> None:
-    made = v1.chat.completions.create(model=MODEL, messages=QUESTION)
-
-    with pytest.raises(openai.NotFoundError):
-        v1.chat.completions.retrieve(made.id)
-
-
 def test_a_stream_is_stored_as_the_whole_answer_with_its_calls(v1: openai.OpenAI) -> None:
     whole = chat(v1, WEATHER_QUESTION, tools=[WEATHER], temperature=0)
     with v1.chat.completions.stream(
@@ -82,6 +75,14 @@ def test_lists_are_filtered_and_paged_in_both_orders(v1: openai.OpenAI) -> None:
         listed(extra_query={"metadata[a][b]": "c"})
     with pytest.raises(openai.BadRequestError, match="at most 16"):
         listed(metadata={f"{n}": "" for n in range(17)})
+
+
+def test_a_prompt_of_token_ids_is_stored_without_messages(running: Running) -> None:
+    client = openai.OpenAI(base_url=f"{running.base_url}/v3", api_key=running.api_key)
+
+    made = chat(client, [], extra_body={"prompt_token_ids": [5, 6, 7], "messages": None})
+
+    assert list(client.chat.completions.messages.list(made.id)) == []
 
 
 def test_messages_are_those_of_the_request_with_ids(running: Running) -> None:

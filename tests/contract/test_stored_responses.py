@@ -102,22 +102,3 @@ def test_a_call_and_its_output_are_joined_by_reference(v1: openai.OpenAI) -> Non
         respond(v1, [{**output, "call_id": "call_0"}], previous_response_id=continuing.id)
     with pytest.raises(openai.BadRequestError, match="not persisted when `store` is set to false"):
         respond(v1, [IN_PARIS, {"type": "item_reference", "id": "msg_0"}])
-
-
-def test_what_was_deleted_still_serves_what_continues_it(v1: openai.OpenAI) -> None:
-    first = respond(v1)
-    second = respond(v1, "And again?", previous_response_id=first.id)
-    before = respond(v1, "Once more?", previous_response_id=second.id)
-
-    v1.responses.delete(first.id)
-
-    after = respond(v1, "Once more?", previous_response_id=second.id)
-    assert after.usage.input_tokens == before.usage.input_tokens
-
-
-def test_v3_stores_only_when_asked(running: Running) -> None:
-    v3 = openai.OpenAI(base_url=f"{running.base_url}/v3", api_key=running.api_key, max_retries=0)
-
-    assert respond(v3).store is False
-    asked = respond(v3, store=True)
-    assert v3.responses.retrieve(asked.id).output_text == PARIS

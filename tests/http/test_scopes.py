@@ -13,7 +13,7 @@ from tests.http.test_requests import Server
 from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import Scope
-from vinery_serving.gateway.endpoints import stored, views
+from vinery_serving.gateway.endpoints import views
 from vinery_serving.protocols.openapi import document
 
 _USAGE = "/usage/me"
@@ -40,7 +40,7 @@ def routes() -> list[tuple[str, str]]:
 
 
 async def django(scope: Any, receive: Any, send: Any) -> None:
-    match = resolve(scope["path"], urlconf=(*stored.urlpatterns, *views.urlpatterns))
+    match = resolve(scope["path"], urlconf=tuple(views.urlpatterns))
     request = AsyncRequestFactory().generic(scope["method"], scope["path"])
     response = await match.func(request, *match.args, **match.kwargs)
     await send({"type": "http.response.start", "status": response.status_code, "headers": []})

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests import forked_commands
 from tests.conftest import REPOSITORY, clean_environment
 
-_TIMEOUT_S = 120.0
+_TIMEOUT_S = 600.0
 
 
 def new_python(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 from openvino import Model, Node, PartialShape, Type
 from openvino import opset13 as ops
 
@@ -20,8 +21,9 @@ TO_THE_END = np.iinfo(np.int64).max
 # Standard deviation of whole numbers drawn evenly from -128 to 127.
 INT8_STD = float(np.sqrt((256**2 - 1) / 12))
 # How much smaller a quiet row is. Far enough from 1 for such a row never to hold the largest
-# logit, far enough from 0 for its embedding to survive the first RMSNorm.
-QUIET = 0.1
+# logit, far enough from 0 for its embedding to survive the first RMSNorm. A power of two, see
+# `checkpoints`.
+QUIET = 0.125
 
 
 @dataclass(frozen=True)
@@ -88,17 +90,28 @@ class RandomWeights:
 
     def matrix(self, num_rows: int, num_columns: int, quiet_rows: Collection[int] = ()) -> Node:
         """float32, (num_rows, num_columns). In a head, quiet rows are tokens never chosen."""
+        drawn = self.draw(num_rows, num_columns, quiet_rows)
+        half = ops.convert(ops.constant(drawn.whole), Type.f16)
+        return ops.convert(ops.multiply(half, ops.constant(drawn.scale)), Type.f32)
+
+    def draw(self, num_rows: int, num_columns: int, quiet_rows: Collection[int] = ()) -> Drawn:
         drawn = np.frombuffer(self._rng.bytes(num_rows * num_columns), np.int8)
         scale = np.full((num_rows, 1), self._std / INT8_STD, np.float16)
         scale[list(quiet_rows)] *= np.float16(QUIET)
+        return Drawn(drawn.reshape(num_rows, num_columns), scale)
 
-        half = ops.convert(ops.constant(drawn.reshape(num_rows, num_columns)), Type.f16)
-        return ops.convert(ops.multiply(half, ops.constant(scale)), Type.f32)
+    def bias(self, size: int) -> npt.NDArray[np.float32]:
+        """(1, 1, size). Each value is exact in bfloat16."""
+        drawn = self._rng.normal(0, self._std, (1, 1, size)).astype(np.float32)
+        return (drawn.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
 
-    def bias(self, size: int) -> Node:
-        """float32, (1, 1, size)."""
-        drawn = self._rng.normal(0, self._std, (1, 1, size))
-        return ops.constant(drawn.astype(np.float32))
+
+@dataclass(frozen=True)
+class Drawn:
+    """A matrix of whole numbers, and the scale of each row."""
+
+    whole: npt.NDArray[np.int8]  # (rows, columns)
+    scale: npt.NDArray[np.float16]  # (rows, 1)
 
 
 class Inputs:
@@ -175,7 +188,7 @@ def _heads(layer: Layer, normed: Node, num_heads: int) -> Node:
     size = num_heads * shape.head_size
     projected = _linear(normed, layer.weights.matrix(size, shape.hidden_size))
     if shape.model_type == "qwen2":
-        projected = ops.add(projected, layer.weights.bias(size))
+        projected = ops.add(projected, ops.constant(layer.weights.bias(size)))
     return _swap_heads(ops.reshape(projected, _ints(0, 0, num_heads, shape.head_size), True))
 
 

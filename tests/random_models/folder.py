@@ -9,6 +9,7 @@ each time, and never end by themselves: an answer always has exactly `max_tokens
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,13 +81,24 @@ def without_tokenizer_json(folder: Path) -> Path:
     return folder
 
 
-def write_folder(shape: DecoderShape, folder: Path) -> Path:
+# Gets the shape, the ids of tokens that are never chosen, and the folder.
+WriteWeights = Callable[[DecoderShape, list[int], Path], None]
+
+
+def _write_graph(shape: DecoderShape, quiet_ids: list[int], folder: Path) -> None:
+    openvino.save_model(decoder(shape, quiet_ids), folder / "openvino_model.xml")
+
+
+def write_folder(
+    shape: DecoderShape, folder: Path, write_weights: WriteWeights = _write_graph
+) -> Path:
     """Write the model. `folder` must not exist; it appears whole or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         unfinished = Path(scratch, folder.name)
         unfinished.mkdir()
         _write_files(shape, unfinished)
+        write_weights(shape, _quiet_ids(shape), unfinished)
         return unfinished.rename(folder)
 
 
@@ -101,7 +113,6 @@ def _write_files(shape: DecoderShape, folder: Path) -> None:
     ends = json.loads((_TINY_CHAT / "generation_config.json").read_text())
     architecture = {"architectures": [_CLASSES[shape.model_type]], "head_dim": shape.head_size}
     _write_json(folder / "config.json", asdict(shape) | architecture | ends)
-    openvino.save_model(decoder(shape, _quiet_ids(shape)), folder / "openvino_model.xml")
 
 
 def _quiet_ids(shape: DecoderShape) -> list[int]:

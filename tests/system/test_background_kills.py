@@ -1,4 +1,5 @@
-"""Background responses whose processes are killed go on, with the numbers of their events."""
+"""Background responses whose processes are killed go on, with the numbers of their events. Webhooks
+are told of each end."""
 
 import contextlib
 import itertools
@@ -7,9 +8,11 @@ from typing import Any
 import openai
 import pytest
 
+from tests.accounts.webhook_receiver import receiving
 from tests.conftest import Running, until
 from tests.system.clients import platform_with, vinery
-from tests.system.ledger import rows
+from tests.system.ledger import execute, rows
+from tests.system.test_alerts import wake
 
 pytestmark = [pytest.mark.system, pytest.mark.stores]
 
@@ -18,7 +21,7 @@ LIMIT = 1_000_000
 SET_LIMIT = f"limit set --platform --metric tokens --window day --amount {LIMIT}"
 
 
-platform = platform_with()
+platform = platform_with(VINERY_WEBHOOK_NETWORKS="127.0.0.0/8")
 
 
 def client_of(running: Running) -> openai.OpenAI:
@@ -90,3 +93,37 @@ def events_after(client: openai.OpenAI, id_: str, number: int) -> list[Any]:
 
     until(is_over, timeout_s=120)
     return events
+
+
+def test_a_webhook_gets_the_signed_event_of_each_end(platform: Running) -> None:
+    client = client_of(platform)
+
+    def begin(input: str, **more: Any) -> str:
+        asked: Any = {"model": "tiny-chat", "input": input, "background": True}
+        return client.responses.create(**asked, extra_body=more).id
+
+    with receiving() as receiver:
+        [(name,)] = execute(platform, "SELECT name FROM accounts_organization")
+        added = vinery(
+            platform, "alerts", "add-webhook", "ends", receiver.url, "--organization", name
+        )
+        [(number,)] = execute(platform, "SELECT id FROM accounts_webhook")
+        vinery(platform, "alerts", "change-webhook", str(number), "--gets-responses")
+        waits = begin("Tell a long story.", ignore_eos=True)
+        expected = {begin("Hello!"): "completed", waits: "cancelled"}
+        client.responses.cancel(waits)
+
+        def is_told() -> bool:
+            wake(platform, "sweep_deliveries")
+            return len(receiver.requests) >= len(expected)
+
+        until(is_told, timeout_s=60)
+    unwrap = openai.OpenAI(api_key="unused").webhooks.unwrap
+    secret = added.splitlines()[-1]
+    events: list[Any] = [
+        unwrap(body, headers, secret=secret) for _, headers, body in receiver.requests
+    ]
+    told = {event.data.id: event.type for event in events}
+    assert told == {id_: f"response.{status}" for id_, status in expected.items()}
+    for id_, status in expected.items():
+        assert client.responses.retrieve(id_).status == status

@@ -16,14 +16,21 @@ from vinery_accounts.console.page import UsagePage, at
 from vinery_accounts.console.playground import link_of
 from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
-from vinery_accounts.models import AuditEntry, Capture, Currency, RefusedRequest, Webhook
+from vinery_accounts.models import (
+    AuditEntry,
+    Capture,
+    Currency,
+    RefusedRequest,
+    StoredChat,
+    Webhook,
+)
 from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import text_of
 from vinery_accounts.resources.limits import owners_of
 from vinery_accounts.resources.records import AUDIT, CAPTURES, REFUSALS, SEARCH_HELP, read_texts
-from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, read_thread
+from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, read_items, turns
 from vinery_accounts.usage.filters import Dimension, Effect, among
 
 _ROWS: Final = 50
@@ -160,9 +167,16 @@ class StoredThread(Row):
     template_name = "console/thread.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        thread = read_thread(self.row)
-        playground = link_of(thread.request, "responses", self.row.project_id)
-        return super().get_context_data(**kwargs) | {"thread": thread, "playground": playground}
+        context, name = super().get_context_data(**kwargs), "input"
+        try:
+            items = read_items(self.row)
+        except Conflict as error:
+            return context | {"unreadable": str(error)}
+        if isinstance(self.row, StoredChat):
+            name = "messages"
+        request = json.dumps({"model": getattr(self.row, "model", None), name: items}).encode()
+        playground = link_of(request, "responses", self.row.project_id)
+        return context | {"turns": turns(items), "playground": playground}
 
 
 for each in (RESPONSES, CONVERSATIONS, CHATS):

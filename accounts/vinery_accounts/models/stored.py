@@ -8,7 +8,7 @@ that links it, and goes with the last link.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from django.db import models
 from django.utils import timezone
@@ -27,6 +27,8 @@ class OwnedQuerySet(models.QuerySet[RowT, RowT]):
 
 
 class OwnedRow(models.Model):
+    noun: ClassVar[str]  # for clients
+
     public_id = models.CharField("id", max_length=80, unique=True)
     project_id = models.BigIntegerField(null=True, help_text="Empty: of clients without keys.")
     user_id = models.BigIntegerField(null=True)
@@ -48,6 +50,7 @@ class Conversation(OwnedRow):
     """`sealed` has the metadata. One running response at a time: see `locked_until`. A conversation
     has no term: it expires when its owner goes, or keeps nothing any more."""
 
+    noun = "Conversation"
     expires_at = models.DateTimeField("expires", null=True, editable=False)
     next_position = models.PositiveBigIntegerField(default=0)
     # Null, so that the index needs no entry that many rows share.
@@ -70,6 +73,7 @@ class Conversation(OwnedRow):
 class StoredResponse(OwnedRow):
     """`sealed` has the response without its output, which is in items."""
 
+    noun = "Response"
     status = models.CharField(max_length=16)
     model = models.CharField(max_length=255)
     request_id = models.CharField(max_length=64)
@@ -96,13 +100,24 @@ class StoredResponse(OwnedRow):
 class StoredItem(OwnedRow):
     """A message, call, output or reasoning as JSON. Never changed."""
 
+    noun = "Item"
     kind = models.CharField(max_length=64)
 
     class Meta:
         ordering = ["id"]
 
 
-class ResponseItem(models.Model):
+class Part(models.Model):
+    """A row that goes with another one."""
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self._meta.verbose_name} {self.pk}"
+
+
+class ResponseItem(Part):
     """An item of a response: of its own input, then of its output."""
 
     response = models.ForeignKey(StoredResponse, on_delete=models.CASCADE, related_name="links")
@@ -117,11 +132,8 @@ class ResponseItem(models.Model):
             )
         ]
 
-    def __str__(self) -> str:
-        return f"{self.response_id}: {self.position}"
 
-
-class ConversationItem(models.Model):
+class ConversationItem(Part):
     conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="links")
     item = models.ForeignKey(StoredItem, on_delete=models.CASCADE, related_name="in_conversations")
     position = models.PositiveBigIntegerField()
@@ -133,13 +145,11 @@ class ConversationItem(models.Model):
             )
         ]
 
-    def __str__(self) -> str:
-        return f"{self.conversation_id}: {self.position}"
-
 
 class StoredChat(OwnedRow):
     """`sealed` has the completion, its metadata and the messages of the request."""
 
+    noun = "Chat completion"
     model = models.CharField(max_length=255)
     request_id = models.CharField(max_length=64)
     expires_at = models.DateTimeField("expires", db_index=True)
@@ -152,31 +162,27 @@ class StoredChat(OwnedRow):
         ]
 
 
-class ChatMetadata(models.Model):
+class ChatMetadata(Part):
     """A pair of a chat's metadata as a keyed hash, by which lists are filtered."""
 
     chat = models.ForeignKey(StoredChat, on_delete=models.CASCADE, related_name="pairs")
     digest = models.CharField(max_length=32, db_index=True)
 
-    def __str__(self) -> str:
-        return self.digest
 
-
-class StoredBytes(models.Model):
+class StoredBytes(Part):
     """How many bytes a project has stored; changed with every row that is stored or removed."""
 
     project_id = models.BigIntegerField(unique=True, help_text="0: clients without keys.")
     num_bytes = models.BigIntegerField(default=0)
 
-    def __str__(self) -> str:
-        return f"{self.project_id}: {self.num_bytes}"
 
-
-class BackgroundRun(models.Model):
+class BackgroundRun(Part):
     """What is left to do for a response. The web process with the lease does it; without a lease it
     waits its turn. `lease_number` counts up, so that a process that lost the lease changes nothing.
     """
 
+    request: Any = None  # of a leased run: a `StoredRequest`
+    trail = b""  # of a leased run: the tokens of its answer so far
     response = models.OneToOneField(StoredResponse, on_delete=models.CASCADE, related_name="run")
     lease_owner = models.CharField(max_length=120, blank=True, default="")
     lease_number = models.PositiveIntegerField(default=0)
@@ -184,7 +190,6 @@ class BackgroundRun(models.Model):
     due_at = models.DateTimeField(help_text="Not before.")
     num_tries = models.PositiveSmallIntegerField(default=0)
     num_events = models.PositiveIntegerField(default=0)
-    # The request, and the tokens of its answer so far.
     sealed_request = models.BinaryField(editable=False)
     sealed_trail = models.BinaryField(editable=False, default=bytes)
 
@@ -192,11 +197,8 @@ class BackgroundRun(models.Model):
         ordering = ["due_at", "id"]
         indexes = [models.Index(fields=["due_at", "id"], name="run_due")]
 
-    def __str__(self) -> str:
-        return f"run of {self.response_id}"
 
-
-class ResponseEvents(models.Model):
+class ResponseEvents(Part):
     """Some events of a background response, numbered from `first`, as they are sent."""
 
     response = models.ForeignKey(StoredResponse, on_delete=models.CASCADE, related_name="events")
@@ -208,17 +210,16 @@ class ResponseEvents(models.Model):
             models.UniqueConstraint(fields=["response", "first"], name="one_event_of_a_number")
         ]
 
-    def __str__(self) -> str:
-        return f"{self.response_id} from {self.first}"
-
 
 # -- The term of a project
+
+OBJECTS: Final[tuple[Any, ...]] = (StoredResponse, Conversation, StoredChat)
 
 
 def expire(condition: models.Q, now: datetime | None = None) -> None:
     """Let the objects of an owner count as deleted. A periodic task removes them in groups."""
     now = now or timezone.now()
-    for table in (StoredResponse, StoredChat, Conversation):
+    for table in OBJECTS:
         table.objects.filter(condition).kept(now).update(expires_at=now)
 
 

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db.models import Count, F, QuerySet, Sum
@@ -13,7 +12,7 @@ from rest_framework import serializers
 from vinery_accounts.access import audit
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import Conversation, Project, StoredChat, StoredResponse, User
-from vinery_accounts.models.stored import OwnedRow
+from vinery_accounts.models.stored import OBJECTS, OwnedRow
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction, columns_of, require
 from vinery_accounts.resources.fields import DatedFilters, StrictSerializer
@@ -32,7 +31,7 @@ def read_items(row: OwnedRow) -> list[Any]:
     is no longer configured."""
     with audit.writing():
         try:
-            found = list(_items(row))
+            found = _items(row, row.project_id, row.public_id)
         except ValueError:
             text = "The texts cannot be read: the server's secret key has changed."
             raise Conflict(text) from None
@@ -42,22 +41,16 @@ def read_items(row: OwnedRow) -> list[Any]:
     return found
 
 
-def _items(row: Any) -> Iterator[Any]:
-    match row:
-        case StoredResponse():
-            found = responses.thread(row.project_id, row.public_id)
-        case Conversation():
-            found = conversations.context(row.project_id, row.public_id)
-        case _:
-            texts = chats.find(row.project_id, row.public_id)
-            yield from json.loads(texts.messages)
-            yield from (each["message"] for each in json.loads(texts.completion)["choices"])
-            return
-    yield from (json.loads(each.payload) for each in found)
+def _items(row: OwnedRow, *named: Any) -> list[Any]:
+    if isinstance(row, StoredChat):
+        texts = chats.find(*named)
+        answers = [each["message"] for each in json.loads(texts.completion)["choices"]]
+        return [*json.loads(texts.messages), *answers]
+    read = responses.thread if isinstance(row, StoredResponse) else conversations.context
+    return [json.loads(each.payload) for each in read(*named)]
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(NamedTuple):
     """A message, reasoning or a call: `who` is the role, or what it is. `name` and `output` are of
     calls."""
 
@@ -65,26 +58,6 @@ class Turn:
     text: str
     name: str = ""
     output: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """`request` would go on with it, as JSON. `unreadable` says why there are no turns."""
-
-    turns: Sequence[Turn] = ()
-    request: bytes = b""
-    unreadable: str = ""
-
-
-def read_thread(row: OwnedRow) -> Thread:
-    """Return what a page shows. Writes an entry of the audit log."""
-    try:
-        items = read_items(row)
-    except Conflict as error:
-        return Thread(unreadable=str(error))
-    name = "messages" if isinstance(row, StoredChat) else "input"
-    request = {"model": getattr(row, "model", None), name: items}
-    return Thread(turns(items), json.dumps(request).encode())
 
 
 def turns(items: Sequence[Any]) -> list[Turn]:
@@ -141,12 +114,12 @@ def _text(content: Any) -> str:
 # -- Resources
 
 
-def _with_items(serializer: type[serializers.Serializer[Any]]) -> type[Any]:
+def _with_items(serializer: type[Any]) -> type[Any]:
     def to_representation(self: Any, row: Any) -> Any:
         return {**serializer(row).data, "items": read_items(row)}
 
     items = serializers.ListField(child=serializers.JSONField(), help_text="What was said.")
-    meta = type("Meta", (serializer.Meta,), {"fields": [*serializer.Meta.fields, "items"]})  # type: ignore[attr-defined]
+    meta = type("Meta", (serializer.Meta,), {"fields": [*serializer.Meta.fields, "items"]})
     members = {"items": items, "Meta": meta, "to_representation": to_representation}
     about = "With what was said. Reading it is an entry of the audit log."
     name = f"{serializer.__name__.removesuffix('Serializer')}WithItemsSerializer"
@@ -223,19 +196,17 @@ class ForgottenSerializer(StrictSerializer):
 def forget(access: Access, **owner: int) -> dict[str, int]:
     """Delete all that is stored for a project, a user, or a user in a project, as far as the caller
     sees it. Raises ValidationError for an owner that the caller does not see."""
-    named: dict[str, type[Any]] = {"project_id": Project, "user_id": User}
-    now = timezone.now()
+    tables: dict[str, type[Any]] = {"project_id": Project, "user_id": User}
+    now, num, named = timezone.now(), 0, []
     with audit.writing():
-        seen = [access.rows(named[name]).filter(pk=pk).first() for name, pk in owner.items()]
-        for name, row in zip(owner, seen, strict=True):
-            if row is None:
+        for name, pk in owner.items():
+            if (row := access.rows(tables[name]).filter(pk=pk).first()) is None:
                 raise ValidationError({name: f"There is no {name.removesuffix('_id')} of this id."})
-        num = 0
-        for table in (StoredResponse, Conversation, StoredChat):
+            named.append(row)
+        for table in OBJECTS:
             rows: Any = access.rows(table)
             num += rows.filter(**owner).kept(now).update(expires_at=now)
-        for row in seen:
-            assert row is not None
+        for row in named:
             audit.record("forget", row, after={"num_deleted": num})
     return {"num_deleted": num}
 

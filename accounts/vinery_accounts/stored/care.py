@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -12,17 +11,9 @@ from django.db import transaction
 from django.db.models import Model, Q, QuerySet, Sum
 from django.db.models.functions import Length
 
-from vinery_accounts.models import (
-    BackgroundRun,
-    Conversation,
-    Project,
-    ResponseEvents,
-    StoredBytes,
-    StoredChat,
-    StoredItem,
-    StoredResponse,
-)
-from vinery_accounts.models.stored import OwnedRow, expire, follow_days
+from vinery_accounts import models
+from vinery_accounts.models import Project, ResponseEvents, StoredBytes, StoredItem
+from vinery_accounts.models.stored import OBJECTS, OwnedRow, expire, follow_days
 from vinery_accounts.stored import chats, conversations, responses, runs
 from vinery_accounts.stored.rows import remove_unlinked, resealed, unlinked
 
@@ -30,9 +21,7 @@ from vinery_accounts.stored.rows import remove_unlinked, resealed, unlinked
 _LONGEST_ANSWER: Final = timedelta(days=1)
 _ITEMS_IN_A_GROUP: Final = 10_000
 _SEALED_IN_A_GROUP: Final = 200
-_TABLES: Final[tuple[type[OwnedRow], ...]] = (
-    *(StoredResponse, StoredItem, Conversation, StoredChat),
-)
+_TABLES: Final[tuple[type[OwnedRow], ...]] = (*OBJECTS, StoredItem)
 
 
 def sweep(now: datetime) -> int:
@@ -76,39 +65,28 @@ def remove_unlinked_items() -> None:
 
 
 def _groups(table: Any, num: int) -> Iterator[list[int]]:
-    last = 0
-    while pks := list(
-        table.objects.filter(pk__gt=last).order_by("pk").values_list("pk", flat=True)[:num]
-    ):
-        yield pks
-        last = pks[-1]
+    pks, last = table.objects.order_by("pk").values_list("pk", flat=True), 0
+    while found := list(pks.filter(pk__gt=last)[:num]):
+        yield found
+        last = found[-1]
 
 
-# -- The sums of stored bytes
-
-
-@dataclass(frozen=True, slots=True)
-class WrongSum:
-    project_id: int | None
-    num_counted: int
-    num_bytes: int
-
-
-def wrong_sums(*, repair: bool = False) -> Iterator[WrongSum]:
-    """The projects whose counted bytes are not those of their rows."""
+def wrong_sums(*, repair: bool = False) -> Iterator[tuple[int | None, int, int]]:
+    """The projects whose counted bytes are not those of their rows, with both sums."""
     for pk in list(StoredBytes.objects.order_by("project_id").values_list("pk", flat=True)):
         with transaction.atomic():
             # Who stores or removes something waits for this row, and is not seen before.
             row = StoredBytes.objects.select_for_update().get(pk=pk)
-            owned = [table.objects.of(row.project_id or None) for table in _TABLES]
-            events = ResponseEvents.objects.filter(response__project_id=row.project_id or None)
-            sums = [rows.aggregate(sum=Sum("num_bytes"))["sum"] or 0 for rows in owned]
-            num_bytes = sum(sums) + (events.aggregate(sum=Sum(Length("sealed")))["sum"] or 0)
-            if num_bytes == row.num_bytes:
+            project_id, num_counted = row.project_id or None, row.num_bytes
+            events = ResponseEvents.objects.filter(response__project_id=project_id)
+            sums = [table.objects.of(project_id).aggregate(n=Sum("num_bytes")) for table in _TABLES]
+            sums.append(events.aggregate(n=Sum(Length("sealed"))))
+            row.num_bytes = sum(each["n"] or 0 for each in sums)
+            if row.num_bytes == num_counted:
                 continue
             if repair:
-                StoredBytes.objects.filter(pk=pk).update(num_bytes=num_bytes)
-        yield WrongSum(row.project_id or None, row.num_bytes, num_bytes)
+                row.save()
+        yield project_id, num_counted, row.num_bytes
 
 
 # -- Reencryption
@@ -119,7 +97,7 @@ def reencrypt() -> tuple[int, int]:
     ended, because a run writes only what an older key has sealed. Returns how many rows the newest
     key opens then, and how many no configured key can open."""
     is_done: Counter[bool] = Counter()
-    tables: tuple[Any, ...] = (*_TABLES, BackgroundRun, ResponseEvents)
+    tables: tuple[Any, ...] = (*_TABLES, models.BackgroundRun, ResponseEvents)
     for table in tables:
         for pks in _groups(table, _SEALED_IN_A_GROUP):
             with transaction.atomic():
@@ -137,15 +115,15 @@ def _is_reencrypted(row: Model) -> bool:
         return False
     if new != known:
         type(row)._default_manager.filter(pk=row.pk).update(**new)
-        if isinstance(row, StoredChat):
+        if isinstance(row, models.StoredChat):
             chats.renew_pairs(row)
     return True
 
 
-def _sealed_columns(row: Any) -> tuple[str, Sequence[str]]:
+def _sealed_columns(row: Any) -> tuple[str, tuple[str, ...]]:
     """To what its texts are bound, and their columns."""
     match row:
-        case BackgroundRun():
+        case models.BackgroundRun():
             return row.response.public_id, ("sealed_request", "sealed_trail")
         case ResponseEvents():
             return f"{row.response.public_id} {row.first}", ("sealed",)

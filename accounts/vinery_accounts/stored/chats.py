@@ -6,7 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from django.db import transaction
@@ -14,15 +14,8 @@ from django.db.models import Q
 
 from vinery_accounts.base.encryption import keys_of
 from vinery_accounts.models import ChatMetadata, StoredChat
-from vinery_accounts.stored.rows import (
-    PURPOSE,
-    NotStored,
-    Owner,
-    count_bytes,
-    num_of_page,
-    opened,
-    sealed,
-)
+from vinery_accounts.stored import rows
+from vinery_accounts.stored.rows import PURPOSE, New, row_of, text_of
 
 
 class ChatTexts(msgspec.Struct, frozen=True):
@@ -34,31 +27,14 @@ class ChatTexts(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class NewChat:
-    owner: Owner
-    public_id: str
-    model: str
-    request_id: str
-    created_at: datetime
-    days: int
+class NewChat(New):
     texts: ChatTexts
 
 
 def keep(new: NewChat) -> None:
     """Store a chat. Raises `django.db.Error`. Within a transaction."""
-    content = sealed(new.public_id, msgspec.msgpack.encode(new.texts))
-    row = StoredChat.objects.create(
-        public_id=new.public_id,
-        model=new.model,
-        request_id=new.request_id,
-        created_at=new.created_at,
-        expires_at=new.created_at + timedelta(days=new.days),
-        num_bytes=len(content),
-        sealed=content,
-        **new.owner.columns(),
-    )
+    row = new.insert(StoredChat, msgspec.msgpack.encode(new.texts))
     _store_pairs(row, new.texts.metadata)
-    count_bytes(new.owner.project_id, row.num_bytes)
 
 
 def _store_pairs(row: StoredChat, metadata: Mapping[str, str]) -> None:
@@ -79,83 +55,45 @@ def _digests(project_id: int | None, key: str, value: str) -> list[str]:
     return [hmac.digest(each, named, hashlib.sha256).hex()[:32] for each in keys]
 
 
-def _row(project_id: int | None, public_id: str) -> StoredChat:
-    rows = StoredChat.objects.of(project_id).kept().filter(public_id=public_id)
-    found: StoredChat | None = rows.first()
-    if found is None:
-        raise NotStored("Chat completion", public_id)
-    return found
-
-
 def _texts(row: StoredChat) -> ChatTexts:
-    return msgspec.msgpack.decode(opened(row.public_id, row.sealed), type=ChatTexts)
+    return msgspec.msgpack.decode(text_of(row), type=ChatTexts)
 
 
 def find(project_id: int | None, public_id: str) -> ChatTexts:
     """Raises `NotStored`."""
-    return _texts(_row(project_id, public_id))
+    return _texts(row_of(StoredChat, project_id, public_id))
 
 
 def page(
-    project_id: int | None,
-    *,
-    model: str | None,
-    metadata: Mapping[str, str],
-    after: str | None,
-    limit: int,
-    is_descending: bool,
-) -> tuple[list[ChatTexts], bool] | None:
-    """A page of chats in the order of their creation, and whether more follow; None if there is no
-    chat `after`."""
-    rows = StoredChat.objects.of(project_id).kept()
-    if model is not None:
-        rows = rows.filter(model=model)
+    project_id: int | None, *, model: str | None, metadata: Mapping[str, str], **place: Any
+) -> tuple[list[tuple[str, ChatTexts]], bool]:
+    """A page of chats with their ids, in the order of their creation, as `rows.stored_page`."""
+    every = StoredChat.objects.of(project_id)
+    wanted = every.kept() if model is None else every.kept().filter(model=model)
     for pair in metadata.items():
-        rows = rows.filter(pairs__digest__in=_digests(project_id, *pair))
-    if after is not None:
-        last = StoredChat.objects.of(project_id).filter(public_id=after).first()
-        if last is None:
-            return None
-        way = "lt" if is_descending else "gt"
-        later = Q(created_at=last.created_at, **{f"pk__{way}": last.pk})
-        rows = rows.filter(Q(**{f"created_at__{way}": last.created_at}) | later)
-    order = ("-created_at", "-pk") if is_descending else ("created_at", "pk")
-    found = list(rows.order_by(*order).values_list("pk", "num_bytes")[: limit + 1])
-    num = num_of_page([num_bytes for _, num_bytes in found], limit)
-    pks = [pk for pk, _ in found[:num]]
+        wanted = wanted.filter(pairs__digest__in=_digests(project_id, *pair))
+    pks, has_more = rows.stored_page(wanted, every, ("created_at", "pk"), **place)
     by_pk = StoredChat.objects.in_bulk(pks)
-    return [_texts(by_pk[pk]) for pk in pks if pk in by_pk], num < len(found)
+    found = (by_pk[pk] for pk in pks if pk in by_pk)
+    return [(row.public_id, _texts(row)) for row in found], has_more
 
 
 def update(project_id: int | None, public_id: str, metadata: dict[str, str]) -> ChatTexts:
     """Replace the metadata. Raises `NotStored`."""
     with transaction.atomic():
-        StoredChat.objects.select_for_update().filter(public_id=public_id).first()
-        row = _row(project_id, public_id)
+        row = row_of(StoredChat, project_id, public_id, is_locked=True)
         texts = msgspec.structs.replace(_texts(row), metadata=metadata)
-        content = sealed(public_id, msgspec.msgpack.encode(texts))
-        count_bytes(project_id, len(content) - row.num_bytes)
-        row.num_bytes, row.sealed = len(content), content
-        row.save(update_fields=["num_bytes", "sealed"])
+        rows.rewrite(row, msgspec.msgpack.encode(texts))
         renew_pairs(row)
     return texts
 
 
 def delete(project_id: int | None, public_id: str) -> None:
     """Raises `NotStored`."""
-    remove_all(Q(pk=_row(project_id, public_id).pk))
+    remove_all(Q(pk=row_of(StoredChat, project_id, public_id).pk))
 
 
 def remove_all(condition: Q) -> int:
     """Remove these chats in groups. Returns how many."""
-    num_removed, num = 0, 1
-    while num:
-        with transaction.atomic():
-            rows = StoredChat.objects.filter(condition).order_by("pk")[:500]
-            found = list(rows.values_list("pk", "project_id", "num_bytes"))
-            StoredChat.objects.filter(pk__in=[pk for pk, *_ in found]).delete()
-            for _, project_id, num_bytes in found:
-                count_bytes(project_id, -num_bytes)
-            num = len(found)
-        num_removed += num
-    return num_removed
+    found = StoredChat.objects.filter(condition).order_by("pk")
+    return rows.in_groups(lambda: rows.remove(found[:500]))

@@ -14,49 +14,36 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Length
 
 from vinery_accounts.models import ResponseEvents, ResponseItem, StoredItem, StoredResponse
 from vinery_accounts.models.stored import OwnedQuerySet
+from vinery_accounts.stored import rows
 from vinery_accounts.stored.conversations import append
-from vinery_accounts.stored.rows import (
-    ITEM_COLUMNS,
-    Item,
-    NotStored,
-    Owner,
-    count_bytes,
-    items_of,
-    opened,
-    opened_items,
-    page_of,
-    remove_unlinked,
-    sealed,
-    store_items,
-)
+from vinery_accounts.stored.rows import Item, New, NotStored, row_of, store_items
 
 # The most responses of a chain. A longer chain is refused where it is continued.
 MAX_CHAIN: Final = 1000
 FINISHED: Final = ("completed", "incomplete")
+EVENTS_KEPT: Final = timedelta(hours=1)
 _REMOVED_AT_ONCE: Final = 200
+End = tuple[str, bytes, Sequence[Item]]  # status, payload and outputs
 
 
 class NotContinuable(NotStored):
     """The response is there, but cannot be continued. `reason` says why."""
 
     def __init__(self, public_id: str, reason: str) -> None:
-        super().__init__("Response", public_id)
+        super().__init__(StoredResponse.noun, public_id)
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class NewResponse:
-    owner: Owner
-    public_id: str
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewResponse(New):
+    """`payload` is the response as JSON, without output."""
+
     status: str
-    model: str
-    request_id: str
-    created_at: datetime
-    days: int
-    payload: bytes  # the response as JSON, without output
+    payload: bytes
     inputs: tuple[Item, ...]
     outputs: tuple[Item, ...]
     previous_id: str | None = None
@@ -70,80 +57,58 @@ class FoundResponse:
     outputs: list[Item]
 
 
-def keep(new: NewResponse, *, is_background: bool = False) -> int:
-    """Store a response, and return its primary key. A response of the background gets its output
-    later, and then joins its conversation. Raises `NotStored` if what it continues has gone
-    meanwhile, and `django.db.Error`. Within a transaction."""
-    now, project_id = new.created_at, new.owner.project_id
-    previous = None
+def keep(new: NewResponse) -> StoredResponse:
+    """Store a response. A queued one gets its output later, and then joins its conversation. Raises
+    `NotStored` if what it continues has gone meanwhile, and `django.db.Error`. Within a
+    transaction."""
+    is_background, project_id = new.status == "queued", new.owner.project_id
+    previous = conversation = None
     if new.previous_id is not None:
-        rows = StoredResponse.objects.of(project_id).filter(public_id=new.previous_id)
-        previous = rows.select_for_update(no_key=True).values_list("pk", flat=True).first()
+        found = StoredResponse.objects.of(project_id).filter(public_id=new.previous_id)
+        previous = found.select_for_update(no_key=True).first()
         if previous is None:
-            raise NotStored("Response", new.previous_id)
-    pks, num_bytes = store_items(new.owner, (*new.inputs, *new.outputs), now)
-    conversation = None
+            raise NotStored(StoredResponse.noun, new.previous_id)
+    pks = store_items(new.owner, (*new.inputs, *new.outputs), new.created_at)
     if new.conversation_id is not None:
-        added = () if is_background else pks
-        conversation = append(project_id, new.conversation_id, added)
-    row = StoredResponse.objects.create(
-        public_id=new.public_id,
+        conversation = append(project_id, new.conversation_id, () if is_background else pks)
+    row: StoredResponse = new.insert(
+        StoredResponse,
+        new.payload,
         status=new.status,
-        model=new.model,
-        request_id=new.request_id,
-        previous_id=previous,
-        conversation_id=conversation,
-        created_at=now,
-        expires_at=now + timedelta(days=new.days),
-        num_bytes=len(new.payload),
-        sealed=sealed(new.public_id, new.payload),
+        previous=previous,
+        conversation=conversation,
         is_background=is_background,
-        **new.owner.columns(),
     )
-    _link(row.pk, pks[: len(new.inputs)], 0, is_output=False)
-    _link(row.pk, pks[len(new.inputs) :], len(new.inputs), is_output=True)
-    count_bytes(project_id, num_bytes + len(new.payload))
-    pk: int = row.pk
-    return pk
+    _link(row, pks, len(new.inputs))
+    return row
 
 
-def _link(pk: int, items: Sequence[int], first: int, *, is_output: bool) -> None:
+def _link(row: StoredResponse, items: Sequence[int], num_inputs: int, first: int = 0) -> None:
     ResponseItem.objects.bulk_create(
-        ResponseItem(response_id=pk, item_id=item, position=first + at, is_output=is_output)
-        for at, item in enumerate(items)
+        ResponseItem(response=row, item_id=item, position=at, is_output=at >= num_inputs)
+        for at, item in enumerate(items, first)
     )
 
 
-def complete(pk: int, owner: Owner, status: str, payload: bytes, outputs: Sequence[Item]) -> None:
+def complete(row: StoredResponse, end: End) -> None:
     """Give a background response its end, and add its items to its conversation if it ended well.
     Within a transaction."""
-    now = datetime.now(UTC)
-    row = StoredResponse.objects.select_for_update().get(pk=pk)
+    now, (status, payload, outputs) = datetime.now(UTC), end
+    row = StoredResponse.objects.select_for_update().get(pk=row.pk)
     inputs = list(row.links.order_by("position").values_list("item_id", flat=True))
-    pks, num_bytes = store_items(owner, outputs, now)
-    _link(pk, pks, len(inputs), is_output=True)
+    pks = store_items(row, outputs, now)
+    _link(row, pks, len(inputs), len(inputs))
     if row.conversation is not None and status in FINISHED:
-        append(owner.project_id, row.conversation.public_id, [*inputs, *pks])
-    count_bytes(owner.project_id, num_bytes + len(payload) - row.num_bytes)
-    row.status, row.num_bytes, row.sealed = status, len(payload), sealed(row.public_id, payload)
-    row.events_until = now + timedelta(hours=1)
-    row.save(update_fields=["status", "num_bytes", "sealed", "events_until"])
+        append(row.project_id, row.conversation.public_id, [*inputs, *pks])
+    rows.rewrite(row, payload, status=status, events_until=now + EVENTS_KEPT)
 
 
 def find(project_id: int | None, public_id: str) -> FoundResponse:
     """Raises `NotStored`."""
-    row = _row(project_id, public_id)
-    links = ResponseItem.objects.filter(response_id=row.pk, is_output=True).order_by("position")
-    outputs = opened_items(links.values_list(*(f"item__{name}" for name in ITEM_COLUMNS)))
-    return FoundResponse(row.status, opened(row.public_id, row.sealed), outputs)
-
-
-def _row(project_id: int | None, public_id: str) -> StoredResponse:
-    rows = StoredResponse.objects.of(project_id).kept().filter(public_id=public_id)
-    found: StoredResponse | None = rows.first()
-    if found is None:
-        raise NotStored("Response", public_id)
-    return found
+    row = row_of(StoredResponse, project_id, public_id)
+    links = row.links.filter(is_output=True).order_by("position")
+    outputs = rows.opened_items(links.values_list(*rows.LINKED_COLUMNS))
+    return FoundResponse(row.status, rows.text_of(row), outputs)
 
 
 _CHAIN_SQL: Final = """
@@ -159,6 +124,7 @@ LEFT JOIN {links} link ON link.response_id = chain.id
 LEFT JOIN {items} item ON item.id = link.item_id
 ORDER BY chain.depth DESC, link.position
 """
+_TEXTS: Final = "item.public_id, item.kind, item.sealed, chain.status, chain.conversation_id"
 
 
 def _chain(
@@ -180,38 +146,37 @@ def _chain(
     owner = [] if project_id is None else [project_id]
     with connection.cursor() as cursor:
         cursor.execute(sql, [public_id, now, *owner])
-        rows: list[Any] = cursor.fetchall()
-    if not rows:
-        raise NotStored("Response", public_id)
-    return rows
+        found: list[Any] = cursor.fetchall()
+    if not found:
+        raise NotStored(StoredResponse.noun, public_id)
+    return found
 
 
 def context(project_id: int | None, public_id: str, *, is_held: bool = False) -> list[Item]:
     """The items of the chain that ends with this response, by one query. `is_held`: another
     response holds it, so it may have expired. Raises `NotStored`, and `NotContinuable`."""
-    columns = "chain.status, chain.conversation_id, item.public_id, item.kind, item.sealed"
-    rows = _chain(project_id, public_id, columns, is_held=is_held)
-    _, status, conversation, *_ = rows[-1]
+    found = _chain(project_id, public_id, _TEXTS, is_held=is_held)
+    *_, status, conversation = found[-1]
     if conversation is not None:
         raise NotContinuable(public_id, "belongs to a conversation: send `conversation` instead")
     if status not in FINISHED:
         raise NotContinuable(public_id, f"is {status}: only a finished response can be continued")
-    if rows[0][0] >= MAX_CHAIN - 1:
+    if found[0][0] >= MAX_CHAIN - 1:
         raise NotContinuable(public_id, f"is the last of {MAX_CHAIN} in a chain: begin another")
-    return opened_items(row[3:] for row in rows if row[3] is not None)
+    return _items(found)
 
 
 def thread(project_id: int | None, public_id: str) -> list[Item]:
     """The items of the chain up to the output of this response. Raises `NotStored`."""
-    rows = _chain(project_id, public_id, "item.public_id, item.kind, item.sealed")
-    return opened_items(row[1:] for row in rows if row[1] is not None)
+    return _items(_chain(project_id, public_id, _TEXTS))
 
 
-def input_items(
-    project_id: int | None, public_id: str, *, after: str | None, limit: int, is_descending: bool
-) -> tuple[list[Item], bool] | None:
-    """A page of what came before the response and of its own input, and whether more follows; None
-    if there is no item `after`. Raises `NotStored`."""
+def _items(chain: Sequence[Any]) -> list[Item]:
+    return rows.opened_items(row[1:4] for row in chain if row[1] is not None)
+
+
+def input_items(project_id: int | None, public_id: str, **place: Any) -> tuple[list[Item], bool]:
+    """A page of what came before the response and of its own input, as `rows.page_of`."""
     columns = "item.id, item.public_id, item.num_bytes, link.is_output"
     # A later reference to an item does not list it again.
     own = {
@@ -219,48 +184,42 @@ def input_items(
         for depth, pk, id_, num_bytes, is_output in _chain(project_id, public_id, columns)
         if pk and (depth or not is_output)
     }
-    page = page_of(list(own.values()), after=after, limit=limit, is_descending=is_descending)
-    return None if page is None else (items_of(page[0]), page[1])
+    pks, has_more = rows.page_of(list(own.values()), **place)
+    return rows.items_of(pks), has_more
 
 
 def delete(project_id: int | None, public_id: str) -> None:
     """Raises `NotStored`. Responses that continue this one stay, with what they need of it."""
     with transaction.atomic():
-        row = _row(project_id, public_id)
-        StoredResponse.objects.filter(pk=row.pk).update(expires_at=datetime.now(UTC))
-        _remove(StoredResponse.objects.filter(pk=row.pk))
+        pk = row_of(StoredResponse, project_id, public_id).pk
+        row = StoredResponse.objects.filter(pk=pk)
+        row.update(expires_at=datetime.now(UTC))
+        _remove(row)
 
 
 def remove_all(condition: Q) -> int:
     """Remove these responses, those that continue others first. Returns how many."""
-    num_removed, num = 0, 1
-    while num:
-        with transaction.atomic():
-            num = _remove(StoredResponse.objects.filter(condition).order_by("-pk"))
-        num_removed += num
-    return num_removed
+    found = StoredResponse.objects.filter(condition).order_by("-pk")
+    return rows.in_groups(lambda: _remove(found))
 
 
-def _remove(rows: OwnedQuerySet[StoredResponse]) -> int:
+def _remove(these: OwnedQuerySet[StoredResponse]) -> int:
     """Remove a group of these rows that no other row continues. Within a transaction."""
     continued = StoredResponse.objects.filter(previous=OuterRef("pk"))
-    leaves = rows.filter(~Exists(continued))[:_REMOVED_AT_ONCE]
-    found = list(leaves.values_list("pk", "project_id", "num_bytes"))
-    pks = [pk for pk, *_ in found]
+    leaves = these.filter(~Exists(continued)).values_list("pk", flat=True)
+    pks = list(leaves[:_REMOVED_AT_ONCE])
     remove_events(pks)
     links = ResponseItem.objects.filter(response__in=pks)
     items = list(links.values_list("item_id", flat=True))
-    links.delete()
-    StoredResponse.objects.filter(pk__in=pks).delete()
-    remove_unlinked(items)
-    for _, project_id, num_bytes in found:
-        count_bytes(project_id, -num_bytes)
-    return len(found)
+    num_removed = rows.remove(StoredResponse.objects.filter(pk__in=pks))
+    rows.remove_unlinked(items)
+    return num_removed
 
 
 def remove_events(pks: Sequence[int]) -> None:
     """Remove the events of these responses. Within a transaction."""
-    rows = ResponseEvents.objects.filter(response__in=pks)
-    for project_id, content in rows.values_list("response__project_id", "sealed"):
-        count_bytes(project_id, -len(bytes(content)))
-    rows.delete()
+    events = ResponseEvents.objects.filter(response__in=pks)
+    sizes = events.values_list("response__project_id", Length("sealed"))
+    for project_id, num_bytes in sizes:
+        rows.count_bytes(project_id, -num_bytes)
+    events.delete()

@@ -6,19 +6,21 @@ All functions block and belong in a thread. Payloads are JSON, which this packag
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
 
-from django.db.models import Exists, F, OuterRef, Sum
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, Sum
 
 from vinery_accounts.base import encryption
 from vinery_accounts.base.errors import AccountsError
-from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import ConversationItem, ResponseItem, StoredBytes, StoredItem
-from vinery_accounts.models.stored import OwnedQuerySet
+from vinery_accounts.models.stored import OwnedQuerySet, OwnedRow
+from vinery_accounts.usage.entries import Owners
 
+RowT = TypeVar("RowT", bound=OwnedRow)
 PURPOSE: Final = b"vinery stored"
 
 
@@ -30,20 +32,103 @@ class NotStored(AccountsError):
         super().__init__(f"{what} with id '{public_id[:128]}' not found.")
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class NoPlace(NotStored):
+    """The page follows an object that is not in the list."""
+
+
+def columns_of(owner: Owners | OwnedRow) -> dict[str, int | None]:
     """Whose a row is. All keys of a project see the rows of the project."""
+    return {name: getattr(owner, name) for name in ("project_id", "user_id", "key_id")}
 
-    project_id: int | None
-    user_id: int | None = None
-    key_id: int | None = None
 
-    @classmethod
-    def of(cls, caller: Caller) -> Owner:
-        return cls(caller.project_id, caller.user_id, caller.key_id)
+@dataclass(frozen=True, slots=True)
+class New:
+    """An answer to be stored."""
 
-    def columns(self) -> dict[str, int | None]:
-        return {"project_id": self.project_id, "user_id": self.user_id, "key_id": self.key_id}
+    owner: Owners
+    public_id: str
+    model: str
+    request_id: str
+    created_at: datetime
+    days: int
+
+    def insert(self, table: Any, text: bytes, **columns: Any) -> Any:
+        columns |= {"model": self.model, "request_id": self.request_id}
+        columns["expires_at"] = self.created_at + timedelta(days=self.days)
+        return insert(table, self.owner, self.public_id, text, self.created_at, **columns)
+
+
+def insert(
+    table: Any, owner: Owners | OwnedRow, public_id: str, text: bytes, now: datetime, **columns: Any
+) -> Any:
+    """Within a transaction, as is each change."""
+    filled = {"num_bytes": len(text), "sealed": sealed(public_id, text), "created_at": now}
+    row: Any = table.objects.create(public_id=public_id, **filled, **columns_of(owner), **columns)
+    count_bytes(owner.project_id, len(text))
+    return row
+
+
+def row_of(
+    table: type[RowT], project_id: int | None, public_id: str, *, is_locked: bool = False
+) -> RowT:
+    """Raises `NotStored`."""
+    rows: Any = table.objects.of(project_id).kept().filter(public_id=public_id)
+    found: RowT | None = (rows.select_for_update() if is_locked else rows).first()
+    if found is None:
+        raise NotStored(table.noun, public_id)
+    return found
+
+
+def text_of(row: OwnedRow) -> bytes:
+    """Raises ValueError for a row that was changed, or sealed with a key that is gone."""
+    return opened(row.public_id, row.sealed)
+
+
+def rewrite(row: OwnedRow, text: bytes, **columns: Any) -> None:
+    """Replace the text and other columns of a locked row."""
+    count_bytes(row.project_id, len(text) - row.num_bytes)
+    columns |= {"num_bytes": len(text), "sealed": sealed(row.public_id, text)}
+    for name, value in columns.items():
+        setattr(row, name, value)
+    row.save(update_fields=list(columns))
+
+
+def remove(rows: OwnedQuerySet[Any]) -> int:
+    """Remove these rows with their bytes. Returns how many."""
+    found = list(rows.values_list("pk", "project_id", "num_bytes"))
+    rows.model._default_manager.filter(pk__in=[pk for pk, *_ in found]).delete()
+    freed: Counter[int | None] = Counter()
+    for _, project_id, num_bytes in found:
+        freed[project_id] += num_bytes
+    for project_id, num_bytes in freed.items():
+        count_bytes(project_id, -num_bytes)
+    return len(found)
+
+
+def in_groups(remove_group: Callable[[], int]) -> int:
+    """Remove group after group, each in a transaction. Returns how many rows."""
+    num_removed, num = 0, 1
+    while num:
+        with transaction.atomic():
+            num = remove_group()
+        num_removed += num
+    return num_removed
+
+
+def sealed(public_id: str, payload: bytes) -> bytes:
+    return encryption.seal(PURPOSE, payload, bound_to=public_id.encode())
+
+
+def opened(public_id: str, content: bytes | memoryview) -> bytes:
+    """Raises ValueError as `text_of` does."""
+    return encryption.unseal(PURPOSE, bytes(content), bound_to=public_id.encode())
+
+
+def resealed(public_id: str, content: bytes) -> bytes:
+    return encryption.resealed(PURPOSE, content, bound_to=public_id.encode())
+
+
+# -- Items
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +140,12 @@ class Item:
     payload: bytes
 
 
-def sealed(public_id: str, payload: bytes) -> bytes:
-    return encryption.seal(PURPOSE, payload, bound_to=public_id.encode())
-
-
-def opened(public_id: str, content: bytes | memoryview) -> bytes:
-    """Raises ValueError for a row that was changed, or sealed with a key that is gone."""
-    return encryption.unseal(PURPOSE, bytes(content), bound_to=public_id.encode())
-
-
-def resealed(public_id: str, content: bytes) -> bytes:
-    """Raises ValueError as `opened` does."""
-    return encryption.resealed(PURPOSE, content, bound_to=public_id.encode())
-
-
-def opened_items(rows: Iterable[tuple[str, str, bytes]]) -> list[Item]:
-    return [Item(id_, kind, opened(id_, content)) for id_, kind, content in rows]
-
-
 ITEM_COLUMNS: Final = ("public_id", "kind", "sealed")
+LINKED_COLUMNS: Final = tuple(f"item__{name}" for name in ITEM_COLUMNS)
+
+
+def opened_items(rows: Iterable[tuple[str, str, bytes | memoryview]]) -> list[Item]:
+    return [Item(id_, kind, opened(id_, content)) for id_, kind, content in rows]
 
 
 def _found(project_id: int | None, ids: Sequence[str]) -> OwnedQuerySet[StoredItem]:
@@ -94,12 +166,18 @@ def find_items(project_id: int | None, ids: Sequence[str]) -> Mapping[str, Item]
     return {each.public_id: each for each in opened_items(found)}
 
 
-def store_items(owner: Owner, items: Sequence[Item], now: datetime) -> tuple[list[int], int]:
-    """Insert the new items. Returns the primary keys of all, and the bytes of the new ones. Raises
-    `NotStored` for a reference to an item that has gone. Within a transaction."""
-    references = [each.public_id for each in items if not each.payload]
+def items_of(pks: Sequence[int]) -> list[Item]:
+    """The items of these primary keys, in this order."""
+    rows = StoredItem.objects.in_bulk(pks)
+    found = (rows[pk] for pk in pks if pk in rows)
+    return opened_items((row.public_id, row.kind, row.sealed) for row in found)
+
+
+def store_items(owner: Owners | OwnedRow, items: Sequence[Item], now: datetime) -> list[int]:
+    """Insert the new items. Returns the primary keys of all. Raises `NotStored` for a reference to
+    an item that has gone."""
     known: dict[str, int] = {}
-    if references:
+    if references := [each.public_id for each in items if not each.payload]:
         rows = _found(owner.project_id, references)
         known = dict(rows.select_for_update(no_key=True).values_list("public_id", "pk"))
     new = [
@@ -109,17 +187,18 @@ def store_items(owner: Owner, items: Sequence[Item], now: datetime) -> tuple[lis
             created_at=now,
             num_bytes=len(each.payload),
             sealed=sealed(each.public_id, each.payload),
-            **owner.columns(),
+            **columns_of(owner),
         )
         for each in items
         if each.payload
     ]
     StoredItem.objects.bulk_create(new)
+    count_bytes(owner.project_id, sum(row.num_bytes for row in new))
     known.update((row.public_id, row.pk) for row in new)
     for each in items:
         if each.public_id not in known:
-            raise NotStored("Item", each.public_id)
-    return [known[each.public_id] for each in items], sum(row.num_bytes for row in new)
+            raise NotStored(StoredItem.noun, each.public_id)
+    return [known[each.public_id] for each in items]
 
 
 def unlinked(item_ids: Iterable[int]) -> OwnedQuerySet[StoredItem]:
@@ -131,73 +210,91 @@ def unlinked(item_ids: Iterable[int]) -> OwnedQuerySet[StoredItem]:
 
 
 def remove_unlinked(item_ids: Iterable[int]) -> None:
-    """Delete those of these items that nothing links any more. Within a transaction. Of two that
-    take the last links of an item, the second waits, and sees that the first one is gone."""
+    """Delete those of these items that nothing links any more. Of two that take the last links of
+    an item, the second waits, and sees that the first one is gone."""
     these = StoredItem.objects.filter(pk__in=set(item_ids)).order_by("pk")
-    locked = list(these.select_for_update().values_list("pk", flat=True))
-    gone = list(unlinked(locked).values_list("pk", "project_id", "num_bytes"))
-    freed: Counter[int | None] = Counter()
-    for _, project_id, num_bytes in gone:
-        freed[project_id] += num_bytes
-    StoredItem.objects.filter(pk__in=[pk for pk, *_ in gone]).delete()
-    for project_id, num_bytes in freed.items():
-        count_bytes(project_id, -num_bytes)
+    remove(unlinked(list(these.select_for_update().values_list("pk", flat=True))))
+
+
+# -- The bytes of a project
 
 
 def count_bytes(project_id: int | None, num_bytes: int) -> None:
-    """Add to what a project has stored. Within a transaction."""
+    """Add to what a project has stored."""
     if not num_bytes:
         return
     row = StoredBytes.objects.filter(project_id=project_id or 0)
     if not row.update(num_bytes=F("num_bytes") + num_bytes):
-        StoredBytes.objects.bulk_create(
-            [StoredBytes(project_id=project_id or 0)], ignore_conflicts=True
-        )
+        new = StoredBytes(project_id=project_id or 0)
+        StoredBytes.objects.bulk_create([new], ignore_conflicts=True)
         row.update(num_bytes=F("num_bytes") + num_bytes)
 
 
 def stored_bytes(project_id: int | None) -> int:
-    found = StoredBytes.objects.filter(project_id=project_id or 0).values_list("num_bytes")
-    return next((num_bytes for (num_bytes,) in found), 0)
+    return _sum_of(StoredBytes.objects.filter(project_id=project_id or 0))
 
+
+def all_stored_bytes() -> int:
+    return _sum_of(StoredBytes.objects.all())
+
+
+def _sum_of(rows: Any) -> int:
+    num_bytes: int = rows.aggregate(sum=Sum("num_bytes", default=0))["sum"]
+    return num_bytes
+
+
+# -- Pages
 
 # The most bytes of a page, unless its first object has more.
 _PAGE_BYTES: Final = 32 * 2**20
 
 
-def num_of_page(sizes: Sequence[int], limit: int) -> int:
-    """Return how many objects of these sizes come on a page of at most `limit`."""
-    num, num_bytes = 0, 0
-    for size in sizes[:limit]:
-        num_bytes += size
-        if num and num_bytes > _PAGE_BYTES:
-            break
-        num += 1
-    return num
-
-
-def all_stored_bytes() -> int:
-    num_bytes: int | None = StoredBytes.objects.aggregate(sum=Sum("num_bytes"))["sum"]
-    return num_bytes or 0
-
-
 def page_of(
     rows: Sequence[tuple[int, str, int]], *, after: str | None, limit: int, is_descending: bool
-) -> tuple[list[int], bool] | None:
+) -> tuple[list[int], bool]:
     """Return the primary keys of a page of `(pk, public id, bytes)` rows in ascending order, and
-    whether more rows follow; None if there is no row `after`."""
-    ordered = list(reversed(rows)) if is_descending else list(rows)
+    whether more rows follow. Raises `NoPlace`."""
+    ordered = rows[::-1] if is_descending else rows
     if after is not None:
         places = [at for at, (_, public_id, _) in enumerate(ordered) if public_id == after]
         if not places:
-            return None
-        del ordered[: places[0] + 1]
-    num = num_of_page([num_bytes for *_, num_bytes in ordered], limit)
-    return [pk for pk, *_ in ordered[:num]], num < len(ordered)
+            raise NoPlace("Object", after)
+        ordered = ordered[places[0] + 1 :]
+    return _cut([(pk, num_bytes) for pk, _, num_bytes in ordered[: limit + 1]], limit)
 
 
-def items_of(pks: Sequence[int]) -> list[Item]:
-    """The items of these primary keys, in this order."""
-    rows = StoredItem.objects.filter(pk__in=set(pks)).values_list("pk", *ITEM_COLUMNS)
-    found = {pk: each for pk, *each in rows}
-    return opened_items((found[pk][0], found[pk][1], found[pk][2]) for pk in pks if pk in found)
+def _cut(rows: Sequence[tuple[int, int]], limit: int) -> tuple[list[int], bool]:
+    pks: list[int] = []
+    num_bytes = 0
+    for pk, size in rows[:limit]:
+        num_bytes += size
+        if pks and num_bytes > _PAGE_BYTES:
+            break
+        pks.append(pk)
+    return pks, len(pks) < len(rows)
+
+
+def stored_page(
+    rows: Any,
+    every: Any,
+    keys: Sequence[str],
+    item: str = "",
+    *,
+    after: str | None,
+    limit: int,
+    is_descending: bool,
+) -> tuple[list[int], bool]:
+    """Return `page_of` for rows in the order of `keys`. `every`: the rows of which one may be
+    `after`. `item`: the prefix of the columns of what is listed."""
+    way, sign = ("lt", "-") if is_descending else ("gt", "")
+    if after is not None:
+        place = every.filter(**{f"{item}public_id": after}).values_list(*keys).first()
+        if place is None:
+            raise NoPlace("Object", after)
+        first, *others = zip(keys, place, strict=True)
+        later = Q(**{f"{first[0]}__{way}": first[1]})
+        for key, value in others:
+            later |= Q(**{first[0]: first[1], f"{key}__{way}": value})
+        rows = rows.filter(later)
+    ordered = rows.order_by(*(f"{sign}{key}" for key in keys))
+    return _cut(list(ordered.values_list(f"{item}pk", f"{item}num_bytes")[: limit + 1]), limit)

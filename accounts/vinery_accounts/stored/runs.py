@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from django.db import transaction
 from django.db.models import Count, Q
 
-from vinery_accounts.models import BackgroundRun, Conversation, ResponseEvents, StoredResponse
+from vinery_accounts.alerts.deliveries import response_ended
+from vinery_accounts.models import BackgroundRun, ResponseEvents, StoredResponse
 from vinery_accounts.stored import conversations, responses
-from vinery_accounts.stored.responses import NewResponse
-from vinery_accounts.stored.rows import Item, NotStored, Owner, count_bytes, opened, sealed
+from vinery_accounts.stored.responses import EVENTS_KEPT, End, NewResponse
+from vinery_accounts.stored.rows import count_bytes, opened, row_of, sealed
 from vinery_accounts.usage.entries import Settlement
 from vinery_accounts.usage.store import store_settlements
 
 LEASE_S: Final = 30.0
 MAX_TRIES: Final = 3
-EVENTS_KEPT: Final = timedelta(hours=1)
 ACTIVE: Final = ("queued", "in_progress")
 _NUM_LOOKED_AT: Final = 50
 
@@ -48,18 +47,6 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
     address: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedRun:
-    pk: int
-    response_pk: int
-    public_id: str
-    owner: Owner
-    lease_number: int
-    num_tries: int
-    request: StoredRequest
-    trail: bytes
-
-
 def this_process() -> str:
     return f"{socket.gethostname()}/{os.getpid()}/{_started_at(os.getpid())}"
 
@@ -74,72 +61,52 @@ def _started_at(pid: int) -> str:
 
 def _is_dead(lease_owner: str) -> bool:
     """Whether the owner was a process of this host that has ended."""
-    host, pid, started_at = lease_owner.rsplit("/", 2) if lease_owner else ("", "0", "")
+    host, pid, started_at = lease_owner.rsplit("/", 2)
     return host == socket.gethostname() and _started_at(int(pid)) != started_at
 
 
 def create(new: NewResponse, request: StoredRequest) -> None:
     """Store a response that is queued, with its input. Raises `NotStored`."""
     with transaction.atomic():
-        pk = responses.keep(new, is_background=True)
-        content = sealed(new.public_id, msgspec.msgpack.encode(request))
         BackgroundRun.objects.create(
-            response_id=pk, due_at=datetime.now(UTC), sealed_request=content
+            response=responses.keep(new),
+            due_at=datetime.now(UTC),
+            sealed_request=sealed(new.public_id, msgspec.msgpack.encode(request)),
         )
 
 
-def claim(me: str, num: int) -> list[ClaimedRun]:
+def claim(me: str, num: int) -> list[BackgroundRun]:
     """Lease up to `num` runs: such as wait, and such as lost their process. Projects with fewer
     running responses come first."""
     now = datetime.now(UTC)
     runs = BackgroundRun.objects.select_related("response")
-    dead = {
-        owner
-        for (owner,) in runs.exclude(lease_owner="").values_list("lease_owner").distinct()
-        if _is_dead(owner)
-    }
+    owners = runs.exclude(lease_owner="").values_list("lease_owner", flat=True)
+    dead = [owner for owner in set(owners) if _is_dead(owner)]
     free = Q(lease_until=None, due_at__lte=now) | Q(lease_until__lte=now) | Q(lease_owner__in=dead)
-    running = dict(
-        BackgroundRun.objects.filter(lease_until__gt=now)
-        .exclude(lease_owner__in=dead)
-        .values_list("response__project_id")
-        .annotate(Count("pk"))
-    )
+    others = runs.filter(lease_until__gt=now).exclude(lease_owner__in=dead).order_by()
+    running = dict(others.values_list("response__project_id").annotate(Count("pk")))
     found = sorted(
         runs.filter(free)[:_NUM_LOOKED_AT],
         key=lambda run: (running.get(run.response.project_id, 0), run.due_at, run.pk),
     )
-    claimed: list[ClaimedRun] = []
+    claimed: list[BackgroundRun] = []
     for run in found:
-        if len(claimed) == num:
-            break
-        if (each := _claimed(run, me, now)) is not None:
-            claimed.append(each)
+        if len(claimed) < num and _is_claimed(run, me, now + timedelta(seconds=LEASE_S)):
+            claimed.append(run)
     return claimed
 
 
-def _claimed(run: BackgroundRun, me: str, now: datetime) -> ClaimedRun | None:
-    number = run.lease_number + 1
-    is_mine = BackgroundRun.objects.filter(pk=run.pk, lease_number=run.lease_number).update(
-        lease_owner=me,
-        lease_number=number,
-        lease_until=now + timedelta(seconds=LEASE_S),
-        num_tries=run.num_tries + 1,
-    )
-    if not is_mine:
-        return None
-    row = run.response
-    content = opened(row.public_id, run.sealed_request)
-    return ClaimedRun(
-        pk=run.pk,
-        response_pk=row.pk,
-        public_id=row.public_id,
-        owner=Owner(row.project_id, row.user_id, row.key_id),
-        lease_number=number,
-        num_tries=run.num_tries + 1,
-        request=msgspec.msgpack.decode(content, type=StoredRequest),
-        trail=opened(row.public_id, run.sealed_trail) if run.sealed_trail else b"",
-    )
+def _is_claimed(run: BackgroundRun, me: str, until: datetime) -> bool:
+    row = BackgroundRun.objects.filter(pk=run.pk, lease_number=run.lease_number)
+    run.lease_number += 1
+    run.num_tries += 1
+    lease = {"lease_number": run.lease_number, "num_tries": run.num_tries}
+    if not row.update(lease_owner=me, lease_until=until, **lease):
+        return False
+    id_ = run.response.public_id
+    run.request = msgspec.msgpack.decode(opened(id_, run.sealed_request), type=StoredRequest)
+    run.trail = opened(id_, run.sealed_trail) if run.sealed_trail else b""
+    return True
 
 
 def renew(me: str) -> set[int]:
@@ -149,81 +116,76 @@ def renew(me: str) -> set[int]:
     return set(mine.values_list("pk", flat=True))
 
 
-def held(me: str) -> set[int]:
-    """The primary keys of the runs of this process."""
-    return set(BackgroundRun.objects.filter(lease_owner=me).values_list("pk", flat=True))
+def is_cancelled(run: BackgroundRun) -> bool:
+    return StoredResponse.objects.filter(pk=run.response_id, status="cancelled").exists()
 
 
-def is_cancelled(run: ClaimedRun) -> bool:
-    return StoredResponse.objects.filter(pk=run.response_pk, status="cancelled").exists()
-
-
-def begin(run: ClaimedRun) -> bytes:
+def begin(run: BackgroundRun) -> list[bytes]:
     """Return the events of earlier tries. Raises `RunLost`."""
     with transaction.atomic():
         _lock(run)
-        StoredResponse.objects.filter(pk=run.response_pk).update(status="in_progress")
-    rows = ResponseEvents.objects.filter(response=run.response_pk).order_by("first")
-    return b"".join(opened(f"{run.public_id} {each.first}", each.sealed) for each in rows)
+        StoredResponse.objects.filter(pk=run.response_id).update(status="in_progress")
+    return _events(run.response)
 
 
-def payload(run: ClaimedRun) -> bytes:
-    """The response as it was queued. Raises `RunLost`."""
-    row = StoredResponse.objects.filter(pk=run.response_pk).first()
-    if row is None:
-        raise RunLost
-    return opened(run.public_id, row.sealed)
+def _events(response: StoredResponse, after: int = -1) -> list[bytes]:
+    """The stored events with numbers above `after`."""
+    chunks = list(ResponseEvents.objects.filter(response=response).order_by("first"))
+    events: list[bytes] = []
+    for at, chunk in enumerate(chunks):
+        if at + 1 < len(chunks) and chunks[at + 1].first <= after + 1:
+            continue
+        text = opened(f"{response.public_id} {chunk.first}", chunk.sealed)
+        frames = [frame + b"\n\n" for frame in text.split(b"\n\n") if frame]
+        events += frames[max(0, after + 1 - chunk.first) :]
+    return events
 
 
-def progress(run: ClaimedRun, events: Sequence[bytes], trail: bytes) -> int:
+def progress(run: BackgroundRun, events: Sequence[bytes], trail: bytes) -> int:
     """Store all events that are new, and the tokens of which the events are made. Returns how many
     events are stored. Raises `RunLost`."""
     with transaction.atomic():
         row = _lock(run)
-        _store_events(run, row.num_events, events)
-        row.num_events, row.sealed_trail = len(events), sealed(run.public_id, trail)
+        _store_events(row, events)
+        row.num_events = len(events)
+        row.sealed_trail = sealed(run.response.public_id, trail)
         row.save(update_fields=["num_events", "sealed_trail"])
     return len(events)
 
 
-def _lock(run: ClaimedRun) -> BackgroundRun:
+def _lock(run: BackgroundRun) -> BackgroundRun:
     found = BackgroundRun.objects.select_for_update().filter(pk=run.pk)
     row: BackgroundRun | None = found.filter(lease_number=run.lease_number).first()
     if row is None:
         raise RunLost
+    row.response = run.response
     return row
 
 
-def _store_events(run: ClaimedRun, first: int, events: Sequence[bytes]) -> None:
-    if new := b"".join(events[first:]):
-        content = sealed(f"{run.public_id} {first}", new)
-        ResponseEvents.objects.create(response_id=run.response_pk, first=first, sealed=content)
-        count_bytes(run.owner.project_id, len(content))
+def _store_events(row: BackgroundRun, events: Sequence[bytes]) -> None:
+    if new := b"".join(events[row.num_events :]):
+        content = sealed(f"{row.response.public_id} {row.num_events}", new)
+        row.response.events.create(first=row.num_events, sealed=content)
+        count_bytes(row.response.project_id, len(content))
 
 
 def finish(
-    run: ClaimedRun,
-    *,
-    status: str,
-    payload: bytes,
-    outputs: Sequence[Item],
-    events: Sequence[bytes],
-    settlement: Settlement | None,
-    on_end: Callable[[int | None, str, str], None],
+    run: BackgroundRun, end: End, events: Sequence[bytes], settlement: Settlement | None
 ) -> None:
-    """Store the result, the last events and the usage record, and end the run. `on_end` gets the
-    project, the id and the status. Raises `RunLost` and `django.db.Error`."""
+    """Store the result, the last events and the usage record, and end the run. Raises `RunLost` and
+    `django.db.Error`."""
+    response = run.response
     with transaction.atomic():
         row = _lock(run)
-        _store_events(run, row.num_events, events)
+        _store_events(row, events)
         row.delete()
-        responses.complete(run.response_pk, run.owner, status, payload, outputs)
+        responses.complete(response, end)
         store_settlements([] if settlement is None else [settlement])
-        on_end(run.owner.project_id, run.public_id, status)
-    conversations.unlock(run.public_id)
+        response_ended(response.project_id, response.public_id, end[0])
+    conversations.unlock(response.public_id)
 
 
-def put_back(run: ClaimedRun, delay_s: float, *, counts: bool = False) -> None:
+def put_back(run: BackgroundRun, delay_s: float, *, counts: bool = False) -> None:
     """Let the run wait. `counts`: this try does."""
     BackgroundRun.objects.filter(pk=run.pk, lease_number=run.lease_number).update(
         lease_owner="",
@@ -233,51 +195,37 @@ def put_back(run: ClaimedRun, delay_s: float, *, counts: bool = False) -> None:
     )
 
 
-def cancel(
-    project_id: int | None, public_id: str, on_end: Callable[[int | None, str, str], None]
-) -> bool:
+def cancel(project_id: int | None, public_id: str) -> bool:
     """End a response that has not ended. Returns whether it is one of the background. Raises
     `NotStored`."""
     with transaction.atomic():
-        rows = StoredResponse.objects.of(project_id).kept().filter(public_id=public_id)
-        row = rows.select_for_update().first()
-        if row is None:
-            raise NotStored("Response", public_id)
+        row = row_of(StoredResponse, project_id, public_id, is_locked=True)
         if row.status in ACTIVE:
             BackgroundRun.objects.filter(response=row).delete()
             row.status, row.events_until = "cancelled", datetime.now(UTC) + EVENTS_KEPT
             row.save(update_fields=["status", "events_until"])
-            Conversation.objects.filter(locked_by=public_id).update(
-                locked_by=None, locked_until=None
-            )
-            on_end(project_id, public_id, "cancelled")
+            conversations.unlock(public_id)
+            response_ended(project_id, public_id, "cancelled")
     is_background: bool = row.is_background
     return is_background
 
 
-@dataclass(frozen=True, slots=True)
-class FoundEvents:
-    """`events`: the frames from `first` on. `is_over`: no further ones will come. `has_gone`: the
-    response has no events, or they are not kept any more."""
+class FoundEvents(NamedTuple):
+    """`is_over`: no further ones will come. `has_gone`: the response has no events, or they are not
+    kept any more."""
 
-    chunks: list[tuple[int, bytes]]
+    events: list[bytes]
     is_over: bool
     has_gone: bool
 
 
 def read_events(project_id: int | None, public_id: str, after: int) -> FoundEvents:
-    """The chunks of events with a number above `after`. Raises `NotStored`."""
-    rows = StoredResponse.objects.of(project_id).kept().filter(public_id=public_id)
-    row = rows.first()
-    if row is None:
-        raise NotStored("Response", public_id)
-    found = list(ResponseEvents.objects.filter(response=row).order_by("first"))
-    has_gone = not row.is_background or (row.events_until is not None and not found)
-    # The chunk with the first wanted number begins at or before it.
-    begins = [at for at, each in enumerate(found) if each.first <= after + 1]
-    wanted = found[begins[-1] :] if begins else found
-    chunks = [(each.first, opened(f"{public_id} {each.first}", each.sealed)) for each in wanted]
-    return FoundEvents(chunks, row.status not in ACTIVE, has_gone)
+    """The events with numbers above `after`. Raises `NotStored`."""
+    row = row_of(StoredResponse, project_id, public_id)
+    events = _events(row, after)
+    has_ended = row.events_until is not None
+    has_gone = not row.is_background or (has_ended and not events and not row.events.exists())
+    return FoundEvents(events, row.status not in ACTIVE, has_gone)
 
 
 def remove_old_events(now: datetime) -> None:

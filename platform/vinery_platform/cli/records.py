@@ -156,11 +156,7 @@ def capture_of(request_id: str) -> Capture:
 
 # -- Stored responses, conversations and chats
 
-_STORED: Final[dict[str, Resource[Any]]] = {
-    "resp": RESPONSES,
-    "conv": CONVERSATIONS,
-    "chatcmpl": CHATS,
-}
+_STORED: dict[str, Resource[Any]] = {"resp": RESPONSES, "conv": CONVERSATIONS, "chatcmpl": CHATS}
 
 
 def add_stored(parser: argparse.ArgumentParser) -> None:
@@ -184,8 +180,8 @@ def _stored_resource(public_id: str) -> Resource[Any]:
 
 def _stored_of(public_id: str) -> Any:
     resource = _stored_resource(public_id)
-    rows, name = resource.rows(EVERYTHING), resource.path.removeprefix("stored-")
-    return finder(rows, "public_id", f"stored {name}", resource.one.partition(" ")[2])(public_id)
+    see, kind = f"stored {resource.path.removeprefix('stored-')}", resource.one.partition(" ")[2]
+    return finder(resource.rows(EVERYTHING), "public_id", see, kind)(public_id)
 
 
 def show_stored(row: Any, _: argparse.Namespace) -> int:
@@ -212,10 +208,10 @@ def forget_stored(arguments: argparse.Namespace) -> str:
 def verify_stored(arguments: argparse.Namespace) -> int:
     """Check that the counted bytes of each project are those that its stored objects have."""
     wrong = list(wrong_sums(repair=arguments.repair))
-    for each in wrong:
+    for project_id, num_counted, num_bytes in wrong:
         print_line(
-            f"project {each.project_id or 'of clients without keys'}: {each.num_counted} bytes are "
-            f"counted, {each.num_bytes} are stored"
+            f"project {project_id or 'of clients without keys'}: {num_counted} bytes are counted, "
+            f"{num_bytes} are stored"
         )
     if wrong and not arguments.repair:
         raise Failure(f"{len(wrong)} sums are wrong. Count anew: vinery stored verify --repair")

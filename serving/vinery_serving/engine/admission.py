@@ -172,8 +172,9 @@ class Admission:
     def _admitted(self) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
         now = time.monotonic()
         may_run_low = self._low.may_run(now, is_other_waiting=bool(self._queue))
-        if not may_run_low and self._batch.runs_low_tier:
-            self._low.put_back_all()
+        if not may_run_low:
+            while (low := self._batch.preempt_low_tier()) is not None:
+                self.put_back(low)
         yield from self._admitted_others(now)
         if may_run_low and not self._queue:
             yield from self._admitted_low(now)

@@ -36,12 +36,3 @@ class LowTier:
             return False
         self._credit_s, self._window_until = 0.0, now + _WINDOW_S
         return True
-
-    def put_back_all(self) -> None:
-        """Take all of this work out of the batch that can continue later."""
-        while (generation := self._batch.preempt_low_tier()) is not None:
-            self.put_back(generation)
-
-    def put_back(self, generation: Generation) -> None:
-        submit = generation.submit
-        self.queue.put_back(generation, submit.lane, submit.priority)

@@ -334,13 +334,13 @@ def parse(
 
 def _to_keep(body: bytes, metadata: dict[str, str]) -> ToKeep:
     """Return what is stored: the messages as lists of stored messages show them, without ids."""
-    sent = msgspec.json.decode(body, type=_Messages).messages
+    sent = msgspec.json.decode(body, type=_Messages).messages or ()
     messages = (_stored_message(each) for each in sent if isinstance(each, dict))
     return ToKeep(tuple(messages), metadata=metadata, is_chat=True)
 
 
 class _Messages(msgspec.Struct):
-    messages: list[Any]
+    messages: list[Any] | None = None  # a prompt may be token ids
 
 
 def _stored_message(sent: dict[str, Any]) -> MemoryItem:

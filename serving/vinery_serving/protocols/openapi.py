@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema, core_schema
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import DIALECTS
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS, Endpoint
-from vinery_serving.protocols import models, pooling, tokens
+from vinery_serving.protocols import models, pooling, stored, tokens
 from vinery_serving.protocols.chat import ChatBody, ChatCompletion, ChatCompletionChunk
 from vinery_serving.protocols.common.encoding import Answer, Error
 from vinery_serving.protocols.common.foreign import FOREIGN
@@ -36,18 +36,6 @@ from vinery_serving.protocols.messages.exchange import (
 )
 from vinery_serving.protocols.responses.body import INCLUDABLE, ResponsesBody
 from vinery_serving.protocols.responses.objects import InputTokens, Response, ResponseEvent
-from vinery_serving.protocols.stored import (
-    ChatList,
-    ConversationBody,
-    ConversationItemsBody,
-    Deleted,
-    ItemList,
-    MessageList,
-    StoredConversation,
-    StoredItem,
-    StoredList,
-    StoredMetadataBody,
-)
 
 Document = dict[str, Any]
 Schema = dict[str, Any]
@@ -177,7 +165,7 @@ def _description(max_body_mb: int) -> str:
 def _schemas() -> Mapping[str, Schema]:
     others = (
         *(CountBody, tokens.TokenizeBody, tokens.DetokenizeBody),
-        *(ConversationBody, ConversationItemsBody, StoredMetadataBody),
+        *(stored.ConversationBody, stored.ConversationItemsBody, stored.StoredMetadataBody),
     )
     forms: list[type[BaseModel] | Form] = [*BODIES.values(), *_answers(Answer), *others]
     schemas = component_schemas(forms)
@@ -378,24 +366,25 @@ def _generation() -> Iterator[_Operation]:
 
 
 _TALK, _CHAT = "conversations/{conversation_id}", "chat/completions/{completion_id}"
+_Talk, _Metadata = stored.StoredConversation, stored.StoredMetadataBody
 # Operations on what is stored: method and path, summary, body and answer.
 _STORED: Final[Sequence[tuple[str, str, type[BaseModel] | None, Form]]] = (
     ("get responses/{response_id}", "Return a response", None, Response),
-    ("delete responses/{response_id}", "Delete a response", None, Deleted),
-    ("get responses/{response_id}/input_items", "List its input", None, ItemList),
-    ("post conversations", "Begin a conversation", ConversationBody, StoredConversation),
-    (f"get {_TALK}", "Return a conversation", None, StoredConversation),
-    (f"post {_TALK}", "Change its metadata", StoredMetadataBody, StoredConversation),
-    (f"delete {_TALK}", "Delete it with its items", None, Deleted),
-    (f"get {_TALK}/items", "List its items", None, ItemList),
-    (f"post {_TALK}/items", "Add items", ConversationItemsBody, ItemList),
-    (f"get {_TALK}/items/{{item_id}}", "Return an item", None, StoredItem),
-    (f"delete {_TALK}/items/{{item_id}}", "Take an item out of it", None, StoredConversation),
-    ("get chat/completions", "List stored chats", None, ChatList),
+    ("delete responses/{response_id}", "Delete a response", None, stored.Deleted),
+    ("get responses/{response_id}/input_items", "List its input", None, stored.ItemList),
+    ("post conversations", "Begin a conversation", stored.ConversationBody, _Talk),
+    (f"get {_TALK}", "Return a conversation", None, _Talk),
+    (f"post {_TALK}", "Change its metadata", _Metadata, _Talk),
+    (f"delete {_TALK}", "Delete it with its items", None, stored.Deleted),
+    (f"get {_TALK}/items", "List its items", None, stored.ItemList),
+    (f"post {_TALK}/items", "Add items", stored.ConversationItemsBody, stored.ItemList),
+    (f"get {_TALK}/items/{{item_id}}", "Return an item", None, stored.StoredItem),
+    (f"delete {_TALK}/items/{{item_id}}", "Take an item out of it", None, _Talk),
+    ("get chat/completions", "List stored chats", None, stored.ChatList),
     (f"get {_CHAT}", "Return a stored chat", None, ChatCompletion),
-    (f"post {_CHAT}", "Change its metadata", StoredMetadataBody, ChatCompletion),
-    (f"delete {_CHAT}", "Delete a stored chat", None, Deleted),
-    (f"get {_CHAT}/messages", "List the messages of its request", None, MessageList),
+    (f"post {_CHAT}", "Change its metadata", _Metadata, ChatCompletion),
+    (f"delete {_CHAT}", "Delete a stored chat", None, stored.Deleted),
+    (f"get {_CHAT}/messages", "List the messages of its request", None, stored.MessageList),
 )
 
 
@@ -422,17 +411,17 @@ def _ids_in(path: str) -> Iterator[Document]:
 
 
 def _queries(method: str, answer: Form) -> Iterator[Document]:
-    if answer in (ItemList, StoredItem, Response):
+    if answer in (stored.ItemList, stored.StoredItem, Response):
         values = {"type": "array", "items": {"enum": sorted(INCLUDABLE)}}
         yield {**_query("include[]", "As in a response; no value has an effect."), "schema": values}
-    if method == "get" and issubclass(answer, StoredList):
-        default = "desc" if answer is ItemList else "asc"
+    if method == "get" and issubclass(answer, stored.StoredList):
+        default = "desc" if answer is stored.ItemList else "asc"
         order = {"enum": ["asc", "desc"], "default": default}
         limit = {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}
         yield _query("after", "The id of the last object of the page before.")
         yield {**_query("order", "Of the objects, by their age."), "schema": order}
         yield {**_query("limit", "The most objects of a page."), "schema": limit}
-    if answer is ChatList:
+    if answer is stored.ChatList:
         pairs = {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 16}
         about = "`metadata[key]=value`: lists the chats alone that have all these pairs."
         yield _query("model", "Lists the chats of this model alone.")

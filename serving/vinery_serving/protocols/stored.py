@@ -55,12 +55,11 @@ def _reader(model: type[Wire]) -> Callable[[bytes], tuple[ToKeep, Unused]]:
     return read
 
 
-# From a body to its items and metadata, by the name of the endpoint. All raise `InvalidRequest`.
+# From a body to its items and metadata. All raise `InvalidRequest`.
 READERS: Final[Mapping[str, Callable[[bytes], tuple[ToKeep, Unused]]]] = {
     "conversations": _reader(ConversationBody),
-    "conversations/items": _reader(ConversationItemsBody),
-    "conversations/metadata": _reader(StoredMetadataBody),
-    "chat/completions/metadata": _reader(StoredMetadataBody),
+    "items": _reader(ConversationItemsBody),
+    "metadata": _reader(StoredMetadataBody),
 }
 
 

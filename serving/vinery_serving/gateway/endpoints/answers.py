@@ -20,7 +20,7 @@ from vinery_serving.gateway.endpoints.documents import constant, key_usage, open
 from vinery_serving.gateway.endpoints.edge import JSON, ApiEdge, App, BeginInTurns, with_own_paths
 from vinery_serving.gateway.endpoints.notices import report_clamp, report_unenforced
 from vinery_serving.gateway.endpoints.requests import ApiRequest, JsonEndpoint
-from vinery_serving.gateway.endpoints.stored import StoredEndpoint, stored_endpoints
+from vinery_serving.gateway.endpoints.stored import StoredEndpoint, chat_list, stored_endpoints
 from vinery_serving.gateway.endpoints.streaming import Streamed, store_kept
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.memory.keeping import check_room
@@ -46,7 +46,7 @@ async def generate(
     prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
     record.note_media()
     if exchange.to_keep is not None:
-        await check_room(request.runtime, request.caller)
+        await check_room(request.memory)
     # Prompts and pixels stay in memory: another engine may have to go on with the request.
     request.claim.keep(prepared.num_bytes)
     await record.reservation.reserve(prepared)
@@ -110,15 +110,15 @@ async def _send_whole(request: ApiRequest, record: RequestRecord, body: bytes) -
     await request.send_json(body, headers)
 
 
-def _endpoints(runtime: Runtime, others: App) -> Iterator[JsonEndpoint[Any] | StoredEndpoint]:
+def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any] | StoredEndpoint]:
     """The table of endpoints. vLLM has the tokenizer endpoints at the root, OVMS under `/v1`.
     Jina's and vLLM's clients send `rerank` and `score` to the root, Cohere's to `/v2`."""
     tree, optional = r"^(?P<tree>v1|v3)/", r"^(?:(?P<tree>v1|v3)/)?"
     accepts = {Endpoint.RESPONSES: runs_of(runtime).accept}
+    others = {Endpoint.CHAT: chat_list(runtime)}
     for name, reading in GENERATION.items():
-        listed = others if name == Endpoint.CHAT else None  # stored chats
-        accept = accepts.get(Endpoint(name))
-        yield JsonEndpoint(rf"{tree}{name}/?$", reading, generate, runtime, accept, listed)
+        more = accepts.get(Endpoint(name)), others.get(Endpoint(name))
+        yield JsonEndpoint(rf"{tree}{name}/?$", reading, generate, runtime, *more)
     for path, endpoint in (
         (rf"{tree}embeddings/?$", Endpoint.EMBEDDINGS),
         (r"^(?:(?:(?P<tree>v1|v3)|(?P<v2>v2))/)?rerank/?$", Endpoint.RERANK),
@@ -132,7 +132,7 @@ def _endpoints(runtime: Runtime, others: App) -> Iterator[JsonEndpoint[Any] | St
         (rf"{tree}messages/count_tokens/?$", "messages/count_tokens"),
     ):
         yield JsonEndpoint(path, TOKENS[name], None, runtime)
-    yield from stored_endpoints(runtime, others)
+    yield from stored_endpoints(runtime)
 
 
 def api_application(runtime: Runtime, rest: App) -> App:
@@ -143,7 +143,7 @@ def api_application(runtime: Runtime, rest: App) -> App:
         (r"^openapi\.json$", constant(openapi)),
         (r"", rest),
     ]
-    own = [(endpoint.path, endpoint) for endpoint in _endpoints(runtime, rest)]
+    own = [(endpoint.path, endpoint) for endpoint in _endpoints(runtime)]
     # The casts: Channels routes to ASGI applications by Django's patterns, typed for views only.
     routes = URLRouter([re_path(path, cast("Any", app)) for path, app in (*own, *others)])
     turns = BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope))

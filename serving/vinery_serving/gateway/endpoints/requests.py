@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Generic, Self
+from typing import Any, Final, Generic, NoReturn, Self
 
 import msgspec
 from django.conf import settings
@@ -66,7 +66,7 @@ from vinery_serving.gateway.memory.recalling import StoredMemory
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading.reading import RequestReader
 from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading
-from vinery_serving.gateway.recording.record import Ledger, RequestRecord
+from vinery_serving.gateway.recording.record import HeldSettlement, RequestRecord
 from vinery_serving.gateway.recording.reservation import count_request
 from vinery_serving.gateway.state.drain import Drain
 from vinery_serving.gateway.state.runtime import Runtime
@@ -78,10 +78,7 @@ _MAX_CLIENT_REQUEST_ID: Final = 512
 _NEEDED: Final[Mapping[str, Endpoint]] = {
     **{each: each for each in Endpoint},
     "responses/input_tokens": Endpoint.RESPONSES,
-    "conversations": Endpoint.RESPONSES,
-    "conversations/metadata": Endpoint.RESPONSES,
-    "conversations/items": Endpoint.RESPONSES,
-    "chat/completions/metadata": Endpoint.CHAT,
+    **{f"stored {each}": each for each in (Endpoint.RESPONSES, Endpoint.CHAT)},
 }
 # A background response may wait for all other requests.
 DETACHED_TIMEOUT_S: Final = 24 * 3600.0
@@ -155,6 +152,13 @@ class ApiRequest:
         tasks = TASKS_OF_ENDPOINTS.get(self.name, ALL_TASKS)
         return permitted_engine(self.runtime.directory, self.caller, model, tasks)
 
+    async def counted(self, model: str | None, headers: Headers) -> Engine:
+        """Return `engine`, and count the request for rate limits on requests alone, of which
+        `headers` tell."""
+        engine, limits = self.engine(model), self.runtime.limits
+        headers += await count_request(limits, self.caller, engine.entry.name, self.id)
+        return engine
+
     @property
     def is_recorded(self) -> bool:
         """Whether the request has a usage record. Requests to a model's tokenizer have none, and
@@ -200,25 +204,30 @@ class ApiRequest:
         await send_whole(self.send, 200, [*JSON, *headers], body)
 
 
-async def answer_others(others: App | None, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer another method than `POST`. Raises `MethodNotAllowed` if there is none."""
+def refuse_method(scope: Scope, allowed: str = "POST") -> NoReturn:
+    """Raises `UpgradeRefused` or `MethodNotAllowed`."""
     if (header(scope, b"upgrade") or b"").lower() == b"websocket":
         raise UpgradeRefused
-    if others is None:
-        raise MethodNotAllowed(scope["method"], allowed="POST")
-    await others(scope, receive, send)
+    raise MethodNotAllowed(scope["method"], allowed=allowed)
 
 
 async def answer_body(
     request: ApiRequest,
     receive: Receive,
-    answer: Callable[[ApiRequest, bytes], Coroutine[Any, Any, None]],
+    answer: Callable[[ApiRequest, Any], Coroutine[Any, Any, None]],
+    *,
+    has_body: bool = True,
 ) -> None:
     """Check the request, read its body, and answer until the client leaves. Raises `ServingError`
     while nothing has been sent."""
     with request.claim:
         try:
-            _check(request)
+            needed = _NEEDED.get(request.name)
+            check_grants(request.caller, KeyScope.INFERENCE, address_of(request.scope), needed)
+            if not has_body:
+                await _until_disconnect(answer(request, None), receive)
+                return
+            _check_type(request)
             # No variable of this frame keeps the body, which is forgotten when it is parsed.
             limits = BodyLimits(settings.VINERY_MAX_BODY_BYTES, settings.VINERY_BODY_TIMEOUT_S)
             with raising_shutdown(request.runtime.drain):
@@ -258,7 +267,9 @@ class JsonEndpoint(Generic[PreparedT]):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises `ServingError` while nothing has been sent."""
         if scope["method"] != "POST":
-            await answer_others(self.others, scope, receive, send)
+            if self.others is None:
+                refuse_method(scope)
+            await self.others(scope, receive, send)
             return
         request = ApiRequest.of(self.runtime, scope, send, self.reading.name)
         await answer_body(request, receive, self._answer)
@@ -276,10 +287,7 @@ class JsonEndpoint(Generic[PreparedT]):
 
         async def admit(head: Head) -> Engine:
             report_unused(head.unused, request.scope, self.runtime.traffic)
-            engine = request.engine(head.model)
-            limits, name = self.runtime.limits, engine.entry.name
-            headers.extend(await count_request(limits, request.caller, name, request.id))
-            return engine
+            return await request.counted(head.model, headers)
 
         with raising_shutdown(self.runtime.drain):
             _, answer = await request.read(self.reading, body, admit)
@@ -348,7 +356,7 @@ def admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
 
 
 def new_record(
-    request: ApiRequest, body: bytes = b"", ledger: Ledger | None = None
+    request: ApiRequest, body: bytes = b"", held: HeldSettlement | None = None
 ) -> RequestRecord:
     client_request_id = header(request.scope, _CLIENT_REQUEST_ID) or b""
     return RequestRecord(
@@ -361,7 +369,7 @@ def new_record(
         address=address_of(request.scope),
         client_request_id=client_request_id.decode("ascii", "ignore"),
         body=body,
-        ledger=ledger,
+        held=held,
     )
 
 
@@ -379,11 +387,8 @@ def _record_unread(request: ApiRequest, error: ServingError | None) -> None:
         record.fail(error)
 
 
-def _check(request: ApiRequest) -> None:
-    """Raises `NotPermitted` for a key without the right to the endpoint, and
-    `UnsupportedMediaType` for a content type that is not JSON."""
-    needed = _NEEDED.get(request.name)
-    check_grants(request.caller, KeyScope.INFERENCE, address_of(request.scope), needed)
+def _check_type(request: ApiRequest) -> None:
+    """Raises `UnsupportedMediaType` for a content type that is not JSON."""
     content_type = header(request.scope, b"content-type") or b""
     media = content_type.partition(b";")[0].strip().lower()
     if media and media not in (b"application/json", b"text/json") and not media.endswith(b"+json"):

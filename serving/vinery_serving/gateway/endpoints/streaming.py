@@ -33,7 +33,7 @@ async def store_kept(
     """Store the whole answer if it is to be kept. Returns False if that failed."""
     if request.is_detached or (kept := exchange.to_keep) is None:
         return True
-    return await keep(request.runtime, request.caller, request.id, identity, kept, body)
+    return await keep(request.memory, identity, kept, body)
 
 
 class Streamed:

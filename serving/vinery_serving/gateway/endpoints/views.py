@@ -1,11 +1,11 @@
 """The Django views of both URL trees: models and tokenizers. Stored objects are in `stored`.
 Endpoints with JSON bodies are in `answers`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, JsonResponse
 from django.urls import re_path
 from django.views.decorators.csrf import csrf_exempt
 from msgspec import to_builtins
@@ -20,7 +20,6 @@ from vinery_serving.core.errors import (
     NotFound,
     ServingError,
 )
-from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.callers import (
     authenticate,
     authorization_of,
@@ -38,22 +37,18 @@ from vinery_serving.protocols.models import Model, ModelList, TokenizerInfo
 View = Callable[..., Any]
 
 
-def for_clients(
-    view: View, *, methods: Sequence[str] = ("GET",), endpoint: Endpoint | None = None
-) -> View:
-    """Allow only these methods, demand a key that may call the endpoint and pass its caller on, and
-    send errors in the form of the client."""
-    allowed = {*methods, "HEAD"} if "GET" in methods else set(methods)
+def for_clients(view: View) -> View:
+    """Allow `GET` only, demand a key and pass its caller on, and send errors in the form of the
+    client."""
 
     # Browsers never send keys on their own, so requests cannot be forged.
     @csrf_exempt
     @wraps(view)
-    async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
         try:
-            if request.method not in allowed:
-                raise MethodNotAllowed(request.method or "", allowed=", ".join(methods))
-            caller = _caller(request, endpoint)
-            response: HttpResponse = await view(request, caller, *args, **kwargs)
+            if request.method not in ("GET", "HEAD"):
+                raise MethodNotAllowed(request.method or "", allowed="GET")
+            response: JsonResponse = await view(request, _caller(request), *args, **kwargs)
             return response
         except ServingError as error:
             return error_response(error, request)
@@ -120,12 +115,12 @@ async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
     return JsonResponse(to_builtins(info))
 
 
-def _caller(request: HttpRequest, endpoint: Endpoint | None) -> Caller:
+def _caller(request: HttpRequest) -> Caller:
     """Raises `ServingError` without a valid key, or for a key without the right to this."""
     scope = getattr(request, "scope", {})  # WSGI requests have none
     sent = [(name.lower().encode(), value.encode()) for name, value in request.headers.items()]
     caller = authenticate(runtime().required_keys, scope, authorization_of(sent))
-    check_grants(caller, KeyScope.INFERENCE, request.META.get("REMOTE_ADDR"), endpoint)
+    check_grants(caller, KeyScope.INFERENCE, request.META.get("REMOTE_ADDR"))
     return caller
 
 

@@ -1,14 +1,14 @@
 """Reads the stored items that a request continues, and locks its conversation meanwhile."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import TypeVar
 
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.keys.table import Caller, Storage
 from vinery_accounts.stored import conversations, responses
-from vinery_accounts.stored.rows import Item, NotStored, find_items
+from vinery_accounts.stored.rows import Item, NoPlace, NotStored, find_items
 from vinery_serving.core.errors import (
     ConversationInUse,
     InvalidRequest,
@@ -19,12 +19,38 @@ from vinery_serving.core.errors import (
 from vinery_serving.core.memory import MemoryItem, Needs, Recalled
 from vinery_serving.gateway.state.runtime import Runtime
 
-# What reading and changing stored objects raises, for `error_of`.
-RECALL_ERRORS: Final = (NotStored, *DATABASE_UNAVAILABLE, TimeoutError)
+ResultT = TypeVar("ResultT")
+PREVIOUS, ITEMS = "previous_response_id", "items"
 
 
-def storage_of(runtime: Runtime, caller: Caller) -> Storage:
-    return runtime.keys.anonymous_storage if caller.key_id is None else caller.storage
+async def ask(
+    runtime: Runtime, work: Callable[[], ResultT], *, param: str | None = None
+) -> ResultT:
+    """Read or change stored objects. `param`: the field, `PREVIOUS` or `ITEMS`, that may name what
+    is not there. Raises `ServingError`."""
+    try:
+        return await runtime.recall(work)
+    except (NotStored, *DATABASE_UNAVAILABLE, TimeoutError) as error:
+        raise _error_of(error, param) from None
+
+
+def _error_of(error: Exception, param: str | None) -> ServingError:
+    match error:
+        case conversations.ConversationLocked():
+            return ConversationInUse()
+        case responses.NotContinuable():
+            text = f"The response '{error.public_id[:128]}' {error.reason}."
+            return InvalidRequest(text, param=PREVIOUS)
+        case NotStored(what="Response") if param == PREVIOUS:
+            text = f"Previous response with id '{error.public_id[:128]}' not found."
+            return InvalidRequest(text, param=PREVIOUS, code="previous_response_not_found")
+        case NotStored(what="Item") if param == ITEMS:
+            return InvalidRequest(str(error), param=ITEMS)
+        case NoPlace():
+            return InvalidRequest("`after` names no object of this list.", param="after")
+        case NotStored():
+            return NotFound(str(error))
+    return Unavailable("Stored objects cannot be read just now. Try again.")
 
 
 @dataclass(slots=True)
@@ -39,21 +65,23 @@ class StoredMemory:
     locks: bool = True
     # What the request continues may have expired since the request was stored.
     is_held: bool = False
-    lock: str | None = None  # the holder of the lock of a conversation, which the request has
+    has_lock: bool = False  # of a conversation
+
+    @property
+    def storage(self) -> Storage:
+        is_anonymous = self.caller.key_id is None
+        return self.runtime.keys.anonymous_storage if is_anonymous else self.caller.storage
 
     @property
     def keeps(self) -> bool:
-        return storage_of(self.runtime, self.caller).days > 0
+        return self.storage.days > 0
 
     async def read(self, needs: Needs) -> Recalled:
         """Raises `ServingError`."""
-        try:
-            if needs.conversation_id is not None and self.locks:
-                await self._lock(needs.conversation_id)
-            read = partial(_read, self.caller.project_id, needs, is_held=self.is_held)
-            recalled = await self.runtime.recall(read)
-        except RECALL_ERRORS as error:
-            raise error_of(error) from None
+        if needs.conversation_id is not None and self.locks:
+            await self._lock(needs.conversation_id)
+        read = partial(_read, self.caller.project_id, needs, is_held=self.is_held)
+        recalled = await ask(self.runtime, read, param=PREVIOUS)
         self.cover(sum(len(each.payload) for each in recalled.items))
         return recalled
 
@@ -64,41 +92,20 @@ class StoredMemory:
                 "stored responses.",
                 param="conversation",
             )
-        project_id, holder = self.caller.project_id, self.request_id
-        await self.runtime.recall(partial(conversations.lock, project_id, public_id, holder))
-        self.lock = holder
-        self.runtime.conversation_locks.add(holder)
+        lock = partial(conversations.lock, self.caller.project_id, public_id, self.request_id)
+        await ask(self.runtime, lock)
+        self.has_lock = True
+        self.runtime.conversation_locks.add(self.request_id)
 
     def release(self) -> None:
-        if self.lock is not None:
-            self.runtime.conversation_locks.discard(self.lock)
-            self.runtime.recall_later(partial(conversations.unlock, self.lock))
-
-
-def error_of(error: Exception) -> ServingError:
-    """The error for the client."""
-    match error:
-        case conversations.ConversationLocked():
-            return ConversationInUse()
-        case responses.NotContinuable():
-            return InvalidRequest(
-                f"The response '{error.public_id[:128]}' {error.reason}.",
-                param="previous_response_id",
-            )
-        case NotStored(what="Response"):
-            return InvalidRequest(
-                f"Previous response with id '{error.public_id[:128]}' not found.",
-                param="previous_response_id",
-                code="previous_response_not_found",
-            )
-        case NotStored():
-            return NotFound(f"{error}")
-    return Unavailable("Stored responses cannot be read just now. Try again.")
+        if self.has_lock:
+            self.runtime.conversation_locks.discard(self.request_id)
+            self.runtime.recall_later(partial(conversations.unlock, self.request_id))
 
 
 def _read(project_id: int | None, needs: Needs, *, is_held: bool) -> Recalled:
     """In a thread. Raises `NotStored`."""
-    items: list[Item] = []
+    items: Iterable[Item] = ()
     if needs.previous_response_id is not None:
         items = responses.context(project_id, needs.previous_response_id, is_held=is_held)
     elif needs.conversation_id is not None:

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Protocol
 
 from msgspec import structs
 
@@ -25,14 +24,6 @@ log = logging.getLogger(__name__)
 
 # As in the column: lines of the journal have a bounded length.
 _MAX_MODEL_NAME = 255
-
-
-class Ledger(Protocol):
-    """Where requests are admitted and settled."""
-
-    def admit(self, admission: Admission) -> None: ...
-
-    def settle(self, settlement: Settlement) -> None: ...
 
 
 class HeldSettlement:
@@ -74,15 +65,14 @@ class RequestRecord:
         address: str | None = None,
         client_request_id: str = "",
         body: bytes = b"",
-        ledger: Ledger | None = None,
+        held: HeldSettlement | None = None,
     ) -> None:
-        """`error_body` returns the error for the client. `ledger` None: that of the process."""
+        """`error_body` returns the error for the client. `held` takes the settlement."""
         self._runtime, self._caller, self._error_body = runtime, caller, error_body
-        self._ledger: Ledger = ledger or runtime.ledger
+        self._ledger = held or runtime.ledger
         self._is_read = False  # enough of the body for the admission
         self._is_admitted = False
         self._is_settled = False
-        held = ledger if isinstance(ledger, HeldSettlement) else None
         lease_id = held.lease_id if held else request_id
         self.reservation = Reservation(runtime.limits, caller, lease_id, is_held=held is not None)
         if held:

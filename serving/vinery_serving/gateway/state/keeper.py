@@ -13,7 +13,7 @@ from vinery_accounts.stored.chats import NewChat
 from vinery_accounts.stored.responses import NewResponse
 from vinery_accounts.stored.rows import NotStored, stored_bytes
 
-New = NewResponse | NewChat
+NewAnswer = NewResponse | NewChat
 Errors = list[Exception | None]
 _IN_A_BATCH = 64
 
@@ -23,12 +23,12 @@ class Keeper:
 
     def __init__(self, in_thread: Callable[[Callable[[], Errors]], Awaitable[Errors]]) -> None:
         self._in_thread = in_thread
-        self._waiting: list[tuple[New, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[NewAnswer, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
         self.num_bytes: dict[int | None, int] = {}  # that a project had stored last
         self.num_lost = 0  # answers that could not be stored
 
-    async def keep(self, new: New) -> None:
+    async def keep(self, new: NewAnswer) -> None:
         """Returns when the answer is stored. Raises `NotStored` and `django.db.Error`."""
         stored = asyncio.get_running_loop().create_future()
         self._waiting.append((new, stored))
@@ -39,9 +39,8 @@ class Keeper:
     async def _store_all(self) -> None:
         while batch := self._waiting[:_IN_A_BATCH]:
             del self._waiting[: len(batch)]
-            news = [new for new, _ in batch]
             try:
-                errors = await self._in_thread(partial(self._store, news))
+                errors = await self._in_thread(partial(self._store, [new for new, _ in batch]))
             except Exception as failure:
                 errors = [failure] * len(batch)
             self.num_lost += sum(error is not None for error in errors)
@@ -53,34 +52,27 @@ class Keeper:
                 else:
                     stored.set_exception(error)
 
-    def _store(self, news: Sequence[New]) -> Errors:
+    def _store(self, news: Sequence[NewAnswer]) -> Errors:
         """Store all in one transaction, or each in its own if that fails. In a thread. Raises
         `DATABASE_UNAVAILABLE`."""
-        try:
-            _store(news)
-        except DATABASE_UNAVAILABLE:
-            raise
-        except (Error, NotStored):
-            errors = [_error_of(new) for new in news]
-        else:
-            errors = [None] * len(news)
+        error = _error_of(news)
+        errors = [None if error is None else _error_of([new]) for new in news]
         for project_id in {new.owner.project_id for new in news}:
             self.num_bytes[project_id] = stored_bytes(project_id)
         return errors
 
 
-def _store(news: Sequence[New]) -> None:
-    with transaction.atomic():
-        for new in news:
-            if isinstance(new, NewResponse):
-                responses.keep(new)
-            else:
-                chats.keep(new)
-
-
-def _error_of(new: New) -> Exception | None:
+def _error_of(news: Sequence[NewAnswer]) -> Exception | None:
+    """Store these in one transaction."""
     try:
-        _store([new])
+        with transaction.atomic():
+            for new in news:
+                if isinstance(new, NewResponse):
+                    responses.keep(new)
+                else:
+                    chats.keep(new)
+    except DATABASE_UNAVAILABLE:
+        raise
     except (Error, NotStored) as error:
         return error
     return None
