@@ -106,7 +106,6 @@ def _measure_speculation(settings: Settings) -> tuple[SpeculationPoint, ...]:
     return measure_speculation(
         models / TINY_CHAT,
         models / "tiny-draft",
-        PromptSource(models / TINY_CHAT, counting),
         streams=effort.streams,
         rounds=effort.rounds,
         num_tokens=effort.tokens,

@@ -145,7 +145,7 @@ async def requests_per_core_s(
         server: [await connect(server.endpoint) for _ in range(num_connections)]
         for server in servers
     }
-    began_s = [_used_s(server) for server in servers]
+    began_s = [used_s(server) for server in servers]
     for turn in range(num_requests // _NUM_AT_A_TURN):
         # The second server runs on a warmer machine.
         for server in servers if turn % 2 else reversed(servers):
@@ -154,7 +154,7 @@ async def requests_per_core_s(
                 for each in connections[server]
             ]
             await _ask(connections[server], server.request, _NUM_AT_A_TURN)
-    ended_s = [_used_s(server) for server in servers]
+    ended_s = [used_s(server) for server in servers]
     for each in chain.from_iterable(connections.values()):
         each.close()
     num_asked = num_requests // _NUM_AT_A_TURN * _NUM_AT_A_TURN
@@ -171,7 +171,7 @@ async def _ask(connections: Sequence[Connection], request: bytes, num_requests: 
     await asyncio.gather(*map(ask_again_and_again, connections))
 
 
-def _used_s(server: Server) -> float:
+def used_s(server: Server) -> float:
     used_s = server.cpu.used_s()
     if used_s is None:
         raise PlatformFailed("the web process is gone")
@@ -207,15 +207,16 @@ class Home:
 
     path: Path
     has_accounts: bool
+    tree: Path = REPOSITORY  # with the code of the web process
 
     def prepare(self) -> None:
         """Make the key and the limits. Raises PlatformFailed."""
-        environment = self._environment()
-        _vinery(environment, "prepare")
+        vinery = ("-m", "vinery_platform.cli")
+        self._run(*vinery, "prepare")
         for scope, what in _LIMITS if self.has_accounts else ():
             metric, window = what.split()
             words = ("--metric", metric, "--window", window, "--amount", _AMOUNT)
-            _vinery(environment, "limit", "set", *scope.split(), *words)
+            self._run(*vinery, "limit", "set", *scope.split(), *words)
 
     @contextmanager
     def serve(self) -> Iterator[Server]:
@@ -227,8 +228,10 @@ class Home:
         web = (sys.executable, "-m", "vinery_platform.cli", "web")
         with (self.path / "web.log").open("ab") as log, ExitStack() as stack:
             for command in (engine, web):
+                tree = self.tree if command is web else REPOSITORY
+                environment["PYTHONPATH"] = _paths(tree)
                 process = subprocess.Popen(
-                    command, env=environment, cwd=REPOSITORY, stdout=log, stderr=log
+                    command, env=environment, cwd=tree, stdout=log, stderr=log
                 )
                 stack.callback(process.wait)
                 stack.callback(process.terminate)
@@ -244,9 +247,19 @@ class Home:
         """The socket of the reference model, the first model of a home, and its key. Raises
         PlatformFailed."""
         command = ("manage.py", "shell", "--no-imports", "-c", _PRINT_DIGEST_AND_SECRET)
-        digest, secret = _run(self._environment(), *command).split()
+        digest, secret = self._run(*command).split()
         path = engine_socket(self.path / "run", EngineAddress(1, settings_key(digest)))
         return path, socket_key(bytes.fromhex(secret), path).hex()
+
+    def _run(self, *words: str) -> str:
+        """Return the output of a Python command. Raises PlatformFailed."""
+        command, environment = [sys.executable, *words], self._environment()
+        done = subprocess.run(
+            command, env=environment, cwd=self.tree, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise PlatformFailed(f"{' '.join(words[1:])}: {done.stderr.strip()}")
+        return done.stdout
 
     def _environment(self) -> dict[str, str]:
         return {
@@ -255,7 +268,7 @@ class Home:
             "VINERY_HOME": str(self.path),
             "VINERY_PORT": str(free_port()),
             "VINERY_AUTH": "on" if self.has_accounts else "off",
-            "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYTHONPATH": _paths(self.tree),
         }
 
 
@@ -268,19 +281,9 @@ def _check_limits(endpoint: Endpoint) -> None:
         raise PlatformFailed(f"requests are not limited: {answer.status_code} {answer.headers}")
 
 
-def _vinery(environment: dict[str, str], *words: str) -> None:
-    _run(environment, "-m", "vinery_platform.cli", *words)
-
-
-def _run(environment: dict[str, str], *words: str) -> str:
-    """Return the output of a Python command. Raises PlatformFailed."""
-    command = [sys.executable, *words]
-    done = subprocess.run(
-        command, env=environment, cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        raise PlatformFailed(f"{' '.join(words[1:])}: {done.stderr.strip()}")
-    return done.stdout
+def _paths(tree: Path) -> str:
+    own = [str(tree / each) for each in ("", "platform", "serving", "accounts")]
+    return os.pathsep.join((*own, *sys.path))
 
 
 def _wait_until_ready(url: str) -> None:

@@ -62,6 +62,7 @@ _COLUMNS = (
 _SPECULATION_COLUMNS = (
     "streams",
     "way",
+    "text",
     "tok/s ratio",
     "(lowest-highest)",
     "tokens a step",
@@ -119,6 +120,7 @@ def _speculation_block(points: tuple[SpeculationPoint, ...]) -> str:
         (
             str(point.num_streams),
             point.way,
+            point.kind,
             f"{point.speed.median:.3f}",
             spread_range(point.speed),
             f"{point.tokens_per_step:.2f}",

@@ -1,10 +1,10 @@
-"""`python -m benchmarks.scripted_engine SOCKET`: an engine that answers at once, with one token.
+"""`python -m benchmarks.scripted_engine SOCKET`: an engine that computes nothing.
 
 SOCKET_KEY is the key of the socket, in hexadecimal digits. With `--host HOST --port PORT` instead,
 the engine is a server that answers each request as a chat.
 
-The engine speaks its side of the transport and computes nothing, so that the web process takes all
-of a request's time.
+The engine speaks its side of the transport, so that the web process takes all of a request's time.
+It answers one token at once, and sends longer answers in frames of `FRAME_TOKENS` for each stream.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 import selectors
 import socket
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,7 @@ from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
     Accepted,
+    Cancel,
     EngineStats,
     Hello,
     Ping,
@@ -40,7 +42,9 @@ from vinery_serving.transport.sockets import FrameReader, pack
 _HELLO: Final = Hello(PROTOCOL_VERSION, 1, 2048, max_running=64)
 _STATS: Final = EngineStats(last_token_age_s=0.0)
 _ANSWER: Final = (100,)  # an ordinary token of the reference model
-
+FRAME_TOKENS: Final = 2  # as many as of two steps of the reference model with 16 streams
+_FRAME_S: Final = 0.008
+_left: Final[dict[socket.socket, dict[int, int]]] = {}  # tokens, by the ids of a peer's streams
 
 _CHAT: Final = (
     b'{"id":"chatcmpl-1","object":"chat.completion","created":0,"model":"tiny-chat","choices":'
@@ -57,14 +61,15 @@ def main() -> None:
     """Serve until killed."""
     if sys.argv[1] == "--host":
         asyncio.run(_serve_http(sys.argv[2], int(sys.argv[4])))
-    selector = selectors.DefaultSelector()
+    selector, next_frame_at = selectors.DefaultSelector(), 0.0
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     Path(sys.argv[1]).unlink(missing_ok=True)  # of a killed engine
     server.bind(sys.argv[1])
     server.listen()
     selector.register(server, selectors.EVENT_READ)
     while True:
-        for key, _ in selector.select():
+        wait_s = max(0.0, next_frame_at - time.monotonic()) if any(_left.values()) else None
+        for key, _ in selector.select(wait_s):
             if key.data is not None:
                 _answer(selector, key.fileobj, key.data)  # type: ignore[arg-type]
                 continue
@@ -72,6 +77,11 @@ def main() -> None:
             _shake_hands(peer)
             peer.sendall(pack(_HELLO))
             selector.register(peer, selectors.EVENT_READ, FrameReader())
+            _left[peer] = {}
+        if time.monotonic() >= next_frame_at:
+            next_frame_at = time.monotonic() + _FRAME_S
+            for peer, left in _left.items():
+                _send_frame(peer, left)
 
 
 async def _serve_http(host: str, port: int) -> None:
@@ -97,19 +107,39 @@ def _shake_hands(peer: socket.socket) -> None:
 def _answer(selector: selectors.BaseSelector, peer: socket.socket, frames: FrameReader) -> None:
     try:
         received = peer.recv(1 << 18)
-        replies = [_reply(frame) for frame in frames.feed(received)]
+        replies = [_reply(frame, _left[peer]) for frame in frames.feed(received)]
         peer.sendall(b"".join(replies))
     except OSError:
         received = b""
     if not received:
         selector.unregister(peer)
+        del _left[peer]
         peer.close()
 
 
-def _reply(frame: bytes) -> bytes:
+def _send_frame(peer: socket.socket, left: dict[int, int]) -> None:
+    outputs = []
+    for id_, num_left in list(left.items()):
+        num_tokens = min(FRAME_TOKENS, num_left)
+        is_last = num_tokens == num_left
+        outputs.append(TokenOutput(id_, _ANSWER * num_tokens, FINISH_LENGTH if is_last else None))
+        left[id_] -= num_tokens
+        if is_last:
+            del left[id_]
+    if outputs:
+        peer.sendall(pack(StepOutputs(tuple(outputs))))
+
+
+def _reply(frame: bytes, left: dict[int, int]) -> bytes:
     message = msgspec.msgpack.decode(frame, type=ToEngine)
     if isinstance(message, Ping):
         return pack(Pong(message.nonce, _STATS))
+    if isinstance(message, Submit) and message.max_new_tokens > 1:
+        left[message.id] = message.max_new_tokens - 1
+        first = TokenOutput(message.id, _ANSWER, None, 0.0, 0.0)
+        return pack(Accepted(message.id)) + pack(StepOutputs((first,)))
+    if isinstance(message, Cancel):
+        left.pop(message.id, None)
     if isinstance(message, Submit):
         output = TokenOutput(message.id, _ANSWER, FINISH_LENGTH, 0.0, 0)
         return pack(Accepted(message.id)) + pack(StepOutputs((output,)))

@@ -1,17 +1,19 @@
 """Proposing tokens ahead: whether greedy text stays the same, and the gain.
 
 The reference model is loaded three times into one process: alone, with its draft model, and with
-prompt lookup. All three answer the same questions, in turn, one stream at a time and several. The
-draft was trained beside the model; the share of right drafts is a matter of these two, not of the
-engine.
+prompt lookup. All three answer the same texts, in turn, one stream at a time and several; prompt
+lookup with five tokens, and with one, the least that GenAI allows. The draft was trained beside the
+model; the share of right drafts is a matter of these two, not of the engine.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +21,8 @@ import msgspec
 import numpy as np
 
 from benchmarks.compare import Spread
-from benchmarks.prompts import PromptSource
-from vinery_serving.core.request import Sampling
+from benchmarks.prompts import Messages, PromptSource, counting, rambling
+from vinery_serving.core.request import Sampling, SpeculativeDecoding
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.generation import Generation
@@ -37,6 +39,7 @@ class SpeculationPoint:
     """A way of proposing, at a number of streams."""
 
     way: str
+    kind: str  # of the texts
     num_streams: int
     speed: Spread  # tokens per second, by those of the plain model
     tokens_per_step: float  # of one stream
@@ -45,10 +48,25 @@ class SpeculationPoint:
     same_texts: float  # 0..1
 
 
+def code(number: int) -> Messages:
+    """Lines of this repository's Python."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    start = 7 * number % (len(lines) - 20)
+    return [{"role": "user", "content": "\n".join([str(number), *lines[start : start + 20]])}]
+
+
+TEXTS: Final = {"chat": counting, "code": code, "random": rambling(100)}
+
+
+@dataclass(frozen=True)
+class _Way:
+    options: dict[str, Any]
+    assist: SpeculativeDecoding | None
+
+
 def measure_speculation(
     folder: Path,
     draft: Path,
-    prompts: PromptSource,
     *,
     streams: Sequence[int],
     rounds: int,
@@ -56,27 +74,31 @@ def measure_speculation(
     options: EngineOptions,
 ) -> tuple[SpeculationPoint, ...]:
     """Raises RuntimeError for a model that cannot be loaded so."""
-    ways: Mapping[str, dict[str, Any]] = {
-        PLAIN: {},
-        "draft model": {"draft_model": str(draft)},
-        "prompt lookup": {"prompt_lookup": True},
+    lookups = (SpeculativeDecoding(num, max_ngram_size=3, is_asked=True) for num in (5, 1))
+    ways = {
+        PLAIN: _Way({}, None),
+        "draft model": _Way({"draft_model": str(draft)}, SpeculativeDecoding(5, is_asked=True)),
+        "prompt lookup": _Way({"prompt_lookup": True}, next(lookups)),
+        "lookup of one": _Way({"prompt_lookup": True}, next(lookups)),
     }
     with tempfile.TemporaryDirectory(prefix="vinery-speculation-") as cache:
         batches = {
-            way: Batch(
-                Pipeline(_model_config(folder, Path(cache) / str(at), options, **changes)),
+            name: Batch(
+                Pipeline(_model_config(folder, Path(cache) / str(at), options, **way.options)),
                 options.max_running,
             )
-            for at, (way, changes) in enumerate(ways.items())
+            for at, (name, way) in enumerate(ways.items())
         }
     points: list[SpeculationPoint] = []
-    for num_streams in streams:
-        runs: dict[str, list[_Run]] = {way: [] for way in ways}
+    for kind, num_streams in product(TEXTS, streams):
+        prompts = PromptSource(folder, TEXTS[kind])
+        runs: dict[str, list[_Run]] = {name: [] for name in ways}
         for _ in range(rounds):
             ids = [prompt.ids for prompt in prompts.take(num_streams)]
-            for way, batch in batches.items():
-                runs[way].append(_run(batch, ids, num_tokens))
-        points += [_point(way, num_streams, runs) for way in ways if way != PLAIN]
+            for name, batch in batches.items():
+                requests = [_greedy(each, num_tokens, ways[name].assist) for each in ids]
+                runs[name].append(_run(batch, requests))
+        points += [_point(name, kind, num_streams, runs) for name in ways if name != PLAIN]
     return tuple(points)
 
 
@@ -93,13 +115,14 @@ class _Run:
         return sum(map(len, self.texts)) / self.took_s
 
 
-def _run(batch: Batch, prompts: Sequence[Sequence[int]], num_tokens: int) -> _Run:
-    generations = [Generation.of(None, _greedy(ids, num_tokens)) for ids in prompts]
-    for generation in generations:
-        batch.add(generation)
+def _run(batch: Batch, requests: Sequence[Submit]) -> _Run:
+    generations = [Generation.of(None, each) for each in requests]
+    waiting = deque(generations)
     num_steps = 0
     began_s = time.perf_counter()
-    while len(batch):
+    while waiting or len(batch):
+        while waiting and batch.may_join(waiting[0]):  # else it could get another's cached block
+            batch.add(waiting.popleft())
         step = batch.step()
         for failed in step.failed:
             raise RuntimeError(failed.message)
@@ -132,18 +155,23 @@ def _model_config(
     )
 
 
-def _greedy(prompt_ids: Sequence[int], num_tokens: int) -> Submit:
+def _greedy(
+    prompt_ids: Sequence[int], num_tokens: int, assist: SpeculativeDecoding | None
+) -> Submit:
     """Return a greedy request for `num_tokens` tokens at most."""
     return Submit(
         id=0,
         prompt_ids=np.array(prompt_ids, dtype="<i4").tobytes(),
         sampling=Sampling(),
         max_new_tokens=num_tokens,
+        assist=assist,
         deadline_s=_DEADLINE_S,
     )
 
 
-def _point(way: str, num_streams: int, runs: Mapping[str, list[_Run]]) -> SpeculationPoint:
+def _point(
+    way: str, kind: str, num_streams: int, runs: Mapping[str, list[_Run]]
+) -> SpeculationPoint:
     plain, ahead = runs[PLAIN], runs[way]
     pairs = [
         one == other
@@ -153,6 +181,7 @@ def _point(way: str, num_streams: int, runs: Mapping[str, list[_Run]]) -> Specul
     longest = sum(max(map(len, run.texts)) for run in ahead)
     return SpeculationPoint(
         way,
+        kind,
         num_streams,
         Spread.of(
             [

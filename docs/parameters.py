@@ -128,6 +128,7 @@ paths are the same under `/v1` and `/v3`:
 | --- | --- |
 | `responses/ID` | GET, DELETE |
 | `responses/ID/input_items` | GET: a page of what came before the response, and of its input |
+| `responses/compact` | POST: [a summary](guides/agents.md#6-long-conversations) of `input` |
 | `conversations` | POST: at most 20 `items`, and `metadata` |
 | `conversations/ID` | GET, POST with new `metadata`, DELETE: also its items |
 | `conversations/ID/items` | GET: a page; POST: 1 to 20 `items` |
@@ -141,7 +142,7 @@ paths are the same under `/v1` and `/v3`:
 - A key needs the scope `inference`. A key whose endpoints are limited needs `responses` for stored
   responses and conversations, and `chat/completions` for stored chats: a key that may not ask may
   not read answers either. `responses` is also needed for `responses/input_tokens`, which counts
-  stored items. The models of a key do not matter for reading.
+  stored items, and for `responses/compact`. The models of a key do not matter for reading.
 - A project with 0 days, or whose days nobody has decided, stores nothing: responses say
   `store: false`, and new conversations and items get 400. What is stored stays until its term.
 - New conversations, items and metadata count for the rate limits on requests.

@@ -77,15 +77,15 @@ def store_each(name: str, owner: Owners) -> None:
     store_chat(f"chatcmpl-{name}", owner, topic=name)
 
 
-def queue(id_: str, owner: Owners) -> None:
-    new = new_response(id_, owner, status="queued", outputs=())
+def queue(id_: str, owner: Owners, **more: Any) -> None:
+    new = new_response(id_, owner, status="queued", outputs=(), **more)
     asked = {"request_id": "req", "token": "t", "created_at": 0, "tree": "v1", "body": b"{}"}
     runs.create(new, runs.StoredRequest(**asked, key_id=None))
 
 
-def store_run(id_: str, owner: Owners) -> models.BackgroundRun:
+def store_run(id_: str, owner: Owners, **more: Any) -> models.BackgroundRun:
     """A background response with an event, which this process runs."""
-    queue(id_, owner)
+    queue(id_, owner, **more)
     (run,) = [e for e in runs.claim(runs.this_process(), 100) if e.response.public_id == id_]
     runs.progress(run, [b"event\n\n"], b"trail")
     return run

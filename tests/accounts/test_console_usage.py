@@ -255,6 +255,10 @@ def test_errors_of_clients_are_drawn_apart_from_failures(alice: User) -> None:
     assert (tile(text, "errors"), tile(text, "refused")) == ("2", "3")
     assert "33.3 % of requests: 1 of clients, 1 of the server" in text
     assert "50 % of requests: 1 cut short" in text
+    for name, num in {"errors": 2, "refused": 3}.items():
+        [listed] = re.findall(rf'id="{name}"><dt>.*?<a href="([^"]+)"', text)
+        rows = page(signed_in(alice), unescape(listed))
+        assert rows.count('<th scope="row" class="moment">') == num
     assert causes in page(signed_in(alice), "/console/usage/")
     assert tile(text, "total") == "493 ms"  # of 500, in its bucket
 

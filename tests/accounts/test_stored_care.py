@@ -1,26 +1,38 @@
 """Stored responses, conversations and chats end with their term and with their owner, and leave no
 row behind. All are sealed again with a new key."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from api.api_client import Tenant, make_tenant
+from django.db.models import Q
 from django.utils import timezone
 from stored_builders import (
     Owner,
+    message,
     num_rows,
     store_chat,
+    store_conversation,
     store_each,
     store_response,
     store_run,
 )
 
 from vinery_accounts.access import changes
-from vinery_accounts.models import StoredBytes, StoredItem, StoredResponse, User
+from vinery_accounts.models import ApiKey, StoredBytes, StoredItem, StoredResponse, User, stored
+from vinery_accounts.models.stored import expire
 from vinery_accounts.reencryption import Reencrypted, reencrypt
-from vinery_accounts.stored import care, chats, conversations, responses, runs
-from vinery_accounts.stored.rows import NotStored, columns_of, find_items, stored_bytes
+from vinery_accounts.stored import care, chats, compactions, conversations, responses, runs
+from vinery_accounts.stored.rows import (
+    Item,
+    NotStored,
+    check_keys,
+    columns_of,
+    find_items,
+    stored_bytes,
+)
 from vinery_accounts.usage.entries import Owners
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
@@ -37,6 +49,14 @@ def acme(db: None) -> Tenant:
 @pytest.fixture
 def owner(acme: Tenant, bob: User) -> Owners:
     return Owner(acme.one.pk, bob.pk)
+
+
+def open_compaction(owner: Owners, item: Item) -> bytes:
+    text = json.loads(item.payload)["encrypted_content"]
+    for other in (None, (owner.project_id or 0) + 1):
+        with pytest.raises(ValueError, match="sealed with another key"):
+            compactions.unseal(other, text)
+    return compactions.unseal(owner.project_id, text)
 
 
 def swept() -> int:
@@ -158,7 +178,12 @@ def test_all_texts_are_sealed_with_the_newest_key(owner: Owners, settings: Any) 
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "an old key, long and random", []
     store_each("a", owner)
     run = store_run("resp_run", owner)
+    made = {"id": "cmp_1", "encrypted_content": compactions.seal(owner.project_id, b"content")}
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = newest, [settings.SECRET_KEY]
+    # The client of an old one sends it again.
+    compaction = Item("cmp_1", "compaction", json.dumps(made).encode())
+    store_conversation("conv_c", owner, compaction)
+    assert open_compaction(owner, compaction) == b"content"
     store_each("b", owner)
 
     def by_topic() -> list[bytes]:
@@ -170,8 +195,10 @@ def test_all_texts_are_sealed_with_the_newest_key(owner: Owners, settings: Any) 
     assert len(of_a) == 1
     kept = set(StoredItem.objects.filter(public_id__contains="b").values_list("sealed", flat=True))
 
-    assert reencrypt() == Reencrypted(16, 0)
+    assert reencrypt() == Reencrypted(18, 0)
     settings.SECRET_KEY_FALLBACKS = []
+    (item,) = conversations.context(owner.project_id, "conv_c")
+    assert open_compaction(owner, item) == b"content"
 
     assert by_topic() == of_a
     assert len(responses.find(owner.project_id, "resp_a").outputs) == 1
@@ -180,4 +207,65 @@ def test_all_texts_are_sealed_with_the_newest_key(owner: Owners, settings: Any) 
     again = set(StoredItem.objects.filter(public_id__contains="b").values_list("sealed", flat=True))
     assert again == kept  # those of the newest key are not written again
     settings.SECRET_KEY = "another key, which is long and random"
-    assert reencrypt() == Reencrypted(0, 16)
+    assert reencrypt() == Reencrypted(0, 18)
+
+
+END = ("completed", b"{}", [message("msg_end", "assistant")])
+
+
+def test_nothing_is_stored_for_a_key_that_has_gone_with_its_user(
+    acme: Tenant, bob: User, new_key: Any
+) -> None:
+    new_key(project=acme.one, owner=bob)
+    owner = Owners(project_id=acme.one.pk, user_id=bob.pk, key_id=ApiKey.objects.get(owner=bob).pk)
+    check_keys([owner, Owner(None)])
+
+    changes.remove(bob)
+
+    with pytest.raises(NotStored):
+        check_keys([owner])
+    with pytest.raises(NotStored):
+        store_run("resp_late", owner)
+    assert num_rows() == {}
+
+
+def test_a_run_goes_on_and_ends_though_its_conversation_or_project_has_gone(acme: Tenant) -> None:
+    owner = Owner(acme.one.pk)
+    store_conversation("conv_a", owner)
+    run = store_run("resp_a", owner, conversation_id="conv_a")
+    other = store_run("resp_b", owner)
+    conversations.delete(owner.project_id, "conv_a")
+
+    runs.finish(run, END, [], None)
+    found = responses.find(owner.project_id, "resp_a")
+    assert (found.status, len(found.outputs)) == ("completed", 1)
+
+    changes.remove(acme.one)
+    swept()
+    assert num_rows() == {}
+    with pytest.raises(runs.RunLost):
+        runs.finish(other, END, [], None)
+
+
+def test_a_sweep_ends_after_a_while_and_the_next_one_goes_on(
+    owner: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_each("a", owner)
+    expire(Q(project_id=owner.project_id))
+    with monkeypatch.context() as patched:
+        patched.setattr(care, "_SWEEP_S", 0.0)
+        assert swept() == 0
+    assert swept() == 3
+    assert num_rows() == {}
+
+
+def test_many_rows_expire_in_groups(owner: Owners, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "_CHANGED_AT_ONCE", 2)
+    now = timezone.now()
+    for number in range(7):  # of which four have the same time
+        store_response(f"resp_{number}", owner, at=now - min(number, 3) * DAY)
+
+    stored.follow_days(owner.project_id, 2, now)
+    assert StoredResponse.objects.kept().count() == 2
+    expire(Q(project_id=owner.project_id))
+    assert not StoredResponse.objects.kept().exists()

@@ -279,7 +279,11 @@ def test_ids_of_others_are_unknown_ids_as_are_a_thousand_guesses(two_tenants: No
 
 
 @pytest.mark.django_db
-def test_pages_of_chats_are_exact_when_all_have_the_same_second() -> None:
+@pytest.mark.parametrize("few", [1, 100])
+def test_pages_of_chats_are_exact_when_all_have_the_same_second(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chats, "_FEW", few)
     ids = [f"chatcmpl-{num}" for num in range(7)]
     for num, id_ in enumerate(ids):
         store_chat(id_, OWNER, at=NOW + timedelta(days=9999), odd=str(num % 2))

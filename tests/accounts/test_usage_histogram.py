@@ -26,7 +26,7 @@ def encoded(measured: list[tuple[Latency, float]]) -> bytes:
 def test_percentiles_are_right_up_to_the_error(durations: list[float], latency: Latency) -> None:
     counts = histogram.counts_of([encoded([(latency, each) for each in durations])])
 
-    found = histogram.percentiles(counts, latency)
+    found = histogram.percentiles(counts)[latency]
 
     assert found is not None
     assert found.num == len(durations)
@@ -55,8 +55,8 @@ def test_large_counts_are_kept_and_an_empty_histogram_has_no_percentiles() -> No
     assert histogram.decode(histogram.encode(counts)) == counts
 
     measured = histogram.counts_of([encoded([(Latency.TOTAL, 5.0)])])
-    assert histogram.percentiles(measured, Latency.QUEUE) is None
-    assert histogram.percentiles(histogram.counts_of([]), Latency.TOTAL) is None
+    assert histogram.percentiles(measured)[Latency.QUEUE] is None
+    assert histogram.percentiles(histogram.counts_of([])) == [None] * len(Latency)
 
 
 @table("invalid", [0.0, -1.0, math.nan, math.inf, 1e300])

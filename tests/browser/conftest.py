@@ -84,12 +84,13 @@ class Administrator:
         return all(fitting)
 
     def _becomes(self, condition: str) -> bool:
-        """Charts are drawn again after a change of the size, and not at once."""
-        try:
-            self.page.wait_for_function(condition, timeout=10_000)
-        except sync_api.TimeoutError:
-            return False
-        return True
+        """Charts are drawn again after a change of the size, and not at once. The policy of pages
+        forbids `wait_for_function`, which evaluates text in the page."""
+        for _ in range(100):
+            if self.page.evaluate(condition):
+                return True
+            self.page.wait_for_timeout(100)
+        return False
 
     def main(self) -> str:
         """The text of a page of the console."""

@@ -1,12 +1,20 @@
 # mypy: ignore-errors
-"""A session of conversations with pop and clear, and the loop of tools with
-`auto_previous_response_id`."""
+"""A session of conversations with pop and clear, the loop of tools with
+`auto_previous_response_id`, and a session that is compacted after each turn."""
 
 import asyncio
 import json
 import sys
 
-from agents import Agent, OpenAIConversationsSession, Runner, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    OpenAIConversationsSession,
+    OpenAIResponsesCompactionSession,
+    Runner,
+    SQLiteSession,
+    function_tool,
+    set_tracing_disabled,
+)
 
 CAPITAL, WEATHER = "What is the capital of France?", "What is the weather in Paris?"
 
@@ -36,10 +44,19 @@ async def main() -> None:
         """The loop of tools runs meanwhile."""
     last = streamed.last_response_id
     after = await Runner.run(agent, CAPITAL, previous_response_id=last)
+
+    compacted = OpenAIResponsesCompactionSession(
+        "s", SQLiteSession("s"), model="gpt-tiny", should_trigger_compaction=lambda _: True
+    )
+    kinds = []
+    for question in (WEATHER, CAPITAL):
+        texts.append((await Runner.run(agent, question, session=compacted)).final_output)
+        kinds.append([each["type"] for each in await compacted.get_items()])
     sys.stdout.write(
         json.dumps(
             {
                 "texts": [*texts, streamed.final_output, after.final_output],
+                "kinds": kinds,
                 "numbers": numbers,
                 "popped": popped["content"][0]["text"],
                 "num_tokens": [

@@ -1,4 +1,5 @@
-// Five turns with a tool and reasoning, by the default provider of the AI SDK.
+// Five turns with a tool and reasoning, by the default provider of the AI SDK: of a model that
+// reasons by itself with nothing set, and of tiny-chat, which does so in the turns that ask for it.
 import { openai } from "@ai-sdk/openai";
 import { generateText, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
@@ -10,7 +11,9 @@ const tools = {
     execute: async () => '{"temperature": 21, "condition": "sunny"}',
   }),
 };
-const reasons = { providerOptions: { openai: { forceReasoning: true, reasoningEffort: "low" } } };
+const [model = "tiny-chat"] = process.argv.slice(2);
+const asksForIt = { providerOptions: { openai: { forceReasoning: true, reasoningEffort: "low" } } };
+const reasons = model === "tiny-chat" ? asksForIt : {};
 const messages = [];
 const send = globalThis.fetch;
 let sent = "";
@@ -21,7 +24,7 @@ globalThis.fetch = (url, options) => {
 
 async function turn(content, options = {}, isStreamed = false) {
   messages.push({ role: "user", content });
-  const asked = { model: openai("tiny-chat"), messages, tools, stopWhen: stepCountIs(4), ...options };
+  const asked = { model: openai(model), messages, tools, stopWhen: stepCountIs(4), ...options };
   const result = isStreamed ? streamText(asked) : await generateText(asked);
   const [text, steps, reasoning, response] = await Promise.all([
     result.text, result.steps, result.reasoningText, result.response,

@@ -103,10 +103,3 @@ def test_a_websocket_is_refused_with_the_status_after_which_codex_uses_http(
     answer = raw.get("/v1/responses", headers=asks)
 
     assert (answer.status_code, answer.json()["error"]["code"]) == (426, "upgrade_required")
-
-
-def test_compaction_is_an_unknown_address_and_no_id(raw: httpx.Client) -> None:
-    answer = raw.post("/v1/responses/compact", json={"model": MODEL, "input": "Hi"})
-
-    assert answer.status_code == 404
-    assert "This server has POST" in answer.json()["error"]["message"]

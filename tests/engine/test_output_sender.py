@@ -66,7 +66,7 @@ def test_a_prompt_of_several_steps_is_reported_as_begun_and_others_are_only_acce
 
 
 def test_few_streams_and_first_tokens_do_not_wait_and_with_many_not_every_step_is_sent() -> None:
-    assert all(2.0 <= flush_interval_ms(num_streams) < 3.0 for num_streams in range(1, 9))
+    assert all(8.0 <= flush_interval_ms(num_streams) < 10.3 for num_streams in range(1, 17))
     assert flush_interval_ms(64) == pytest.approx(51.2)
     intervals = [flush_interval_ms(num_streams) for num_streams in range(1, 65)]
     assert intervals == sorted(intervals)
@@ -74,7 +74,7 @@ def test_few_streams_and_first_tokens_do_not_wait_and_with_many_not_every_step_i
     assert sending_times_s(1000.0, num_streams=64, num_steps=1) == [1.0]
 
 
-@table("step_ms, num_steps", [(0.3, 6), (0.6, 3), (1.5, 1), (20.0, 1)])
+@table("step_ms, num_steps", [(0.3, 26), (0.6, 13), (3.9, 2), (4.1, 1), (20.0, 1)])
 def test_tokens_are_sent_before_a_step_would_make_them_late(step_ms: float, num_steps: int) -> None:
     times_s = sending_times_s(step_ms, num_streams=1, num_steps=40)
     gaps_ms = [(later - earlier) * 1000 for earlier, later in pairwise(times_s)]

@@ -18,8 +18,11 @@ from tests.engine.in_process import (
     emptied,
     generation,
     pipeline_of,
+    random_ids,
     run,
+    run_in_turn,
     step,
+    tokens_of,
 )
 from tests.engine.test_known_tokens import goes_on
 from tests.engine.test_logits_handler import SCORED, scores
@@ -109,6 +112,14 @@ def test_greedy_texts_and_changed_logits_are_the_same_with_and_without(batch, pl
 
     for one, other in zip(result, expected, strict=True):
         assert_alike(one, other, 0.05)
+
+
+def test_prompts_that_come_together_get_the_texts_that_they_get_alone(batch: Batch) -> None:
+    prompts = [random_ids(seed, 280 + 13 * seed) for seed in range(8)]
+    alone = [tokens_of(batch, each, max_new_tokens=6) for each in prompts]
+    together = [generation(each, max_new_tokens=6) for each in prompts]
+    assert run_in_turn(batch, *together) == []
+    assert [each.tokens for each in together] == alone
 
 
 @table("num_known, values", [(1, {}), (7, {"sampling": SEEDED}), (39, {})])

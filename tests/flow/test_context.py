@@ -182,6 +182,7 @@ def test_no_prompt_that_fits_is_refused(turns):
 USER, ASSISTANT, SYSTEM, DEVELOPER = (
     a_message(role, "x") for role in ("user", "assistant", "system", "developer")
 )
+STAYS = a_message("user", "x", stays=True)
 
 
 def calling(*ids: str) -> Message:
@@ -207,6 +208,9 @@ def output(id_: str) -> Message:
         # A call is dropped with the output and all between, also after the last question.
         ([USER, calling("a"), USER, output("a"), USER, ASSISTANT, USER], [[0, 1, 2, 3], [4, 5]]),
         ([USER, calling("a"), USER, output("a"), ASSISTANT, ASSISTANT], [[0, 1, 3], [4]]),
+        # What stays is no question.
+        ([STAYS, ASSISTANT, USER, ASSISTANT, ASSISTANT, STAYS], [[1], [3], [4]]),
+        ([USER, ASSISTANT, calling("a"), output("a"), STAYS], [[1]]),
         # The newest turn stays.
         ([USER, calling("a"), output("a")], []),
         ([ASSISTANT, ASSISTANT], [[0]]),

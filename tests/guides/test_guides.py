@@ -92,15 +92,18 @@ def test_the_commands_of_a_guide_succeed(name: str, shell: Mapping[str, str]) ->
 
 
 @pytest.mark.parametrize(
-    ("client", "words"),
+    ("guide", "client", "words"),
     [
-        ("openai.OpenAI(", "Paris"),
-        ("openai.AzureOpenAI(", "Paris"),
-        ("openai.Client(", "name='Ada' age=36"),
-        ("anthropic.Anthropic(", "Paris"),
+        ("clients.md", "openai.OpenAI(", "Paris"),
+        ("clients.md", "openai.AzureOpenAI(", "Paris"),
+        ("clients.md", "openai.Client(", "name='Ada' age=36"),
+        ("clients.md", "anthropic.Anthropic(", "Paris"),
+        ("agents.md", 'name?", previous_response_id', "\n"),  # a small model answers anything
+        ("agents.md", "responses.compact(", "compaction"),
     ],
 )
 def test_a_recipe_of_a_client_answers(
+    guide: str,
     client: str,
     words: str,
     platform: Running,
@@ -110,10 +113,10 @@ def test_a_recipe_of_a_client_answers(
 ) -> None:
     [program] = [
         block.text
-        for block in blocks(GUIDES / "clients.md")
+        for block in blocks(GUIDES / guide)
         if block.language == "python" and client in block.text
     ]
-    (tmp_path / "recipe.py").write_text(program)
+    (tmp_path / "recipe.py").write_text(program.replace("qwen3-8b", "tiny-chat"))
     monkeypatch.setenv("OPENAI_BASE_URL", f"{platform.base_url}/v1")
     monkeypatch.setenv("OPENAI_API_KEY", platform.api_key)
 

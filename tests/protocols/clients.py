@@ -169,6 +169,10 @@ def response_answer(stream: bytes) -> Any:
     items: list[Any] = []
     for event in events[2:-1]:
         at = event["output_index"]
+        if event["type"] == "response.compaction.compacting":
+            assert at == len(items)
+            assert event["item_id"].startswith("cmp_")
+            continue
         if event["type"] == "response.output_item.added":
             assert at == len(items), "clients index a list with it"
             items.append(event["item"])
@@ -182,6 +186,9 @@ def response_answer(stream: bytes) -> Any:
 
 def _add_delta(item: Any, event: Any) -> None:
     """Add an event to an open item."""
+    if item["type"] == "compaction":
+        assert (event["type"], event["item"]) == ("response.output_item.done", item)
+        return
     assert item["status"] == "in_progress", "nothing follows the end of an item"
     if event["type"] != "response.output_item.done":
         assert event["item_id"] == item["id"]

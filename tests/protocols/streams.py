@@ -77,6 +77,7 @@ def event_streams(
     with_tokens: bool = False,
     only_functions: bool = False,
     num_prompts_with_ids: int = 0,
+    with_compaction: bool = False,
 ) -> list[ev.Event]:
     """A completed stream whose choices are interleaved at random. With
     `num_prompts_with_ids` it has the ids of all tokens."""
@@ -98,6 +99,8 @@ def event_streams(
     prompts = [(draw(IDS), draw(TEXTS)) for _ in range(num_prompts_with_ids)]
     started = ev.Started(num_choices, tuple(p[0] for p in prompts), tuple(p[1] for p in prompts))
     events: list[ev.Event] = [started]
+    if with_compaction and draw(st.booleans()):
+        events += [ev.Compacted(), ev.Compacted("sealed")]
     while tracks := [track for track in tracks if track]:
         events.append(draw(st.sampled_from(tracks)).pop(0))
     return [*events, ev.Completed(draw(USAGES), at=draw(st.integers(0, 2**40)))]

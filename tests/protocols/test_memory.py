@@ -19,6 +19,7 @@ CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "Sunny."}
 HELLO = {"role": "user", "content": "Hello."}
 NOTHING = Recalled()
+SEALED = {"type": "compaction", "encrypted_content": "s"}
 
 
 def read(
@@ -48,6 +49,7 @@ def stored(sent: dict[str, Any], token: str = "t", index: int = 0) -> MemoryItem
         ({"previous_response_id": "r"}, Needs("r")),
         ({"conversation": "c"}, Needs(conversation_id="c")),
         ({"conversation": {"id": "c"}, "input": [{"id": "x"}]}, Needs(None, "c", ("x",))),
+        ({"input": [HELLO, SEALED]}, Needs(compactions={"input[1]": "s"})),
     ],
 )
 def test_a_request_names_what_it_needs(fields: dict[str, Any], needs: Needs) -> None:
@@ -118,6 +120,77 @@ def test_a_stored_chat_has_its_pictures_and_calls_as_they_were_sent() -> None:
         assert shown[2]["tool_call_id"] == "c"
     unasked = json.dumps({"messages": messages}).encode()
     assert chat.parse(unasked, V1, memory=Memory(True)).to_keep is None
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+LONG = [{"type": "compaction", "compact_threshold": 1000}]
+ANSWER = {"role": "assistant", "content": "Yes."}
+OPENED = "A summary of the conversation so far:\n\nAll."
+
+
+def made(*kept: Any, is_alone: bool = True) -> bytes:
+    return json.dumps({"summary": "All.", "kept": list(kept) if is_alone else None}).encode()
+
+
+@table(
+    "content, recalled, input, expected",
+    [
+        # An item of a compacted window stands beside the messages of the user.
+        (
+            made(is_alone=False),
+            (),
+            [SYSTEM, HELLO, SEALED, ANSWER],
+            ["Be brief.", "Hello.\n{}", "Yes."],
+        ),
+        # One of a response replaces all but instructions, and has the messages that stay.
+        (made(HELLO), (), [SYSTEM, ANSWER, SEALED, ANSWER], ["Be brief.", "{}\nHello.", "Yes."]),
+        (made(), (CALL, SYSTEM, SEALED, ANSWER), [HELLO], ["Be brief.", "{}", "Yes.", "Hello."]),
+        (made(HELLO), (SEALED,), [SEALED, HELLO], ["{}\nHello.\nHello."]),
+    ],
+)
+def test_a_compaction_takes_the_place_of_what_it_stands_for(
+    content: bytes, recalled: tuple[Any, ...], input: Any, expected: list[str]
+) -> None:
+    known = Recalled(tuple(map(stored, recalled)), opened={"s": content})
+
+    found = texts(known, input, previous_response_id="r")
+
+    assert found == [each.format(OPENED) for each in expected]
+
+
+def test_the_compaction_of_the_whole_conversation_comes_last() -> None:
+    body = json.dumps({"input": [SYSTEM, HELLO, ANSWER], "context_management": LONG}).encode()
+
+    exchange = parse(body, V1, memory=Memory(compaction=made(HELLO)))
+
+    assert isinstance(exchange, ResponsesExchange)
+    assert isinstance(exchange.request.prompt, Conversation)
+    summary = exchange.request.prompt.messages[1]
+    assert (summary.text, summary.stays) == (f"{OPENED}\nHello.", True)
+    assert exchange.request.compact_above is None
+
+
+def test_a_summary_keeps_the_last_messages_of_the_user() -> None:
+    question = {"role": "user", "content": "One?"}
+    known = Recalled((stored(question), stored(SEALED), stored(question)), {}, {"s": made(HELLO)})
+    for is_compact in (True, False):
+        known.opened["s"] = made(HELLO, is_alone=not is_compact)  # type: ignore[index]
+        fields = {"context_management": LONG, "input": "Two?", "previous_response_id": "r"}
+        body = json.dumps(fields).encode()
+        exchange = parse(body, V1, memory=Memory(recalled=known), is_compact=is_compact)
+        assert isinstance(exchange, ResponsesExchange)
+        assert len(exchange.user_items) == 3
+        kept = [json.loads(each.payload)["content"][0]["text"] for each in exchange.user_items]
+        assert kept[-2:] == ["One?", "Two?"]
+        assert kept[0] == ("One?" if is_compact else "Hello.")
+        sizes = [len(each.payload) for each in exchange.user_items]
+        assert len(exchange.keeping(0).user_items) == 1
+        assert len(exchange.keeping(sum(sizes[1:]) // 3 + 1).user_items) == 2
+        assert len(exchange.keeping(sum(sizes)).user_items) == 3
+        silent = json.loads(exchange.keeping(4).compaction(" \n"))["summary"]
+        assert len(silent.partition("The last words were:\n")[2]) == 12  # three for a token
+        content = json.loads(exchange.compaction("All."))
+        assert (content["kept"] is None) == is_compact
 
 
 def test_the_tree_decides_what_is_kept_and_a_chosen_id_is_not() -> None:

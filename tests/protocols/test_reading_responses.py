@@ -70,7 +70,7 @@ REPLAYED = {
     "content": [{"type": "output_text", "text": "Yes", "annotations": []}],
 }
 ONCE = [HI, call("a"), output("a"), assistant("Done.")]
-PACKED_ELSEWHERE = {"type": "reasoning", "encrypted_content": "xyz", "summary": []}
+PACKED_EMPTY = {"type": "reasoning", "encrypted_content": "vinery.1.", "summary": []}
 LONG_REASON = {**reason("short"), "content": [{"type": "reasoning_text", "text": "long"}]}
 SEARCH = {"type": "web_search_call", "id": "w", "action": {}}
 SEARCHED = req.Message(
@@ -142,7 +142,7 @@ IN_PARTS = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": 
         ),
         ([reason("A"), HI], [called(reasoning="A"), USER]),
         # Reasoning of another server is skipped.
-        ([call("a"), PACKED_ELSEWHERE, call("b")], [called("a", "b")]),
+        ([call("a"), PACKED_EMPTY, call("b")], [called("a", "b")]),
         # The content of reasoning is preferred to its summary.
         ([LONG_REASON, assistant("x")], [called(text="x", reasoning="long")]),
         # A function may answer in parts.

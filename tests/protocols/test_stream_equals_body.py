@@ -58,6 +58,7 @@ def test_a_stream_adds_up_to_the_body(
             with_tokens="top_logprobs" in fields,
             only_functions="functions" in fields,
             num_prompts_with_ids=num_prompts if "return_token_ids" in fields else 0,
+            with_compaction=endpoint is RESPONSES,
         )
     )
     asked = exchange(endpoint, dialect, n=n, **prompts, **fields)

@@ -44,7 +44,9 @@ def follow(limits: LimitService, *rules: Rule) -> None:
     limits.book.follow(Snapshot({PLATFORM: rules}, weights))
 
 
-def prepared(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) -> PreparedRequest:
+def prepared(
+    max_tokens: int, *, num_answers: int = 1, is_search: bool = False, num_later: int = 0
+) -> PreparedRequest:
     submit = SimpleNamespace(
         max_new_tokens=max_tokens, beams=SimpleNamespace(width=num_answers) if is_search else None
     )
@@ -53,6 +55,7 @@ def prepared(max_tokens: int, *, num_answers: int = 1, is_search: bool = False) 
         meter=Meter(tokens=TokenCounts(NUM_PROMPT_TOKENS)),
         request=SimpleNamespace(n=num_answers),
         submits=(submit,) * (1 if is_search else num_answers),
+        num_later_tokens=num_later,
     )
     return cast(PreparedRequest, made)
 
@@ -84,6 +87,26 @@ async def test_without_a_limit_nothing_is_counted() -> None:
     assert quota.token_source is None
     assert quota.headers == []
     assert await count_request(limits_of(), ANONYMOUS, "small", "r") == []
+
+
+async def test_a_summary_is_reserved_and_settled_with_the_answer_after_it() -> None:
+    limits = limits_of(rule(100))
+    quota = await reserved(limits, prepared(20, num_later=30))
+    assert await num_used(limits) == NUM_PROMPT_TOKENS + 30 + 20
+    assert quota.token_source is quota  # the answer needs more
+    meter = answered(15)
+    meter.begin_answer()
+    meter.tokens, meter.has_begun = TokenCounts(5, num_output_tokens=4), True
+
+    quota.settle(meter)
+
+    assert await num_used(limits) == NUM_PROMPT_TOKENS + 15 + 5 + 4
+    quota = await reserved(limits, prepared(20, num_later=30))
+    meter = answered(15)
+    meter.begin_answer()
+    meter.tokens = TokenCounts(5)  # no engine has computed the second prompt
+    quota.settle(meter)
+    assert await num_used(limits) == 2 * (NUM_PROMPT_TOKENS + 15) + 5 + 4
 
 
 async def test_a_limit_of_end_users_binds_each_of_them_and_no_request_without_one() -> None:

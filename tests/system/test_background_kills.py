@@ -9,7 +9,8 @@ import openai
 import pytest
 
 from tests.accounts.webhook_receiver import receiving
-from tests.conftest import Running, until
+from tests.conftest import REPOSITORY, Running, until
+from tests.docs.markdown import blocks
 from tests.system.clients import platform_with, vinery
 from tests.system.ledger import execute, rows
 from tests.system.test_alerts import wake
@@ -95,7 +96,9 @@ def events_after(client: openai.OpenAI, id_: str, number: int) -> list[Any]:
     return events
 
 
-def test_a_webhook_gets_the_signed_event_of_each_end(platform: Running) -> None:
+def test_a_webhook_gets_the_signed_event_of_each_end(
+    platform: Running, capsys: pytest.CaptureFixture[str]
+) -> None:
     client = client_of(platform)
 
     def begin(input: str, **more: Any) -> str:
@@ -127,3 +130,12 @@ def test_a_webhook_gets_the_signed_event_of_each_end(platform: Running) -> None:
     assert told == {id_: f"response.{status}" for id_, status in expected.items()}
     for id_, status in expected.items():
         assert client.responses.retrieve(id_).status == status
+
+    # As the guide reads them.
+    guide = REPOSITORY / "docs" / "guides" / "agents.md"
+    [program] = [each.text for each in blocks(guide) if "unwrap" in each.text]
+    for _, headers, body in receiver.requests:
+        known = {"client": client, "body": body, "headers": headers}
+        exec(program.replace("whsec_...", secret), known)
+    answered = [id_ for id_, status in expected.items() if status == "completed"]
+    assert capsys.readouterr().out == f"{client.responses.retrieve(answered[0]).output_text}\n"

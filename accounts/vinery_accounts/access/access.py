@@ -277,7 +277,8 @@ class Access:
             return Q(organization_id__in=self._led) | Q(actor_id__in=self._oneself)
         if model is Capture or issubclass(model, OwnedRow):
             led = Project.objects.filter(organization_id__in=self._led).order_by()
-            return Q(project_id__in=led.values("pk")) | Q(project_id__in=self.captured_projects)
+            # Values: the database then knows how many of its rows they have.
+            return Q(project_id__in={*led.values_list("pk", flat=True), *self.captured_projects})
         if model is Currency:
             return Q() if self.user_id is not None else Q(pk__in=())
         if model is ModelWeight:

@@ -87,8 +87,6 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
         row.save(update_fields=[*changed, *stamps])
         if isinstance(row, Project) and "capture_hours" in changed:
             Capture.stored.follow_hours(row.pk, row.capture_hours)
-        if isinstance(row, Project) and "response_days" in changed:
-            follow_days(row.pk, row.response_days or 0)
         if isinstance(row, Membership):
             _pause_keys_without_role(row)
         if isinstance(row, User) and "is_superuser" in changed:
@@ -96,6 +94,8 @@ def _store(row: RowT, action: str, values: Mapping[str, object], *, is_checked: 
         before = audit.snapshot(stored)
         named = {columns[name] for name in changed} & before.keys()
         audit.record_change(action, row, {column: before[column] for column in named})
+    if isinstance(row, Project) and "response_days" in changed:
+        follow_days(row.pk, row.response_days or 0)
     return row
 
 
@@ -130,9 +130,9 @@ def remove(row: Model) -> None:
         # After the project: a transaction that stores a capture locks the project first.
         if isinstance(row, Project):
             Capture.stored.filter(project_id=row_id).delete()
-            expire(Q(project_id=row_id))
-        if isinstance(row, User):
-            expire(Q(user_id=row_id))
+    # Nobody finds what a project had: the task that removes it sees that the project is gone.
+    if isinstance(row, User):
+        expire(Q(user_id=row_id))
 
 
 def owned_rows(row: Model) -> list[Model]:

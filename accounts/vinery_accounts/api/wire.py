@@ -51,7 +51,9 @@ class Pages(CursorPagination):
     max_page_size = MAX_PAGE
 
     def get_ordering(self, request: Request, queryset: Any, view: Any) -> tuple[str, ...]:
-        return (*view.resource.ordering, "id")
+        ordering: tuple[str, ...] = view.resource.ordering
+        # In one direction, so that an index has this order.
+        return (*ordering, "-id" if ordering[-1].startswith("-") else "id")
 
     def encode_cursor(self, cursor: Cursor) -> str:
         self.base_url = "/"

@@ -67,7 +67,7 @@ class ProjectPage(Row):
 
     def links(self) -> dict[str, str]:
         project: Project = self.row
-        num_roles = project.memberships.count()
+        num_roles = project.memberships.filter(user__is_service=False).count()
         found = {
             f"Roles in this project alone ({num_roles})": f"members/?project={project.pk}",
             "Keys": f"keys/?{urlencode({'search': project.name})}",

@@ -187,7 +187,7 @@ class UsagePage(Page):
             and (values := _values(dimension, self.request.GET.getlist(dimension)))
         }
 
-    @property
+    @cached_property
     def question(self) -> Question:
         period = self.period
         return Question(

@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.deliveries import lead, reachable
 from vinery_accounts.console.generated import Columns, Row, Rows
-from vinery_accounts.console.page import UsagePage, at
+from vinery_accounts.console.page import UsagePage, at, value_of
 from vinery_accounts.console.playground import link_of
 from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
@@ -244,11 +244,11 @@ class Refusals(UsagePage):
         return rows
 
     def _sum(self, row: dict[str, Any], owner: str) -> dict[str, Any]:
-        user, limit = str(row["user_id"] or ""), str(row["limit_id"] or "")
+        user, limit = value_of(row["user_id"]), str(row["limit_id"] or "")
         return {
             **row,
             "limit": f"{in_words(row['metric'], row['window'])} of {owner}",
-            "address": self.address(user=user or None, limit=limit or None, before=None),
+            "address": self.address(user=user, limit=limit or None, before=None),
         }
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Any, Final
 
 from django import forms
@@ -84,6 +85,8 @@ class Requests(UsagePage):
                 return not value or _PLACE.fullmatch(value) is not None
             case "search" | "error":
                 return "\0" not in value
+            case "limited":
+                return value in ("yes", "no")
         return False
 
     def _text(self, name: str) -> str:
@@ -95,7 +98,7 @@ class Requests(UsagePage):
         rows, older = self._page()
         is_of_errors = set(self.request.GET.getlist("outcome")) == set(ERRORS)
         shown = {name: self.request.GET.get(name) for name in Filters.base_fields}
-        texts = {"search": "client's id", "error": "error code"}
+        texts = {"search": "client's id", "error": "error code", "limited": "refused by a limit"}
         is_of_one = set(self.access.visible() or ()) == {Dimension.USER}
         caller = "Key" if is_of_one else "User, key"
         own = {name: text for name in texts if (text := self._text(name))}
@@ -110,10 +113,14 @@ class Requests(UsagePage):
             "is_searched": older and len(rows) < _ROWS,
             "max_searched": _MAX_SEARCHED,
             "kinds": [
-                ("All", self.address(outcome=None, before=None), not (context["chips"] or chips)),
-                ("Errors only", self.address(outcome=list(ERRORS), before=None), is_of_errors),
+                ("All", self._kind(None), not (context["chips"] or chips)),
+                ("Errors only", self._kind(list(ERRORS)), is_of_errors and "limited" not in own),
+                ("Refused by limits", self._kind(None, "yes"), own.get("limited") == "yes"),
             ],
         }
+
+    def _kind(self, outcome: list[str] | None, limited: str | None = None) -> str:
+        return self.address(outcome=outcome, limited=limited, before=None)
 
     def _page(self) -> tuple[list[UsageRecord], str]:
         """Return the requests of this page, and the place before which older ones may follow."""
@@ -132,17 +139,19 @@ class Requests(UsagePage):
             return records(chosen).filter(*conditions).order_by("-created_at", "-id")
 
         visible, filters, code = self.access.visible(), self.filters, self._text("error")
+        is_limited = Q(outcome=Outcome.REJECTED, http_status=HTTPStatus.TOO_MANY_REQUESTS.value)
+        more = {"yes": is_limited, "no": ~is_limited}.get(self._text("limited"), Q())
+        more &= Q(error_code=code) if code else Q()
         # One index bounds the search: several filters may have nothing in common.
         of_index = visible if visible is not None and visible.keys() <= set(_INDEXED) else None
         one = (
             [] if of_index else [(each, filters[each]) for each in _INDEXED if each in filters][:1]
         )
-        if code or of_index != visible or dict(one) != filters:
+        if more or of_index != visible or dict(one) != filters:
             near = newest(of_index, dict(one)).order_by("-created_at")
             for since in near.values_list("created_at", flat=True)[_MAX_SEARCHED:][:1]:
                 older = _place(since, 0)
-        if code:
-            conditions.append(Q(error_code=code))
+        conditions.append(more)
         rows = list(newest(visible, filters)[: _ROWS + 1])
         if len(rows) > _ROWS:
             older = _place(rows[_ROWS - 1].created_at, rows[_ROWS - 1].pk)

@@ -7,21 +7,21 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
+from django.template.defaultfilters import filesizeformat
 from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from vinery_accounts.base.money import MILLION, short_money
 from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
 from vinery_accounts.console.page import UsagePage, at, before, value_of
 from vinery_accounts.models import ApiKey, Currency, ModelWeight
-from vinery_accounts.resources.limits import names_of
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.export import csv_of
-from vinery_accounts.usage.filters import Dimension, Key
+from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.reports import Figures, Group, Point
-from vinery_accounts.usage.rollups import SUMS
 
-_MAX_ROWS: Final = 100
 _MAX_COLOURS: Final = 6
 _MEASURES: Final = {
     "num_requests": "requests",
@@ -77,6 +77,7 @@ class Usage(UsagePage):
     template_name = "console/usage.html"
     has_charts = True
     fields = ("by2",)
+    max_rows = 50
 
     def follows(self, name: str, value: str) -> bool:
         is_choice = name in _CHOICES and value in ("", *_CHOICES[name])
@@ -87,15 +88,21 @@ class Usage(UsagePage):
         chosen = self._chosen("by", Dimension.MODEL), self._chosen("by2", "")
         return tuple(Dimension(each) for each in dict.fromkeys(chosen) if each)
 
-    @property
+    @cached_property
     def title(self) -> str:
         return " and ".join(map(_title, self.by))
 
-    @property
+    @cached_property
     def measure(self) -> str:
         return self._chosen("most", "num_requests")
 
-    @property
+    @cached_property
+    def drawn(self) -> tuple[str, ...]:
+        """The sums of which the chart makes the measure."""
+        share = ("num_cached_tokens", "num_prompt_tokens")
+        return share if self.measure in _RANKED_BY else reports.SIZES[self.measure]
+
+    @cached_property
     def sort(self) -> str:
         return self._chosen("sort", "").removeprefix("-")
 
@@ -104,16 +111,18 @@ class Usage(UsagePage):
         return asked if asked in _CHOICES[name] else default
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        is_stored = self.sort in (*SUMS, "num_tokens")
+        is_stored = self.sort in reports.SIZES
         found = reports.groups(
             self.question,
             self.by,
-            max_groups=_MAX_ROWS,
+            max_groups=self.max_rows,
             largest=self.sort if is_stored else _RANKED_BY.get(self.measure, self.measure),
             with_points=True,
             num_drawn=_MAX_COLOURS,
+            drawn=self.drawn,
         )
-        figures, points = reports.whole_and_series(self.question, with_latencies=False)
+        figures = reports.totals(self.question).figures
+        points = reports.series(self.question, sums=self.drawn, with_latencies=False)
         names = self._names_of(found.groups)
         named = list(zip(names, found.groups, strict=True))
         chart = self._chart(named, points)
@@ -134,11 +143,10 @@ class Usage(UsagePage):
             "chart": chart,
             # How the sum of the columns differs from that of the period before.
             "change": chart.earlier and words.change(num, sum(filter(None, chart.earlier))),
-            "rows": self._sorted([self._row(g.figures, name, g.values) for name, g in named]),
+            "rows": self._sorted(list(self._rows(named, figures))),
             "heads": list(self._heads(figures)),
-            "worth": _COLUMNS.get(self.unit, ""),
             "num_more": found.num_groups - len(found.groups),
-            "totals": self._row(figures),
+            "totals": {"figures": figures, "cells": self._cells(figures, self._shown(figures))},
             "is_empty": not figures.num_requests,
         }
 
@@ -150,7 +158,7 @@ class Usage(UsagePage):
     def priced(self) -> frozenset[str]:
         return frozenset(ModelWeight.objects.values_list("model", flat=True))
 
-    @property
+    @cached_property
     def unit(self) -> str:
         """The measure of what the usage is worth: the cost, or weighted tokens; empty: neither."""
         return "cost" if self.currency else "weighted_tokens" if self.priced else ""
@@ -160,28 +168,59 @@ class Usage(UsagePage):
             return column == self.unit
         return column not in _RARE or getattr(totals, column) > 0
 
-    def _row(
-        self, figures: Figures, names: Sequence[str] = (), values: Sequence[Key] = ()
-    ) -> dict[str, Any]:
-        """Return a group, or the totals. Each name leads to the usage of its value."""
-        asked = dict(zip(self.by, map(value_of, values), strict=False))
-        worth = words.count(round(figures.weighted_tokens))
-        if self.currency:
-            is_priced = asked.get(Dimension.MODEL) in (None, *self.priced)
-            is_shown = is_priced or figures.cost
-            worth = short_money(figures.cost, self.currency) if is_shown else "no price"
-        latency = figures.first_token_ms
-        links = [self.address(**{by: value}) for by, value in asked.items()]
-        return {
-            "names": names,
-            "links": list(zip(names, links, strict=True)),
-            "figures": figures,
-            "first_token": "" if latency is None else duration(latency.p50),
-            "causes": words.causes(figures),
-            "errors": asked and self.errors_address(**asked),
-            "pixels": words.pixels(figures.num_media_pixels),
-            "worth": worth,
-        }
+    def _shown(self, totals: Figures) -> list[str]:
+        return [each for each in _COLUMNS if self._is_shown(each, totals)]
+
+    def _rows(
+        self, named: Sequence[tuple[tuple[str, ...], Group]], totals: Figures
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the groups. Each name leads to the usage of its value, and the errors to the
+        requests."""
+        shown = self._shown(totals)
+        usage_of = [self.address(**{by: None}) for by in self.by]
+        errors_of = self.errors_address(**dict.fromkeys(self.by))
+        for names, group in named:
+            asked = [(by, value_of(each)) for by, each in zip(self.by, group.values, strict=True)]
+            ends = [f"&{urlencode([each])}" for each in asked]
+            # Those without a model include unknown models, by whose names requests are found.
+            errors = errors_of + "".join(ends) if ("model", "") not in asked else ""
+            yield {
+                "names": names,
+                "links": [
+                    (name, at + end) for name, at, end in zip(names, usage_of, ends, strict=True)
+                ],
+                "figures": group.figures,
+                "cells": self._cells(
+                    group.figures, shown, dict(asked).get(Dimension.MODEL), errors
+                ),
+            }
+
+    def _cells(
+        self, figures: Figures, shown: Sequence[str], model: str | None = None, errors: str = ""
+    ) -> SafeString:
+        """Return the figures of a row: as templates they took a third of a page's time."""
+        cells = []
+        for column in shown:
+            value, more = getattr(figures, column), ""
+            text = f"{value:,}" if isinstance(value, int) else ""
+            if column == "num_errors":
+                text = (
+                    format_html('<a href="{}">{}</a>', errors, text) if errors and value else text
+                )
+                more = words.causes(figures)
+            elif column == "num_media" and value:
+                pixels = words.pixels(figures.num_media_pixels)
+                more = f"{filesizeformat(figures.num_media_bytes)}, {pixels}"
+            elif column == "first_token_ms":
+                text = "not measured" if value is None else duration(value.p50)
+            elif column == "weighted_tokens":
+                text = words.count(round(value))
+            elif column == "cost":
+                is_priced = value or model in (None, *self.priced)
+                text = short_money(value, self.currency) if is_priced else "no price"
+            more = more and f'<div class="quiet">{more}</div>'
+            cells.append(f'<td class="figure" data-name="{_COLUMNS[column]}">{text}{more}</td>')
+        return SafeString("\n".join(cells))
 
     def _choices(
         self, name: str, chosen: str, choices: dict[str, str]
@@ -194,7 +233,8 @@ class Usage(UsagePage):
     def _names_of(self, groups: Sequence[Group]) -> list[tuple[str, ...]]:
         pairs = (pair for group in groups for pair in zip(self.by, group.values, strict=True))
         ids: set[Any] = {value for by, value in pairs if by is Dimension.KEY}
-        keys = names_of(self.access, ApiKey, ids - {None})
+        rows = self.access.rows(ApiKey).filter(pk__in=ids - {None})
+        keys = {pk: f"{name} ({hint})" for pk, name, hint in rows.values_list("pk", "name", "hint")}
 
         def name(by: Dimension, value: Any, stored: str) -> str:
             if value is None:
@@ -221,14 +261,13 @@ class Usage(UsagePage):
 
     def _heads(self, totals: Figures) -> Iterator[dict[str, Any]]:
         asked = self.request.GET.get("sort") or _RANKED_BY.get(self.measure, self.measure)
-        for key, title in {_NAME: self.title.capitalize(), **_COLUMNS}.items():
-            if not self._is_shown(key, totals):
-                continue
+        titles = {_NAME: self.title.capitalize(), **_COLUMNS}
+        for key in (_NAME, *self._shown(totals)):
             is_sorted = asked.removeprefix("-") == key
             is_turned = is_sorted and not asked.startswith("-")
             is_falling = is_turned != (key == _NAME)
             yield {
-                "title": title,
+                "title": titles[key],
                 "is_figure": key != _NAME,
                 "address": self.address(sort=f"-{key}" if is_turned else key),
                 "order": ("descending" if is_falling else "ascending") if is_sorted else "",
@@ -279,7 +318,9 @@ class Usage(UsagePage):
 
 @at("usage/table.csv", "usage-table")
 class UsageTable(Usage):
-    """The table of the page with the same query string."""
+    """The table of the page with the same query string, and with more rows."""
+
+    max_rows = 100
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         name, text = self.file(self.get_context_data())
@@ -290,16 +331,16 @@ class UsageTable(Usage):
         """Return the name of the file and its text."""
         by = tuple(map(str, self.by))
         columns = (*by, *_EXPORTED)
-        rows = [self._cells(row) for row in (*context["rows"], context["totals"])]
+        rows = [self._line(row) for row in (*context["rows"], context["totals"])]
         text = csv_of([dict(zip(columns, columns, strict=True)), *rows], columns)
         return f"usage-by-{'-and-'.join(by)}.csv", text
 
-    def _cells(self, row: dict[str, Any]) -> dict[str, Any]:
+    def _line(self, row: dict[str, Any]) -> dict[str, Any]:
         figures: Figures = row["figures"]
         latency = figures.first_token_ms
         return {
             **{name: getattr(figures, name, None) for name in _EXPORTED},
-            **dict(zip(self.by, row["names"] or ["all"] * len(self.by), strict=True)),
+            **dict(zip(self.by, row.get("names", ["all"] * len(self.by)), strict=True)),
             "cost": round(figures.cost / MILLION, 9) or None,
             "first_token_p50_ms": latency and round(latency.p50, 1),
         }

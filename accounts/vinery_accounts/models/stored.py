@@ -7,7 +7,7 @@ that links it, and goes with the last link.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Final, TypeVar
 
 from django.db import models
@@ -61,6 +61,7 @@ class Conversation(OwnedRow):
         ordering = ["-created_at", "-id"]
         indexes = [
             models.Index(fields=["project_id", "created_at"], name="conversation_of_project"),
+            models.Index(fields=["created_at"], name="conversation_of_time"),
             models.Index(fields=["user_id"], name="conversation_of_user"),
             models.Index(
                 fields=["expires_at"],
@@ -93,6 +94,7 @@ class StoredResponse(OwnedRow):
         ordering = ["-created_at", "-id"]
         indexes = [
             models.Index(fields=["project_id", "created_at"], name="response_of_project"),
+            models.Index(fields=["created_at"], name="response_of_time"),
             models.Index(fields=["user_id"], name="response_of_user"),
         ]
 
@@ -158,6 +160,8 @@ class StoredChat(OwnedRow):
         ordering = ["created_at", "id"]
         indexes = [
             models.Index(fields=["project_id", "created_at", "id"], name="chat_of_project"),
+            models.Index(fields=["model", "project_id", "created_at", "id"], name="chat_of_model"),
+            models.Index(fields=["created_at"], name="chat_of_time"),
             models.Index(fields=["user_id"], name="chat_of_user"),
         ]
 
@@ -166,7 +170,10 @@ class ChatMetadata(Part):
     """A pair of a chat's metadata as a keyed hash, by which lists are filtered."""
 
     chat = models.ForeignKey(StoredChat, on_delete=models.CASCADE, related_name="pairs")
-    digest = models.CharField(max_length=32, db_index=True)
+    digest = models.CharField(max_length=32)
+
+    class Meta:
+        indexes = [models.Index(fields=["digest", "chat"], name="chats_of_metadata")]
 
 
 class StoredBytes(Part):
@@ -214,23 +221,43 @@ class ResponseEvents(Part):
 # -- The term of a project
 
 OBJECTS: Final[tuple[Any, ...]] = (StoredResponse, Conversation, StoredChat)
+_CHANGED_AT_ONCE: Final = 2000
+
+
+def in_groups(rows: models.QuerySet[Any], **values: Any) -> None:
+    """Update many rows in groups: outside of a transaction, other writers wait for one group. With
+    the new values, a row is none of `rows` any more."""
+    since = datetime(1970, 1, 1, tzinfo=UTC)
+    ordered = rows.order_by("created_at").values_list("pk", "created_at")
+    while found := list(ordered.filter(created_at__gte=since)[:_CHANGED_AT_ONCE]):
+        table = rows.model._default_manager
+        table.filter(pk__in=[pk for pk, _ in found]).update(**values)
+        since = found[-1][1]
 
 
 def expire(condition: models.Q, now: datetime | None = None) -> None:
     """Let the objects of an owner count as deleted. A periodic task removes them in groups."""
     now = now or timezone.now()
     for table in OBJECTS:
-        table.objects.filter(condition).kept(now).update(expires_at=now)
+        in_groups(table.objects.filter(condition).kept(now), expires_at=now)
 
 
-def follow_days(project_id: int | None, days: int, now: datetime | None = None) -> None:
+def follow_days(
+    project_id: int | None,
+    days: int,
+    now: datetime | None = None,
+    since: datetime | None = None,
+) -> None:
     """Keep a project's responses and chats for at most this long; with 0 days all objects expire,
-    conversations too. Nothing expires later than before: more days hold for later answers only."""
+    conversations too. Nothing expires later than before: more days hold for later answers only.
+    `since`: only what was created from then on."""
+    created = models.Q() if since is None else models.Q(created_at__gte=since)
     if not days:
-        expire(models.Q(project_id=project_id), now)
+        expire(models.Q(project_id=project_id) & created, now)
         return
     latest = models.ExpressionWrapper(
         models.F("created_at") + timedelta(days=days), output_field=models.DateTimeField()
     )
     for table in (StoredResponse, StoredChat):
-        table.objects.of(project_id).filter(expires_at__gt=latest).update(expires_at=latest)
+        rows = table.objects.of(project_id).filter(created, expires_at__gt=latest)
+        in_groups(rows, expires_at=latest)

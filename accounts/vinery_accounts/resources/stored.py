@@ -12,7 +12,7 @@ from rest_framework import serializers
 from vinery_accounts.access import audit
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import Conversation, Project, StoredChat, StoredResponse, User
-from vinery_accounts.models.stored import OBJECTS, OwnedRow
+from vinery_accounts.models.stored import OBJECTS, OwnedRow, in_groups
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction, columns_of, require
 from vinery_accounts.resources.fields import DatedFilters, StrictSerializer
@@ -133,6 +133,8 @@ class StoredObjects(Resource[RowT]):
     filters = DatedFilters.of(
         project_id=fields.id_filter("a project"), user_id=fields.id_filter("a user")
     )
+    # With the bounds of times: both are of an index.
+    ordering = ("-created_at",)
     verbs = frozenset({"remove"})
     search = ("public_id__exact",)
     page_filters = ("project_id", "user_id")
@@ -197,17 +199,19 @@ def forget(access: Access, **owner: int) -> dict[str, int]:
     """Delete all that is stored for a project, a user, or a user in a project, as far as the caller
     sees it. Raises ValidationError for an owner that the caller does not see."""
     tables: dict[str, type[Any]] = {"project_id": Project, "user_id": User}
-    now, num, named = timezone.now(), 0, []
+    now, named = timezone.now(), []
     with audit.writing():
         for name, pk in owner.items():
             if (row := access.rows(tables[name]).filter(pk=pk).first()) is None:
                 raise ValidationError({name: f"There is no {name.removesuffix('_id')} of this id."})
             named.append(row)
-        for table in OBJECTS:
-            rows: Any = access.rows(table)
-            num += rows.filter(**owner).kept(now).update(expires_at=now)
+        seen: list[Any] = [access.rows(table) for table in OBJECTS]
+        found = [rows.filter(**owner).kept(now) for rows in seen]
+        num = sum(rows.count() for rows in found)
         for row in named:
             audit.record("forget", row, after={"num_deleted": num})
+    for rows in found:
+        in_groups(rows, expires_at=now)
     return {"num_deleted": num}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -14,24 +15,26 @@ from django.db.models.functions import Length
 from vinery_accounts import models
 from vinery_accounts.models import Project, ResponseEvents, StoredBytes, StoredItem
 from vinery_accounts.models.stored import OBJECTS, OwnedRow, expire, follow_days
-from vinery_accounts.stored import chats, conversations, responses, runs
+from vinery_accounts.stored import chats, compactions, conversations, responses, runs
 from vinery_accounts.stored.rows import remove_unlinked, resealed, unlinked
 
 # An answer that has run this long may still be stored with the former term of its project.
 _LONGEST_ANSWER: Final = timedelta(days=1)
+_DOUBTFUL: Final = timedelta(minutes=5)
+_SWEEP_S: Final = 30.0
 _ITEMS_IN_A_GROUP: Final = 10_000
 _SEALED_IN_A_GROUP: Final = 200
 _TABLES: Final[tuple[type[OwnedRow], ...]] = (*OBJECTS, StoredItem)
 
 
 def sweep(now: datetime) -> int:
-    """Remove what has expired and what no owner has any more, in groups. Returns how many rows of
-    responses, conversations and chats."""
+    """Remove what has expired and what no owner has any more, in groups and for a while: the next
+    sweep goes on. Returns how many rows of responses, conversations and chats."""
     _follow_terms(now)
     runs.remove_old_events(now)
-    has_expired = Q(expires_at__lte=now)
+    has_expired, until_s = Q(expires_at__lte=now), time.monotonic() + _SWEEP_S
     num_removed: int = sum(
-        each.remove_all(has_expired) for each in (responses, conversations, chats)
+        each.remove_all(has_expired, until_s) for each in (responses, conversations, chats)
     )
     _without_project().filter(num_bytes__lte=0).delete()
     return num_removed
@@ -42,9 +45,11 @@ def _follow_terms(now: datetime) -> None:
     first project."""
     first = Project.objects.order_by("pk").values_list("pk", flat=True).first()
     changed = Project.objects.filter(updated_at__gt=now - _LONGEST_ANSWER)
-    for pk, days in changed.values_list("pk", "response_days"):
+    for pk, days, changed_at in changed.values_list("pk", "response_days", "updated_at"):
+        # At first all: the process that made the change may have died.
+        since = None if now < changed_at + _DOUBTFUL else changed_at - _LONGEST_ANSWER
         for project_id in (pk, None) if pk == first else (pk,):
-            follow_days(project_id, days or 0, now)
+            follow_days(project_id, days or 0, now, since)
     if gone := list(_without_project().values_list("project_id", flat=True)):
         expire(Q(project_id__in=gone), now)
 
@@ -110,7 +115,11 @@ def _is_reencrypted(row: Model) -> bool:
     bound_to, columns = _sealed_columns(row)
     known = {name: bytes(content) for name in columns if (content := getattr(row, name))}
     try:
-        new = {name: resealed(bound_to, content) for name, content in known.items()}
+        if isinstance(row, StoredItem) and row.kind == compactions.KIND:
+            of_item = row.project_id, row.public_id
+            new = {"sealed": compactions.resealed_item(*of_item, known["sealed"])}
+        else:
+            new = {name: resealed(bound_to, content) for name, content in known.items()}
     except ValueError:
         return False
     if new != known:

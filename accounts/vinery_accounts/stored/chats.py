@@ -6,16 +6,19 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from math import inf
+from typing import Any, Final
 
 import msgspec
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from vinery_accounts.base.encryption import keys_of
 from vinery_accounts.models import ChatMetadata, StoredChat
 from vinery_accounts.stored import rows
 from vinery_accounts.stored.rows import PURPOSE, New, row_of, text_of
+
+_FEW: Final = 500
 
 
 class ChatTexts(msgspec.Struct, frozen=True):
@@ -71,7 +74,12 @@ def page(
     every = StoredChat.objects.of(project_id)
     wanted = every.kept() if model is None else every.kept().filter(model=model)
     for pair in metadata.items():
-        wanted = wanted.filter(pairs__digest__in=_digests(project_id, *pair))
+        pairs = ChatMetadata.objects.filter(digest__in=_digests(project_id, *pair))
+        # In the order of the index, without which PostgreSQL may read the whole table.
+        few = list(pairs.order_by("chat_id").values_list("chat_id", flat=True)[: _FEW + 1])
+        # Chats of a usual pair are found on the way, because sorting all of them takes long.
+        is_there = Exists(pairs.filter(chat=OuterRef("pk")))
+        wanted = wanted.filter(is_there if len(few) > _FEW else Q(pk__in=few))
     pks, has_more = rows.stored_page(wanted, every, ("created_at", "pk"), **place)
     by_pk = StoredChat.objects.in_bulk(pks)
     found = (by_pk[pk] for pk in pks if pk in by_pk)
@@ -93,7 +101,7 @@ def delete(project_id: int | None, public_id: str) -> None:
     remove_all(Q(pk=row_of(StoredChat, project_id, public_id).pk))
 
 
-def remove_all(condition: Q) -> int:
+def remove_all(condition: Q, until_s: float = inf) -> int:
     """Remove these chats in groups. Returns how many."""
-    found = StoredChat.objects.filter(condition).order_by("pk")
-    return rows.in_groups(lambda: rows.remove(found[:500]))
+    found = StoredChat.objects.filter(condition).order_by("expires_at").select_for_update()
+    return rows.in_groups(lambda: rows.remove(found[:500]), until_s)

@@ -3,8 +3,10 @@ runs in a conversation."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, Final
 
 from django.db import transaction
@@ -50,10 +52,10 @@ def delete(project_id: int | None, public_id: str) -> None:
     remove_all(Q(pk=find(project_id, public_id).pk))
 
 
-def remove_all(condition: Q) -> int:
+def remove_all(condition: Q, until_s: float = inf) -> int:
     """Remove these conversations, each with its items in groups. Returns how many there were."""
-    num_removed = 0
-    while row := Conversation.objects.filter(condition).order_by("pk").first():
+    num_removed, these = 0, Conversation.objects.filter(condition).order_by("expires_at")
+    while time.monotonic() < until_s and (row := these.first()):
         with transaction.atomic():
             found = dict(row.links.values_list("pk", "item_id")[:_REMOVED_AT_ONCE])
             row.links.filter(pk__in=found).delete()

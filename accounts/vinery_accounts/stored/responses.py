@@ -8,8 +8,10 @@ and stays for the responses that continue it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, Final
 
 from django.db import connection, transaction
@@ -99,7 +101,8 @@ def complete(row: StoredResponse, end: End) -> None:
     pks = store_items(row, outputs, now)
     _link(row, pks, len(inputs), len(inputs))
     if row.conversation is not None and status in FINISHED:
-        append(row.project_id, row.conversation.public_id, [*inputs, *pks])
+        with suppress(NotStored):  # it was deleted meanwhile
+            append(row.project_id, row.conversation.public_id, [*inputs, *pks])
     rows.rewrite(row, payload, status=status, events_until=now + EVENTS_KEPT)
 
 
@@ -197,16 +200,17 @@ def delete(project_id: int | None, public_id: str) -> None:
         _remove(row)
 
 
-def remove_all(condition: Q) -> int:
+def remove_all(condition: Q, until_s: float = inf) -> int:
     """Remove these responses, those that continue others first. Returns how many."""
-    found = StoredResponse.objects.filter(condition).order_by("-pk")
-    return rows.in_groups(lambda: _remove(found))
+    # In the order of the index: any further column would sort all that has expired.
+    found = StoredResponse.objects.filter(condition).order_by("-expires_at")
+    return rows.in_groups(lambda: _remove(found), until_s)
 
 
 def _remove(these: OwnedQuerySet[StoredResponse]) -> int:
     """Remove a group of these rows that no other row continues. Within a transaction."""
     continued = StoredResponse.objects.filter(previous=OuterRef("pk"))
-    leaves = these.filter(~Exists(continued)).values_list("pk", flat=True)
+    leaves = these.filter(~Exists(continued)).select_for_update().values_list("pk", flat=True)
     pks = list(leaves[:_REMOVED_AT_ONCE])
     remove_events(pks)
     links = ResponseItem.objects.filter(response__in=pks)

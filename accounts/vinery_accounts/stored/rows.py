@@ -5,10 +5,12 @@ All functions block and belong in a thread. Payloads are JSON, which this packag
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Any, Final, TypeVar
 
 from django.db import transaction
@@ -16,7 +18,7 @@ from django.db.models import Exists, F, OuterRef, Q, Sum
 
 from vinery_accounts.base import encryption
 from vinery_accounts.base.errors import AccountsError
-from vinery_accounts.models import ConversationItem, ResponseItem, StoredBytes, StoredItem
+from vinery_accounts.models import ApiKey, ConversationItem, ResponseItem, StoredBytes, StoredItem
 from vinery_accounts.models.stored import OwnedQuerySet, OwnedRow
 from vinery_accounts.usage.entries import Owners
 
@@ -39,6 +41,15 @@ class NoPlace(NotStored):
 def columns_of(owner: Owners | OwnedRow) -> dict[str, int | None]:
     """Whose a row is. All keys of a project see the rows of the project."""
     return {name: getattr(owner, name) for name in ("project_id", "user_id", "key_id")}
+
+
+def check_keys(owners: Iterable[Owners]) -> None:
+    """Raises `NotStored` if the key of one has gone, as it does with its user or project: then all
+    that they had stored is deleted."""
+    asked = {str(owner.key_id) for owner in owners if owner.key_id is not None}
+    known = ApiKey.objects.filter(pk__in=asked).values_list("pk", flat=True) if asked else ()
+    for gone in asked - set(map(str, known)):
+        raise NotStored("Key", gone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +116,11 @@ def remove(rows: OwnedQuerySet[Any]) -> int:
     return len(found)
 
 
-def in_groups(remove_group: Callable[[], int]) -> int:
-    """Remove group after group, each in a transaction. Returns how many rows."""
+def in_groups(remove_group: Callable[[], int], until_s: float = inf) -> int:
+    """Remove group after group, each in a transaction, until none is left or the time is over.
+    Returns how many rows."""
     num_removed, num = 0, 1
-    while num:
+    while num and time.monotonic() < until_s:
         with transaction.atomic():
             num = remove_group()
         num_removed += num
@@ -295,6 +307,7 @@ def stored_page(
         later = Q(**{f"{first[0]}__{way}": first[1]})
         for key, value in others:
             later |= Q(**{first[0]: first[1], f"{key}__{way}": value})
-        rows = rows.filter(later)
+        # A bound of an index, which no alternatives are.
+        rows = rows.filter(later, **{f"{first[0]}__{way}e": first[1]})
     ordered = rows.order_by(*(f"{sign}{key}" for key in keys))
     return _cut(list(ordered.values_list(f"{item}pk", f"{item}num_bytes")[: limit + 1]), limit)

@@ -21,7 +21,7 @@ from vinery_accounts.alerts.deliveries import response_ended
 from vinery_accounts.models import BackgroundRun, ResponseEvents, StoredResponse
 from vinery_accounts.stored import conversations, responses
 from vinery_accounts.stored.responses import EVENTS_KEPT, End, NewResponse
-from vinery_accounts.stored.rows import count_bytes, opened, row_of, sealed
+from vinery_accounts.stored.rows import check_keys, count_bytes, opened, row_of, sealed
 from vinery_accounts.usage.entries import Settlement
 from vinery_accounts.usage.store import store_settlements
 
@@ -68,6 +68,7 @@ def _is_dead(lease_owner: str) -> bool:
 def create(new: NewResponse, request: StoredRequest) -> None:
     """Store a response that is queued, with its input. Raises `NotStored`."""
     with transaction.atomic():
+        check_keys([new.owner])
         BackgroundRun.objects.create(
             response=responses.keep(new),
             due_at=datetime.now(UTC),
@@ -230,7 +231,7 @@ def read_events(project_id: int | None, public_id: str, after: int) -> FoundEven
 
 def remove_old_events(now: datetime) -> None:
     """Remove the events of responses that ended a while ago."""
-    old = StoredResponse.objects.filter(events_until__lte=now)
+    old = StoredResponse.objects.filter(events_until__lte=now).order_by("events_until")
     while pks := list(old.values_list("pk", flat=True)[:200]):
         with transaction.atomic():
             responses.remove_events(pks)

@@ -94,17 +94,18 @@ def counts_of(encoded: Iterable[bytes]) -> Counts:
     return sums.astype(np.int64).reshape(len(Latency), NUM_BUCKETS)
 
 
-def percentiles(counts: Counts, latency: Latency) -> Percentiles | None:
-    """Return the percentiles of a latency, or None if nothing was measured. The p-th percentile is
-    the smallest duration that at least p % of the requests do not exceed (nearest rank), within
+def percentiles(counts: Counts) -> list[Percentiles | None]:
+    """Return the percentiles of each latency, or None if nothing was measured. The p-th percentile
+    is the smallest duration that at least p % of the requests do not exceed (nearest rank), within
     `RELATIVE_ERROR`."""
-    cumulated = counts[latency].cumsum()
-    num = int(cumulated[-1])
-    if not num:
-        return None
-    ranks = [max(1, -(-num * percent // 100)) for percent in (50, 95, 99)]
-    p50, p95, p99 = (_MIDDLES_MS[at] for at in cumulated.searchsorted(ranks).tolist())
-    return Percentiles(num, p50, p95, p99)
+    cumulated = counts.cumsum(axis=1)
+    nums = cumulated[:, -1].tolist()
+    ranks = [[[max(1, -(-num * percent // 100))] for percent in (50, 95, 99)] for num in nums]
+    places = (cumulated[:, None, :] < ranks).sum(axis=2).tolist()
+    return [
+        Percentiles(num, *(_MIDDLES_MS[at] for at in row)) if num else None
+        for num, row in zip(nums, places, strict=True)
+    ]
 
 
 # The duration with the same relative distance to both ends of each bucket.

@@ -9,19 +9,22 @@ have no percentiles.
 Every function takes the usage that the reader may see, from `access/access`.
 """
 
+import operator
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
+from functools import cached_property
 from http import HTTPStatus
 from itertools import chain, pairwise
 from typing import Any, Final
 
+from django.core.exceptions import EmptyResultSet
+from django.db import connection
 from django.db.models import (
     Aggregate,
     BigIntegerField,
-    BinaryField,
     Case,
     Count,
     F,
@@ -54,6 +57,7 @@ from vinery_accounts.usage.rollups import (
     LATENCIES,
     OF_ROWS,
     ROLLUP_DIMENSIONS,
+    SPAN_S,
     SUMS,
     TABLES,
     RollupDimensions,
@@ -61,7 +65,7 @@ from vinery_accounts.usage.rollups import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Question:
     """A query from `since` to before `until`. `granularity` None depends on the length of the
     period. Raises ValueError if a time has no time zone or the period is empty."""
@@ -82,6 +86,10 @@ class Question:
     @property
     def point(self) -> Granularity:
         return self.granularity or periods.usual_granularity(self.since, self.until)
+
+    @cached_property
+    def reader(self) -> "_Reader":
+        return _Reader(self)
 
 
 class Figures(TokenCounts, frozen=True, kw_only=True):
@@ -141,32 +149,38 @@ class Groups:
     groups: tuple[Group, ...]
 
 
+SIZES: Final[dict[str, tuple[str, ...]]] = {
+    **{column: (column,) for column in SUMS},
+    "num_tokens": ("num_prompt_tokens", "num_output_tokens"),
+}
+"""The columns of each size by which groups are ranked."""
+
+
 def totals(question: Question, *, with_latencies: bool = True) -> Point:
-    reader = _Reader(question)
+    reader = question.reader
     cells = reader.read(reader.ends, with_latencies=with_latencies)
     [point] = reader.points(reader.ends, cells, ())
     return point
 
 
-def series(question: Question, *, with_latencies: bool = True) -> tuple[Point, ...]:
-    """Return all points, also those without usage. Raises `TooManyPoints`."""
-    reader = _Reader(question)
+def series(
+    question: Question, *, sums: Sequence[str] = SUMS, with_latencies: bool = True
+) -> tuple[Point, ...]:
+    """Return all points, also those without usage: of these sums. Raises `TooManyPoints`."""
+    reader = question.reader
     borders = reader.borders()
-    return reader.points(borders, reader.read(borders, with_latencies=with_latencies), ())
+    cells = reader.read(borders, sums=sums, with_latencies=with_latencies)
+    return reader.points(borders, cells, (), sums)
 
 
-def whole_and_series(
-    question: Question, *, with_latencies: bool = True
-) -> tuple[Figures, tuple[Point, ...]]:
-    """Return the totals, and the points with or without latencies, from one reading."""
-    reader = _Reader(question)
+def whole_and_series(question: Question) -> tuple[Figures, tuple[Point, ...]]:
+    """Return the totals, and the points, from one reading."""
+    reader = question.reader
     borders = reader.borders()
     cells = reader.read(borders)
     whole = _Cell()
     for cell in cells.values():
         whole.join(cell)
-        if not with_latencies:
-            cell.added, cell.taken = [], []
     return whole.figures(), reader.points(borders, cells, ())
 
 
@@ -178,26 +192,32 @@ def groups(
     largest: str = "num_requests",
     with_points: bool = False,
     num_drawn: int | None = None,
+    drawn: Sequence[str] = SUMS,
 ) -> Groups:
-    """Return the groups with the most of `largest`, one of `rollups.SUMS` or "num_tokens". With
-    `num_drawn` only so many groups have points, which have no latencies. Raises `TooManyPoints` if
-    points are requested, and KeyError for an unknown `largest`."""
-    reader = _Reader(question)
-    sizes = reader.sizes(by, largest)
+    """Return the groups with the most of `largest`, a key of `SIZES`. With `num_drawn` only so many
+    groups have points, of the sums `drawn` and without latencies. Raises `TooManyPoints` if points
+    are requested, and KeyError for an unknown `largest`."""
+    reader, of_size = question.reader, SIZES[largest]
+    # Histograms are most of the data: of many groups only the largest need them.
+    is_one_reading = reader.has_few(by, max_groups)
+    sums = SUMS if is_one_reading else of_size
+    cells = reader.read(reader.ends, by, sums=sums, with_latencies=is_one_reading)
+    places = [sums.index(column) for column in of_size]
+    sizes = {values: sum(cell.sums[at] for at in places) for (values, _), cell in cells.items()}
     ranking = sorted(sizes, key=lambda values: (-sizes[values], repr(values)))
     best = ranking[:max_groups]
-    # Histograms are most of the data, and only the largest groups need them.
-    cells = reader.read(reader.ends, by, best)
-    drawn = best[:num_drawn]
+    if not is_one_reading:
+        cells = reader.read(reader.ends, by, best)
+    with_points_of = best[:num_drawn] if with_points else []
     borders = reader.borders() if with_points else ()
-    points = reader.read(borders, by, drawn, with_latencies=num_drawn is None)
+    points = reader.read(borders, by, with_points_of, sums=drawn, with_latencies=num_drawn is None)
     names = [_names_of(each, {values[at] for values in best}) for at, each in enumerate(by)]
     found = tuple(
         Group(
             tuple(map(Dimension.to_public, by, values)),
             tuple(known.get(value, "") for known, value in zip(names, values, strict=True)),
             cells[values, 0].figures(),
-            reader.points(borders, points, values) if at < len(drawn) else (),
+            reader.points(borders, points, values, drawn) if at < len(with_points_of) else (),
         )
         for at, values in enumerate(best)
     )
@@ -205,7 +225,7 @@ def groups(
     return Groups(since, until, len(ranking), found)
 
 
-def _groups_condition(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
+def _among(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
     """Return a condition that holds for all groups, and perhaps for other combinations."""
     if not groups:
         return NOTHING
@@ -225,67 +245,45 @@ def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
     return dict(pairs)
 
 
-# A statement lists at most so many slices; SQLite takes 32,766 parameters.
-_MAX_IDS: Final = 5000
-# The columns of each size by which groups are ranked.
-_SIZES: Final[dict[str, tuple[str, ...]]] = {
-    **{column: (column,) for column in SUMS},
-    "num_tokens": ("num_prompt_tokens", "num_output_tokens"),
-}
 _FRACTIONS: Final = ("weighted_tokens", "cost")
-
-
-class _Joined(Aggregate):
-    """Concatenated histograms: one histogram with all counts."""
-
-    function = "STRING_AGG"
-    template = "%(function)s(%(expressions)s, ''::bytea)"
-    output_field = BinaryField()
-
-    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> Any:
-        """SQLite concatenates bytes as text, with the same result."""
-        return self.as_sql(
-            compiler,
-            connection,
-            function="GROUP_CONCAT",
-            template="CAST(%(function)s(%(expressions)s, '') AS BLOB)",
-            **context,
-        )
 
 
 @dataclass(slots=True)
 class _Cell:
     """The sums of one group in one point."""
 
-    sums: list[float] = field(default_factory=lambda: [0] * len(SUMS))
+    sums: list[float] = field(default_factory=list)  # empty: all are 0
     added: list[bytes] = field(default_factory=list)  # histograms
     taken: list[bytes] = field(default_factory=list)
 
     def add(self, sums: Sequence[float], histograms: bytes | None, sign: int) -> None:
-        self.sums = [mine + sign * more for mine, more in zip(self.sums, sums, strict=True)]
+        sums = sums if sign > 0 else [-each for each in sums]
+        self.sums = list(map(operator.add, self.sums, sums)) if self.sums else list(sums)
         if histograms:
             (self.added if sign > 0 else self.taken).append(histograms)
 
     def join(self, other: "_Cell") -> None:
-        self.sums = [mine + more for mine, more in zip(self.sums, other.sums, strict=True)]
+        self.add(other.sums or [0] * len(SUMS), None, 1)
         self.added += other.added
         self.taken += other.taken
 
-    def figures(self) -> Figures:
-        numbers: dict[str, Any] = dict(zip(SUMS, self.sums, strict=True))
+    def figures(self, columns: Sequence[str] = SUMS) -> Figures:
+        numbers: dict[str, Any] = dict(zip(columns, self.sums, strict=False))
         # These are multiples of a thousandth; smaller digits are rounding errors.
         for column in _FRACTIONS:
-            numbers[column] = max(0.0, round(numbers[column], 3))
-        if not self.added:
-            return Figures(**numbers)
-        counts = histogram.counts_of(self.added)
-        if self.taken:
-            counts = counts - histogram.counts_of(self.taken)
-        for latency, column in LATENCIES.items():
-            numbers[column] = histogram.percentiles(counts, latency)
+            if column in numbers:
+                numbers[column] = max(0.0, round(numbers[column], 3))
+        if self.added:
+            counts = histogram.counts_of(self.added)
+            if self.taken:
+                counts = counts - histogram.counts_of(self.taken)
+            found = histogram.percentiles(counts)
+            numbers |= {column: found[latency] for latency, column in LATENCIES.items()}
         return Figures(**numbers)
 
 
+# The values of a group by the ids of its slices.
+_Slices = dict[int, tuple[Key, ...]]
 # By the values of a group, and the number of a point.
 _Cells = defaultdict[tuple[tuple[Key, ...], int], _Cell]
 
@@ -299,7 +297,7 @@ class _Reader:
         self._kept = Kept(seconds_of(kept_since[MinuteRollup]), seconds_of(kept_since[HourRollup]))
         self.ends = self._kept.widen(question.since, question.until)
         self._parts: dict[Reading, list[Reading]] = {}
-        self._known: dict[RollupDimensions, dict[int, tuple[Key, ...]]] = {}
+        self._known: dict[tuple[RollupDimensions, tuple[Dimension, ...]], _Slices] = {}
 
     def borders(self) -> Sequence[int]:
         question = self._question
@@ -307,21 +305,13 @@ class _Reader:
             question.since, question.until, question.point, question.zone, self._kept
         )
 
-    def sizes(self, by: Sequence[Dimension], largest: str) -> dict[tuple[Key, ...], float]:
-        """Return the size of each group, by the values of `by`."""
-        sums = _SIZES[largest]
-        sizes: defaultdict[tuple[Key, ...], float] = defaultdict(float)
+    def has_few(self, by: Sequence[Dimension], most: int) -> bool:
+        """Whether there are perhaps at most so many groups, or all are read at once."""
         if self._is_of_records(by):
-            places = [SUMS.index(column) for column in sums]
-            for (values, _), cell in self.read(self.ends, by).items():
-                sizes[values] += sum(cell.sums[at] for at in places)
-        else:
-            for reading, dimensions in self._readings(self.ends, by):
-                values_of, slices = self._values(dimensions, by), self._slices(dimensions)
-                # Grouped by slice, which needs no sorting.
-                for slice_id, _, _, *added in _rows(reading, slices, ["slice"], sums=sums):
-                    sizes[values_of[slice_id]] += sum(added)
-        return sizes
+            return True
+        columns = self._columns.union(dimension.column for dimension in by)
+        of_spans = coarsest(RollupDimensions, columns)
+        return len(set(self._slices(of_spans, by).values())) <= most
 
     def read(
         self,
@@ -329,33 +319,30 @@ class _Reader:
         by: Sequence[Dimension] = (),
         groups: Sequence[tuple[Key, ...]] | None = None,
         *,
+        sums: Sequence[str] = SUMS,
         with_latencies: bool = True,
     ) -> _Cells:
-        """Return cells by the values of `by` and the index of the point: of all groups, or of
-        `groups` and perhaps others."""
+        """Return cells by the values of `by` and the index of the point: of all groups, or
+        of `groups` and perhaps others."""
         cells: _Cells = defaultdict(_Cell)
-        only = ANY if groups is None else _groups_condition(by, groups)
+        only, num = ANY if groups is None else _among(by, groups), len(by)
         if self._is_of_records(by):
-            columns = [dimension.column for dimension in by]
-            for row in _of_records(borders, columns, self._restriction & only):
-                *found, point = row[: len(by) + 1]
-                sums = [each or 0 for each in row[len(by) + 1 :]]
-                cells[tuple(found), point].add(sums, None, 1)
+            for row in _of_records(borders, by, self._restriction & only, sums):
+                cells[row[:num], row[num]].add([each or 0 for each in row[num + 1 :]], None, 1)
             return cells
+        columns = tuple(dimension.column for dimension in by)
         for reading, dimensions in self._readings(borders, by):
-            slices: Collection[int] | QuerySet[UsageSlice] = self._slices(dimensions).filter(only)
-            columns, values_of = [f"slice__{dimension.column}" for dimension in by], None
-            if groups is not None:
-                known, wanted = self._values(dimensions, by), set(groups)
-                ids = [each for each, values in known.items() if values in wanted]
-                slices = ids if len(ids) <= _MAX_IDS else slices
-                if reading.has_one_bin:
-                    columns, values_of = ["slice"], known
-            num = len(columns)
-            for row in _rows(reading, slices, columns, with_latencies=with_latencies):
-                group = row[:num] if values_of is None else values_of[row[0]]
-                for point, sign in reading.targets(row[num]):
-                    cells[group, point].add(row[num + 2 :], row[num + 1], sign)
+            rows = _Rows(reading, sums, with_latencies)
+            if by and reading.unit_s == SPAN_S:
+                known, wanted = self._slices(dimensions, by), set(groups or ())
+                ids = [each for each in known if groups is None or known[each] in wanted]
+                found = ((known[row[0]], *row[1:]) for row in rows.of_slices(ids))
+            else:
+                slices = self._query(dimensions).filter(only).values("id", *columns)
+                found = ((row[:num], *row[num:]) for row in rows.joined(slices, columns))
+            for group, bin_, histograms, *added in found:
+                for point, sign in reading.targets(bin_):
+                    cells[group, point].add(added, histograms, sign)
         return cells
 
     def _is_of_records(self, by: Sequence[Dimension]) -> bool:
@@ -371,89 +358,111 @@ class _Reader:
             for reading in self._parts[whole]:
                 yield reading, coarsest(ROLLUP_DIMENSIONS[reading.unit_s], columns)
 
-    def _slices(self, dimensions: RollupDimensions) -> QuerySet[UsageSlice]:
-        return UsageSlice.objects.filter(self._restriction, dimensions=dimensions)
+    def _query(self, dimensions: RollupDimensions) -> QuerySet[UsageSlice]:
+        return UsageSlice.objects.filter(self._restriction, dimensions=dimensions).order_by()
 
-    def _values(
-        self, dimensions: RollupDimensions, by: Sequence[Dimension]
-    ) -> dict[int, tuple[Key, ...]]:
-        """Return the values of `by` of each slice, by its id."""
-        if dimensions not in self._known:
+    def _slices(self, dimensions: RollupDimensions, by: Sequence[Dimension]) -> _Slices:
+        at = dimensions, tuple(by)
+        if at not in self._known:
             columns = [dimension.column for dimension in by]
-            rows = self._slices(dimensions).order_by().values_list("id", *columns)
-            self._known[dimensions] = {row[0]: row[1:] for row in rows}
-        return self._known[dimensions]
+            rows = self._query(dimensions).values_list("id", *columns)
+            self._known[at] = {row[0]: row[1:] for row in rows}
+        return self._known[at]
 
     def points(
-        self, borders: Sequence[int], cells: _Cells, values: tuple[Key, ...]
+        self,
+        borders: Sequence[int],
+        cells: _Cells,
+        values: tuple[Key, ...],
+        sums: Sequence[str] = SUMS,
     ) -> tuple[Point, ...]:
         return tuple(
-            Point(since, until, cells[values, at].figures())
+            Point(since, until, cells[values, at].figures(sums))
             for at, (since, until) in enumerate(pairwise(map(moment_of, borders)))
         )
 
 
-def _rows(
-    reading: Reading,
-    slices: Collection[int] | QuerySet[UsageSlice],
-    columns: Sequence[str],
-    *,
-    sums: Sequence[str] = SUMS,
-    with_latencies: bool = False,
-) -> QuerySet[Any, tuple[Any, ...]]:
-    """Return rows of column values, the number of the bin, histograms, then the sums."""
-    grouped = [*columns, "bin"]
-    summed = {f"sum_{column}": _sum(column) for column in sums}
-    joined = _Joined("histograms") if with_latencies else Value(None, BinaryField())
-    # Both databases divide integers, and group by slice along an index if there is no bin.
-    is_one = columns and reading.has_one_bin
-    bin_ = Value(0) if is_one else (F("start_s") - reading.start_s) / reading.bin_s
-    rows: QuerySet[Any, tuple[Any, ...]] = (
-        TABLES[reading.unit_s]
-        ._default_manager.filter(_times(reading), slice__in=slices)
-        .annotate(bin=bin_)
-        .values(*grouped)
-        .annotate(**summed, joined=joined)
-        .values_list(*grouped, "joined", *summed)
-        .order_by()
-    )
-    return rows
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of the columns of a group, the number of the bin, histograms, then the sums. Django
+    took a third of a page's time to write such SQL."""
+
+    reading: Reading
+    sums: Sequence[str]
+    has_latencies: bool
+
+    def of_slices(self, ids: list[int]) -> list[tuple[Any, ...]]:
+        """Return a row for each of these slices, grouped along an index."""
+        is_sqlite = connection.vendor == "sqlite"
+        among = "IN (SELECT value FROM json_each(%s))" if is_sqlite else "= ANY(%s)"
+        params = [str(ids) if is_sqlite else ids]
+        return self._select(["slice_id"], "", f"AND slice_id {among}", params)
+
+    def joined(self, slices: QuerySet[Any, Any], columns: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return a row for each of the values that these columns of the slices have."""
+        try:
+            sql, params = slices.query.sql_with_params()
+        except EmptyResultSet:
+            return []
+        if not columns:
+            return self._select((), "", f"AND slice_id IN ({sql})", params)
+        return self._select(columns, f"JOIN ({sql}) s ON s.id = slice_id", "", params)
+
+    def _select(
+        self, columns: Sequence[str], join: str, among: str, params: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
+        reading = self.reading
+        # SQLite concatenates bytes as text, with the same result.
+        joined = (
+            "STRING_AGG(histograms, ''::bytea)"
+            if connection.vendor == "postgresql"
+            else "CAST(GROUP_CONCAT(histograms, '') AS BLOB)"
+        )
+        # PostgreSQL sums integers to decimals, which are slow. Both divide integers.
+        sums = [f"SUM({e})" if e in _FRACTIONS else f"CAST(SUM({e}) AS bigint)" for e in self.sums]
+        is_one = columns and reading.has_one_bin
+        bin_ = "0" if is_one else f"(start_s - {reading.start_s}) / {reading.bin_s}"
+        found = [*columns, bin_, joined if self.has_latencies else "NULL", *sums]
+        sql = (
+            f"SELECT {', '.join(found)} FROM {TABLES[reading.unit_s]._meta.db_table} {join} "
+            f"WHERE {_times(reading)} {among} "
+            f"GROUP BY {', '.join(columns if is_one else (*columns, bin_))}"
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(sql, params)
+            return list(cursor.fetchall())
 
 
 def _of_records(
-    borders: Sequence[int], columns: Sequence[str], condition: Q
+    borders: Sequence[int], by: Sequence[Dimension], condition: Q, columns: Sequence[str]
 ) -> QuerySet[Any, tuple[Any, ...]]:
-    """Return rows of column values, the index of the point, then the sums, from usage records:
+    """Return rows of the values of `by`, the index of the point, then the sums, from usage records:
     roll-ups have no end users, since a client can send any number of them."""
     moments = [*map(moment_of, borders)]
     if not moments:
         return UsageRecord.objects.none().values_list()
     ends = [When(created_at__lt=end, then=Value(at)) for at, end in enumerate(moments[1:])]
-    sums = {f"sum_{column}": counted for column, counted in _COUNTED.items()}
+    grouped = [*(dimension.column for dimension in by), "point"]
+    sums = {f"sum_{column}": _COUNTED[column] for column in columns}
     rows: QuerySet[Any, tuple[Any, ...]] = (
         UsageRecord.objects.filter(created_at__gte=moments[0], created_at__lt=moments[-1])
         .annotate(status_class=F("http_status") / 100, point=Case(*ends))
         .filter(condition)
-        .values(*columns, "point")
+        .values(*grouped)
         .annotate(**sums)
-        .values_list(*columns, "point", *sums)
+        .values_list(*grouped, *sums)
         .order_by()
     )
     return rows
 
 
-def _times(reading: Reading) -> Q:
+def _times(reading: Reading) -> str:
     """Return the condition on start times. The database looks up a list of times in an index; for
     several ranges it would read everything between the first and the last."""
     if len(reading.parts) == 1:
         [part] = reading.parts
-        return Q(start_s__gte=part.start, start_s__lt=part.stop)
-    return Q(start_s__in=[*chain.from_iterable(reading.parts)])
-
-
-def _sum(column: str) -> Cast | Sum:
-    """Return the sum of a column. PostgreSQL sums integers to decimals, which are slow."""
-    return Sum(column) if column in _FRACTIONS else Cast(Sum(column), BigIntegerField())
+        return f"start_s >= {part.start} AND start_s < {part.stop}"
+    return f"start_s IN ({', '.join(map(str, chain.from_iterable(reading.parts)))})"
 
 
 _IS_ERROR: Final = Q(outcome__in=[each for each in Outcome if each.is_error])
@@ -469,5 +478,8 @@ _COUNTED: Final[dict[str, Aggregate | Cast]] = {
     "num_client_errors": Count("id", filter=_IS_REJECTED & ~_IS_LIMITED),
     "num_server_errors": Count("id", filter=_IS_ERROR & ~_IS_REJECTED),
     "num_cut_short": Count("id", filter=Q(finish_reason=QUOTA_EXCEEDED)),
-    **{column: _sum(column) for column in OF_ROWS},
+    **{
+        column: Sum(column) if column in _FRACTIONS else Cast(Sum(column), BigIntegerField())
+        for column in OF_ROWS
+    },
 }

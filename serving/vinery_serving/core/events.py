@@ -7,8 +7,9 @@ before the next delta of another kind in its choice. `Progress` may come anywher
 `Started` and `Completed`, and only for requests with `wants_progress`.
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
+from operator import add
 from typing import Final, Self
 
 from vinery_serving.core.errors import ServingError
@@ -45,6 +46,9 @@ class TokenCounts:
     @property
     def num_tokens(self) -> int:
         return self.num_prompt_tokens + self.num_output_tokens
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*map(add, astuple(self), astuple(other)))
 
     @property
     def num_media_tokens(self) -> int:
@@ -164,6 +168,14 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """What replaces the conversation, sealed; empty: the model begins to summarize. Comes before
+    all choices."""
+
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     choice: int
     reason: FinishReason
@@ -193,4 +205,4 @@ class Failed:
 
 Delta = ReasoningDelta | TextDelta | ToolCallStarted | ToolCallDelta
 OfChoice = FirstToken | TokensGenerated | Delta | Finished
-Event = Started | PromptScored | Progress | Arrived | OfChoice | Completed | Failed
+Event = Started | PromptScored | Progress | Arrived | Compacted | OfChoice | Completed | Failed

@@ -22,22 +22,27 @@ class Needs:
     previous_response_id: str | None = None
     conversation_id: str | None = None
     item_ids: tuple[str, ...] = ()
+    compactions: Mapping[str, str] = field(default_factory=dict)  # sealed, by their paths
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What was read: the items before the request's own, and the items that its input names."""
+    """What was read: the items before the request's own, the items that its input names, and the
+    contents of all compactions by their sealed texts."""
 
     items: tuple[MemoryItem, ...] = ()
     referred: Mapping[str, MemoryItem] = field(default_factory=dict)
+    opened: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the server remembers for the caller. `recalled` None: nothing has been read yet."""
+    """What the server remembers for the caller. `recalled` None: nothing has been read yet.
+    `compaction` is the content of the one that replaces what the request itself has and recalls."""
 
     keeps: bool = False
     recalled: Recalled | None = None
+    compaction: bytes = b""
 
 
 NO_MEMORY = Memory()

@@ -4,7 +4,7 @@ All values are frozen. `None` in a sampling field means that the client did not 
 model's `generation_config.json` decides, then the engine's default.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
@@ -62,10 +62,11 @@ class Message:
     reasoning: str | None = None  # of an earlier answer that the client sent back
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None  # of the call that a tool message answers
+    stays: bool = False  # whether the message is no question, and never left out
 
     @property
     def texts(self) -> tuple[TextPart, ...]:
-        return tuple(part for part in self.content if isinstance(part, TextPart))
+        return tuple([part for part in self.content if isinstance(part, TextPart)])
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
@@ -97,6 +98,18 @@ class Message:
         for call in self.tool_calls:
             num_chars += len(call.id) + len(call.name) + len(call.arguments)
         return num_chars
+
+
+def joined_questions(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return the messages with those of the user in a row as one: some templates refuse them."""
+    joined: list[Message] = []
+    for each in messages:
+        if joined and each.role is joined[-1].role is Role.USER:
+            last = joined.pop()
+            content, stays = (*last.content, *each.content), last.stays or each.stays
+            each = replace(last, content=content, stays=stays)
+        joined.append(each)
+    return tuple(joined)
 
 
 class TextSyntax(StrEnum):
@@ -235,7 +248,8 @@ class Conversation:
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
-        return tuple(part for message in self.messages for part in message.media)
+        parts = [part for message in self.messages for part in message.content]
+        return tuple([part for part in parts if isinstance(part, MediaPart)])
 
     def with_media(self, parts_of: PartsOf) -> "Conversation":
         messages = tuple(message.with_media(parts_of) for message in self.messages)
@@ -430,6 +444,7 @@ class SpeculativeDecoding:
     num_tokens: int | None = None  # tokens that the draft proposes in a step
     confidence_threshold: float | None = None  # of the draft model; replaces `num_tokens`
     max_ngram_size: int | None = None  # tokens, for prompt lookup
+    is_asked: bool = False  # the request itself says how many tokens, or how sure
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,6 +494,9 @@ class GenerationRequest:
     # Whether the text includes special tokens. Reasoning and tool calls are then not parsed.
     shows_special_tokens: bool = False
     handling: Handling = Handling()
+    # Above so many tokens of the prompt, a summary of the conversation comes before the answer. 0:
+    # the summary is the answer.
+    compact_above: int | None = None
     # Describes the rest of the body, which is no part of the request.
     unused: Unused = field(default=NOTHING_UNUSED, compare=False)
 

@@ -5,6 +5,7 @@ from typing import assert_never
 
 from vinery_serving.core.events import (
     Arrived,
+    Compacted,
     Completed,
     Delta,
     Event,
@@ -88,6 +89,7 @@ class Result:
     prompt_chars: tuple[int, ...] = ()
     sampling: Sampling | None = None  # see `Started`
     is_kept: bool = True  # see `Completed`
+    compaction: str = ""  # see `Compacted`
 
 
 class _ChoiceBuilder:
@@ -146,12 +148,16 @@ class ResultBuilder:
         self._started = Started()
         self._scored: dict[int, tuple[Token, ...]] = {}
         self._elapsed_s: float | None = None
+        self._compaction = ""
 
     def feed(self, event: Event) -> None:
         """Add one event. Raises the `ServingError` of a `Failed` event."""
         match event:
             case Started():
-                self._started = event
+                # Perhaps again: then nothing of before counts but a compaction.
+                self._started, self._choices, self._scored = event, {}, {}
+            case Compacted(content=content):
+                self._compaction = content
             case Progress() | FirstToken():
                 pass
             case PromptScored(prompt=prompt, tokens=tokens):
@@ -186,6 +192,7 @@ class ResultBuilder:
             self._started.prompt_texts,
             self._started.prompt_chars,
             self._started.sampling,
+            compaction=self._compaction,
         )
 
     def _choice(self, index: int) -> _ChoiceBuilder:

@@ -50,6 +50,7 @@ TASKS_OF_ENDPOINTS: Final[Mapping[str, frozenset[Task]]] = {
 GENERATION_ENDPOINTS: Final = tuple(
     each for each in Endpoint if TASKS_OF_ENDPOINTS[each] is GENERATION_TASKS
 )
+COMPACT: Final = f"{Endpoint.RESPONSES}/compact"  # recorded and permitted as responses
 # Endpoints that turn texts into vectors or scores: "pooling" is vLLM's word.
 POOLING_ENDPOINTS: Final = tuple(each for each in Endpoint if each not in GENERATION_ENDPOINTS)
 

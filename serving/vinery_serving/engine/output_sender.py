@@ -14,10 +14,11 @@ from vinery_serving.transport.messages import Accepted, StepOutputs, TokenOutput
 from vinery_serving.transport.server import Connection
 
 # A flush wakes the gateway, and then its clients. On a small machine, both of the engine's threads
-# wait for that. So quick steps are sent together, at most this long, which no reader notices.
-_LEAST_MS: Final = 2.0
+# wait for that. So steps below 4 ms are sent two or more together, at most this long: a screen
+# shows no more.
+_LEAST_MS: Final = 8.0
 # With many streams a flush costs the gateway about 50 us a stream. At this interval that is a tenth
-# of a core, or less with few streams, for which tokens should not wait longer than 3 ms.
+# of a core, or less with fewer streams.
 _MS_PER_STREAM: Final = 0.8
 _MS_PER_STREAM_SQUARED: Final = 0.04
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import openvino as ov
 import openvino_genai as genai
+from msgspec import structs
 
 from vinery_serving.core.request import (
     SAMPLERS,
@@ -23,7 +24,7 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.engine.coded_tokenizer import write_tokenizer
 from vinery_serving.engine.compiled_graph import KeptAttention, cache_callbacks
-from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.config import EngineConfig, alone
 from vinery_serving.engine.graph import (
     EMBEDDINGS_FILE,
     LANGUAGE_FILE,
@@ -41,6 +42,7 @@ from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import CacheEviction, SparseAttention
 from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
 from vinery_serving.engine.prefix_cache import TokenArray, salt_prompt
+from vinery_serving.engine.speculation import Speculation, limited
 from vinery_serving.engine.vision import VisionModel, VisionPrompt
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
@@ -154,39 +156,59 @@ class Pipeline:
         # Of a vision model; None: the model takes text only.
         self.vision = VisionModel.read(config.folder) if is_vision_folder(config.folder) else None
         if self.vision is not None:
-            folder, self._graph = _vision_copy(config, self.vision)
+            self._folder, self._graph = _vision_copy(config, self.vision)
         else:
-            folder, self._graph = _hooked(config)
+            self._folder, self._graph = _hooked(config)
+        self._config = config
         self._next_id = 0
         self._next_salt = 1
         self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
         least = 0 if self.vision is None else self.vision.least_step_tokens
         self.max_step_tokens = max(config.options.max_num_batched_tokens, least)
-        self._default_assist = _default_assist(config.options)
+        self.speculation = Speculation()
         self._has_draft_model = bool(config.options.draft_folder)
-        self._has_head = bool(config.options.eagle3_head)
-        draft, drafts = _draft_folder(config) if config.options.draft_folder else (None, None)
+        folder, drafts = _draft_folder(config) if self._has_draft_model else (None, None)
+        self._draft: Path | None = folder
         if drafts is not None and not drafts.salt_modulus:
             self.disable_salts()  # the draft model would not understand salted ids
         bounded = drafts is not None and drafts.bounds_drafts
         self._max_confident_tokens = MAX_DRAFT if bounded else _MAX_CONFIDENT_TOKENS
+        self._open(config.options)
+        # Whether the logits of a step can be read and changed.
+        self.has_logits_hook = self._graph.has_logits_hook
+        self._stop_token_ids = frozenset(self._pipeline.get_config().stop_token_ids)
+        self.vocab_size = self._graph.vocab_size or _vocab_size(self._folder)
+        if self._has_head:
+            self._try_head(config.options.eagle3_head)
+
+    def _open(self, options: EngineOptions) -> None:
+        self._default_assist = _default_assist(options)
+        self._has_head = bool(options.eagle3_head)
+        draft = self._draft if options.draft_folder else None
         KeptAttention.before_compile()
         if self._graph.has_logits_hook:
             LogitsHook.before_compile()
         self._pipeline = genai.ContinuousBatchingPipeline(
-            str(folder),
-            _scheduler(config, self.max_step_tokens),
-            config.device,
-            _properties(config, self._graph, draft),
+            str(self._folder),
+            _scheduler(self._config, self.max_step_tokens),
+            self._config.device,
+            _properties(self._config, self._graph, draft, has_lookup=options.prompt_lookup),
         )
-        # Whether the logits of a step can be read and changed.
-        self.has_logits_hook = self._graph.has_logits_hook
-        if self.has_logits_hook:
+        if self._graph.has_logits_hook:
             LogitsHook.after_compile()
-        self._stop_token_ids = frozenset(self._pipeline.get_config().stop_token_ids)
-        self.vocab_size = self._graph.vocab_size or _vocab_size(folder)
-        if self._has_head:
-            self._try_head(config.options.eagle3_head)
+
+    def switch(self) -> None:
+        """Load the model again, with or without what proposes tokens. There must be no generation.
+
+        Raises RuntimeError or OSError.
+        """
+        options = self._config.options
+        if self.speculation.is_on:
+            options = structs.replace(options, draft_model="", eagle3_head="", prompt_lookup=False)
+        LogitsHook.callback = self._pipeline = None  # two models would need twice the memory
+        with alone(self._config.cache_dir):
+            self._open(options)
+        self.speculation.is_on = not self.speculation.is_on
 
     def _try_head(self, folder: str) -> None:
         """Raises RuntimeError if the head cannot read the model's states: GenAI finds that out only
@@ -210,10 +232,24 @@ class Pipeline:
     def speculates(self) -> bool:
         return self._default_assist is not None and self.has_logits_hook
 
+    @property
+    def asks_draft(self) -> bool:
+        """Whether a draft model or head is asked for tokens."""
+        return self._has_draft_model and self._default_assist is not None
+
     def max_draft_tokens(self, submit: Submit) -> int:
         if self._default_assist is None:
             return 0
-        return (submit.assist or self._default_assist).num_tokens or self._max_confident_tokens
+        return self._assist(submit).num_tokens or self._max_confident_tokens
+
+    def draft_width(self, submit: Submit) -> int | None:
+        """Return the width of a request, see `Speculation`; None: its own, or there is none."""
+        is_plain = self._default_assist is None and self.speculation.is_on
+        return None if is_plain else self.speculation.width_for(submit.assist)
+
+    def _assist(self, submit: Submit) -> SpeculativeDecoding:
+        assert self._default_assist is not None
+        return limited(submit.assist or self._default_assist, self.draft_width(submit))
 
     @property
     def tokenizer(self) -> Any:
@@ -369,7 +405,7 @@ class Pipeline:
         else:
             _set_beams(config, submit.beams, len(submit.ids))
         if self._default_assist is not None:
-            _set_assist(config, submit.assist or self._default_assist)
+            _set_assist(config, self._assist(submit))
         if submit.grammar is not None:
             config.structured_output_config = structured_output(submit.grammar)
         return config
@@ -515,7 +551,9 @@ def _sparse(sparse: SparseAttention) -> Any:
     )
 
 
-def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) -> dict[str, Any]:
+def _properties(
+    config: EngineConfig, graph: GraphFeatures, draft: Path | None, *, has_lookup: bool
+) -> dict[str, Any]:
     options = config.options
     num_threads = options.num_threads or os.cpu_count() or 1
     properties = _device_properties(config, config.device)
@@ -525,7 +563,7 @@ def _properties(config: EngineConfig, graph: GraphFeatures, draft: Path | None) 
         pairs = [(genai.Adapter(str(path)), scale) for path, scale in adapters]
         mode = genai.AdapterConfig.Mode.MODE_STATIC
         properties["adapters"] = genai.AdapterConfig(pairs, mode)
-    if options.prompt_lookup:
+    if has_lookup:
         properties["prompt_lookup"] = True
     properties["extensions"] = [KeptAttention]
     if graph.has_logits_hook:

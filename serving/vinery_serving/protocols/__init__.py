@@ -1,31 +1,33 @@
 """The protocols of OpenAI's and Anthropic's clients: no I/O, no clock and no randomness."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.memory import NO_MEMORY, Memory
-from vinery_serving.core.request import Endpoint
+from vinery_serving.core.tasks import COMPACT, Endpoint
 from vinery_serving.protocols import chat, completions
 from vinery_serving.protocols.common.encoding import Exchange
 from vinery_serving.protocols.messages import exchange as messages
 from vinery_serving.protocols.responses import exchange as responses
 from vinery_serving.protocols.responses.exchange import Unrecalled
 
-_PARSERS: Mapping[Endpoint, Callable[..., Exchange | Unrecalled]] = {
+PARSERS: Final[Mapping[str, Callable[..., Exchange | Unrecalled]]] = {
     Endpoint.CHAT: chat.parse,
     Endpoint.COMPLETIONS: completions.parse,
     Endpoint.RESPONSES: responses.parse,
+    COMPACT: partial(responses.parse, is_compact=True),
     Endpoint.MESSAGES: messages.parse,
 }
 
 
 # Endpoints whose answers can be stored.
-REMEMBERED: Final = frozenset({Endpoint.CHAT, Endpoint.RESPONSES})
+REMEMBERED: Final = frozenset({Endpoint.CHAT, Endpoint.RESPONSES, COMPACT})
 
 
 def parse(
-    endpoint: Endpoint,
+    endpoint: str,
     body: bytes,
     dialect: Dialect,
     *,
@@ -38,4 +40,4 @@ def parse(
     as `vinery-0.1`. Raises `InvalidRequest` with the path of the field in `param`.
     """
     remembered = {"memory": memory} if endpoint in REMEMBERED else {}
-    return _PARSERS[endpoint](body, dialect, fingerprint=fingerprint, **remembered)
+    return PARSERS[endpoint](body, dialect, fingerprint=fingerprint, **remembered)

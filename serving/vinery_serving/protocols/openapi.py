@@ -35,7 +35,12 @@ from vinery_serving.protocols.messages.exchange import (
     MessageTokens,
 )
 from vinery_serving.protocols.responses.body import INCLUDABLE, ResponsesBody
-from vinery_serving.protocols.responses.objects import InputTokens, Response, ResponseEvent
+from vinery_serving.protocols.responses.objects import (
+    CompactedResponse,
+    InputTokens,
+    Response,
+    ResponseEvent,
+)
 
 Document = dict[str, Any]
 Schema = dict[str, Any]
@@ -346,6 +351,7 @@ def _generation() -> Iterator[_Operation]:
     chat = _body(ChatBody, "messages", "prompt_token_ids")
     prompts = _body(CompletionsBody, "prompt", "prompt_token_ids")
     items, counted = _body(ResponsesBody, "input"), _body(ResponsesBody, "input", "instructions")
+    compactable = _body(ResponsesBody, "input", "previous_response_id", "conversation")
     turns, count = _reference(MessagesBody), _json("The count.", MessageTokens)
     chunks = _streamed(ChatCompletion, ChatCompletionChunk)
     texts, events = _streamed(Completion, Completion), _streamed(Response, ResponseEvent)
@@ -358,6 +364,8 @@ def _generation() -> Iterator[_Operation]:
     summary = "Count the tokens of a response's prompt"
     number = _json("The count.", InputTokens)
     yield _Operation("responses/input_tokens", "countInputTokens", summary, number, counted)
+    summary, compacted = "Summarize a conversation", _json("The items left.", CompactedResponse)
+    yield _Operation("responses/compact", "compactResponse", summary, compacted, compactable)
     summary = "Answer a conversation, for Anthropic's clients"
     yield _Operation("messages", "createMessage", summary, message, turns, form=_ANTHROPIC)
     path, name = "messages/count_tokens", "countMessageTokens"

@@ -16,6 +16,7 @@ from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.background import runs_of
 from vinery_serving.gateway.endpoints.callers import client_of
+from vinery_serving.gateway.endpoints.compacting import run_both
 from vinery_serving.gateway.endpoints.documents import constant, key_usage, openapi, version
 from vinery_serving.gateway.endpoints.edge import JSON, ApiEdge, App, BeginInTurns, with_own_paths
 from vinery_serving.gateway.endpoints.notices import report_clamp, report_unenforced
@@ -48,12 +49,13 @@ async def generate(
     if exchange.to_keep is not None:
         await check_room(request.memory)
     # Prompts and pixels stay in memory: another engine may have to go on with the request.
-    request.claim.keep(prepared.num_bytes)
+    request.claim.keep(prepared.num_bytes + len(request.body))
     await record.reservation.reserve(prepared)
+    both = run_both(request, record, prepared, exchange) if draft.summarizes else None
     if asked.is_streamed:
-        await Streamed(request, record, exchange, identity).send(prepared)
+        await Streamed(request, record, exchange, identity).send(prepared, both)
         return
-    result = await whole(prepared, record.reservation.token_source)
+    result = await whole(prepared, record.reservation.token_source, both)
     body = exchange.body(identity, result)
     if not await store_kept(request, exchange, identity, body):
         body = exchange.body(identity, replace(result, is_kept=False))
@@ -114,10 +116,10 @@ def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any] | StoredEndpoint]
     """The table of endpoints. vLLM has the tokenizer endpoints at the root, OVMS under `/v1`.
     Jina's and vLLM's clients send `rerank` and `score` to the root, Cohere's to `/v2`."""
     tree, optional = r"^(?P<tree>v1|v3)/", r"^(?:(?P<tree>v1|v3)/)?"
-    accepts = {Endpoint.RESPONSES: runs_of(runtime).accept}
-    others = {Endpoint.CHAT: chat_list(runtime)}
+    accepts = {str(Endpoint.RESPONSES): runs_of(runtime).accept}
+    others = {str(Endpoint.CHAT): chat_list(runtime)}
     for name, reading in GENERATION.items():
-        more = accepts.get(Endpoint(name)), others.get(Endpoint(name))
+        more = accepts.get(name), others.get(name)
         yield JsonEndpoint(rf"{tree}{name}/?$", reading, generate, runtime, *more)
     for path, endpoint in (
         (rf"{tree}embeddings/?$", Endpoint.EMBEDDINGS),

@@ -33,6 +33,7 @@ from vinery_serving.core.errors import (
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.bodies import api_bodies
+from vinery_serving.gateway.endpoints.compacting import run_both
 from vinery_serving.gateway.endpoints.edge import DEPLOYMENT, OWN_HEADERS, REQUEST_ID
 from vinery_serving.gateway.endpoints.requests import (
     DETACHED_TIMEOUT_S,
@@ -188,9 +189,10 @@ class Run:
         last = self.row.lease_number
         earlier = map(self._lease_id, range(max(1, last - _MAX_LEASES), last))
         await self._runtime.limits.release(list(earlier))
-        api.claim.keep(prepared.num_bytes)
+        api.claim.keep(prepared.num_bytes + len(api.body))
         await record.reservation.reserve(prepared)
-        await Streamed(api, record, exchange, identity).send(prepared)
+        both = run_both(api, record, prepared, exchange) if draft.summarizes else None
+        await Streamed(api, record, exchange, identity).send(prepared, both)
 
     def _caller(self) -> Caller:
         """Raises `InvalidKey`: the key was revoked meanwhile."""

@@ -28,7 +28,7 @@ from vinery_serving.core.errors import (
     UsageNotRecorded,
 )
 from vinery_serving.core.media import InlineSource, MediaPart
-from vinery_serving.core.tasks import ALL_TASKS, TASKS_OF_ENDPOINTS, Endpoint
+from vinery_serving.core.tasks import ALL_TASKS, COMPACT, TASKS_OF_ENDPOINTS, Endpoint
 from vinery_serving.gateway.endpoints.bodies import (
     BodyClaim,
     BodyLimits,
@@ -110,6 +110,7 @@ class ApiRequest:
     has_started: bool = False  # whether a part of the answer was sent
     # The answer goes into the list of a background run, which stores it.
     is_detached: bool = False
+    body: bytes = b""  # of a request whose conversation may be summarized
     memory: StoredMemory = field(init=False)
 
     @classmethod
@@ -189,6 +190,7 @@ class ApiRequest:
                         record.admit(model=self.scope[DEPLOYMENT] or _model_in(body))
                 raise
             engine = await admit(head)
+            self.body = body if head.may_compact else b""
 
             async def fetch(parts: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
                 if record is not None:
@@ -271,7 +273,8 @@ class JsonEndpoint(Generic[PreparedT]):
                 refuse_method(scope)
             await self.others(scope, receive, send)
             return
-        request = ApiRequest.of(self.runtime, scope, send, self.reading.name)
+        name = Endpoint.RESPONSES if self.reading.name == COMPACT else self.reading.name
+        request = ApiRequest.of(self.runtime, scope, send, name)
         await answer_body(request, receive, self._answer)
 
     async def _answer(self, request: ApiRequest, body: bytes) -> None:

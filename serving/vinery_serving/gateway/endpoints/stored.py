@@ -295,6 +295,8 @@ class StoredEndpoint:
         try:
             if body is not None:
                 sent, unused = await self._read(request, body)
+                for at, item in enumerate(sent.items):
+                    request.memory.opened_of([item], f"items[{at}]")
                 report_unused(unused, request.scope, self.runtime.traffic)
                 headers = await count_request(self.runtime.limits, request.caller, "", request.id)
             del body
@@ -320,8 +322,12 @@ _TALK: Final = r"conversations/(?P<conversation_id>[^/]+)"
 _ITEM: Final = rf"{_TALK}/items/(?P<item_id>[^/]+)"
 _CHAT: Final = r"chat/completions/(?P<completion_id>[^/]+)"
 # The readers of bodies, by path.
-_READERS: Final = {_TALK: "metadata", f"{_TALK}/items": "items", _CHAT: "metadata"}
-_READERS["conversations"] = "conversations"
+_READERS: Final = {
+    "conversations": "conversations",
+    _TALK: "metadata",
+    f"{_TALK}/items": "items",
+    _CHAT: "metadata",
+}
 _ANSWERS: Final[Sequence[tuple[str, str, Answer]]] = (
     ("GET", _RESPONSE, _including(_response)),
     ("DELETE", _RESPONSE, _deleting(responses.delete, "response")),

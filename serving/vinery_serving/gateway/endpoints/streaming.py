@@ -16,7 +16,7 @@ from vinery_serving.gateway.endpoints.requests import ApiRequest, ending_of
 from vinery_serving.gateway.memory.keeping import keep
 from vinery_serving.gateway.preparing.prepared import PreparedRequest
 from vinery_serving.gateway.recording.record import RequestRecord
-from vinery_serving.gateway.running.generate import stream
+from vinery_serving.gateway.running.generate import Batches, stream
 from vinery_serving.protocols.common.encoding import Exchange
 
 # No proxy may buffer or compress a stream.
@@ -52,16 +52,20 @@ class Streamed:
         self._events: list[Event] | None = None if exchange.to_keep is None else []
         self._keep_alive = exchange.keep_alive
 
-    async def send(self, prepared: PreparedRequest) -> None:
+    async def send(self, prepared: PreparedRequest, read: Batches | None = None) -> None:
+        """`read` comes instead of what the request itself yields."""
         request, record = self._request, self._record
-        batches = stream(prepared, record.reservation.token_source)
+        batches = stream(prepared, record.reservation.token_source, read)
         async with contextlib.aclosing(batches):
             try:
                 async for events in batches:
                     # No keep-alive begins the answer while an engine is connected: a refusal by the
                     # engine may still set the status.
-                    is_waking = not prepared.engine.replicas.is_connected
-                    if events or is_waking or request.has_started:
+                    if (
+                        events
+                        or request.has_started
+                        or not prepared.engine.replicas.is_connected  # the model wakes
+                    ):
                         await self._send(events)
             except ServingError as error:
                 if not request.has_started:

@@ -14,6 +14,9 @@ class Meter:
 
     started_at: float = field(default_factory=time.monotonic)
     tokens: TokenCounts = NO_TOKENS  # so far
+    # Of the summary that was written before the answer.
+    earlier: TokenCounts = NO_TOKENS
+    num_earlier_media_tokens: int = 0
     queue_s: float | None = None
     prefill_s: float | None = None
     first_token_s: float | None = None
@@ -34,8 +37,8 @@ class Meter:
 
     @property
     def billed_tokens(self) -> TokenCounts:
-        """The tokens so far; none until an engine has computed the prompt."""
-        return self.tokens if self.has_begun else NO_TOKENS
+        """The tokens so far; none of a prompt until an engine has computed it."""
+        return self.earlier + self.tokens if self.has_begun else self.earlier
 
     @property
     def waited_s(self) -> float | None:
@@ -48,7 +51,8 @@ class Meter:
     def num_new_media_tokens(self) -> int:
         """The tokens of media that were not cached: cached tokens are the start of the prompt."""
         cached = self.tokens.num_cached_tokens
-        return sum(max(0, end - max(start, cached)) for start, end in self.media_spans)
+        new = sum(max(0, end - max(start, cached)) for start, end in self.media_spans)
+        return self.num_earlier_media_tokens + new
 
     @property
     def inter_token_s(self) -> float | None:
@@ -70,6 +74,12 @@ class Meter:
         if self.first_token_s is None:
             self.first_token_s = self.total_s
             self.queue_s, self.prefill_s = queue_s, prefill_s
+
+    def begin_answer(self) -> None:
+        """The answer comes after a summary. Its times are those of the request."""
+        self.num_earlier_media_tokens, self.media_spans = self.num_new_media_tokens, ()
+        self.earlier, self.tokens, self.has_begun = self.billed_tokens, NO_TOKENS, False
+        self.queue_s = self.prefill_s = self.first_token_s = None
 
     def restart(self) -> None:
         """Drop the counts of a lost engine: the client does not pay for them."""

@@ -1,13 +1,15 @@
 """Reads the stored items that a request continues, and locks its conversation meanwhile."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.keys.table import Caller, Storage
-from vinery_accounts.stored import conversations, responses
+from vinery_accounts.stored import compactions, conversations, responses
 from vinery_accounts.stored.rows import Item, NoPlace, NotStored, find_items
 from vinery_serving.core.errors import (
     ConversationInUse,
@@ -44,6 +46,8 @@ def _error_of(error: Exception, param: str | None) -> ServingError:
         case NotStored(what="Response") if param == PREVIOUS:
             text = f"Previous response with id '{error.public_id[:128]}' not found."
             return InvalidRequest(text, param=PREVIOUS, code="previous_response_not_found")
+        case NotStored(what="Conversation") if param == PREVIOUS:
+            return NotFound(str(error), param="conversation")
         case NotStored(what="Item") if param == ITEMS:
             return InvalidRequest(str(error), param=ITEMS)
         case NoPlace():
@@ -65,6 +69,7 @@ class StoredMemory:
     locks: bool = True
     # What the request continues may have expired since the request was stored.
     is_held: bool = False
+    compaction: bytes = b""  # of the whole conversation, for the answer
     has_lock: bool = False  # of a conversation
 
     @property
@@ -78,12 +83,33 @@ class StoredMemory:
 
     async def read(self, needs: Needs) -> Recalled:
         """Raises `ServingError`."""
+        opened = {text: self.opened(text, path) for path, text in needs.compactions.items()}
+        if needs == Needs(compactions=needs.compactions):
+            return Recalled(opened=opened)
         if needs.conversation_id is not None and self.locks:
             await self._lock(needs.conversation_id)
         read = partial(_read, self.caller.project_id, needs, is_held=self.is_held)
         recalled = await ask(self.runtime, read, param=PREVIOUS)
         self.cover(sum(len(each.payload) for each in recalled.items))
-        return recalled
+        items = (*recalled.items, *recalled.referred.values())
+        return replace(recalled, opened=opened | self.opened_of(items, "input"))
+
+    def opened_of(self, items: Iterable[MemoryItem], path: str) -> dict[str, bytes]:
+        """The contents of the compactions among these items. Raises `InvalidRequest`."""
+        kind = compactions.KIND
+        found = (msgspec.json.decode(each.payload) for each in items if each.kind == kind)
+        texts = (each["encrypted_content"] for each in found)
+        return {text: self.opened(text, path) for text in texts}
+
+    def opened(self, sealed: str, path: str) -> bytes:
+        try:
+            return compactions.unseal(self.caller.project_id, sealed)
+        except ValueError:
+            raise InvalidRequest(
+                f"`{path}` is a compaction of another service or project, or its key is gone. Send "
+                "the items that it stands for.",
+                param=path,
+            ) from None
 
     async def _lock(self, public_id: str) -> None:
         if not self.keeps:
@@ -93,7 +119,7 @@ class StoredMemory:
                 param="conversation",
             )
         lock = partial(conversations.lock, self.caller.project_id, public_id, self.request_id)
-        await ask(self.runtime, lock)
+        await ask(self.runtime, lock, param=PREVIOUS)
         self.has_lock = True
         self.runtime.conversation_locks.add(self.request_id)
 

@@ -100,6 +100,7 @@ class Draft:
     # last.
     media_spans: tuple[tuple[int, int], ...] = ()
     tokens: TokenCounts = NO_TOKENS  # of the prompts
+    summarizes: bool = False  # the prompt asks for a summary of the conversation
 
 
 # Token ids, and their log-probabilities if these were asked for.
@@ -144,6 +145,13 @@ class PreparedRequest:
             draft.num_returned,
             trail,
         )
+
+    @property
+    def num_later_tokens(self) -> int:
+        """As many prompt tokens may the answer after a summary have."""
+        if not self.request.compact_above:
+            return 0
+        return self.meter.tokens.num_prompt_tokens + self.submits[0].max_new_tokens
 
     @property
     def num_bytes(self) -> int:

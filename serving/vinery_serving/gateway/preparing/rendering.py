@@ -171,12 +171,14 @@ def droppable(messages: Sequence[Message]) -> list[list[int]]:
     """Return the indexes of the messages that may be left out, oldest first, in spans of
     messages that are left out together.
 
-    Instructions, the last question and the newest turn stay: without them there is nothing to
-    answer. Before the last question, a span is a question with all messages up to the next, so that
-    the rest begins with a question: many templates demand that. After the last question, a span is
-    a turn. A tool call and its output are in one span.
+    Instructions, summaries, the last question and the newest turn stay: without them there is
+    nothing to answer. Before the last question, a span is a question with all messages up to the
+    next, so that the rest begins with a question: many templates demand that. After the last
+    question, a span is a turn. A tool call and its output are in one span.
     """
-    questions = [at for at, message in enumerate(messages) if message.role is Role.USER]
+    questions = [
+        at for at, each in enumerate(messages) if each.role is Role.USER and not each.stays
+    ]
     last_question = questions[-1] if questions else -1
     answered_at = {
         message.tool_call_id: at for at, message in enumerate(messages) if message.tool_call_id
@@ -185,13 +187,16 @@ def droppable(messages: Sequence[Message]) -> list[list[int]]:
     last_output = -1  # the index of the last output of the calls so far
     for at, message in enumerate(messages):
         begins = message.role is Role.USER if at < last_question else message.role is not Role.TOOL
-        if message.role not in _INSTRUCTING and at != last_question:
+        if not (message.role in _INSTRUCTING or message.stays or at == last_question):
             if not spans or (begins and at > last_output):
                 spans.append([])
             spans[-1].append(at)
         outputs = [answered_at.get(call.id, -1) for call in message.tool_calls]
         last_output = max(last_output, *outputs, -1)
-    if spans and spans[-1][-1] == len(messages) - 1:
+    newest = len(messages) - 1
+    if newest > 0 and messages[newest].stays and messages[newest - 1].role is Role.TOOL:
+        newest -= 1
+    if spans and spans[-1][-1] == newest:
         spans.pop()
     return spans
 

@@ -34,7 +34,10 @@ FetchMedia = Callable[[Sequence[MediaPart]], Awaitable[Mapping[int, InlineSource
 
 
 class Recall(Protocol):
-    """Reads what a request needs of stored responses and conversations."""
+    """Reads what a request needs of stored responses and conversations. `compaction` is the content
+    of that of the whole conversation, if there is one."""
+
+    compaction: bytes
 
     @property
     def keeps(self) -> bool:
@@ -78,7 +81,7 @@ class RequestReader(Generic[PreparedT]):
         recall: Recall | None = None,
     ) -> Head:
         """`recall` None: the server remembers nothing. Raises `ServingError`."""
-        memory = NO_MEMORY if recall is None else Memory(recall.keeps)
+        memory = NO_MEMORY if recall is None else Memory(recall.keeps, None, recall.compaction)
         head = await self._parse(body, tree, fingerprint, memory)
         if recall is not None and head.needs is not None:
             recalled = await recall.read(head.needs)

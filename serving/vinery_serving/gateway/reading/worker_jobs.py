@@ -34,13 +34,13 @@ from vinery_serving.core.request import (
     RawPrompts,
     Role,
 )
-from vinery_serving.core.tasks import GENERATION_ENDPOINTS, POOLING_ENDPOINTS, Endpoint, Task
+from vinery_serving.core.tasks import POOLING_ENDPOINTS, Endpoint, Task
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.gateway.engines.models import LoadedModel, ModelEntry
+from vinery_serving.gateway.preparing.compacting import prepare_within
 from vinery_serving.gateway.preparing.logits import num_top_of_prompt
 from vinery_serving.gateway.preparing.output_grammar import may_have_grammar
 from vinery_serving.gateway.preparing.pooling import draft as draft_pooling
-from vinery_serving.gateway.preparing.prepare import prepare
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
 from vinery_serving.gateway.preparing.rendering import count_tokens, detokenize, tokenize
 from vinery_serving.gateway.reading import media as request_media
@@ -56,6 +56,7 @@ from vinery_serving.prompting.template import TemplateWords
 from vinery_serving.prompting.token_bound import TokenBound
 from vinery_serving.prompting.tokenizer import TokenizerFacts, TokenList
 from vinery_serving.prompting.vision import Markup, QwenProcessor, SizedProcessor
+from vinery_serving.protocols import PARSERS
 from vinery_serving.protocols import parse as parse_generation
 from vinery_serving.protocols.chat import ChatExchange
 from vinery_serving.protocols.common.encoding import Exchange
@@ -106,6 +107,7 @@ class Head:
     # What must be recalled; then the body is read again, and only model and streaming are known.
     needs: Needs | None = None
     is_background: bool = False
+    may_compact: bool = False  # then the body may be read again
 
 
 def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
@@ -129,6 +131,7 @@ def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
         media=request.media,
         end_user=request.handling.end_user,
         is_background=request.handling.is_background,
+        may_compact=bool(request.compact_above),
     )
 
 
@@ -292,6 +295,13 @@ def _exchange_with_media(exchange: Any, media: RequestMedia) -> Any:
     return replace(exchange, request=request)
 
 
+def _prepare(exchange: Any, model: LoadedModel, origin: Origin) -> tuple[Exchange, Draft]:
+    draft = prepare_within(exchange.request, model, origin)
+    if draft.summarizes:
+        exchange = exchange.keeping(draft.submits[0].max_new_tokens)
+    return exchange, draft
+
+
 def _slim_generation(prepared: tuple[Any, Draft], usage: MediaUsage) -> tuple[Exchange, Draft]:
     exchange, draft = prepared
     keeps_text = _needs_text(draft.request)
@@ -353,14 +363,14 @@ class Reading(Generic[PreparedT]):
     long_work: str = "tokens"
 
 
-def _generation(endpoint: Endpoint) -> Reading[tuple[Exchange, Draft]]:
+def _generation(endpoint: str) -> Reading[tuple[Exchange, Draft]]:
     return Reading(
         endpoint,
         lambda body, tree, fingerprint, memory: parse_generation(
             endpoint, body, DIALECTS[tree], fingerprint=fingerprint, memory=memory
         ),
         lambda read: _generation_head(read if isinstance(read, Unrecalled) else read.request),
-        lambda exchange, model, origin: (exchange, prepare(exchange.request, model, origin)),
+        _prepare,
         _slim_generation,
         _exchange_with_media,
         large_work="body",
@@ -398,7 +408,7 @@ def _counting(
 
 
 GENERATION: Final[Mapping[str, Reading[tuple[Exchange, Draft]]]] = {
-    each: _generation(each) for each in GENERATION_ENDPOINTS
+    each: _generation(each) for each in PARSERS
 }
 POOLING: Final[Mapping[str, Reading[tuple[PoolingExchange, PoolingDraft]]]] = {
     each: _pooling(each) for each in POOLING_ENDPOINTS

@@ -11,6 +11,7 @@ from msgspec import structs
 from vinery_accounts.captures.documents import without_files
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import Caller, stored_end_user
+from vinery_accounts.limits.service import LimitService
 from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement
 from vinery_accounts.usage.ledger import NoRoomForUsage
 from vinery_serving.core.errors import ServingError, UsageNotRecorded
@@ -32,9 +33,13 @@ class HeldSettlement:
     was killed."""
 
     def __init__(self, lease_id: str) -> None:
-        self.lease_id = lease_id
+        self._lease_id = lease_id
         self.settlement: Settlement | None = None
         self.reservation: Reservation | None = None
+
+    def new_reservation(self, limits: LimitService, caller: Caller, _: str) -> Reservation:
+        self.reservation = Reservation(limits, caller, self._lease_id, is_held=True)
+        return self.reservation
 
     def admit(self, admission: Admission) -> None:
         pass
@@ -71,12 +76,9 @@ class RequestRecord:
         self._runtime, self._caller, self._error_body = runtime, caller, error_body
         self._ledger = held or runtime.ledger
         self._is_read = False  # enough of the body for the admission
-        self._is_admitted = False
-        self._is_settled = False
-        lease_id = held.lease_id if held else request_id
-        self.reservation = Reservation(runtime.limits, caller, lease_id, is_held=held is not None)
-        if held:
-            held.reservation = self.reservation
+        self._is_admitted = self._is_settled = False
+        new = Reservation if held is None else held.new_reservation
+        self.reservation = new(runtime.limits, caller, request_id)
         self.meter = Meter()
         self._num_response_bytes = 0
         self._is_captured = caller.captures and bool(body)
@@ -203,7 +205,7 @@ class RequestRecord:
         self._runtime.live.discard(self.live)
         self.reservation.settle(self.meter)
         settlement = self._settlement(outcome, http_status, error)
-        _log(settlement, self.meter.tokens.num_prompt_tokens)
+        _log(settlement, (self.meter.earlier + self.meter.tokens).num_prompt_tokens)
         with suppress(UsageNotRecorded):
             if not self._is_admitted:  # a refused request
                 self._write_admission()

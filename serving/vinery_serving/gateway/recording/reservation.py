@@ -27,7 +27,7 @@ from vinery_accounts.limits.service import (
 )
 from vinery_accounts.usage.entries import BoundLimit
 from vinery_serving.core.errors import LimitReached, Unavailable
-from vinery_serving.core.events import QUOTA
+from vinery_serving.core.events import NO_TOKENS, QUOTA
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.preparing.prepared import PreparedRequest
 from vinery_serving.gateway.running.grants import NUM_AHEAD, NUM_EACH, TokenSource
@@ -132,11 +132,11 @@ class Reservation:
         num_wanted = sum([submit.max_new_tokens for submit in prepared.submits]) * num_each
         # A beam search has no tokens to count before the end, so all are reserved at once.
         first = num_wanted if is_search else (NUM_AHEAD + NUM_EACH) * num_answers
-        wanted = min(num_wanted, first)
+        wanted, num_later = min(num_wanted, first), prepared.num_later_tokens
         request = ReservationRequest(
             lease_id=self._request_id,
             rules=rules,
-            num_prompt_tokens=prepared.meter.tokens.num_prompt_tokens,
+            num_prompt_tokens=prepared.meter.tokens.num_prompt_tokens + num_later,
             num_image_tokens=prepared.meter.tokens.num_media_tokens,
             num_output_tokens=wanted,
             weights=self._weights,
@@ -158,7 +158,7 @@ class Reservation:
             else:
                 self._note([denial])
         self.num_granted = request.num_output_tokens
-        self._is_whole = self.num_granted == num_wanted
+        self._is_whole = self.num_granted == num_wanted and not num_later
         if request.num_output_tokens < wanted:
             # With all of this the request is like any other.
             await self.extend(wanted - request.num_output_tokens)
@@ -179,12 +179,12 @@ class Reservation:
         lease, self._lease = self._lease, None
         if lease is None:
             return
-        self._settled = lease, _usage(meter) if meter.has_begun else NO_USAGE
+        self._settled = lease, _usage(meter) if meter.billed_tokens != NO_TOKENS else NO_USAGE
         if not self._is_held:
             self.release(is_recorded=True)
         if self._cut is not None and meter.finish_reason == QUOTA:
             self._note([self._cut])
-        costs = _costs(lease.request, max(1, meter.tokens.num_output_tokens))
+        costs = _costs(lease.request, max(1, meter.billed_tokens.num_output_tokens))
         for denial, had in self._shadows.values():
             num_needed = num_used(denial.rule, costs[denial.rule.column] - had)
             if num_needed > denial.level.num_remaining:
@@ -228,12 +228,12 @@ def _costs(request: ReservationRequest, num_output_tokens: int) -> Costs:
 
 
 def _usage(meter: Meter) -> ActualUsage:
-    tokens = meter.billed_tokens
+    tokens, media = meter.billed_tokens, meter.num_earlier_media_tokens
     return ActualUsage(
         num_prompt_tokens=tokens.num_prompt_tokens,
         num_output_tokens=tokens.num_output_tokens,
         num_cached_tokens=min(tokens.num_cached_tokens, tokens.num_prompt_tokens),
-        num_image_tokens=meter.num_new_media_tokens if meter.has_begun else 0,
+        num_image_tokens=meter.num_new_media_tokens if meter.has_begun else media,
     )
 
 

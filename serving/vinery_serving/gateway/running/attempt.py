@@ -252,7 +252,7 @@ class AnswersReader:
             events.append(Arrived(self._meter.total_s))
         events += deltas
         if updates and self.is_complete:
-            events.append(Completed(self._meter.tokens, at=int(time.time())))
+            events.append(Completed(self._meter.billed_tokens, at=int(time.time())))
         return events
 
     def _read(self, output: TokenOutput, deltas: list[Event]) -> None:

@@ -55,6 +55,7 @@ from vinery_serving.transport.messages import (
     TokenOutput,
 )
 
+Batches = AsyncGenerator[list[Event], None]
 # How many engines may end under one request, whatever the reason.
 MAX_LOST_ENGINES: Final = 8
 # A connection that has just broken is noticed within this time.
@@ -64,17 +65,17 @@ SILENCE_S: Final = 15.0
 
 
 async def stream(
-    prepared: PreparedRequest, tokens: TokenSource | None = None
-) -> AsyncGenerator[list[Event], None]:
+    prepared: PreparedRequest, tokens: TokenSource | None = None, batches: Batches | None = None
+) -> Batches:
     """Yield batches of events; an empty batch means `SILENCE_S` without events.
 
-    Output tokens are reserved from `tokens`; None: they are not counted. Raises `ServingError`
-    before `Started`; later errors are `Failed` events.
+    Output tokens are reserved from `tokens`; None: they are not counted. `batches` come instead of
+    those of `run`. Raises `ServingError` before `Started`; later errors are `Failed` events.
     """
     has_started = False
     try:
-        async with aclosing(run(prepared, tokens)) as batches:
-            async for events in batches:
+        async with aclosing(batches or run(prepared, tokens)) as read:
+            async for events in read:
                 if events and isinstance(events[0], Started):
                     has_started = True
                     yield [events[0], *_echoes(prepared), *events[1:]]
@@ -86,14 +87,14 @@ async def stream(
         yield [Failed(error)]
 
 
-async def whole(prepared: PreparedRequest, tokens: TokenSource | None = None) -> Result:
-    """Return the complete answer. `tokens` as in `stream`. Raises `ServingError`."""
+async def whole(
+    prepared: PreparedRequest, tokens: TokenSource | None = None, batches: Batches | None = None
+) -> Result:
+    """Return the complete answer. `tokens` and `batches` as in `stream`. Raises `ServingError`."""
     builder = ResultBuilder()
-    async with aclosing(run(prepared, tokens, may_restart=True)) as batches:
-        async for events in batches:
+    async with aclosing(batches or run(prepared, tokens, may_restart=True)) as read:
+        async for events in read:
             for event in events:
-                if isinstance(event, Started):
-                    builder = ResultBuilder()  # drops the former events
                 builder.feed(event)
                 if isinstance(event, Started):
                     for echo in _echoes(prepared):
@@ -123,7 +124,7 @@ def _echoes(prepared: PreparedRequest) -> list[Event]:
 
 async def run(
     prepared: PreparedRequest, tokens: TokenSource | None, *, may_restart: bool = False
-) -> AsyncGenerator[list[Event], None]:
+) -> Batches:
     """Yield batches of events, from `Started` to `Completed`, and an empty batch for each
     `SILENCE_S` without events. Raises `ServingError`.
 
@@ -317,7 +318,8 @@ class _Answers:
         self._submits = [_with_ids(submit, client, n) for submit in self._prepared.submits]
         if self._tokens is not None:
             max_tokens = {submit.id: submit.max_new_tokens for submit in self._submits}
-            self._grants = TokenGrants(self._tokens, max_tokens)
+            spent = self._meter.earlier.num_output_tokens
+            self._grants = TokenGrants(self._tokens, max_tokens, spent)
 
     def _drop(self) -> None:
         """Forget the generated tokens, which no client has received."""
@@ -357,7 +359,7 @@ def _without_tokens(prepared: PreparedRequest) -> list[Event]:
     prepared.meter.has_begun = True
     choices = range(prepared.request.num_choices)
     finished = [Finished(choice, FinishReason.LENGTH) for choice in choices]
-    return [started(prepared), *finished, Completed(prepared.meter.tokens, at=int(time.time()))]
+    return [started(prepared), *finished, Completed(prepared.meter.billed_tokens, int(time.time()))]
 
 
 def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:

@@ -38,11 +38,12 @@ class TokenGrants:
     up to at most `source.num_granted`.
     """
 
-    def __init__(self, source: TokenSource, max_tokens: Mapping[int, int]) -> None:
-        self._source = source
+    def __init__(self, source: TokenSource, max_tokens: Mapping[int, int], spent: int = 0) -> None:
+        """`spent`: so many tokens of `source` were used before."""
+        self._source, self._num_spent = source, spent
         self._max_tokens = max_tokens
         self.num_granted = dict.fromkeys(max_tokens, 0)
-        self._divide(source.num_granted)
+        self._divide(source.num_granted - spent)
         # No answer needs more tokens before all of them together have used this many.
         self.next_check_at = self._next_check(dict.fromkeys(max_tokens, 0), 0)
 
@@ -87,7 +88,8 @@ class TokenGrants:
         return min(NUM_EACH, self._max_tokens[id_] - self.num_granted[id_])
 
     def _num_free(self, num_closed: int) -> int:
-        return self._source.num_granted - num_closed - sum(self.num_granted.values())
+        num_granted = self._source.num_granted - self._num_spent
+        return num_granted - num_closed - sum(self.num_granted.values())
 
     def _divide(self, num_tokens: int) -> None:
         """Grant the tokens evenly; answers with small limits leave their rest to the others."""

@@ -11,7 +11,7 @@ from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.stored import chats, responses
 from vinery_accounts.stored.chats import NewChat
 from vinery_accounts.stored.responses import NewResponse
-from vinery_accounts.stored.rows import NotStored, stored_bytes
+from vinery_accounts.stored.rows import NotStored, check_keys, stored_bytes
 
 NewAnswer = NewResponse | NewChat
 Errors = list[Exception | None]
@@ -66,6 +66,7 @@ def _error_of(news: Sequence[NewAnswer]) -> Exception | None:
     """Store these in one transaction."""
     try:
         with transaction.atomic():
+            check_keys(new.owner for new in news)
             for new in news:
                 if isinstance(new, NewResponse):
                     responses.keep(new)

@@ -23,11 +23,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final
 
-# A key's short form, which pages show, has fewer characters behind its prefix.
-_KEY: Final = re.compile(r"vny_[A-Za-z0-9]+_[A-Za-z0-9]{6,}")
-_BEARER: Final = re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]+")
-# Django logs the path of a request that fails, and then a link to set a password stays valid.
-_LINK: Final = re.compile(r"(/password/reset/key/)[A-Za-z0-9-]+")
+# What is masked, with a part in lower case: a search for it takes a tenth of the pattern's time.
+_SECRETS: Final = (
+    # A key's short form, which pages show, has fewer characters behind its prefix.
+    ("vny_", re.compile(r"vny_[A-Za-z0-9]+_[A-Za-z0-9]{6,}"), "vny_***"),
+    ("bearer", re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]+"), r"\1***"),
+    # Django logs the path of a request that fails, and then a link to set a password stays valid.
+    ("/key/", re.compile(r"(/password/reset/key/)[A-Za-z0-9-]+"), r"\1***"),
+)
 _PLAIN_VALUE: Final = re.compile(r"[^\s\"'=]+")
 _MAX_CHARACTERS: Final = 4000
 _MAX_FRAMES: Final = 12
@@ -92,7 +95,11 @@ def in_one_line(text: str) -> str:
 
 def masked(text: str) -> str:
     """Return the text without API keys, bearer tokens and links to set a password."""
-    return _LINK.sub(r"\1***", _BEARER.sub(r"\1***", _KEY.sub("vny_***", text)))
+    lower = text.lower()
+    for part, pattern, instead in _SECRETS:
+        if part in lower:
+            text = pattern.sub(instead, text)
+    return text
 
 
 def time_text(seconds: float) -> str:

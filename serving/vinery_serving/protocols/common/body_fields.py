@@ -195,12 +195,15 @@ def _unknown_in(
         known = known_fields(type(value))
         if isinstance(value, Reported) and value.is_left_out:
             yield f"{path}.{sent['type']}", True
-        is_reported = isinstance(value, Reported)  # then first what is unknown
-        for name, member in sorted(sent.items(), key=lambda each: is_reported and each[0] in known):
+        members: Iterable[tuple[str, Any]] = sent.items()
+        if isinstance(value, Reported):  # then first what is unknown
+            members = sorted(members, key=lambda each: each[0] in known)
+        for name, member in members:
             inner = f"{path}.{name}" if path else name
             if name in known:
-                own = getattr(value, known[name])
-                yield from _unknown_in(own, member, inner, is_in_list=is_in_list)
+                if isinstance(member, dict | list):
+                    own = getattr(value, known[name])
+                    yield from _unknown_in(own, member, inner, is_in_list=is_in_list)
             elif isinstance(value, Reported) and member is not None:
                 yield inner, name in value.harmless
             elif member is not None and name not in _TAGS:
@@ -210,7 +213,9 @@ def _unknown_in(
 def _is_open(value: BaseModel) -> bool:
     """Whether any member may be there: the grammar compiler checks tags, and OpenAI's hosted
     tools are reported as a whole."""
-    return getattr(value, "tag", None) is not None or isinstance(value, HostedTool)
+    # The search for an attribute that a model of Pydantic does not have is slow.
+    has_tag = "tag" in known_fields(type(value)) and getattr(value, "tag", None) is not None
+    return has_tag or isinstance(value, HostedTool)
 
 
 @cache

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from vinery_serving.core.events import (
     Arrived,
+    Compacted,
     Completed,
     Event,
     Failed,
@@ -326,7 +327,7 @@ class ChunkEncoder:
                 return self._start(event)
             case TokensGenerated():
                 return self._chunk(event.choice, self._form.tokens(event))
-            case PromptScored() | FirstToken():
+            case PromptScored() | FirstToken() | Compacted():
                 return b""  # only whole answers have scored prompts
             case Finished():
                 end = b'%b%b,"logprobs":null,"finish_reason":%b,"stop_reason":%b' % (

@@ -32,6 +32,7 @@ from pydantic_core import CoreSchema, core_schema
 from vinery_serving.core.errors import InvalidKey, LimitReached, MethodNotAllowed, ServingError
 from vinery_serving.core.events import (
     Arrived,
+    Compacted,
     Completed,
     Event,
     Failed,
@@ -266,6 +267,8 @@ class ItemEncoder(ABC, Generic[ItemT]):
             case Finished():
                 return self._finish(event)
             case Progress() | Arrived() | PromptScored() | FirstToken() | TokensGenerated():
+                return b""
+            case Compacted():
                 return b""
             case Completed():
                 return self._complete(event)

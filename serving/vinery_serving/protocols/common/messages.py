@@ -321,10 +321,10 @@ def pack_reasoning(text: str) -> str:
 
 
 def unpack_reasoning(packed: str) -> str:
-    """Return the text in an `encrypted_content`, or "" if it is another server's. Raises the
-    error of a validator if it was changed."""
+    """Return the text in an `encrypted_content`. Raises the error of a validator if it was changed,
+    or made by another service."""
     if not packed.startswith(_PACKED_PREFIX):
-        return ""
+        raise invalid("is of another service, which alone can read it: leave this item out")
     encoded = packed.removeprefix(_PACKED_PREFIX)
     try:
         return base64.b64decode(encoded, altchars=b"-_", validate=True).decode()

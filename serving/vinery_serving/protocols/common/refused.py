@@ -117,7 +117,6 @@ _IN_RESPONSES: Refusals = {
     ),
     "access_programs": Refused("they belong to OpenAI's own models", of="OpenAI"),
     "background_options": Refused("background responses begin as soon as they can", of="OpenAI"),
-    "context_management": Refused("it compacts no conversations", ([],), of="OpenAI"),
     "enable_response_messages": Refused(
         _NO_MEMBER.format("the model's literal input and output", "completions"),
         (False,),

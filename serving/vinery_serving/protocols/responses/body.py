@@ -49,6 +49,7 @@ from vinery_serving.protocols.common.tools import (
     resolve_choice,
 )
 from vinery_serving.protocols.responses.input import (
+    CompactionItem,
     Input,
     ItemReference,
     messages_of,
@@ -89,6 +90,11 @@ ConversationId = Annotated[
         json_schema_input_type=str | Annotated[dict[str, Any], Field(description="With its `id`.")],
     ),
 ]
+
+
+class ContextManagement(Wire):
+    type: Literal["compaction"]
+    compact_threshold: Annotated[int, Field(ge=1000)] | None = None
 
 
 class ReasoningOptions(Wire):
@@ -184,6 +190,14 @@ class ResponsesBody(TemplateFields, GenerationBody):
         "`disabled` refuses a longer prompt.",
         of="OVMS, OpenAI, vLLM",
     )
+    context_management: (
+        Annotated[list[ContextManagement], Field(fail_fast=True, max_length=1)] | None
+    ) = parameter(
+        "At most one entry of the type `compaction`. A prompt of more than `compact_threshold` "
+        "tokens (at least 1000), or one that does not fit into the context with its answer, is "
+        "summarized before the answer, by the same model.",
+        of="OpenAI",
+    )
     metadata: Metadata | None = parameter(
         "The answer repeats it; at most 16 pairs.",
         of="OVMS, OpenAI, vLLM",
@@ -218,8 +232,11 @@ class ResponsesBody(TemplateFields, GenerationBody):
             raise refusal(
                 "previous_response_id", "and `conversation` exclude each other. Send one of them"
             )
-        ids = (each.id for each in self.input or () if isinstance(each, ItemReference))
-        needs = Needs(self.previous_response_id, self.conversation, tuple(dict.fromkeys(ids)))
+        items = self.input or ()
+        ids = dict.fromkeys(each.id for each in items if isinstance(each, ItemReference))
+        made = ((at, each) for at, each in enumerate(items) if isinstance(each, CompactionItem))
+        sealed = {f"input[{at}]": each.encrypted_content for at, each in made}
+        needs = Needs(self.previous_response_id, self.conversation, tuple(ids), sealed)
         return None if needs == Needs() else needs
 
     def keeps(self, dialect: Dialect) -> bool:

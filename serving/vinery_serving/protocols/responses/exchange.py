@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, ClassVar
+
+from msgspec import Raw
 
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter, ServingError
 from vinery_serving.core.events import (
+    Compacted,
     Completed,
     Event,
     Finished,
@@ -23,8 +28,8 @@ from vinery_serving.core.events import (
 )
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.logprobs import Token
-from vinery_serving.core.memory import NO_MEMORY, Memory, Needs, ToKeep
-from vinery_serving.core.request import Endpoint, GenerationRequest, ToolCall
+from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, Needs, Recalled, ToKeep
+from vinery_serving.core.request import Conversation, Endpoint, GenerationRequest, ToolCall
 from vinery_serving.core.result import Item as CoreItem
 from vinery_serving.core.result import ReasoningItem, Result, TextItem
 from vinery_serving.protocols.common.body_fields import read_body
@@ -40,13 +45,20 @@ from vinery_serving.protocols.common.encoding import (
     named_frame,
 )
 from vinery_serving.protocols.common.logprobs import content_logprobs
+from vinery_serving.protocols.common.reading import refusal
 from vinery_serving.protocols.responses.body import ResponsesBody, echo
-from vinery_serving.protocols.responses.memory import joined, memory_items
+from vinery_serving.protocols.responses.memory import (
+    joined,
+    memory_items,
+    user_items,
+    with_id,
+)
 from vinery_serving.protocols.responses.objects import (
     COMPLETED,
     IN_PROGRESS,
     INCOMPLETE,
     Cause,
+    CompactedResponse,
     InputTokens,
     Item,
     Members,
@@ -130,9 +142,17 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
         self._is_in_progress = True
 
     def _encode(self, event: Event) -> bytes:
-        if not self._is_in_progress and isinstance(event, OfChoice):
-            return self._progress() + super()._encode(event)
-        return super()._encode(event)
+        if not self._is_in_progress and isinstance(event, OfChoice | Compacted):
+            return self._progress() + self._encode(event)
+        if not isinstance(event, Compacted):
+            return super()._encode(event)
+        item = self._objects.compaction(event.content)
+        if not event.content:
+            kind = "response.compaction.compacting"
+            return self._frame(ResponseEvent(type=kind, item_id=item.id, output_index=0))
+        self._items.append(item)
+        kinds = (f"response.output_item.{name}" for name in ("added", "done"))
+        return self._frames(ResponseEvent(type=kind, output_index=0, item=item) for kind in kinds)
 
     def _start(self, event: Started) -> bytes:
         self._objects = self._objects.with_sampling(event.sampling)
@@ -272,19 +292,23 @@ def parse(
     *,
     fingerprint: str | None = None,
     memory: Memory = NO_MEMORY,
+    is_compact: bool = False,
 ) -> ResponsesExchange | Unrecalled:
-    """Read the body of a Responses request. Raises `InvalidRequest`."""
+    """Read the body of a Responses request, or that of `responses/compact`, whose `input` may be
+    absent beside a stored conversation. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
-    if wire.input is None:
+    if wire.input is None and not (is_compact and wire.needs()):
         raise MissingParameter("`input` is required.", param="input")
     wire.refuse_contradictions()
-    needs = wire.needs()
-    if needs is not None and memory.recalled is None:
+    if (needs := wire.needs()) is not None and memory.recalled is None:
         return Unrecalled(wire.model, bool(wire.stream), needs)
     wire, num_recalled = _recalled(wire, memory)
+    compact_above = 0 if is_compact else None
+    for entry in () if memory.compaction or is_compact else wire.context_management or ():
+        compact_above = entry.compact_threshold or sys.maxsize  # only if it does not fit
     conversation = wire.prompt(num_recalled)
     # An id that the client chose may be in use, and can be guessed.
-    is_kept = memory.keeps and wire.keeps(dialect) and wire.request_id is None
+    is_kept = memory.keeps and wire.keeps(dialect) and wire.request_id is None and not is_compact
     request = wire.request(
         Endpoint.RESPONSES,
         conversation,
@@ -295,9 +319,13 @@ def parse(
     )
     wire.refuse_background(is_kept=is_kept)
     handling = replace(request.handling, is_background=wire.background is True)
-    request = replace(request, handling=handling)
+    request = replace(request, handling=handling, compact_above=compact_above)
+    if compact_above is not None and (request.n > 1 or request.num_candidates or request.beams):
+        raise refusal("context_management", "is for one answer: leave out `n` and `best_of`")
+    if is_compact and wire.stream:
+        raise refusal("stream", "must be false: a compaction is one object")
     to_keep = None
-    if is_kept or wire.conversation is not None:
+    if is_kept or (wire.conversation is not None and not is_compact):
         to_keep = ToKeep(memory_items(body), needs or Needs(), is_kept)
     return ResponsesExchange(
         request,
@@ -306,22 +334,25 @@ def parse(
         packs_reasoning="reasoning.encrypted_content" in (wire.include or ()),
         is_obfuscated=wire.is_obfuscated,
         to_keep=to_keep,
+        user_items=() if compact_above is None else user_items(body, memory.recalled or Recalled()),
     )
 
 
 def _recalled(wire: ResponsesBody, memory: Memory) -> tuple[ResponsesBody, int]:
     """Return the body with all items of the prompt, and how many of them were before."""
-    recalled = memory.recalled
-    if recalled is None:
+    own = wire.input or ()
+    if memory.recalled is None and not memory.compaction:
         return wire, 0
-    items = joined(wire.input or (), recalled)
-    return wire.model_copy(update={"input": items}), len(recalled.items)
+    items = joined(own, memory.recalled or Recalled(), memory.compaction)
+    changed = {"input": items, "mm_hashes": None if memory.compaction else wire.mm_hashes}
+    return wire.model_copy(update=changed), len(items) - len(own)
 
 
 @dataclass(frozen=True, slots=True)
 class ResponsesExchange:
-    """A Responses request, with the values that the answer needs: `echo` holds the
-    repeated members, `names` the names of tools in namespaces."""
+    """A Responses request, with the values that the answer needs: `echo` holds the repeated
+    members, `names` the names of tools in namespaces, `user_items` the messages of the user that
+    stay when the conversation is summarized."""
 
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
 
@@ -331,6 +362,29 @@ class ResponsesExchange:
     packs_reasoning: bool = False
     is_obfuscated: bool = False
     to_keep: ToKeep | None = None
+    user_items: tuple[MemoryItem, ...] = ()
+    last_words: str = ""  # of a conversation that is summarized
+
+    @property
+    def is_compact(self) -> bool:
+        return self.request.compact_above == 0
+
+    def keeping(self, num_tokens: int) -> ResponsesExchange:
+        """Return the exchange with the last message of the user, and as many before as have about
+        so many tokens, of three bytes each."""
+        sizes = accumulate(len(each.payload) for each in reversed(self.user_items))
+        num = max(1, sum(size <= 3 * num_tokens for size in sizes))
+        prompt = self.request.prompt
+        messages = prompt.messages if isinstance(prompt, Conversation) else ()
+        said = "\n".join([part.text for each in messages for part in each.texts])
+        return replace(self, user_items=self.user_items[-num:], last_words=said[-3 * num_tokens :])
+
+    def compaction(self, summary: str) -> bytes:
+        """Return the content of a compaction of the whole conversation. Small models write nothing
+        after some conversations: then the last words stand for the summary."""
+        summary = summary.strip() or f"There is none. The last words were:\n{self.last_words}"
+        kept = None if self.is_compact else [Raw(each.payload) for each in self.user_items]
+        return json_bytes({"summary": summary, "kept": kept})
 
     def encoder(self, identity: AnswerIdentity) -> Encoder:
         encoder: Encoder = ResponsesEncoder(self._objects(identity))
@@ -342,10 +396,19 @@ class ResponsesExchange:
         choices = result.choices
         cuts = [each.cause for each in choices if each.finish_reason is FinishReason.LENGTH]
         objects = self._objects(identity).with_sampling(result.sampling)
-        items = objects.items(choices)
+        items = objects.items(choices, result.compaction)
         response = objects.finished(items, result.usage, result.completed_at, cuts=cuts)
         response.store &= result.is_kept
-        return json_bytes(response)
+        if not self.is_compact:
+            return json_bytes(response)
+        kept = [with_id(each, identity.token, at) for at, each in enumerate(self.user_items)]
+        compacted = CompactedResponse(
+            id=response.id,
+            created_at=response.created_at,
+            output=[*(Raw(each.payload) for each in kept), *items],
+            usage=response.usage,
+        )
+        return json_bytes(compacted)
 
     def queued(self, identity: AnswerIdentity) -> bytes:
         """Return the response before it begins."""

@@ -24,7 +24,7 @@ from pydantic import (
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.errors import cited
-from vinery_serving.core.request import Message, Role, TextPart, ToolCall
+from vinery_serving.core.request import Message, Role, TextPart, ToolCall, joined_questions
 from vinery_serving.core.tools import qualified_name
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.messages import (
@@ -45,13 +45,14 @@ from vinery_serving.protocols.common.parameters import (
 )
 from vinery_serving.protocols.common.reading import Wire, invalid, missing, unsupported
 
+_BEFORE_SUMMARY = "A summary of the conversation so far:\n\n"
+
 # Items that cannot become text, and why.
 _NO_TEXT: Mapping[str, str] = {
     "image_generation_call": "holds a generated image: send it as an input_image part of a message",
     "computer_call": "acts on a screen, which this server does not support",
     "computer_call_output": "holds an image of a screen: send it as an input_image part of a "
     "function's output",
-    "compaction": "only the server that created it can read: send the items themselves",
 }
 _NOT_SUPPORTED = (
     "is not supported: send messages, reasoning, and calls of functions and tools with their "
@@ -296,6 +297,24 @@ class ItemReference(Wire):
     id: Identifier
 
 
+class CompactionItem(Wire):
+    """`compaction`: takes the place of earlier items. The server opens it before the prompt is
+    written."""
+
+    encrypted_content: Text
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What an opened compaction tells the model. Not a system message: a summary may repeat what
+    tools wrote."""
+
+    text: str
+
+    def to_core(self) -> Message:
+        return Message(Role.USER, (TextPart(_BEFORE_SUMMARY + self.text),), stays=True)
+
+
 class OtherItem(Wire):
     """Never valid. The error explains which items are supported."""
 
@@ -345,6 +364,7 @@ InputItem = Annotated[
     | Annotated[CodeInterpreterCall, Tag("<type=code_interpreter_call>")]
     | Annotated[McpCall, Tag("<type=mcp_call>")]
     | Annotated[ItemReference, Tag("<type=item_reference>")]
+    | Annotated[CompactionItem, Tag("<type=compaction>")]
     | Annotated[OtherItem, Tag("<other>")],
     Discriminator(_tag),
 ]
@@ -371,7 +391,7 @@ Input = Annotated[
 ]
 
 
-def messages_of(items: Sequence[InputItem], num_recalled: int = 0) -> tuple[Message, ...]:
+def messages_of(items: Sequence[InputItem | Summary], num_recalled: int = 0) -> tuple[Message, ...]:
     """Return `items` as the messages of a conversation. The first `num_recalled` items are not of
     this request."""
     conversation = _Conversation()
@@ -384,13 +404,14 @@ def messages_of(items: Sequence[InputItem], num_recalled: int = 0) -> tuple[Mess
             case HostedCall():
                 conversation.add_call(item.to_call())
                 conversation.add_message(item.to_core())
-            case OtherItem() | ItemReference():
+            case OtherItem() | ItemReference() | CompactionItem():
                 raise AssertionError("these were refused or replaced")
             case _:
                 own = at - num_recalled
                 path = f"input[{own}]" if own >= 0 else "previous_response_id"
                 conversation.add_message(item.to_core().within(path))
-    return conversation.messages()
+    messages = conversation.messages()
+    return joined_questions(messages) if any(each.stays for each in messages) else messages
 
 
 @dataclass(slots=True)

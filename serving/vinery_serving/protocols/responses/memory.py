@@ -8,14 +8,17 @@ from pydantic import TypeAdapter
 
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.memory import MemoryItem, Recalled
+from vinery_serving.protocols.common.messages import PlainMessage
 from vinery_serving.protocols.responses.input import (
     ApplyPatchOutput,
     CallOutput,
+    CompactionItem,
     InputItem,
     ItemReference,
     LocalShellOutput,
     ReplayedCall,
     ShellOutput,
+    Summary,
 )
 
 _ITEM: Final[TypeAdapter[InputItem]] = TypeAdapter(InputItem)
@@ -40,7 +43,7 @@ def memory_items(body: bytes) -> tuple[MemoryItem, ...]:
     """Return the items of a valid body as they are stored and shown: without ids, with the members
     that clients require."""
     given = msgspec.json.decode(body, type=_Input).input
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given or ()
     return tuple(map(memory_item, items))
 
 
@@ -50,7 +53,7 @@ def memory_item(sent: Mapping[str, Any]) -> MemoryItem:
         return MemoryItem(str(sent["id"]), kind)
     item = {name: value for name, value in sent.items() if name != "id"}
     item["type"] = kind
-    if kind != "reasoning":
+    if kind not in ("reasoning", "compaction"):
         item["status"] = item.get("status") or "completed"
     if kind == "message":
         role, content = item["role"], item.get("content")
@@ -82,18 +85,56 @@ def with_id(item: MemoryItem, token: str, index: int) -> MemoryItem:
     return MemoryItem(new, item.kind, payload)
 
 
-def joined(own: Sequence[InputItem], recalled: Recalled) -> list[InputItem]:
-    """Return the recalled items, and then the request's own with what they refer to. Raises
-    `InvalidRequest` for calls without outputs, and outputs without calls."""
-    items = [_read(each) for each in recalled.items]
-    for at, item in enumerate(own):
-        items.append(_referred(item, at, recalled) if isinstance(item, ItemReference) else item)
+def joined(
+    own: Sequence[InputItem], recalled: Recalled, compaction: bytes = b""
+) -> list[InputItem | Summary]:
+    """Return the recalled items, and then the request's own with what they refer to, or what a
+    compaction among them has left, or `compaction` of all. Raises `InvalidRequest` for calls
+    without outputs, and outputs without calls."""
+    items: list[InputItem | Summary] = []
+    for at, each in enumerate((*map(_read, recalled.items), *own), -len(recalled.items)):
+        item = _referred(each, at, recalled) if isinstance(each, ItemReference) else each
+        if isinstance(item, CompactionItem):
+            _unfold(recalled.opened[item.encrypted_content], items)
+        else:
+            items.append(item)
+    if compaction:
+        _unfold(compaction, items)
     _check_calls(items)
     return items
 
 
 def _read(item: MemoryItem) -> InputItem:
     return _ITEM.validate_python(msgspec.json.decode(item.payload))
+
+
+class Compaction(msgspec.Struct):
+    """The content of a compaction item. `kept` are messages of the user that the summary does not
+    replace; None: they stand beside the item, which replaces nothing."""
+
+    summary: str
+    kept: list[dict[str, Any]] | None = None
+
+
+def _unfold(compaction: bytes, items: list[InputItem | Summary]) -> None:
+    """Replace the items before a compaction: instructions stay."""
+    made = msgspec.json.decode(compaction, type=Compaction)
+    if made.kept is not None:
+        items[:] = [x for x in items if isinstance(x, PlainMessage) and x.role != "user"]
+    items += [Summary(made.summary), *map(_ITEM.validate_python, made.kept or ())]
+
+
+def user_items(body: bytes, recalled: Recalled) -> tuple[MemoryItem, ...]:
+    """Return the messages of the user in the prompt of a valid body, without ids."""
+    found: list[MemoryItem] = []
+    for each in (*recalled.items, *memory_items(body)):
+        item = msgspec.json.decode(recalled.referred.get(each.id, each).payload)
+        if item["type"] == "compaction":
+            made = msgspec.json.decode(recalled.opened[item["encrypted_content"]], type=Compaction)
+            found = found if made.kept is None else list(map(memory_item, made.kept))
+        elif item.get("role") == "user":
+            found.append(memory_item(item))
+    return tuple(found)
 
 
 def _referred(reference: ItemReference, at: int, recalled: Recalled) -> InputItem:
@@ -108,7 +149,7 @@ def _referred(reference: ItemReference, at: int, recalled: Recalled) -> InputIte
     return _read(found)
 
 
-def _check_calls(items: Sequence[InputItem]) -> None:
+def _check_calls(items: Sequence[InputItem | Summary]) -> None:
     calls = [each.known_id for each in items if isinstance(each, ReplayedCall)]
     called, answered = set(calls), dict[str, None]()
     for each in items:

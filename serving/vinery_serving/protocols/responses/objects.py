@@ -42,7 +42,7 @@ _EVENTS: Final = one_of(
     "response.reasoning_text.done", "response.function_call_arguments.delta",
     "response.function_call_arguments.done", "response.custom_tool_call_input.delta",
     "response.custom_tool_call_input.done", "response.completed", "response.incomplete",
-    "response.failed", "error",
+    "response.failed", "error", "response.compaction.compacting",
 )  # fmt: skip
 _STATUS: Final = one_of(IN_PROGRESS, COMPLETED, INCOMPLETE)
 
@@ -108,7 +108,16 @@ class OutputCustomCall(Answer, kw_only=True):
     input: str
 
 
-Item = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall
+class OutputCompaction(Answer, kw_only=True):
+    """What replaces all items before. Only this server reads the content, for the same project."""
+
+    id: str
+    type: Literal["compaction"] = "compaction"
+    encrypted_content: str
+
+
+AnswerItem = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall
+Item = AnswerItem | OutputCompaction
 
 
 class InputDetails(Answer, kw_only=True):
@@ -272,6 +281,16 @@ class ResponseEvent(Answer, kw_only=True):
     obfuscation: str | UnsetType = UNSET
 
 
+class CompactedResponse(Answer, kw_only=True):
+    """The messages of the user, and one compaction item: the next request begins with them."""
+
+    id: str
+    object: Literal["response.compaction"] = "response.compaction"
+    created_at: int
+    output: Sequence[Any]
+    usage: ResponseUsage | None
+
+
 class InputTokens(Answer, kw_only=True):
     object: Literal["response.input_tokens"] = "response.input_tokens"
     input_tokens: int
@@ -362,19 +381,24 @@ class ResponseObjects:
             **members,
         )
 
-    def items(self, choices: Iterable[ChoiceResult]) -> Sequence[Item]:
-        """Return the items of a finished answer, choice after choice. The last item of a choice
-        that reached its limit is incomplete."""
-        items: list[Item] = []
+    def items(self, choices: Iterable[ChoiceResult], compaction: str = "") -> Sequence[Item]:
+        """Return the items of a finished answer: a compaction, and choice after choice. The last
+        item of a choice that reached its limit is incomplete."""
+        items: list[Item] = [self.compaction(compaction)] if compaction else []
         for choice in choices:
-            items += [self.item(len(items) + at, each) for at, each in enumerate(choice.items)]
-            if choice.items and choice.finish_reason is FinishReason.LENGTH:
-                items[-1].status = INCOMPLETE
+            new = [self.item(len(items) + at, each) for at, each in enumerate(choice.items)]
+            if new and choice.finish_reason is FinishReason.LENGTH:
+                new[-1].status = INCOMPLETE
+            items += new
         return items
+
+    def compaction(self, content: str) -> OutputCompaction:
+        """Return the first item of an answer whose conversation was summarized."""
+        return OutputCompaction(id=self.identity.item_id("cmp_", 0), encrypted_content=content)
 
     def item(
         self, index: int, item: CoreItem, status: str = COMPLETED, *, is_empty: bool = False
-    ) -> Item:
+    ) -> AnswerItem:
         """Return item `index` of the response. An empty item has no content parts yet."""
         id_ = self.identity.item_id
         match item:
