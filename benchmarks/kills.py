@@ -55,8 +55,6 @@ _KINDS: Final[dict[str, dict[str, Any]]] = {
 }
 _TIMEOUT_S: Final = 60.0
 _BACK_WITHIN_S: Final = 30.0
-_REST_S: Final = 20.0
-_NUM_COMMANDS: Final = 5
 # How a stream ended, from best to worst.
 _SAME, _OTHER, _ERROR, _BROKEN, _REFUSED = (
     "same text",
@@ -89,7 +87,6 @@ class Row:
     what: str
     ends: Counter[str] = field(default_factory=Counter)
     gaps_s: list[float] = field(default_factory=list)
-    back_s: list[float] = field(default_factory=list)  # until another process answers
     num_wrong_usage: int = 0
 
     @property
@@ -102,13 +99,12 @@ def main() -> int:
     arguments = _parser().parse_args()
     with own_platform() as platform:
         wait_until_it_answers(platform.endpoint, "tiny-chat")
-        at_rest = _at_rest(platform)
         kinds = list(_KINDS) if arguments.mixed else ["greedy"]
         rows = asyncio.run(_run(platform, arguments, kinds))
         wait_until_balanced(platform)
         ledger = platform.run("usage", "verify")
     print(_table(rows))
-    print(f"\nat rest: {at_rest}\nusage verify: {ledger.strip()}")
+    print(f"\nusage verify: {ledger.strip()}")
     has_failed = any(row.must_survive and set(row.ends) != {_SAME} for row in rows)
     return 1 if has_failed or any(row.num_wrong_usage for row in rows) else 0
 
@@ -164,7 +160,6 @@ async def _trial(
     progress = Progress(sum(undisturbed[kind].num_chars for kind in kinds) // 2)
     streams = [asyncio.create_task(_answer(http, kind, progress)) for kind in kinds]
     await progress.is_half.wait()
-    killed_at = time.monotonic()
     for process in victims:
         os.kill(process.pid, _SIGNALS[row.what])
     for kind, answer in zip(kinds, await asyncio.gather(*streams), strict=True):
@@ -175,7 +170,6 @@ async def _trial(
         is_complete = answer.end == _SAME
         row.num_wrong_usage += is_complete and answer.num_tokens != undisturbed[kind].num_tokens
     await _wait_until_replaced(http, platform, row.role, {each.pid for each in victims})
-    row.back_s.append(time.monotonic() - killed_at)
 
 
 async def _answer(
@@ -221,42 +215,15 @@ def _read(line: str, answer: Answer) -> int:
     return num_chars
 
 
-def _family(platform: OwnPlatform) -> Iterator[psutil.Process]:
-    """The supervisor with all other processes. Forks have the environment of a parent."""
-    for process in psutil.process_iter():
-        try:
-            lines = [process, *process.parents()][:-1]
-            if any(str(platform.home) == each.environ().get("VINERY_HOME") for each in lines):
-                yield process
-        except psutil.Error:
-            continue
-
-
-def _at_rest(platform: OwnPlatform) -> str:
-    """What the platform costs without requests, in memory (PSS) and processor time."""
-    began = psutil.Process().cpu_times()
-    for _ in range(_NUM_COMMANDS):
-        platform.run("key", "list")
-    ended = psutil.Process().cpu_times()
-    command_s = sum(ended[2:4]) - sum(began[2:4])  # of children
-    found = {process: sum(process.cpu_times()[:2]) for process in _family(platform)}
-    time.sleep(_REST_S)
-    idle_s, memory = 0.0, 0.0
-    for process, before_s in found.items():
-        idle_s += sum(process.cpu_times()[:2]) - before_s
-        if not any(word.startswith(_MARKS["engine"]) for word in process.cmdline()):
-            memory += process.memory_full_info().pss / 2**20
-    return (
-        f"{idle_s / _REST_S:.2%} of a core without requests, {memory:.0f} MB beside engines, "
-        f"{command_s / _NUM_COMMANDS:.2f} s of processor time for `vinery key list`"
-    )
-
-
 def _processes(platform: OwnPlatform, role: str) -> Iterator[psutil.Process]:
     """The processes of a role. An engine that has outlived its node is no child any more."""
-    for process in _family(platform):
+    marks = _MARKS[role]
+    home = os.fsencode(platform.home)
+    for process in psutil.process_iter():
         try:
-            if set(_MARKS[role]) <= set(process.cmdline()):
+            words = process.cmdline()
+            is_of_role = set(marks) <= set(words)
+            if is_of_role and any(home in os.fsencode(each) for each in process.environ().values()):
                 yield process
         except psutil.Error:  # it ended meanwhile
             continue
@@ -284,16 +251,16 @@ def wait_until_balanced(platform: OwnPlatform) -> None:
 
 def _table(rows: Sequence[Row]) -> str:
     lines = [
-        "| process | what | streams | what clients saw | longest gap p50, max (s) "
-        "| answers again p50, max (s) | wrong usage |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| process | what | streams | what clients saw | longest gap p50, max (s) | wrong usage |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
-        gaps, back = sorted(row.gaps_s), sorted(row.back_s)
+        gaps = sorted(row.gaps_s)
         ends = ", ".join(f"{end} {num}" for end, num in row.ends.most_common())
-        spreads = [f"{each[len(each) // 2]:.2f}, {each[-1]:.2f}" for each in (gaps, back)]
-        cells = (row.role, row.what, len(gaps), ends, *spreads, row.num_wrong_usage)
-        lines.append(f"| {' | '.join(map(str, cells))} |")
+        spread = f"{gaps[len(gaps) // 2]:.2f}, {gaps[-1]:.2f}"
+        lines.append(
+            f"| {row.role} | {row.what} | {len(gaps)} | {ends} | {spread} | {row.num_wrong_usage} |"
+        )
     return "\n".join(lines)
 
 

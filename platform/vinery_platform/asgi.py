@@ -8,40 +8,37 @@ respond, and other requests are refused at once.
 import asyncio
 import os
 from contextlib import suppress
-from functools import cache
 from typing import Final, cast
 
 import django
-from django.apps import apps
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.urls import get_resolver
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery_platform.settings")
-if not apps.ready:
-    django.setup(set_prefix=False)
+django.setup(set_prefix=False)
 
 # These need the apps that the line above loads.
-from vinery_accounts.console.attention import provide
-from vinery_accounts.limits.service import show_in_pages
-from vinery_platform.operations.health import (
+from vinery_accounts.console.attention import provide  # noqa: E402
+from vinery_accounts.limits.service import show_in_pages  # noqa: E402
+from vinery_platform.operations.health import (  # noqa: E402
     HealthApplication,
     MetricsAccess,
     problems,
 )
-from vinery_platform.processes import heartbeats
-from vinery_platform.processes.connections import MAX_UNSENT_BYTES
-from vinery_platform.processes.loop_watch import loop_watch
-from vinery_platform.web.bounded import BoundedDjango, refuse
-from vinery_platform.web.event_stream import EVENTS_PATH, EventStreams
-from vinery_platform.web.middleware import ask_whether_unavailable
-from vinery_platform.web.serving_api import ask_engines
-from vinery_serving.core.errors import ShuttingDown, Unavailable
-from vinery_serving.gateway.endpoints.answers import api_application
-from vinery_serving.gateway.endpoints.bodies import skip_body
-from vinery_serving.gateway.endpoints.edge import ApiEdge, App, Receive, Scope, Send
-from vinery_serving.gateway.state.runtime import Runtime, runtime
-from vinery_serving.models.engine_work import show_engine_work
+from vinery_platform.processes import heartbeats  # noqa: E402
+from vinery_platform.processes.connections import MAX_UNSENT_BYTES  # noqa: E402
+from vinery_platform.processes.loop_watch import loop_watch  # noqa: E402
+from vinery_platform.web.bounded import BoundedDjango, refuse  # noqa: E402
+from vinery_platform.web.event_stream import EVENTS_PATH, EventStreams  # noqa: E402
+from vinery_platform.web.middleware import ask_whether_unavailable  # noqa: E402
+from vinery_platform.web.serving_api import ask_engines  # noqa: E402
+from vinery_serving.core.errors import ShuttingDown, Unavailable  # noqa: E402
+from vinery_serving.gateway.endpoints.answers import api_application  # noqa: E402
+from vinery_serving.gateway.endpoints.bodies import skip_body  # noqa: E402
+from vinery_serving.gateway.endpoints.edge import ApiEdge, App, Receive, Scope, Send  # noqa: E402
+from vinery_serving.gateway.state.runtime import Runtime, runtime  # noqa: E402
+from vinery_serving.models.engine_work import show_engine_work  # noqa: E402
 
 # Django handles these. The API handles all other paths, with CORS headers: a browser's client must
 # be able to read the 404 of a base URL without `/v1`.
@@ -151,19 +148,15 @@ async def _respond_shutting_down(scope: Scope, receive: Receive, send: Send) -> 
 get_resolver().url_patterns  # noqa: B018
 
 
-@cache
-def _application() -> Application:
+def __getattr__(name: str) -> Application:
+    """`application` is made when a server asks for it: a process may only import this module."""
+    if name != "application":
+        raise AttributeError(name)
     # The console shows the state of limits, but may not import serving.
     show_in_pages(runtime().limits)
     provide(lambda: problems(runtime()))
     # The management API shows what engines do now, and the catalog may not import the runtime.
     show_engine_work(ask_engines)
     ask_whether_unavailable(lambda: runtime().database.is_unavailable)
-    return Application(runtime(), cast(App, _Django()))
-
-
-def __getattr__(name: str) -> Application:
-    """`application` is made when a server asks for it: a process may only import this module."""
-    if name == "application":
-        return _application()
-    raise AttributeError(name)
+    made = globals()[name] = Application(runtime(), cast(App, _Django()))
+    return made

@@ -89,11 +89,12 @@ def test_the_first_signal_stops_and_a_second_one_kills(
 
 def test_only_web_processes_get_the_socket_and_children_get_the_resolved_settings() -> None:
     services = PLAN.services(fd=7)
-    assert [service.name for service in services] == ["node", "web-1", "web-2", "web-3", "jobs"]
+    names = ["warm", "node", "web-1", "web-2", "web-3", "jobs"]
+    assert [service.name for service in services] == names
     assert {service.name for service in services if service.fds} == {"web-1", "web-2", "web-3"}
     assert {service.fds for service in services} == {(), (7,)}
     # At the end, web processes may finish their answers. They need the node's engines.
-    assert [service.name for service in services if not service.is_front] == ["node"]
+    assert [service.name for service in services if not service.is_front] == ["warm", "node"]
 
     environment = PLAN.environment()
     assert environment["VINERY_HOME"] == "/srv/vinery"
@@ -147,25 +148,23 @@ class RecordingSupervisor:
         self.calls: list[object] = []
         self.has_restarted = asyncio.Event()
 
-    async def begin(self) -> None:
-        self.calls.append("warm")
-
     async def run_once(self, service: Service) -> int:
         self.calls.append(service.name)
         return 0
 
     def restart(self, services: list[Service]) -> None:
         self.calls.append([service.name for service in services])
-        self.has_restarted.set()
+        if "web-1" in self.calls[-1]:  # type: ignore[operator]
+            self.has_restarted.set()
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("accounts/vinery_accounts/tasks.py", ["warm", ["web-1", "jobs"]]),
-        ("templates/base.html", ["warm", ["web-1", "jobs"]]),
-        ("accounts/vinery_accounts/migrations/0002_new.py", ["warm", "prepare", ["web-1", "jobs"]]),
-        ("accounts/static/console.css", ["warm", "prepare", ["web-1", "jobs"]]),
+        ("accounts/vinery_accounts/tasks.py", []),
+        ("templates/base.html", []),
+        ("accounts/vinery_accounts/migrations/0002_new.py", ["prepare"]),
+        ("accounts/static/console.css", ["prepare"]),
     ],
 )
 async def test_a_change_restarts_web_and_jobs_and_not_the_node(
@@ -180,14 +179,14 @@ async def test_a_change_restarts_web_and_jobs_and_not_the_node(
     file.parent.mkdir(parents=True)
     plan = up.Plan(Home(tmp_path / "home"), Address("127.0.0.1", 8000), 1, is_reloading=True)
     supervisor = RecordingSupervisor()
-    task = asyncio.create_task(up._reload(plan, supervisor, supervisor, plan.services(3)))  # type: ignore[arg-type]
+    task = asyncio.create_task(up._reload(plan, supervisor, plan.services(3)))  # type: ignore[arg-type]
     assert await asyncio.to_thread(looked.wait, 60)
 
     file.write_text("changed")
     await asyncio.wait_for(supervisor.has_restarted.wait(), 30)
 
     task.cancel()
-    assert supervisor.calls == expected
+    assert supervisor.calls == [["warm"], *expected, ["web-1", "jobs"]]
 
 
 async def test_preparing_is_tried_again_though_its_process_cannot_start(
@@ -222,8 +221,7 @@ async def test_engines_are_looked_for_again_after_the_secret_could_not_be_read(
 async def test_files_are_not_watched_without_the_option(tmp_path: Path) -> None:
     plan = up.Plan(Home(tmp_path), Address("127.0.0.1", 8000), 1)
 
-    supervisor = RecordingSupervisor()
-    await up._reload(plan, supervisor, supervisor, plan.services(3))  # type: ignore[arg-type]
+    await up._reload(plan, RecordingSupervisor(), plan.services(3))  # type: ignore[arg-type]
 
 
 URL = "http://127.0.0.1:8123"
@@ -407,3 +405,17 @@ def test_make_up_refuses_an_old_or_no_python(tmp_path: Path, is_old: bool, line:
     assert result.returncode == 2
     assert line in own_line
     assert not (tmp_path / "venv").exists()
+
+
+def test_new_processes_read_the_configuration_file_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("VINERY_LOG_LEVEL", "VINERY_DRAIN_S"):
+        monkeypatch.setenv(name, "7")
+    monkeypatch.setattr(env, "_origins", {})
+    env.note_origin("VINERY_DRAIN_S", tmp_path / "vinery.toml")
+
+    environment = up.Plan(Home(tmp_path), Address("127.0.0.1", 8000), 1).environment()
+
+    assert environment["VINERY_LOG_LEVEL"] == "7"
+    assert "VINERY_DRAIN_S" not in environment

@@ -1,73 +1,106 @@
 """Processes as forks of one that has imported what they need."""
 
+import ctypes
 import json
 import os
-import socket
+import signal
 import sys
 from collections.abc import Iterator
+from functools import partial
 from subprocess import DEVNULL, Popen
 
 import psutil
 import pytest
 
 from tests.conftest import until
+from vinery_serving.processes import forks
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.forks import Forks
 
-# The command of a fork is code, which writes what it sees to descriptor 9.
+_PR_SET_CHILD_SUBREAPER = 36
+# The command of a fork is code. Another descriptor is open, as libraries may open them.
 _SERVER = """
-import os, socket, sys
+import os, sys
 from vinery_serving.processes import forks
-argv = forks.serve(socket.socket(fileno=int(sys.argv[1])))
-if argv:
+os.open(os.devnull, os.O_RDONLY)
+if argv := forks.serve():
     exec(argv[-1])
 """
 _REPORT = """
-import json, signal
-os.write(9, json.dumps([dict(os.environ), os.getpgrp(), os.getpid()]).encode())
+import json, os, signal
+fds = sorted(map(int, os.listdir("/proc/self/fd")))
+os.write(9, json.dumps([os.environ["A"], os.getsid(0), os.getpid(), fds]).encode())
 signal.pause()
 """
+_END = (sys.executable, "-c", "raise SystemExit(3)")
 
 
 @pytest.fixture
 def server() -> Iterator[tuple[Forks, Popen[bytes]]]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
-        argv = [sys.executable, "-c", _SERVER, str(theirs.fileno()).zfill(2 * len(_REPORT))]
-        process = Popen(argv, pass_fds=(theirs.fileno(),), stdin=DEVNULL)
-        theirs.close()
-        yield Forks(ours), process
+    variables = dict(os.environ) | {"A": "a"}
+    asking = Forks(variables)
+    # The command line has to have room for those of forks.
+    argv = [sys.executable, "-c", _SERVER, " " * len(_REPORT)]
+    fds = (asking.theirs.fileno(),)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    process = Popen(argv, env=variables, pass_fds=fds, stdin=DEVNULL)
+    until(lambda: asking.is_ready)
+    yield asking, process
+    asking.close()
     process.wait()
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
 
 
-def test_a_fork_has_the_environment_descriptors_and_command_line_of_a_program(
+def test_a_fork_has_variables_descriptors_and_command_line_like_a_program_and_no_others(
     server: tuple[Forks, Popen[bytes]],
 ) -> None:
     read, write = os.pipe()
     os.dup2(write, 9)
     argv = ("python", "-c", _REPORT)
-    child = ChildProcess(argv, "x", environment={"A": "b"}, fds=(9,), fork=server[0].fork)
+    start = partial(server[0].start, {"A": "b"})
+    child = ChildProcess(argv, "x", fds=(9,), start=start)
     for fd in (9, write):
         os.close(fd)
 
-    environment, group, pid = json.loads(os.read(read, 4096))
-    assert (environment, group, pid) == ({"A": "b"}, child.pid, child.pid)
+    variable, session, pid, numbers = json.loads(os.read(read, 4096))
+    assert (variable, session, pid) == ("b", child.pid, child.pid)
+    assert numbers == [0, 1, 2, 3, 9]  # 3 is the folder that is read
     shown = psutil.Process(pid).cmdline()
     assert tuple(word for word in shown if word) == argv
     assert not child.has_ended
 
     child.kill()
     until(lambda: child.has_ended)
+    assert child.status == -signal.SIGKILL
     assert os.read(read, 1) == b""  # no other process holds the descriptor
     os.close(read)
     child.close()
 
 
-def test_without_a_process_that_forks_a_program_starts(
-    server: tuple[Forks, Popen[bytes]],
-) -> None:
-    forks, process = server
+def test_a_program_starts_while_no_process_forks(server: tuple[Forks, Popen[bytes]]) -> None:
+    asking, process = server
     process.kill()
     process.wait()
-    argv = (sys.executable, "-c", "raise SystemExit(3)")
-    assert ChildProcess(argv, "x", fork=forks.fork).reap() == 3
+    assert ChildProcess(_END, "x", start=partial(asking.start, {})).reap() == 3
+    assert not asking.is_ready
+
+
+def test_a_fork_that_comes_too_late_ends(
+    server: tuple[Forks, Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking, process = server
+    monkeypatch.setattr(forks, "_WITHIN_S", 0.1)
+    process.send_signal(signal.SIGSTOP)
+    argv = (*_END[:-1], "import signal; signal.pause()")
+    child = ChildProcess(argv, "x", start=partial(asking.start, {}))
+    (program,) = {each.pid for each in psutil.Process().children()} - {process.pid}
+    assert child.pid == program
+    process.send_signal(signal.SIGCONT)
+    process.wait()
+    until(lambda: [each.pid for each in psutil.Process().children() if _runs(each)] == [program])
+    child.kill()
+    child.reap()
+
+
+def _runs(process: psutil.Process) -> bool:
+    return process.status() != psutil.STATUS_ZOMBIE

@@ -18,8 +18,9 @@ LONG_TEXT = "ab " * 1_300_000
 
 def fork_servers(running: Running) -> list[psutil.Process]:
     """A fork server for each web process that has read a request that takes long."""
+    children = [child for web in running.processes("web") for child in web.children()]
     module = "vinery_serving.gateway.workers"
-    return [each for each in running.family() if module in " ".join(each.cmdline())]
+    return [each for each in children if module in " ".join(each.cmdline())]
 
 
 def test_clients_that_leave_take_work_along_and_fork_servers_no_secret(running: Running) -> None:

@@ -24,7 +24,6 @@ from vinery_platform import __version__
 from vinery_platform.cli import greeting
 from vinery_platform.cli.ready import Readiness, readiness
 from vinery_platform.cli.services import PREPARED_LATER
-from vinery_platform.cli.warm import FEW_ARENAS, WarmProcess
 from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import REPOSITORY, Home
@@ -46,6 +45,9 @@ _PARENT_GRACE_S = 12.0
 # `make` passes on a SIGTERM to its whole group, so the signal may come twice at once.
 _TWICE_WITHIN_S = 1.0
 
+# By default each thread of glibc keeps freed memory for itself.
+_FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
+
 # The folders that `--reload` watches, and the folders whose changes need `vinery prepare`.
 _SOURCES = ("accounts", "platform", "serving", "templates")
 # Processes that end by themselves.
@@ -53,6 +55,16 @@ _BRIEF = frozenset({"prepare", "wait"})
 _NEEDS_PREPARE = frozenset({"migrations", "static"})
 _SUFFIXES = frozenset({".css", ".html", ".js", ".lua", ".py", ".svg", ".txt"})
 _RELOAD_POLL_S = 0.5
+
+
+_WARM = Service(
+    "warm",
+    # Long enough for the command lines of forks.
+    (sys.executable, "-m", "vinery_platform.cli.warm", "forks the other processes of this home"),
+    is_replaceable=True,
+    environment=_FEW_ARENAS,
+    forks_others=True,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +79,9 @@ class Plan:
 
     def environment(self) -> Mapping[str, str]:
         """The environment of the children: settings as this process has resolved them."""
-        return os.environ | {
+        # New processes read the configuration file again.
+        own = {name: each for name, each in os.environ.items() if env.origin_of(name) is None}
+        return own | {
             "VINERY_HOME": str(self.home.path),
             "VINERY_HOST": self.address.host,
             "VINERY_PORT": str(self.address.port),
@@ -83,7 +97,8 @@ class Plan:
             )
             for number in range(1, self.num_web_workers + 1)
         )
-        return (_service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
+        own = (_service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
+        return (_WARM, *own) if sys.platform == "linux" else own
 
 
 def add_up(parser: argparse.ArgumentParser) -> None:
@@ -157,31 +172,28 @@ def _answer_beside(other: RunningServer, plan: Plan) -> int:
 
 async def _run(plan: Plan, server: socket.socket) -> int:
     noted = RunningServer.write(plan.home, plan.address.base_url, __version__)
-    warm = WarmProcess(plan.environment())
-    supervisor = Supervisor(plan.environment(), plan.hung_after_s, plan.drain_s, warm.fork)
+    supervisor = Supervisor(plan.environment(), plan.hung_after_s, plan.drain_s)
     secret = partial(secret_files.socket_secret, plan.home)
-    orphans = Orphans(lambda: supervisor.pids | warm.pids, plan.home.run, secret)
+    orphans = Orphans(lambda: supervisor.pids, plan.home.run, secret)
     EndSignals(supervisor, plan.drain_s).obey()
-    asyncio.get_running_loop().add_signal_handler(RELOAD, _reload_web, plan, supervisor, warm)
+    asyncio.get_running_loop().add_signal_handler(RELOAD, _reload_web, plan, supervisor)
     orphans.begin()
     is_first_start = Credentials.read(plan.home.bootstrap_file) is None
     logs.announce(f"preparing {plan.home.path}")
-    # A new home has no secrets yet.
-    warming = None if is_first_start else asyncio.create_task(warm.begin())
+    services = plan.services(server.fileno())
+    if services[0].forks_others and not is_first_start:  # a new home has no secrets yet
+        supervisor.begin(services[0])
     status = await supervisor.run_once(_service("prepare", "prepare"))
-    await (warming or warm.begin())
     if supervisor.is_stopping:
         return 0
     if status not in (0, PREPARED_LATER):
         return status if status > 0 else 1
-    services = plan.services(server.fileno())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_greet(plan, noted, supervisor, is_first_start=is_first_start))
-        beside = [tasks.create_task(_reload(plan, supervisor, warm, services))]
+        beside = [tasks.create_task(_reload(plan, supervisor, services))]
         if status == PREPARED_LATER:
             beside.append(tasks.create_task(_prepare_later(supervisor)))
         await supervisor.run(services)
-        await warm.end()
         await orphans.end()
         for task in beside:
             task.cancel()
@@ -207,10 +219,10 @@ async def _prepare_later(supervisor: Supervisor) -> None:
             return
 
 
-def _reload_web(plan: Plan, supervisor: Supervisor, warm: WarmProcess) -> None:
+def _reload_web(plan: Plan, supervisor: Supervisor) -> None:
     note = plan.home.run / RELOAD_NOTE
     # With the time, so that `vinery reload` sees that the note is new.
-    supervisor.reload(lambda why_not: write_private(note, f"{time.time()} {why_not}"), warm.begin)
+    supervisor.reload(lambda why_not: write_private(note, f"{time.time()} {why_not}"))
 
 
 async def _greet(
@@ -240,9 +252,7 @@ async def _wait_for_web(base_url: str, supervisor: Supervisor) -> bool:
     return True
 
 
-async def _reload(
-    plan: Plan, supervisor: Supervisor, warm: WarmProcess, services: Iterable[Service]
-) -> None:
+async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service]) -> None:
     """Restart web and jobs processes after each change. The node keeps its models loaded."""
     if not plan.is_reloading:
         return
@@ -250,7 +260,8 @@ async def _reload(
     assert REPOSITORY is not None  # `run` refuses `--reload` without a clone
     async for paths in changed_files([REPOSITORY / name for name in _SOURCES]):
         logs.announce(f"restarting after a change of {min(paths)}")
-        await warm.begin()
+        # First, so that a preparation runs the new code, too.
+        supervisor.restart(each for each in services if each.forks_others)
         if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
             await supervisor.run_once(_service("prepare", "prepare"))
         supervisor.restart(front)
@@ -324,7 +335,7 @@ def _ignore_signals() -> None:
 def _service(name: str, *words: str, fds: tuple[int, ...] = (), is_front: bool = False) -> Service:
     argv = (sys.executable, "-m", "vinery_platform.cli", *words)
     beats = name not in _BRIEF
-    return Service(name, argv, fds, is_front, beats=beats, environment=tuple(FEW_ARENAS.items()))
+    return Service(name, argv, fds, is_front, beats=beats, environment=_FEW_ARENAS)
 
 
 def _allow_many_open_files() -> None:

@@ -34,8 +34,6 @@ _KILLED_WITHIN_S: Final = 1.0
 # Between two looks where the system reports no end.
 _POLL_S: Final = 0.1
 _READ_BYTES: Final = 1 << 16
-# The states of a process that has ended, see proc(5).
-_ENDED: Final = ("", "X", "Z")
 
 # Where programs and drivers are, and no secrets.
 _PLACES: Final = frozenset({"PATH", "PYTHONPATH", "LANG", "LD_LIBRARY_PATH", "HOME"})
@@ -153,28 +151,6 @@ class RunningProcess(ABC):
         )
 
 
-Fork = Callable[[Sequence[str], Mapping[str, str], Sequence[int]], int | None]
-"""Starts a child with a command, an environment and descriptors. Returns its id, or None."""
-
-
-class _Forked(Popen[bytes]):
-    """A process that another one has forked for this one."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid, self.returncode = pid, None
-        self.stdin = self.stdout = self.stderr = None
-
-    def poll(self) -> int | None:
-        if self.returncode is None:
-            try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # the child of another one, whose status is not known
-                self.returncode = 0 if LinuxProcess(self.pid).letter() in _ENDED else None
-            else:
-                self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
-
-
 class ChildProcess(RunningProcess):
     """A process that this one has started. Without a running event loop `kill` and `reap` it."""
 
@@ -191,33 +167,26 @@ class ChildProcess(RunningProcess):
         page: Page | None = None,
         leads_group: bool = True,
         before_exec: Callable[[], object] | None = None,
-        fork: Fork | None = None,
+        start: Callable[..., Popen[bytes]] = Popen,
     ) -> None:
         """Start the child. Raises OSError, and closes the page then.
 
         The child inherits `fds` and the page under the same numbers, and `environment` replaces the
         parent's. A child that leads a group has its own session: neither a terminal nor the end of
         this process's group ends such a child, and its own children end with it. The child calls
-        `before_exec` first, for which this process should have one thread. A child of `fork` has
-        the standard streams of the process that forks.
+        `before_exec` first, for which this process should have one thread.
         """
-        inherited = fds if page is None else (*fds, page.fd)
-        pid = fork(argv, environment or {}, inherited) if fork else None
         try:
-            self._process = (
-                _Forked(pid)
-                if pid
-                else Popen(
-                    argv,
-                    bufsize=0,
-                    stdin=stdin,
-                    stdout=stdout,
-                    stderr=stderr,
-                    env=environment,
-                    pass_fds=inherited,
-                    start_new_session=leads_group,
-                    preexec_fn=before_exec,
-                )
+            self._process = start(
+                argv,
+                bufsize=0,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                env=environment,
+                pass_fds=fds if page is None else (*fds, page.fd),
+                start_new_session=leads_group,
+                preexec_fn=before_exec,
             )
         except OSError:
             if page is not None:

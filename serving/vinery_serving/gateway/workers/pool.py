@@ -17,7 +17,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
@@ -43,7 +43,6 @@ from vinery_serving.gateway.workers.worker import (
     decode_refusal,
     too_large,
 )
-from vinery_serving.processes import forks
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.hang import CONFIRM_S
 from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
@@ -114,7 +113,6 @@ class ForkServerProcess:
         if limits.hung_after_s:  # the rest of the time confirms the standstill
             limit_s, load_s = max(limits.hung_after_s - CONFIRM_S, 2.0), limits.load_s
         of_call = limits.cpu_s, limits.memory_bytes
-        template = forks.for_workers
         with others:
             options = Options(others.fileno(), jobs, *of_call, page.fd, limit_s, load_s)
             self._process = ChildProcess(
@@ -124,7 +122,6 @@ class ForkServerProcess:
                 fds=(others.fileno(),),
                 stdout=DEVNULL,
                 page=page,
-                fork=partial(template.fork, group=os.getpgrp()) if template else None,
                 leads_group=False,  # ends with the web process, even if stopped
             )
         self._num_forked = 0
