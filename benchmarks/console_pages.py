@@ -32,7 +32,7 @@ _MONTH = "period=30d"
 _SPLITS = sorted(each.value for each in Dimension if each is not Dimension.END_USER)
 _OVERVIEW = (
     *("", _MONTH, f"{_MONTH}&compare=on", "period=last-month", "period=365d"),
-    *(f"{_MONTH}&zone=Europe/Berlin&compare=on", f"{_MONTH}&key=1", f"{_MONTH}&granularity=hour"),
+    *(f"{_MONTH}&zone=Europe/Berlin&compare=on", f"{_MONTH}&key=1", "period=7d&granularity=hour"),
 )
 _USAGE = (
     *(f"{_MONTH}&by={by}" for by in _SPLITS),
@@ -40,8 +40,9 @@ _USAGE = (
     *(f"{_MONTH}&by=key&sort=cost", f"{_MONTH}&by=user&most=cost&sort=name"),
     *(f"{_MONTH}&by=key&by2=model&compare=on", "period=last-month&by=user&by2=model"),
     *(f"{_MONTH}&by=user&by2=model&zone=Europe/Berlin", f"{_MONTH}&by=key&most=cached_share"),
-    *(f"{_MONTH}&by=model&granularity=hour", f"{_MONTH}&by=user&model=model-1&project=1"),
+    *("period=7d&by=model&granularity=hour", f"{_MONTH}&by=user&model=model-1&project=1"),
     *("period=365d&by=key&by2=model", "by=key&by2=model"),
+    *(f"{_MONTH}&by=end_user", f"{_MONTH}&by=end_user&by2=model"),
 )
 _REQUESTS = (
     *("", _MONTH, f"{_MONTH}&outcome=failed", f"{_MONTH}&outcome=rejected&outcome=failed"),

@@ -132,16 +132,16 @@ _RUN = f"{time.time():.0f}"
 
 
 def _store() -> Measures:
-    from vinery_serving.gateway.state.keeper import _error_of as store
+    from vinery_serving.gateway.memory.keeping import store
 
-    took_ms = sorted(_took_ms(partial(store, [_new_response(each)])) for each in range(_TURNS))
+    took_ms = sorted(_took_ms(partial(store, _new_response(each))) for each in range(_TURNS))
     typical, last = took_ms[_TURNS // 2], took_ms[-_TURNS // 20]
     print(f"store a response: median {typical:.1f} ms, 95 % within {last:.1f} ms")
     numbers = iter(range(_TURNS, 10 * _TURNS))
     yield (
         "store a response, best of 5",
         _ALLOWED_TO_STORE_MS,
-        lambda: store([_new_response(next(numbers))]),
+        lambda: store(_new_response(next(numbers))),
     )
 
 

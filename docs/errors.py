@@ -73,6 +73,8 @@ _HINTS: Final[Mapping[str, str]] = {
     "conversation_locked": "Send the request again when the other response has ended.",
     "previous_response_not_found": "Send the whole history in `input`, or the id of a response "
     "that is stored.",
+    "previous_response_not_continuable": "Do what the message says, or send the whole history in "
+    "`input`.",
     "request_quarantined": "Change the request. An administrator can release it: "
     "`vinery quarantine`.",
     "invalid_grammar": "Correct or simplify the schema, pattern or grammar. In a schema, `param` "
@@ -116,6 +118,12 @@ _WITHOUT_A_CLASS: Final = (
         "invalid_request_error",
         "previous_response_not_found",
         "The response was not stored, was deleted, or has expired.",
+    ),
+    (
+        400,
+        "invalid_request_error",
+        "previous_response_not_continuable",
+        "The response has not ended, did not end well, or belongs to a conversation.",
     ),
     (429, "insufficient_quota", "insufficient_quota", "A quota is used up: the message names it."),
     (500, "server_error", _NULL, "An unexpected error."),

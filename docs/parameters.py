@@ -126,7 +126,9 @@ paths are the same under `/v1` and `/v3`:
 
 | path | methods |
 | --- | --- |
-| `responses/ID` | GET, DELETE |
+| `responses/ID` | GET: with `stream=true` the events of a background response, after number \
+`starting_after`, their deltas padded with `include_obfuscation=true`; DELETE |
+| `responses/ID/cancel` | POST: ends a background response |
 | `responses/ID/input_items` | GET: a page of what came before the response, and of its input |
 | `responses/compact` | POST: [a summary](guides/agents.md#6-long-conversations) of `input` |
 | `conversations` | POST: at most 20 `items`, and `metadata` |

@@ -43,11 +43,6 @@ def sweep_stored() -> None:
     care.sweep(datetime.now(UTC))
 
 
-@shared_task(name="vinery_accounts.tasks.sweep_unlinked_items")
-def sweep_unlinked_items() -> None:
-    care.remove_unlinked_items()
-
-
 @shared_task(name="vinery_accounts.tasks.delete_old_quarantine")
 def delete_old_quarantine() -> None:
     QuarantinedRequest.stored.delete_expired(datetime.now(UTC))

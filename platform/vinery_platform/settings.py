@@ -5,6 +5,7 @@ name.
 """
 
 import os
+import socket
 import sys
 from ipaddress import ip_network
 from typing import Any
@@ -108,6 +109,9 @@ _IS_BEHIND_TLS = _PUBLIC.scheme == "https"
 SECRET_KEY = secret_files.django_key(HOME)
 SECRET_KEY_FALLBACKS = secret_files.old_django_keys(HOME)
 VINERY_SOCKET_SECRET = secret_files.socket_secret(HOME)
+VINERY_AUTHORITY_SECRETS = secret_files.authority_secrets(HOME)
+VINERY_HOST_ADDRESS = env.text("VINERY_HOST_ADDRESS")
+VINERY_HOST_KEY = secret_files.host_key(HOME)
 VINERY_KEY_PEPPERS = secret_files.key_peppers(HOME)
 VINERY_METRICS_TOKEN = env.token("VINERY_METRICS_TOKEN")
 VINERY_AUTH_ENABLED = env.on_off("VINERY_AUTH")
@@ -306,6 +310,8 @@ VINERY_KEY_ENDPOINTS = tuple(map(str, Endpoint))
 
 # -- Models -------------------------------------------------------------------------------
 
+VINERY_HOST_NAME = env.text("VINERY_HOST_NAME", socket.gethostname())
+VINERY_HOST_LABELS = env.labels("VINERY_HOST_LABELS")
 VINERY_MODEL_MEMORY = model_memory_from_env()  # bytes by device
 VINERY_MODEL_IDLE_S = env.integer("VINERY_MODEL_IDLE_S")
 VINERY_MIN_AWAKE_S = env.integer("VINERY_MIN_AWAKE_S")
@@ -411,7 +417,6 @@ CELERY_BEAT_SCHEDULE = {
         "write_spans": 3600.0,
         "delete_old_captures": 60.0,
         "sweep_stored": 60.0,
-        "sweep_unlinked_items": 86400.0,
         "delete_old_quarantine": 3600.0,
         "delete_old_alerts": 3600.0,
         "delete_expired_sessions": 3600.0,

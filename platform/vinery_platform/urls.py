@@ -83,6 +83,7 @@ admin.autodiscover()  # the classes of accounts
 for _name in (
     "vinery_accounts.console.urls",
     "vinery_serving.pages.console",
+    "vinery_serving.pages.console_add",
     "vinery_serving.pages.console_model",
     "vinery_serving.pages.devices_console",
     "vinery_serving.pages.live_console",

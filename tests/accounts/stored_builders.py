@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 from django.db import transaction
+from django.db.models import Sum
 from django.utils import timezone
 
 from vinery_accounts import models
@@ -28,6 +29,17 @@ TABLES = (
 def num_rows() -> dict[str, int]:
     """The tables with rows of stored objects, by name."""
     return {each.__name__: num for each in TABLES if (num := each.objects.count())}
+
+
+def wrong_sums() -> dict[int, tuple[int, int]]:
+    """The bytes that are counted and those that the rows have, of projects where they differ."""
+    tables = (models.StoredResponse, models.StoredItem, models.Conversation, models.StoredChat)
+    found: dict[int, tuple[int, int]] = {}
+    for each in models.StoredBytes.objects.all():
+        owned = [table.objects.of(each.project_id or None) for table in tables]
+        kept = sum(rows.aggregate(n=Sum("num_bytes"))["n"] or 0 for rows in owned)
+        found[each.project_id] = (each.num_bytes, kept)
+    return {pk: sums for pk, sums in found.items() if sums[0] != sums[1]}
 
 
 def message(id_: str, role: str = "user", text: str = "Hello") -> Item:
@@ -79,8 +91,7 @@ def store_each(name: str, owner: Owners) -> None:
 
 def queue(id_: str, owner: Owners, **more: Any) -> None:
     new = new_response(id_, owner, status="queued", outputs=(), **more)
-    asked = {"request_id": "req", "token": "t", "created_at": 0, "tree": "v1", "body": b"{}"}
-    runs.create(new, runs.StoredRequest(**asked, key_id=None))
+    runs.create(new, runs.StoredRequest(tree="v1", body=b"{}"))
 
 
 def store_run(id_: str, owner: Owners, **more: Any) -> models.BackgroundRun:

@@ -54,11 +54,11 @@ def test_each_action_asks_with_a_sentence_of_its_own_or_is_a_button_that_can_be_
     assert actions(ActPage).keys() == buttons.keys() | confirmed.keys()
     texts: dict[str, Any] = {}
     for name, view in confirmed.items():
-        question = view.question
+        question = view.asked
         assert "{row" in question.heading or "{about}" in question.text, name
         assert len(question.text.split()) > 3 or name in TEMPLATES, name
         of = (view.does, getattr(view.resource, "path", ""))
-        if not view.questions and view.does == "remove":
+        if not (view.questions or view.question) and view.does == "remove":
             assert texts.setdefault(question.text, of) == of, name
     pages = {each.name for each in urlpatterns}
     for path, resource in registered().items():

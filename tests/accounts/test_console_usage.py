@@ -15,7 +15,7 @@ from django.utils import timezone
 from pages import charts_of, drawn, page, signed_in, store, tile, used
 
 from tests.tables import table
-from vinery_accounts.console.page import PeriodForm
+from vinery_accounts.console.page import PeriodForm, UsagePage
 from vinery_accounts.models import User
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import Dimension
@@ -35,6 +35,24 @@ def test_requests_without_a_model_have_a_name_and_no_export(alice: User) -> None
     text = page(signed_in(alice), "/console/usage/?model=")
     assert 'Requests">1<' in text
     assert "/api/usage/export" not in text
+
+
+def test_figures_of_end_users_are_those_of_the_newest_requests(
+    alice: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(UsagePage, "max_records", 2)
+    for at, name in enumerate(("anna", "ben", "carl", "dora")):
+        store(used(alice, name, minutes_ago=5 + 60 * at, end_user=name))
+    browser = signed_in(alice)
+
+    text = page(browser, "/console/usage/?by=end_user")
+    assert "Figures of end users are those of the newest 2 requests, since" in text
+    assert {name for name in ("anna", "ben", "carl", "dora") if f">{name}</a>" in text} == {
+        *("anna", "ben", "carl")
+    }, "the minute of the third is whole"
+    assert "of the newest" not in page(browser, "/console/usage/?by=user")
+    whole = browser.get("/console/usage/table.csv?by=end_user").content.decode()
+    assert "dora" in whole
 
 
 def test_usage_is_shown_by_every_dimension_and_interval(alice: User) -> None:

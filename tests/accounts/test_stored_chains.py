@@ -29,7 +29,7 @@ from vinery_accounts.stored.rows import Item, NotStored
 
 pytestmark = pytest.mark.stores
 
-OWNER = Owner(1, 2, 3)
+OWNER = Owner(1, 2)
 OTHERS = Owner(9)
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 Pages = Callable[..., tuple[list[Item], bool]]

@@ -20,7 +20,8 @@ from stored_builders import (
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.audit import verify
-from vinery_accounts.models import Project, Role, StoredBytes, StoredResponse
+from vinery_accounts.models import Project, Role, StoredResponse
+from vinery_accounts.stored import compactions
 from vinery_accounts.stored.rows import Item
 from vinery_platform.cli import main
 
@@ -118,7 +119,9 @@ def test_a_thread_is_read_with_reasoning_and_calls_folded_and_opened_in_the_play
         inputs=(answered,),
         outputs=(message("msg_2", "assistant", "It is warm"),),
     )
-    store_conversation("conv_1", owner, message("msg_3", text="Good morning"))
+    sealed = compactions.seal(ours.one.pk, b'{"summary": "They greeted <b>us</b>", "kept": []}')
+    compacted = item("cmp_1", type="compaction", encrypted_content=sealed)
+    store_conversation("conv_1", owner, message("msg_3", text="Good morning"), compacted)
     store_chat("chatcmpl-1", owner)
     client = signed_in(ours.user("chief", Role.ADMIN))
 
@@ -136,18 +139,21 @@ def test_a_thread_is_read_with_reasoning_and_calls_folded_and_opened_in_the_play
     for path, said in (("conversations", "Good morning"), ("stored-chats", "Hi")):
         listed = page(client, f"/console/{path}/?project_id={ours.one.pk}")
         (address, *_) = re.findall(rf"/console/{path}/\d+/", listed)
-        assert said in page(client, address)
+        assert said in (shown := page(client, address))
+        summarised = "<summary>Earlier turns were summarised</summary>", "They greeted &lt;b&gt;us"
+        assert all((text in shown) == (path == "conversations") for text in summarised)
+        assert sealed not in shown.partition('class="thread"')[2]
     listed = page(client, "/console/conversations/")
     sizes = re.findall(r'data-name="(Items|Bytes)">(.*?)<', listed)
-    num_bytes = len(message("msg_3", text="Good morning").payload) + len(b"{}")
-    assert sizes == [("Items", "1"), ("Bytes", str(num_bytes))]
+    payloads = message("msg_3", text="Good morning").payload, compacted.payload
+    assert sizes == [("Items", "2"), ("Bytes", str(len(b"".join(payloads)) + len(b"{}")))]
     assert "resp_1 is removed" in sent(
         client, f"/console/stored-responses/{row.previous_id}/remove/"
     )
     assert "resp_1" not in page(client, "/console/stored-responses/")
 
 
-def test_commands_list_show_remove_forget_and_verify(
+def test_commands_list_show_remove_and_forget(
     ours: Tenant, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store_each("a", Owner(ours.one.pk))
@@ -163,11 +169,6 @@ def test_commands_list_show_remove_forget_and_verify(
         assert id_ in vinery("remove", id_)
         assert "There is no" in vinery("show", id_, status=1)
     assert "0 are deleted" in vinery("forget", "--project", "ours one")
-    assert vinery("verify") == ""
-    StoredBytes.objects.update(num_bytes=1)
-    assert "1 sums are wrong" in vinery("verify", status=1)
-    vinery("verify", "--repair")
-    assert vinery("verify") == ""
 
 
 def test_an_owner_is_asked_until_somebody_decides(ours: Tenant) -> None:

@@ -24,9 +24,9 @@ def encoded(measured: list[tuple[Latency, float]]) -> bytes:
 
 @given(st.lists(durations_ms, min_size=1, max_size=300), st.sampled_from(Latency))
 def test_percentiles_are_right_up_to_the_error(durations: list[float], latency: Latency) -> None:
-    counts = histogram.counts_of([encoded([(latency, each) for each in durations])])
+    measured = encoded([(latency, each) for each in durations])
 
-    found = histogram.percentiles(counts)[latency]
+    found = histogram.percentiles([(measured, b"")])[0][latency]
 
     assert found is not None
     assert found.num == len(durations)
@@ -48,15 +48,20 @@ def test_merged_histograms_are_equal_to_one_histogram_of_all_samples(
     assert histogram.decode(joined) == histogram.decode(together)
     assert histogram.compact(joined) == together
     assert (histogram.counts_of([joined]) == histogram.counts_of([together])).all()
+    # Several at once, and one without another.
+    pairs = [(joined, b""), (b"", b""), (joined, encoded(more)), (encoded(some + others), b"")]
+    found = histogram.percentiles(pairs)
+    assert found[0] == histogram.percentiles([(together, b"")])[0]
+    assert found[1] == [None] * len(Latency)
+    assert found[2] == found[3]
 
 
 def test_large_counts_are_kept_and_an_empty_histogram_has_no_percentiles() -> None:
     counts = {7: 10_000_000_000, 1023: 1}
     assert histogram.decode(histogram.encode(counts)) == counts
 
-    measured = histogram.counts_of([encoded([(Latency.TOTAL, 5.0)])])
-    assert histogram.percentiles(measured)[Latency.QUEUE] is None
-    assert histogram.percentiles(histogram.counts_of([])) == [None] * len(Latency)
+    measured = encoded([(Latency.TOTAL, 5.0)])
+    assert histogram.percentiles([(measured, b"")])[0][Latency.QUEUE] is None
 
 
 @table("invalid", [0.0, -1.0, math.nan, math.inf, 1e300])

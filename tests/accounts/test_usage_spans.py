@@ -44,6 +44,23 @@ def test_a_span_is_read_while_no_request_is_missing_and_is_written_again() -> No
     assert requests()[1, "b"] == 1
 
 
+def test_a_span_without_the_newest_dimensions_is_not_read_and_is_written_again() -> None:
+    store("r1", started_at=NOON - timedelta(days=7), project_id=3, model="a")
+    assert write_spans(NOON) == 1
+    spans = SpanRollup._default_manager
+    assert spans.filter(slice__dimensions__startswith="project_").delete()[0] == 3
+
+    def found() -> list[int]:
+        question = Question(since=SINCE, until=UNTIL, visible=None)
+        read = groups(question, [Dimension.PROJECT, Dimension.MODEL]).groups
+        return [each.figures.num_requests for each in read]
+
+    assert found() == [1]
+    assert write_spans(NOON) == 1
+    spans.filter(slice__dimensions="project_model").update(num_requests=7)
+    assert found() == [7], "the span is not read"
+
+
 def test_a_repaired_day_leaves_no_span() -> None:
     store("r1", started_at=NOON - timedelta(days=7), model="a")
     write_spans(NOON)

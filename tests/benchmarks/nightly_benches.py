@@ -116,12 +116,12 @@ def run(module: str, *words: str) -> tuple[int, str]:
 
 @pytest.mark.system
 def test_reports_are_measured_over_made_up_usage_that_vinery_would_add_up_alike() -> None:
-    _, printed = run("usage_reports", "--requests", "20000")
+    _, printed = run("usage_reports", "--requests", "20000", "--repeats", "0")
 
     for name in ("sqlite", *(() if "PostgreSQL is not installed" in printed else ("postgresql",))):
-        _, _, figures = printed.partition(f"\n{name}, 20,000 requests, 30 days\n")
+        _, _, figures = printed.partition(f"\n{name}, 20,000 requests, 62 days\n")
         (num_rows,) = re.findall(r"verify a day of ([\d,]+) requests", figures)[:1]
-        assert 300 < int(num_rows.replace(",", "")) < 1500, printed
+        assert 100 < int(num_rows.replace(",", "")) < 1500, printed
         assert re.findall(r"export as \w+ +([\d,]+) rows/s", figures)[0] != "0", printed
 
 

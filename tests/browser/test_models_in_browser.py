@@ -74,7 +74,7 @@ def test_a_model_is_added_from_a_folder_watched_used_and_removed_by_the_keyboard
     admin.enter(page.get_by_role("link", name=folder_model, exact=True))
     admin.enter(page.get_by_role("link", name="Remove"))
     admin.enter(page.get_by_role("button", name="Remove"))
-    assert f"{folder_model} is no longer served." in admin.main()
+    assert f"{folder_model} is removed." in admin.main()
 
 
 def test_the_log_of_an_engine_is_followed_in_the_browser(admin: Administrator) -> None:
@@ -181,4 +181,4 @@ def test_a_model_is_found_on_a_hub_judged_and_pulled_with_a_pause(
 
     admin.follow("Remove")
     admin.press("Remove")
-    assert "from-the-hub is no longer served." in admin.main()
+    assert "from-the-hub is removed." in admin.main()

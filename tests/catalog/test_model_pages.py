@@ -200,7 +200,7 @@ def test_buttons_load_retry_and_remove_a_model(root: Client, chat: ServedModel) 
     assert "Remove chat?" in text_of(root.get(address(chat, "remove/")))
     assert ServedModel.objects.exists()
 
-    assert "chat is no longer served." in text_of(root.post(address(chat, "remove/"), follow=True))
+    assert "chat is removed." in text_of(root.post(address(chat, "remove/"), follow=True))
     assert not ServedModel.objects.exists()
     assert "model.delete" in AuditEntry.objects.values_list("action", flat=True)
 

@@ -7,7 +7,8 @@ import httpx
 import openai
 import pytest
 
-from tests.conftest import Running
+from tests.conftest import Running, until
+from tests.system.ledger import rows
 
 from .tiny_chat import CAPITAL, MODEL, PARIS
 
@@ -67,8 +68,19 @@ def test_its_stream_is_taken_up_after_any_event(v1: openai.OpenAI) -> None:
     assert [event.sequence_number for event in whole] == list(range(len(whole)))
     assert whole == first + rest
     assert whole[-1].response.output_text == PARIS
-    with v1.responses.stream(response_id=id_) as stream:
-        assert stream.get_final_response().output_text == PARIS
+    for known in ({}, {"starting_after": 6}):
+        with v1.responses.stream(response_id=id_, **known) as stream:
+            assert stream.get_final_response().output_text == PARIS
+    padded: Any = list(v1.responses.retrieve(id_, stream=True, include_obfuscation=True))
+    deltas = [event for event in padded if event.type == "response.output_text.delta"]
+    assert deltas
+    assert all("obfuscation" in event.to_dict() for event in deltas)
+    assert [event.type for event in padded] == [event.type for event in whole]
+    for name in ("stream", "include_obfuscation", "starting_after"):
+        wrong = {"stream": "true", name: "yes"}
+        with pytest.raises(openai.BadRequestError) as refused:
+            v1.responses.retrieve(id_, extra_query=wrong)
+        assert refused.value.param == name
 
 
 def test_it_is_cancelled_while_it_waits_or_runs(v1: openai.OpenAI) -> None:
@@ -82,6 +94,30 @@ def test_it_is_cancelled_while_it_waits_or_runs(v1: openai.OpenAI) -> None:
         v1.responses.cancel(plain.id)
     with pytest.raises(openai.BadRequestError, match="can no longer be streamed"):
         list(v1.responses.retrieve(plain.id, stream=True))
+
+
+def test_it_ends_and_is_charged_when_it_is_deleted(v1: openai.OpenAI, running: Running) -> None:
+    raw = v1.responses.with_raw_response.create(
+        model=MODEL, input=_LONG, background=True, stream=True,
+        max_output_tokens=1900, extra_body={"ignore_eos": True},
+    )  # fmt: skip
+    events: Any = iter(raw.parse())
+    id_ = next(events).response.id
+    while next(events).type != "response.output_text.delta":
+        pass
+
+    with pytest.raises(openai.BadRequestError, match="is in_progress") as refused:
+        v1.responses.create(model=MODEL, input=CAPITAL, previous_response_id=id_)
+    assert refused.value.code == "previous_response_not_continuable"
+    v1.responses.delete(id_)
+
+    with pytest.raises(openai.NotFoundError):
+        v1.responses.retrieve(id_)
+    list(events)  # the stream ends
+    asked = raw.headers["x-request-id"]
+    until(lambda: [row for row in rows(running) if row.request_id == asked])
+    (row,) = (row for row in rows(running) if row.request_id == asked)
+    assert 0 < row.num_output_tokens < 1900
 
 
 def test_what_cannot_run_is_refused_at_once(v1: openai.OpenAI, raw: httpx.Client) -> None:

@@ -11,7 +11,8 @@ from tests.system.ledger import rows
 
 from .test_background import ended
 from .test_conversations import HELLO
-from .test_stored_responses import IN_PARIS, WEATHER, respond
+from .test_stored_responses import IN_PARIS, WEATHER
+from .test_stored_responses import respond as respond_at_length
 from .test_stored_responses import v1 as strict
 from .tiny_chat import CAPITAL, CONTEXT, MODEL, PARIS
 
@@ -31,6 +32,11 @@ COMPACTED = ["compaction", "message"]
 @pytest.fixture
 def v1(running: Running) -> openai.OpenAI:
     return openai_of(running)
+
+
+def respond(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> Any:
+    """After a long conversation, the small model may write until its context is full."""
+    return respond_at_length(client, input, **{"max_output_tokens": 40, **fields})
 
 
 def kinds(output: Any) -> list[str]:
@@ -214,6 +220,47 @@ def test_items_of_other_services_and_projects_are_refused_by_their_index(
         theirs.conversations.create(items=[HELLO, mine])
     assert refused.value.param == "items[1]"
     assert respond(v1, [mine, QUESTION]).output_text
+
+
+def test_a_trigger_asks_for_the_item_alone(strict: openai.OpenAI) -> None:
+    """As Codex asks: with a stream that is not stored."""
+    asks: Any = {"type": "compaction_trigger"}
+    window = [QUESTION, ANSWER, HELLO]
+    with strict.responses.create(
+        model=MODEL, input=[*window, asks], tools=[WEATHER], store=False, stream=True
+    ) as stream:
+        events: Any = list(stream)
+
+    assert [each.type for each in events] == [
+        "response.created",
+        "response.in_progress",
+        "response.compaction.compacting",
+        "response.output_item.added",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    (item,) = events[-1].response.output
+    assert events[-1].response.usage.output_tokens > 0
+    whole = respond(strict, [QUESTION, HELLO, item.to_dict(), QUESTION], store=False)
+    pruned = respond(strict, [item.to_dict(), QUESTION], store=False)
+    assert whole.usage.input_tokens == pruned.usage.input_tokens
+
+    first = respond(strict, window)
+    made = respond(strict, [asks], previous_response_id=first.id)
+    assert (kinds(made.output), made.object) == (["compaction"], "response")
+    assert strict.responses.retrieve(made.id) == made
+    assert respond(strict, "Again?", previous_response_id=made.id).output_text
+    assert len(list(strict.responses.input_items.list(made.id))) == 4
+    talk = strict.conversations.create(items=window)
+    count = strict.responses.input_tokens.count(model=MODEL, input=[asks], conversation=talk.id)
+    assert count.input_tokens > 0
+    for input_, param in (([asks, QUESTION], "input[0]"), ([asks], "input[0]")):
+        with pytest.raises(openai.BadRequestError) as refused:
+            respond(strict, input_)
+        assert refused.value.param == param
+    with pytest.raises(openai.BadRequestError, match="it is no item") as refused:
+        strict.conversations.items.create(talk.id, items=[HELLO, asks])
+    assert refused.value.param == "items[1]"
 
 
 def test_what_makes_no_sense_is_refused(v1: openai.OpenAI) -> None:

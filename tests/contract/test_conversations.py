@@ -177,12 +177,13 @@ def test_another_project_sees_nothing_and_a_project_without_days_stores_nothing(
         lambda id_: respond(theirs, [{"type": "item_reference", "id": id_}]),
     ]  # fmt: skip
     for ask in asks:
-        said = set()
+        said = {"resp": set(), "else": set()}  # an id of a response begins so
         for id_ in (response.id, made.id, chat.id, mine.id, "resp_0", "conv_0", "chatcmpl-0"):
             with pytest.raises((openai.NotFoundError, openai.BadRequestError)) as refused:
                 ask(id_ or "")
-            said.add(refused.value.message.replace(id_ or "", "ID"))
-        assert len(said) == 1, said
+            kind = "resp" if str(id_).startswith("resp_") else "else"
+            said[kind].add(refused.value.message.replace(id_ or "", "ID"))
+        assert [len(each) for each in said.values()] == [1, 1], said
 
     vinery(running, "project", "change", "strangers", "--response-days", "0")
     until(lambda: not respond(theirs).store)

@@ -1,9 +1,7 @@
 """Stored responses through openai-python, with strict response validation."""
 
-import re
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
@@ -45,18 +43,17 @@ def test_a_response_is_found_and_deleted_as_it_was_answered(v1: openai.OpenAI) -
     assert refused.value.param == "previous_response_id"
 
 
-def test_metrics_tell_how_much_is_stored_and_what_was_not(
-    running: Running, v1: openai.OpenAI
-) -> None:
-    def read(name: str) -> float:
-        text = httpx.get(f"{running.base_url}/metrics").text
-        (value,) = re.findall(rf"^{name}{{.*}} (.*)$", text, re.MULTILINE)
-        return float(value)
-
-    before = read("vinery_stored_bytes")
-    respond(v1)
-    assert read("vinery_stored_bytes") > before
-    assert read("vinery_stored_lost_total") == 0
+def test_an_id_of_something_else_is_refused_with_what_ids_begin_with(v1: openai.OpenAI) -> None:
+    made = respond(v1)
+    ask = v1.responses
+    for name, asks in (
+        ("response_id", (ask.retrieve, ask.delete, ask.cancel, ask.input_items.list)),
+        ("previous_response_id", (lambda id_: respond(v1, previous_response_id=id_),)),
+    ):
+        for each in asks:
+            with pytest.raises(openai.BadRequestError, match="begins with `resp_`") as refused:
+                each(made.output[0].id)
+            assert (refused.value.param, refused.value.code) == (name, "invalid_value")
 
 
 def test_a_stream_can_be_continued_as_soon_as_it_ends(v1: openai.OpenAI) -> None:

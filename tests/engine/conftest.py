@@ -28,6 +28,7 @@ from vinery_serving.engine.options import EngineOptions
 from vinery_serving.node.engine_process import EngineProcess
 from vinery_serving.transport import messages
 from vinery_serving.transport.client import EngineClient, GenerationUpdate, OutputStream
+from vinery_serving.transport.sockets import UnixAddress
 
 if TYPE_CHECKING:  # at run time only tests with a pipeline load OpenVINO
     from vinery_serving.engine.batch import Batch
@@ -153,7 +154,7 @@ class OwnGateway(Gateway):
 async def serving(config: EngineConfig, **values: Any) -> AsyncIterator[OwnGateway]:
     """A new engine process, and a client connected to it."""
     process = EngineProcess(config, **values)
-    client = EngineClient(config.socket_path, config.socket_key)
+    client = EngineClient(UnixAddress(config.socket_path), config.socket_key)
     try:
         await process.start()
         client.open()
@@ -221,7 +222,7 @@ def engine_sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
 def shared_engine(engine_sockets: Callable[..., Path]) -> SharedEngine:
     @asynccontextmanager
     async def connect(**options: Any) -> AsyncIterator[Gateway]:
-        client = EngineClient(engine_sockets(**options), KEY)
+        client = EngineClient(UnixAddress(engine_sockets(**options)), KEY)
         client.open()
         try:
             await client.wait_connected(TIMEOUT_S)

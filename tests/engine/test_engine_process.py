@@ -99,7 +99,7 @@ async def test_invalid_and_costly_requests_fail_alone_beside_64_streams(gateway:
 
 
 async def test_a_dead_or_invalid_gateway_and_a_late_request_end_alone(gateway: Gateway) -> None:
-    other = EngineClient(gateway.client.path, gateway.client.key)
+    other = EngineClient(gateway.client.address, gateway.client.key)
     other.open()
     await other.wait_connected(TIMEOUT_S)
     stream = other.submit([gateway.submit("Count to 60.", max_new_tokens=2000) for _ in range(9)])
@@ -128,7 +128,7 @@ async def test_a_dead_or_invalid_gateway_and_a_late_request_end_alone(gateway: G
 
 async def test_tokens_that_a_dead_gateway_had_no_use_for_do_not_count(gateway: Gateway) -> None:
     before = await gateway.stats_when_idle()
-    other = EngineClient(gateway.client.path, gateway.client.key)
+    other = EngineClient(gateway.client.address, gateway.client.key)
     other.open()
     await other.wait_connected(TIMEOUT_S)
     submits = [gateway.submit("Count to 60.", max_new_tokens=2000) for _ in range(9)]
@@ -296,7 +296,7 @@ async def test_it_drains_what_it_has_and_gets_no_new_requests(start_engine: Star
         await until(lambda: not gateway.client.is_connected)
         with pytest.raises(EngineDisconnected):
             gateway.start(gateway.submit("Count to 20."))
-        other = EngineClient(gateway.client.path, gateway.client.key)
+        other = EngineClient(gateway.client.address, gateway.client.key)
         other.open()
         await until(lambda: other.hello is not None)
         assert not other.is_connected

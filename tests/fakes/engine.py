@@ -143,7 +143,7 @@ class InMemoryEngine:
         self.load = None
         self.max_context = None  # any length
 
-    def choose(self, prompt_ids: bytes) -> Self:
+    def choose(self, prompt_ids: bytes, cache_key: bytes | None) -> Self:
         return self
 
     async def ready(self, *, goes_on: bool = False) -> tuple[Self, Hello]:

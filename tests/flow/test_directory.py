@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from random import Random
+from ssl import SSLContext
 from typing import Any
 
 import pytest
@@ -26,10 +27,11 @@ from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.endpoints.models import capabilities_of
 from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
-from vinery_serving.gateway.engines.models import ModelEntry, ModelState, draw
+from vinery_serving.gateway.engines.models import ModelEntry, ModelState, Place, draw
 from vinery_serving.prompting.assets import ModelAssets, ModelFacts
 from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.sockets import EngineAddress, TlsAddress, UnixAddress
 
 LATER = datetime(2026, 1, 2, tzinfo=UTC)
 LOADED = ModelEntry(1, "a", TINY_CHAT, EngineOptions(), True, NOW, NOW)
@@ -415,3 +417,18 @@ def test_what_is_drawn_can_answer_if_any_can(targets, others, seed):
 
     assert name in targets
     assert name in names or not names & targets.keys()
+
+
+async def test_engines_of_other_hosts_are_behind_their_relays(tmp_path):
+    def context() -> SSLContext:
+        raise OSError("no such host")
+
+    directory = LocalDirectory(tmp_path, KEY, facts_of, context=context)
+    places = (Place(0), Place(0, "[::1]:8001", "f"))
+    await serve(directory, replace(LOADED, places=places))
+    here, elsewhere = directory.find("a").replicas.clients
+    assert isinstance(here.address, UnixAddress)
+    assert elsewhere.address == TlsAddress("::1", 8001, "f", EngineAddress(1, "", 0))
+    await serve(directory, replace(LOADED, places=places[1:]))
+    assert directory.find("a").replicas.clients == [elsewhere]
+    await directory.close()

@@ -20,6 +20,7 @@ from vinery_serving.gateway.running.generate import stream
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Submit
+from vinery_serving.transport.sockets import UnixAddress
 from vinery_serving.transport.waiting import WaitingRequests
 
 TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
@@ -37,7 +38,7 @@ SUBMIT = Submit(id=0, prompt_ids=b"", sampling=Sampling(), max_new_tokens=9, dea
 def new_engine(folder: Path, assets: ModelAssets = ASSETS, **options: Any) -> Engine:
     """An engine whose socket is in `folder`. No connection is open."""
     entry = ModelEntry(1, "tiny-chat", TINY_CHAT, EngineOptions(**options), True, NOW, NOW)
-    client = Replicas(lambda _: EngineClient(folder / "e.sock", KEY))
+    client = Replicas(lambda _: EngineClient(UnixAddress(folder / "e.sock"), KEY))
     waiting = WaitingRequests(folder, KEY)
     return Engine(entry, assets, client, Quarantine(), Suspects(), waiting)
 

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from tests.conftest import REPOSITORY
 from vinery_accounts.base.change_signal import commit_state
+from vinery_serving.cluster.lease import HostLease, Lease
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.models import ServedModel
 from vinery_serving.node import keeper, reconciler, status
@@ -156,15 +157,16 @@ def test_a_node_that_starts_without_the_database_serves_what_the_last_node_read(
 def test_a_node_waits_while_another_one_uses_the_database(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    holders = ["vinery node on moon", "vinery node on moon", ""]
-    monkeypatch.setattr(reconciler.DatabaseLock, "other_holder", lambda _: holders.pop(0))
+    moon = "vinery node on moon"
+    leases = [Lease(moon, is_leader=False), Lease(moon, is_leader=False), Lease()]
+    monkeypatch.setattr(HostLease, "renew", lambda _: leases.pop(0))
     ServedModel.objects.create(name="m", folder="/models/m")
 
     async def start() -> None:
         node = WantedModels(set())
         assert await node.read() is None
         assert await node.read() is None
-        assert not node.has_read.is_set(), "its jobs are those of the other node"
+        assert not node.leads.is_set(), "its jobs are those of the other node"
         assert [each.name for each in await node.read()] == ["m"]
 
     asyncio.run(start())

@@ -47,6 +47,7 @@ def server() -> Iterator[tuple[Forks, Popen[bytes]]]:
     until(lambda: asking.is_ready)
     yield asking, process
     asking.close()
+    process.kill()
     process.wait()
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
 
@@ -91,6 +92,7 @@ def test_a_fork_that_comes_too_late_ends(
     asking, process = server
     monkeypatch.setattr(forks, "_WITHIN_S", 0.1)
     process.send_signal(signal.SIGSTOP)
+    until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     argv = (*_END[:-1], "import signal; signal.pause()")
     child = ChildProcess(argv, "x", start=partial(asking.start, {}))
     (program,) = {each.pid for each in psutil.Process().children()} - {process.pid}

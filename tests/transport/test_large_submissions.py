@@ -14,7 +14,7 @@ from tests.fakes.engine import KEY, FakeEngine, Gateway
 from vinery_serving.core.request import Sampling
 from vinery_serving.transport import messages
 from vinery_serving.transport.client import EngineClient
-from vinery_serving.transport.sockets import pack
+from vinery_serving.transport.sockets import UnixAddress, pack
 
 NUM_PROMPTS = 600
 TIMEOUT_S = 30
@@ -57,7 +57,7 @@ def slow() -> SlowEngine:
 
 @pytest.fixture
 async def client(slow: SlowEngine, tmp_path: Path) -> AsyncIterator[EngineClient]:
-    client = EngineClient(tmp_path / "engine.sock", KEY)
+    client = EngineClient(UnixAddress(tmp_path / "engine.sock"), KEY)
     async with FakeEngine(client.path, slow):
         client.open()
         await client.wait_connected(TIMEOUT_S)

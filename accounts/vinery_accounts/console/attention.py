@@ -39,10 +39,7 @@ def provide(read: Callable[[], Sequence[str]]) -> None:
 
 
 def health(
-    access: Access,
-    models: Sequence[Served],
-    quotas: Sequence[QuotaRow],
-    now: datetime,
+    access: Access, models: Sequence[Served], quotas: Sequence[QuotaRow], now: datetime
 ) -> dict[str, Any]:
     """Return the findings, the number of models in each state, and some models with their state.
     `quotas` are the rows of the overview."""

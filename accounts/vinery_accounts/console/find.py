@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import islice
+from itertools import chain, islice
 from operator import or_
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -61,10 +61,10 @@ class Find(Page):
 
     def _all(self, words: str) -> Iterator[Found]:
         yield from self._request(words)
-        for group in menu_of(self.access):
-            for entry in group.entries:
+        for group, entries in menu_of(self.access).items():
+            for entry in entries:
                 if words.lower() in entry.title.lower():
-                    yield Found(group.name, entry.title, reverse(f"console:{entry.name}"))
+                    yield Found(group, entry.title, reverse(f"console:{entry.name}"))
         if words:
             yield from self._models(words)
             yield from self._rows(words)
@@ -83,7 +83,8 @@ class Find(Page):
                 yield Found("Model", model.name, address)
 
     def _rows(self, words: str) -> Iterator[Found]:
-        titles = {each.name: each.title for group in menu_of(self.access) for each in group.entries}
+        entries = chain.from_iterable(menu_of(self.access).values())
+        titles = {each.name: each.title for each in entries}
         for entry, page, model, columns in _ROWS:
             if entry in titles:
                 rows: Any = self.access.rows(model)

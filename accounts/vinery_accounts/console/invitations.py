@@ -16,8 +16,8 @@ from django.utils.html import format_html
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.console.keys import projects_for
-from vinery_accounts.console.members import LeadersPage, RoleForm, show_link
-from vinery_accounts.console.page import at
+from vinery_accounts.console.members import RoleForm, show_link
+from vinery_accounts.console.page import Page, at
 from vinery_accounts.console.rows import ButtonPage, ConfirmPage, NewRow, Question
 from vinery_accounts.models import AuditEntry, User
 from vinery_accounts.resources.base import require
@@ -30,10 +30,11 @@ _MAX_NEW: Final = 100
 
 
 @at("members/invite/", "member-invite")
-class Invite(LeadersPage, NewRow):
+class Invite(NewRow):
     """A role for a user who exists. A user that the caller sees gets the role at once. Any other
     name gets an invitation: the page does not reveal which names exist."""
 
+    needs = "is_leader"
     resource = INVITATIONS
     form_class = RoleForm
     names = ("username", "role")
@@ -73,7 +74,8 @@ class NewMemberForm(RoleForm):
 
 
 @at("members/new/", "member-new")
-class NewMember(LeadersPage, NewRow):
+class NewMember(NewRow):
+    needs = "is_leader"
     resource = USERS
     form_class = NewMemberForm
     names = ("username", "email", "role")
@@ -100,10 +102,10 @@ class NewMember(LeadersPage, NewRow):
 
 
 @at("invitations/", "invitations")
-class OpenInvitations(LeadersPage):
+class OpenInvitations(Page):
     """Invitations that wait for an answer, and new users who have not logged in yet."""
 
-    name = "members"
+    name, needs = "members", "is_leader"
     template_name = "console/invitations.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -113,9 +115,9 @@ class OpenInvitations(LeadersPage):
         rows = [row for row in new[:_MAX_NEW] if self.access.may(Action.MANAGE, row.user)]
         ids = [str(row.user_id) for row in rows]
         links = AuditEntry.objects.filter(action="user.password_link", target_id__in=ids)
-        made_at = dict(links.order_by().values_list("target_id").annotate(Max("created_at")))
         lifetime = timedelta(seconds=settings.PASSWORD_RESET_TIMEOUT)
-        expires_at = {user_id: moment + lifetime for user_id, moment in made_at.items()}
+        ends = links.order_by().values_list("target_id").annotate(ends=Max("created_at") + lifetime)
+        expires_at = dict(ends)
         return super().get_context_data(**kwargs) | {
             "new": [(row, expires_at.get(user_id)) for row, user_id in zip(rows, ids, strict=True)],
             "invitations": INVITATIONS.rows(self.access) if self.access.owns_scope else (),

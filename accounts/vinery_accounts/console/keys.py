@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.db.models import QuerySet
 from django.http import HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -27,22 +26,18 @@ from vinery_accounts.console.rows import (
     ChangeRow,
     ConfirmPage,
     RowPage,
+    page_of,
 )
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User
 from vinery_accounts.models.keys import usual_scopes
 from vinery_accounts.resources.base import Issued
-from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS
 
 _ROTATION: Final = ("rotate_every_days", "rotation_grace_days")
-_ROWS: Final = 50
-_VIEW: Final = ("search", "state", "before", "after")
+_VIEW: Final = ("search", "state", "page")
 _SENT: Final = "console_forms_sent"
-_INPUTS: Final = {
-    "search": {"type": "search", "placeholder": "name, key, owner or project", "size": 28},
-    "state": {},
-}
+_SEARCH: Final = {"type": "search", "placeholder": "name, key, owner or project", "size": 28}
 
 
 class NamesField(forms.MultipleChoiceField):
@@ -113,9 +108,9 @@ class KeysPage(Page):
         context = {"list": self.list_address(), "query": self.view()}
         return super().get_context_data(**kwargs) | context
 
-    def view(self, **changes: str) -> str:
-        kept = {name: self.request.GET.get(name, "") for name in _VIEW} | changes
-        query = urlencode({name: value for name, value in kept.items() if value})
+    def view(self) -> str:
+        asked = self.request.GET
+        query = urlencode({name: asked[name] for name in _VIEW if asked.get(name)})
         return f"?{query}" if query else ""
 
     def list_address(self) -> str:
@@ -144,15 +139,15 @@ class Keys(KeysPage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         now = timezone.now()
-        form = FilterForm(KEYS, _INPUTS, self.request.GET)
-        keys, has_newer, has_older = _part(form.narrow(KEYS.rows(self.access)), self.request.GET)
+        form = FilterForm(KEYS, {"search": _SEARCH, "state": {}}, self.request.GET)
+        found = page_of(form.narrow(KEYS.rows(self.access)).order_by("-pk"), self.request)
+        keys = found["rows"]
         shown = self.access.rows_to_limit(ApiKey).filter(pk__in=[key.pk for key in keys])
         owners = Access.when_active(key.owner for key in keys if Scope.MANAGE in key.scopes)
         return super().get_context_data(**kwargs) | {
+            **found,
             "form": form,
             "rows": [self._row(key, now, owners.get(key.owner_id)) for key in keys],
-            "newer": has_newer and self.view(before="", after=str(keys[0].pk)),
-            "older": has_older and self.view(before=str(keys[-1].pk), after=""),
             "limitable": set(shown.order_by().values_list("pk", flat=True)),
             "may_make": projects_for(self.access, self.user).exists(),
         }
@@ -160,38 +155,19 @@ class Keys(KeysPage):
     def _row(self, key: ApiKey, now: datetime, owner: Access | None) -> dict[str, Any]:
         state = key.state_at(now)
         is_over = state in (KeyState.REVOKED, KeyState.EXPIRED)
+        is_paused = key.paused_at is not None
         may_manage = not is_over and self.access.may(Action.MANAGE, key)
         return {
             "key": key,
             "state": state,
             "is_overdue": not is_over and key.is_rotation_overdue(now),
             "may_stop": state is not KeyState.REVOKED and self.access.may(Action.STOP, key),
-            "may_pause": not is_over and key.paused_at is None,
-            "may_resume": may_manage
-            and key.paused_at is not None
-            and self.access.may(Action.RESUME, key),
+            "may_pause": not (is_over or is_paused),
+            "may_resume": may_manage and is_paused and self.access.may(Action.RESUME, key),
             "may_rotate": may_manage
-            and key.paused_at is None
-            and key.replaced_by_id is None
+            and not (is_paused or key.replaced_by_id)
             and self.access.may_act_as(key, owner),
         }
-
-
-def _part(rows: QuerySet[ApiKey], query: QueryDict) -> tuple[list[ApiKey], bool, bool]:
-    """Return a page of keys, the newest first, and whether newer and older keys exist. The page has
-    the keys before or after the key in the address: new keys shift no page, and no page is empty
-    while keys exist."""
-    after, before = id_of(query.get("after", "")), id_of(query.get("before", ""))
-    if after:
-        found = list(rows.filter(pk__gt=after).order_by("pk")[: _ROWS + 1])
-        if len(found) > _ROWS:
-            return found[:_ROWS][::-1], True, True
-    elif before:
-        found = list(rows.filter(pk__lt=before).order_by("-pk")[: _ROWS + 1])
-        if found:
-            return found[:_ROWS], True, len(found) > _ROWS
-    found = list(rows.order_by("-pk")[: _ROWS + 1])
-    return found[:_ROWS], False, len(found) > _ROWS
 
 
 @at("keys/new/", "key-new")

@@ -46,10 +46,7 @@ class Limits(Page):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         rows = limit_rows(self.access, self.access.rows(Limit))
-        return super().get_context_data(**kwargs) | {
-            **rows,
-            "may_set": may_set_limits(self.access),
-        }
+        return super().get_context_data(**kwargs) | {**rows, "may_set": may_set_limits(self.access)}
 
 
 def limit_rows(access: Access, found: Iterable[Limit]) -> dict[str, Any]:
@@ -273,13 +270,11 @@ class ChangeLimit(ChangeRow):
 @at("limits/<int:row_id>/", "limit", "remove")
 class RemoveLimit(ConfirmPage):
     resource = LIMITS
-    questions = {
-        "remove": Question(
-            "Remove this limit?",
-            "{about} Other limits stay. Takes effect within two seconds.",
-            "The limit is removed.",
-        )
-    }
+    question = Question(
+        "Remove this limit?",
+        "{about} Other limits stay. Takes effect within two seconds.",
+        "The limit is removed.",
+    )
 
     def about(self) -> str:
         return _described(self.access, self.row, _limited(self.row))

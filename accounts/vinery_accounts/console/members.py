@@ -7,10 +7,9 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.conf import settings
-from django.core.exceptions import PermissionDenied
 from django.core.mail import send_mail
 from django.db.models import Count, Q, QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.html import format_html
@@ -36,15 +35,6 @@ _LED_COLUMNS: Final = columns_of(
         "two-factor_authentication": lambda row: "on" if row.has_second_factor else "off",
     },
 )
-
-
-class LeadersPage(Page):
-    """A page of members for those who lead an organisation or a project."""
-
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        if request.user.is_authenticated and not self.access.is_leader:
-            raise PermissionDenied
-        return super().dispatch(request, *args, **kwargs)
 
 
 class Roles(Rows):
@@ -150,9 +140,10 @@ class NewServiceAccount(NewRow):
 
 
 @at("members/<int:row_id>/", "member")
-class Member(LeadersPage, ChangeRow):
+class Member(ChangeRow):
     """One role of a user, and the possible actions."""
 
+    needs = "is_leader"
     template_name = "console/member.html"
     resource = MEMBERSHIPS
     names = ("role",)
@@ -173,14 +164,12 @@ class Member(LeadersPage, ChangeRow):
 @at("members/<int:row_id>/", "member", "remove")
 class RemoveMember(ConfirmPage):
     resource = MEMBERSHIPS
-    questions = {
-        "remove": Question(
-            "Remove {row.user} from {row.scope}?",
-            "{row.user} loses the role {row.role} there, and keys that they may no longer have are "
-            "paused. The account stays. To undo this, add the user again, and resume the keys.",
-            "{row.user} has no role in {row.scope} any more.",
-        )
-    }
+    question = Question(
+        "Remove {row.user} from {row.scope}?",
+        "{row.user} loses the role {row.role} there, and keys that they may no longer have are "
+        "paused. The account stays. To undo this, add the user again, and resume the keys.",
+        "{row.user} has no role in {row.scope} any more.",
+    )
 
 
 @at("members/<int:row_id>/", "member", "deactivate", "activate", "link")

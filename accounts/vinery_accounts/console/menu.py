@@ -1,8 +1,9 @@
 """The frame of the console: the menu, error pages and the headers of all pages."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -38,12 +39,6 @@ class Entry:
     may_open: Callable[[Access], bool] = bool  # everyone
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    name: str
-    entries: Sequence[Entry]
-
-
 _GROUPS: Final = {
     "Use": (
         Entry("overview", "Overview"),
@@ -52,7 +47,7 @@ _GROUPS: Final = {
         Entry("keys", "Keys"),
         Entry("requests", "Requests"),
         Entry("connect", "Connect"),
-        Entry("refusals", "Rate limit events"),
+        Entry("refusals", "Limit events"),
     ),
     "Run": (
         Entry("models", "Models"),
@@ -82,19 +77,19 @@ _GROUPS: Final = {
 _UNLISTED: Final = frozenset({"currency"})  # the page of prices leads to it
 
 
-def menu_of(access: Access) -> list[Group]:
-    named = {each.name for entries in _GROUPS.values() for each in entries} | _UNLISTED
+def menu_of(access: Access) -> dict[str, list[Entry]]:
+    """Return the pages that the caller may open, by the names of groups."""
+    named = {each.name for each in chain.from_iterable(_GROUPS.values())} | _UNLISTED
     others = [Entry(name, each.title) for name, each in registered().items() if each.title]
     more = {"Run": [each for each in others if each.name not in named]}
-    groups = [
-        Group(name, [each for each in (*entries, *more.get(name, ())) if each.may_open(access)])
+    return {
+        name: [each for each in (*entries, *more.get(name, ())) if each.may_open(access)]
         for name, entries in _GROUPS.items()
-    ]
-    return [group for group in groups if group.entries]
+    }
 
 
 def may_open(access: Access, name: str) -> bool:
-    entries = (each for group in _GROUPS.values() for each in group)
+    entries = chain.from_iterable(_GROUPS.values())
     return all(each.may_open(access) for each in entries if each.name == name)
 
 

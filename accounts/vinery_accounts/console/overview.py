@@ -222,10 +222,9 @@ class Account(Page):
 
 def _binds(user: User, keys: QuerySet[ApiKey]) -> Q:
     """Return the condition on limits that a request of the user must fit."""
-    of_key = Q(scope=LimitScope.KEY, scope_id__in=keys.values("pk"))
-    of_project = Q(scope=LimitScope.PROJECT, scope_id__in=keys.values("project"))
-    organizations = keys.values("project__organization")
-    of_organization = Q(scope=LimitScope.ORGANIZATION, scope_id__in=organizations)
-    of_user = Q(scope=LimitScope.USER, scope_id=user.pk)
-    of_all = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
-    return of_key | of_project | of_organization | of_user | of_all
+    found = Q(scope__in=(LimitScope.PLATFORM, LimitScope.MODEL))
+    found |= Q(scope=LimitScope.USER, scope_id=user.pk)
+    owners = {"key": "pk", "project": "project", "organization": "project__organization"}
+    for scope, column in owners.items():
+        found |= Q(scope=scope, scope_id__in=keys.values(column))
+    return found

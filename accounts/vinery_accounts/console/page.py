@@ -31,6 +31,7 @@ from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import names_of
+from vinery_accounts.usage.export import Selection, since_of_newest
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
 from vinery_accounts.usage.periods import (
     MAX_POINTS,
@@ -44,6 +45,7 @@ from vinery_accounts.usage.reports import Point, Question
 PageT = TypeVar("PageT", bound="type[Page]")
 
 _NO_ID: Final = "none"
+_MAX_COLUMNS: Final = 400  # of hours or minutes in a chart
 ERRORS: Final = tuple(each.value for each in Outcome if each.is_error)
 
 
@@ -71,11 +73,15 @@ class Page(LoginRequiredMixin, TemplateView):
 
     name: ClassVar[str] = ""
     """The entry of the menu: by default the first part of the address."""
+    needs: ClassVar[str] = ""
+    """What of `Access` a reader needs besides the right to the entry."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Answer. Raises `PermissionDenied` for a page that the user's role does not open."""
-        if request.user.is_authenticated and not may_open(self.access, self.name):
-            raise PermissionDenied
+        if request.user.is_authenticated:
+            is_open = not self.needs or getattr(self.access, self.needs)
+            if not (is_open and may_open(self.access, self.name)):
+                raise PermissionDenied
         with timezone.override(zone_of(request)):
             response = super().dispatch(request, *args, **kwargs)
             if isinstance(response, TemplateResponse):
@@ -166,6 +172,8 @@ class UsagePage(Page):
     dimensions: ClassVar[frozenset[Dimension]] = frozenset(Dimension)  # that it filters by
     has_charts: ClassVar[bool] = False
     fields: ClassVar[tuple[str, ...]] = ()  # of its own in the form of the period
+    # Reports about end users read so many records: the newest. 0: all of the period.
+    max_records: ClassVar[int] = 10_000
 
     def follows(self, name: str, value: str) -> bool:
         return self.has_charts and (name, value) == ("compare", "on")
@@ -187,16 +195,29 @@ class UsagePage(Page):
             and (values := _values(dimension, self.request.GET.getlist(dimension)))
         }
 
+    @property
+    def dimensions_read(self) -> frozenset[Dimension]:
+        return frozenset(self.filters)
+
+    @cached_property
+    def read_since(self) -> datetime | None:
+        """The time since which the page reads records; None: all of the period."""
+        if not self.max_records or Dimension.END_USER not in self.dimensions_read:
+            return None
+        visible, (since, until) = self.access.visible(), (self.period.since, self.period.until)
+        asked = Selection(visible=visible, since=since, until=until, filters=self.filters)
+        return since_of_newest(asked, self.max_records)
+
     @cached_property
     def question(self) -> Question:
         period = self.period
         return Question(
-            since=period.since,
+            since=self.read_since or period.since,
             until=period.until,
             filters=self.filters,
             visible=self.access.visible(),
             zone=period.zone,
-            granularity=period.granularity,
+            granularity=None if self.read_since else period.granularity,
         )
 
     @property
@@ -238,9 +259,7 @@ class UsagePage(Page):
             "kept": [
                 pair for pair in asked if pair[0] not in self.fields and self._is_valid(*pair)
             ],
-            "compares": self.compares,
             "compare": self.address(compare=None if self.compares else "on"),
-            "has_charts": self.has_charts,
             "query": self.address(before=None).partition("?")[2],
             "views": self.user.saved_views.filter(page=self.name),
             "has_email": settings.VINERY_HAS_EMAIL,
@@ -275,6 +294,11 @@ class UsagePage(Page):
             return sorted(map(value_of, values))
         known = names_of(self.access, OWNERS[dimension], values - {None})
         return [known.get(value, f"number {value}") if value else "none" for value in values]
+
+
+def csv_file(name: str, text: str) -> HttpResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
 
 
 def before(question: Question) -> Question:
@@ -369,9 +393,10 @@ class PeriodForm(forms.Form):
         if found.since >= found.until:
             raise forms.ValidationError("The period ends before it begins.")
         interval = found.granularity or usual_granularity(found.since, found.until)
-        if (found.until - found.since) / interval.length > MAX_POINTS:
+        most = MAX_POINTS if interval is Granularity.DAY else _MAX_COLUMNS
+        if (found.until - found.since) / interval.length > most:
             raise forms.ValidationError(
-                f"The interval {interval} makes more than {MAX_POINTS} columns. Choose a "
+                f"The interval {interval} makes more than {most} columns. Choose a "
                 "longer interval, or a shorter period."
             )
         return values

@@ -1,4 +1,4 @@
-"""Pages of records: alerts, the audit log, requests in quarantine and rate limit events."""
+"""Pages of records: alerts, the audit log, requests in quarantine and limit events."""
 
 import json
 from typing import Any, Final
@@ -79,23 +79,15 @@ def _readers(access: Access) -> Q:
 
 
 def _changes(entry: AuditEntry) -> str:
-    before, after = entry.before or {}, entry.after or {}
-    names = sorted({*before, *after})
+    states = (entry.before or {}, entry.after or {})
+    names = sorted({*states[0], *states[1]})
     if not names:
         return ""
-    facts = format_html_join(
-        "",
-        "<dt>{}</dt><dd>{}</dd>",
-        (
-            (
-                k,
-                " → ".join(
-                    str(text_of(each[k])) for each in (before, after) if each.get(k) is not None
-                ),
-            )
-            for k in names
-        ),
-    )
+
+    def values(name: str) -> str:
+        return " → ".join(str(text_of(x[name])) for x in states if x.get(name) is not None)
+
+    facts = format_html_join("", "<dt>{}</dt><dd>{}</dd>", ((k, values(k)) for k in names))
     text = '<details><summary>{} value{}</summary><dl class="facts">{}</dl></details>'
     return format_html(text, len(names), pluralize(len(names)), facts)
 
@@ -184,7 +176,7 @@ for each in (RESPONSES, CONVERSATIONS, CHATS):
     at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
 
 
-# -- Rate limit events
+# -- Limit events
 
 _MOST: Final = 5
 

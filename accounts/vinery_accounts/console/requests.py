@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -25,14 +26,12 @@ from vinery_accounts.models import Currency, RefusedRequest, SavedView, UsageRec
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
 from vinery_accounts.resources.records import CAPTURES, REFUSALS
-from vinery_accounts.usage.export import Selection, records
-from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
+from vinery_accounts.usage.export import Selection, of_one_index, records, since_of_newest
+from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
 
 _ROWS: Final = 50
 # Of the requests that an index finds, a page searches so many for the other filters.
 _MAX_SEARCHED: Final = 25_000
-# Those that usually find the fewest come first.
-_INDEXED: Final = tuple(map(Dimension, ("end_user", "key", "user", "project", "model")))
 _MAX_VIEWS: Final = 50
 _PLACE: Final = re.compile(r"(\d{1,17})\.(\d{1,18})")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -134,25 +133,18 @@ class Requests(UsagePage):
             # As the condition of its index.
             conditions.append(Q(client_request_id=client_id) & ~Q(client_request_id=""))
 
-        def newest(visible: Conditions | None, filters: Conditions) -> QuerySet[UsageRecord]:
-            chosen = Selection(visible=visible, since=since, until=until, filters=filters)
-            return records(chosen).filter(*conditions).order_by("-created_at", "-id")
-
-        visible, filters, code = self.access.visible(), self.filters, self._text("error")
+        code = self._text("error")
         is_limited = Q(outcome=Outcome.REJECTED, http_status=HTTPStatus.TOO_MANY_REQUESTS.value)
         more = {"yes": is_limited, "no": ~is_limited}.get(self._text("limited"), Q())
         more &= Q(error_code=code) if code else Q()
-        # One index bounds the search: several filters may have nothing in common.
-        of_index = visible if visible is not None and visible.keys() <= set(_INDEXED) else None
-        one = (
-            [] if of_index else [(each, filters[each]) for each in _INDEXED if each in filters][:1]
-        )
-        if more or of_index != visible or dict(one) != filters:
-            near = newest(of_index, dict(one)).order_by("-created_at")
-            for since in near.values_list("created_at", flat=True)[_MAX_SEARCHED:][:1]:
-                older = _place(since, 0)
-        conditions.append(more)
-        rows = list(newest(visible, filters)[: _ROWS + 1])
+        visible = self.access.visible()
+        asked = Selection(visible=visible, since=since, until=until, filters=self.filters)
+        if more or of_one_index(asked) != asked:
+            found = since_of_newest(asked, _MAX_SEARCHED, *conditions)
+            if found:
+                asked, older = replace(asked, since=found), _place(found, 0)
+        newest = records(asked).filter(more, *conditions).order_by("-created_at", "-id")
+        rows = list(newest[: _ROWS + 1])
         if len(rows) > _ROWS:
             older = _place(rows[_ROWS - 1].created_at, rows[_ROWS - 1].pk)
         return rows[:_ROWS], older
@@ -194,8 +186,8 @@ class SavedViews(Page):
             view.delete()
             messages.success(request, f"The view {view} is removed. To undo this, save it again.")
             return redirect(f"{address}?{view.query}")
-        view = SavedView(user=self.user, page=self.name, query=query, mail_every=mail_every)
-        view.name = request.POST.get("name", "").strip()
+        about = {"name": request.POST.get("name", "").strip(), "query": query}
+        view = SavedView(user=self.user, page=self.name, mail_every=mail_every, **about)
         try:
             view.full_clean(validate_constraints=False)
             if views.exclude(name=view.name).count() >= _MAX_VIEWS:

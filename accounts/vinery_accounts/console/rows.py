@@ -183,13 +183,16 @@ class ConfirmPage(ActPage):
 
     template_name = "console/confirm.html"
     questions: ClassVar[dict[str, Question]] = {}
+    question: ClassVar[Question | None] = None
+    """That of the page's only action. By default it has the words of the resource."""
 
     @property
-    def question(self) -> Question:
-        return self.questions.get(self.does) or _question(self.resource, self.does)
+    def asked(self) -> Question:
+        known = self.question or self.questions.get(self.does)
+        return known or _question(self.resource, self.does)
 
     def done_text(self) -> str:
-        return self.question.done.format(row=self.row)
+        return self.asked.done.format(row=self.row)
 
     def about(self) -> str:
         """Return the value of `{about}` in the texts, where the row alone is not enough."""
@@ -211,7 +214,7 @@ class ConfirmPage(ActPage):
         return super().get(request, *args, **kwargs)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        question, more = self.question, self.resource.affected(self.does, self.row)
+        question, more = self.asked, self.resource.affected(self.does, self.row)
         return super().get_context_data(**kwargs) | {
             "graces": GRACES if self.does == "rotate" else (),
             "heading": question.heading.format(row=self.row),
@@ -237,11 +240,14 @@ def verb(does: str) -> str:
 
 
 def page_of(rows: QuerySet[Any], request: HttpRequest) -> dict[str, Any]:
-    """Return a page of rows, which may be millions: they are not counted."""
+    """Return a page of rows, which may be millions: they are not counted. A page after the last one
+    is the first."""
     asked = request.GET.get("page", "")
     number = max(1, int(asked)) if re.fullmatch("[0-9]{1,6}", asked) else 1
     begin = (number - 1) * ROWS_ON_A_PAGE
     found = list(rows[begin : begin + ROWS_ON_A_PAGE + 1])
+    if not found and number > 1:
+        number, found = 1, list(rows[: ROWS_ON_A_PAGE + 1])
     return {
         "rows": found[:ROWS_ON_A_PAGE],
         "previous": _address(request, number - 1) if number > 1 else "",

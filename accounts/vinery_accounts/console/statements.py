@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from vinery_accounts.access.access import Access
-from vinery_accounts.console.page import Page, at
+from vinery_accounts.console.page import Page, at, csv_file
 from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.limits import owner_choices
 from vinery_accounts.resources.usage import readable_owners
@@ -21,7 +21,6 @@ from vinery_accounts.usage.statements import Statement
 
 _NUM_MONTHS: Final = 24
 _UNKNOWN: Final = {"invalid_choice": "Choose an entry of the list."}
-_FILE: Final = 'attachment; filename="statement.csv"'
 
 
 def _months(now: datetime) -> Iterator[tuple[str, str]]:
@@ -97,5 +96,4 @@ class StatementFile(StatementPage):
         context = self.get_context_data()
         if "statement" not in context:
             return self.render_to_response(context, status=400)
-        text, headers = context["statement"].csv(), {"Content-Disposition": _FILE}
-        return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
+        return csv_file("statement.csv", context["statement"].csv())

@@ -1,22 +1,11 @@
 """The pages of accounts under `/console/`. The classes of pages name the addresses."""
 
-# ruff: noqa: F401
-from vinery_accounts.console import (
-    design,
-    find,
-    invitations,
-    keys,
-    limits,
-    members,
-    organization,
-    overview,
-    playground,
-    records,
-    requests,
-    statements,
-    usage,
-    users,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
+from vinery_accounts import console
 from vinery_accounts.console.generated import add_generated_pages
 
+for each in iter_modules(console.__path__, f"{console.__name__}."):
+    import_module(each.name)
 add_generated_pages()

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from vinery_accounts.base.money import MILLION, short_money
 from vinery_accounts.console import words
 from vinery_accounts.console.charts import Chart, Series, duration
-from vinery_accounts.console.page import UsagePage, at, before, value_of
+from vinery_accounts.console.page import UsagePage, at, before, csv_file, value_of
 from vinery_accounts.models import ApiKey, Currency, ModelWeight
 from vinery_accounts.usage import reports
 from vinery_accounts.usage.export import csv_of
@@ -87,6 +87,10 @@ class Usage(UsagePage):
     def by(self) -> tuple[Dimension, ...]:
         chosen = self._chosen("by", Dimension.MODEL), self._chosen("by2", "")
         return tuple(Dimension(each) for each in dict.fromkeys(chosen) if each)
+
+    @property
+    def dimensions_read(self) -> frozenset[Dimension]:
+        return super().dimensions_read.union(self.by)
 
     @cached_property
     def title(self) -> str:
@@ -321,11 +325,10 @@ class UsageTable(Usage):
     """The table of the page with the same query string, and with more rows."""
 
     max_rows = 100
+    max_records = 0
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        name, text = self.file(self.get_context_data())
-        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return HttpResponse(text, content_type="text/csv; charset=utf-8", headers=headers)
+        return csv_file(*self.file(self.get_context_data()))
 
     def file(self, context: dict[str, Any]) -> tuple[str, str]:
         """Return the name of the file and its text."""

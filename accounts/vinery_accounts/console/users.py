@@ -82,10 +82,9 @@ class HelpUser(ConfirmPage):
             return show_link(self, self.row, result)
         if self.does != "password":
             return super().report(result, done)
-        heading, back = f"A new password for {self.row}", self.back_address()
-        text = "It is shown once. The user's sessions are ended."
-        copy = "Copy the password"
-        return show_secret(self, heading, text, result["password"], back, copy=copy)
+        heading, text = f"A new password for {self.row}", "The user's sessions are ended."
+        about = (heading, f"It is shown once. {text}", result["password"], self.back_address())
+        return show_secret(self, *about, copy="Copy the password")
 
 
 @at("users/<int:row_id>/", "users", "promote", "demote")

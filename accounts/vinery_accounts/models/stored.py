@@ -28,6 +28,7 @@ class OwnedQuerySet(models.QuerySet[RowT, RowT]):
 
 class OwnedRow(models.Model):
     noun: ClassVar[str]  # for clients
+    project_bytes = 0  # of a new row: what its project has stored then
 
     public_id = models.CharField("id", max_length=80, unique=True)
     project_id = models.BigIntegerField(null=True, help_text="Empty: of clients without keys.")

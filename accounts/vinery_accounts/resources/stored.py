@@ -16,7 +16,7 @@ from vinery_accounts.models.stored import OBJECTS, OwnedRow, in_groups
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, Resource, RowAction, columns_of, require
 from vinery_accounts.resources.fields import DatedFilters, StrictSerializer
-from vinery_accounts.stored import chats, conversations, responses
+from vinery_accounts.stored import chats, compactions, conversations, responses
 from vinery_accounts.stored.rows import NotStored
 
 RowT = TypeVar("RowT", bound=OwnedRow)
@@ -47,12 +47,19 @@ def _items(row: OwnedRow, *named: Any) -> list[Any]:
         answers = [each["message"] for each in json.loads(texts.completion)["choices"]]
         return [*json.loads(texts.messages), *answers]
     read = responses.thread if isinstance(row, StoredResponse) else conversations.context
-    return [json.loads(each.payload) for each in read(*named)]
+    return [_with_summary(json.loads(each.payload), row.project_id) for each in read(*named)]
+
+
+def _with_summary(item: Any, project_id: int | None) -> Any:
+    """A compaction has what it says beside what it is for clients."""
+    if item["type"] == compactions.KIND:
+        item["summary"] = compactions.read_summary(project_id, item["encrypted_content"])
+    return item
 
 
 class Turn(NamedTuple):
-    """A message, reasoning or a call: `who` is the role, or what it is. `name` and `output` are of
-    calls."""
+    """A message, reasoning, a compaction or a call: `who` is the role, or what it is. `name` and
+    `output` are of calls."""
 
     who: str
     text: str
@@ -80,6 +87,8 @@ def _turns(item: Any, outputs: Mapping[str, str]) -> Iterator[Turn]:
     kind = str(item.get("type") or "message")
     if kind == "reasoning":
         yield Turn(kind, _text(item.get("content") or item.get("summary")))
+    elif kind == compactions.KIND:
+        yield Turn(kind, item["summary"])
     elif kind == "message":
         if reasoning := item.get("reasoning_content") or item.get("reasoning"):
             yield Turn("reasoning", _text(reasoning))

@@ -9,20 +9,18 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Model, Q, QuerySet, Sum
-from django.db.models.functions import Length
+from django.db.models import Model, Q, QuerySet
 
 from vinery_accounts import models
 from vinery_accounts.models import Project, ResponseEvents, StoredBytes, StoredItem
 from vinery_accounts.models.stored import OBJECTS, OwnedRow, expire, follow_days
 from vinery_accounts.stored import chats, compactions, conversations, responses, runs
-from vinery_accounts.stored.rows import remove_unlinked, resealed, unlinked
+from vinery_accounts.stored.rows import resealed
 
 # An answer that has run this long may still be stored with the former term of its project.
 _LONGEST_ANSWER: Final = timedelta(days=1)
 _DOUBTFUL: Final = timedelta(minutes=5)
 _SWEEP_S: Final = 30.0
-_ITEMS_IN_A_GROUP: Final = 10_000
 _SEALED_IN_A_GROUP: Final = 200
 _TABLES: Final[tuple[type[OwnedRow], ...]] = (*OBJECTS, StoredItem)
 
@@ -60,41 +58,11 @@ def _without_project() -> QuerySet[StoredBytes]:
     )
 
 
-def remove_unlinked_items() -> None:
-    """Remove items that nothing links, group by group. Each removal of a link looks after its item:
-    this finds what a fault has left."""
-    for pks in _groups(StoredItem, _ITEMS_IN_A_GROUP):
-        if found := list(unlinked(pks).values_list("pk", flat=True)):
-            with transaction.atomic():
-                remove_unlinked(found)
-
-
-def _groups(table: Any, num: int) -> Iterator[list[int]]:
+def _groups(table: Any) -> Iterator[list[int]]:
     pks, last = table.objects.order_by("pk").values_list("pk", flat=True), 0
-    while found := list(pks.filter(pk__gt=last)[:num]):
+    while found := list(pks.filter(pk__gt=last)[:_SEALED_IN_A_GROUP]):
         yield found
         last = found[-1]
-
-
-def wrong_sums(*, repair: bool = False) -> Iterator[tuple[int | None, int, int]]:
-    """The projects whose counted bytes are not those of their rows, with both sums."""
-    for pk in list(StoredBytes.objects.order_by("project_id").values_list("pk", flat=True)):
-        with transaction.atomic():
-            # Who stores or removes something waits for this row, and is not seen before.
-            row = StoredBytes.objects.select_for_update().get(pk=pk)
-            project_id, num_counted = row.project_id or None, row.num_bytes
-            events = ResponseEvents.objects.filter(response__project_id=project_id)
-            sums = [table.objects.of(project_id).aggregate(n=Sum("num_bytes")) for table in _TABLES]
-            sums.append(events.aggregate(n=Sum(Length("sealed"))))
-            row.num_bytes = sum(each["n"] or 0 for each in sums)
-            if row.num_bytes == num_counted:
-                continue
-            if repair:
-                row.save()
-        yield project_id, num_counted, row.num_bytes
-
-
-# -- Reencryption
 
 
 def reencrypt() -> tuple[int, int]:
@@ -104,7 +72,7 @@ def reencrypt() -> tuple[int, int]:
     is_done: Counter[bool] = Counter()
     tables: tuple[Any, ...] = (*_TABLES, models.BackgroundRun, ResponseEvents)
     for table in tables:
-        for pks in _groups(table, _SEALED_IN_A_GROUP):
+        for pks in _groups(table):
             with transaction.atomic():
                 rows = table.objects.select_for_update(no_key=True).filter(pk__in=pks)
                 is_done.update(map(_is_reencrypted, rows.order_by("pk")))

@@ -34,10 +34,11 @@ class NewChat(New):
     texts: ChatTexts
 
 
-def keep(new: NewChat) -> None:
+def keep(new: NewChat) -> StoredChat:
     """Store a chat. Raises `django.db.Error`. Within a transaction."""
-    row = new.insert(StoredChat, msgspec.msgpack.encode(new.texts))
+    row: StoredChat = new.insert(StoredChat, msgspec.msgpack.encode(new.texts))
     _store_pairs(row, new.texts.metadata)
+    return row
 
 
 def _store_pairs(row: StoredChat, metadata: Mapping[str, str]) -> None:

@@ -30,8 +30,9 @@ def create(owner: Owners, public_id: str, metadata: bytes, items: Sequence[Item]
     """Raises `NotStored` for a reference to an item that is not there."""
     now = datetime.now(UTC)
     with transaction.atomic():
-        row: Conversation = rows.insert(Conversation, owner, public_id, metadata, now)
-        _link(row, store_items(owner, items, now))
+        pks, num_bytes = store_items(owner, items, now)
+        row: Conversation = rows.insert(Conversation, owner, public_id, metadata, now, num_bytes)
+        _link(row, pks)
     return row
 
 
@@ -91,8 +92,9 @@ def add(owner: Owners, public_id: str, items: Sequence[Item]) -> list[Item]:
     """Store items at the end. Returns them, with what references name."""
     with transaction.atomic():
         row = row_of(Conversation, owner.project_id, public_id, is_locked=True)
-        pks = store_items(owner, items, datetime.now(UTC))
+        pks, num_bytes = store_items(owner, items, datetime.now(UTC))
         _link(row, pks)
+        rows.count_bytes(owner.project_id, num_bytes)
         return items_of(pks)
 
 

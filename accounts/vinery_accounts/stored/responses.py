@@ -16,9 +16,8 @@ from typing import Any, Final
 
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
-from django.db.models.functions import Length
 
-from vinery_accounts.models import ResponseEvents, ResponseItem, StoredItem, StoredResponse
+from vinery_accounts.models import ResponseItem, StoredItem, StoredResponse
 from vinery_accounts.models.stored import OwnedQuerySet
 from vinery_accounts.stored import rows
 from vinery_accounts.stored.conversations import append
@@ -70,12 +69,13 @@ def keep(new: NewResponse) -> StoredResponse:
         previous = found.select_for_update(no_key=True).first()
         if previous is None:
             raise NotStored(StoredResponse.noun, new.previous_id)
-    pks = store_items(new.owner, (*new.inputs, *new.outputs), new.created_at)
+    pks, num_bytes = store_items(new.owner, (*new.inputs, *new.outputs), new.created_at)
     if new.conversation_id is not None:
         conversation = append(project_id, new.conversation_id, () if is_background else pks)
     row: StoredResponse = new.insert(
         StoredResponse,
         new.payload,
+        num_more=num_bytes,
         status=new.status,
         previous=previous,
         conversation=conversation,
@@ -98,12 +98,12 @@ def complete(row: StoredResponse, end: End) -> None:
     now, (status, payload, outputs) = datetime.now(UTC), end
     row = StoredResponse.objects.select_for_update().get(pk=row.pk)
     inputs = list(row.links.order_by("position").values_list("item_id", flat=True))
-    pks = store_items(row, outputs, now)
+    pks, num_bytes = store_items(row, outputs, now)
     _link(row, pks, len(inputs), len(inputs))
     if row.conversation is not None and status in FINISHED:
         with suppress(NotStored):  # it was deleted meanwhile
             append(row.project_id, row.conversation.public_id, [*inputs, *pks])
-    rows.rewrite(row, payload, status=status, events_until=now + EVENTS_KEPT)
+    rows.rewrite(row, payload, num_bytes, status=status, events_until=now + EVENTS_KEPT)
 
 
 def find(project_id: int | None, public_id: str) -> FoundResponse:
@@ -212,18 +212,8 @@ def _remove(these: OwnedQuerySet[StoredResponse]) -> int:
     continued = StoredResponse.objects.filter(previous=OuterRef("pk"))
     leaves = these.filter(~Exists(continued)).select_for_update().values_list("pk", flat=True)
     pks = list(leaves[:_REMOVED_AT_ONCE])
-    remove_events(pks)
     links = ResponseItem.objects.filter(response__in=pks)
     items = list(links.values_list("item_id", flat=True))
-    num_removed = rows.remove(StoredResponse.objects.filter(pk__in=pks))
+    links.delete()
     rows.remove_unlinked(items)
-    return num_removed
-
-
-def remove_events(pks: Sequence[int]) -> None:
-    """Remove the events of these responses. Within a transaction."""
-    events = ResponseEvents.objects.filter(response__in=pks)
-    sizes = events.values_list("response__project_id", Length("sealed"))
-    for project_id, num_bytes in sizes:
-        rows.count_bytes(project_id, -num_bytes)
-    events.delete()
+    return rows.remove(StoredResponse.objects.filter(pk__in=pks))

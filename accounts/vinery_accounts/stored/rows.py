@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any, Final, TypeVar
 
-from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, Sum
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, Q
 
 from vinery_accounts.base import encryption
 from vinery_accounts.base.errors import AccountsError
@@ -43,18 +43,10 @@ def columns_of(owner: Owners | OwnedRow) -> dict[str, int | None]:
     return {name: getattr(owner, name) for name in ("project_id", "user_id", "key_id")}
 
 
-def check_keys(owners: Iterable[Owners]) -> None:
-    """Raises `NotStored` if the key of one has gone, as it does with its user or project: then all
-    that they had stored is deleted."""
-    asked = {str(owner.key_id) for owner in owners if owner.key_id is not None}
-    known = ApiKey.objects.filter(pk__in=asked).values_list("pk", flat=True) if asked else ()
-    for gone in asked - set(map(str, known)):
-        raise NotStored("Key", gone)
-
-
 @dataclass(frozen=True, slots=True)
 class New:
-    """An answer to be stored."""
+    """An answer to be stored. A key goes with its user and project: then all that they had stored
+    is deleted."""
 
     owner: Owners
     public_id: str
@@ -64,18 +56,28 @@ class New:
     days: int
 
     def insert(self, table: Any, text: bytes, **columns: Any) -> Any:
+        """Raises `NotStored` if the key has gone."""
+        key_id = self.owner.key_id
+        if key_id is not None and not ApiKey.objects.filter(pk=key_id).exists():
+            raise NotStored("Key", str(key_id))
         columns |= {"model": self.model, "request_id": self.request_id}
         columns["expires_at"] = self.created_at + timedelta(days=self.days)
         return insert(table, self.owner, self.public_id, text, self.created_at, **columns)
 
 
 def insert(
-    table: Any, owner: Owners | OwnedRow, public_id: str, text: bytes, now: datetime, **columns: Any
+    table: Any,
+    owner: Owners | OwnedRow,
+    public_id: str,
+    text: bytes,
+    now: datetime,
+    num_more: int = 0,
+    **columns: Any,
 ) -> Any:
-    """Within a transaction, as is each change."""
+    """Within a transaction, as is each change. `num_more`: the bytes of the items of the row."""
     filled = {"num_bytes": len(text), "sealed": sealed(public_id, text), "created_at": now}
     row: Any = table.objects.create(public_id=public_id, **filled, **columns_of(owner), **columns)
-    count_bytes(owner.project_id, len(text))
+    row.project_bytes = count_bytes(owner.project_id, len(text) + num_more)
     return row
 
 
@@ -95,9 +97,9 @@ def text_of(row: OwnedRow) -> bytes:
     return opened(row.public_id, row.sealed)
 
 
-def rewrite(row: OwnedRow, text: bytes, **columns: Any) -> None:
-    """Replace the text and other columns of a locked row."""
-    count_bytes(row.project_id, len(text) - row.num_bytes)
+def rewrite(row: OwnedRow, text: bytes, num_more: int = 0, **columns: Any) -> None:
+    """Replace the text and other columns of a locked row. `num_more`: as for `insert`."""
+    count_bytes(row.project_id, len(text) - row.num_bytes + num_more)
     columns |= {"num_bytes": len(text), "sealed": sealed(row.public_id, text)}
     for name, value in columns.items():
         setattr(row, name, value)
@@ -185,9 +187,11 @@ def items_of(pks: Sequence[int]) -> list[Item]:
     return opened_items((row.public_id, row.kind, row.sealed) for row in found)
 
 
-def store_items(owner: Owners | OwnedRow, items: Sequence[Item], now: datetime) -> list[int]:
-    """Insert the new items. Returns the primary keys of all. Raises `NotStored` for a reference to
-    an item that has gone."""
+def store_items(
+    owner: Owners | OwnedRow, items: Sequence[Item], now: datetime
+) -> tuple[list[int], int]:
+    """Insert the new items. Returns the primary keys of all, and the bytes of the new ones, which
+    the caller counts. Raises `NotStored` for a reference to an item that has gone."""
     known: dict[str, int] = {}
     if references := [each.public_id for each in items if not each.payload]:
         rows = _found(owner.project_id, references)
@@ -205,54 +209,46 @@ def store_items(owner: Owners | OwnedRow, items: Sequence[Item], now: datetime) 
         if each.payload
     ]
     StoredItem.objects.bulk_create(new)
-    count_bytes(owner.project_id, sum(row.num_bytes for row in new))
     known.update((row.public_id, row.pk) for row in new)
     for each in items:
         if each.public_id not in known:
             raise NotStored(StoredItem.noun, each.public_id)
-    return [known[each.public_id] for each in items]
-
-
-def unlinked(item_ids: Iterable[int]) -> OwnedQuerySet[StoredItem]:
-    rows: OwnedQuerySet[StoredItem] = StoredItem.objects.filter(pk__in=set(item_ids))
-    return rows.filter(
-        ~Exists(ResponseItem.objects.filter(item=OuterRef("pk"))),
-        ~Exists(ConversationItem.objects.filter(item=OuterRef("pk"))),
-    )
+    return [known[each.public_id] for each in items], sum(row.num_bytes for row in new)
 
 
 def remove_unlinked(item_ids: Iterable[int]) -> None:
     """Delete those of these items that nothing links any more. Of two that take the last links of
     an item, the second waits, and sees that the first one is gone."""
     these = StoredItem.objects.filter(pk__in=set(item_ids)).order_by("pk")
-    remove(unlinked(list(these.select_for_update().values_list("pk", flat=True))))
+    locked = list(these.select_for_update().values_list("pk", flat=True))
+    links = (
+        table.objects.filter(item=OuterRef("pk")) for table in (ResponseItem, ConversationItem)
+    )
+    remove(StoredItem.objects.filter(*(~Exists(each) for each in links), pk__in=locked))
 
 
 # -- The bytes of a project
 
 
-def count_bytes(project_id: int | None, num_bytes: int) -> None:
-    """Add to what a project has stored."""
-    if not num_bytes:
-        return
-    row = StoredBytes.objects.filter(project_id=project_id or 0)
-    if not row.update(num_bytes=F("num_bytes") + num_bytes):
-        new = StoredBytes(project_id=project_id or 0)
-        StoredBytes.objects.bulk_create([new], ignore_conflicts=True)
-        row.update(num_bytes=F("num_bytes") + num_bytes)
+_COUNT_SQL: Final = """
+INSERT INTO {table} (project_id, num_bytes) VALUES (%s, %s)
+ON CONFLICT (project_id) DO UPDATE SET num_bytes = {table}.num_bytes + excluded.num_bytes
+RETURNING num_bytes
+"""
+
+
+def count_bytes(project_id: int | None, num_bytes: int) -> int:
+    """Add to what a project has stored. Returns how much that is then. Others who store wait for
+    the end of the transaction, so this comes after other locks."""
+    with connection.cursor() as cursor:
+        sql = _COUNT_SQL.format(table=StoredBytes._meta.db_table)
+        cursor.execute(sql, [project_id or 0, num_bytes])
+        return int(cursor.fetchone()[0])
 
 
 def stored_bytes(project_id: int | None) -> int:
-    return _sum_of(StoredBytes.objects.filter(project_id=project_id or 0))
-
-
-def all_stored_bytes() -> int:
-    return _sum_of(StoredBytes.objects.all())
-
-
-def _sum_of(rows: Any) -> int:
-    num_bytes: int = rows.aggregate(sum=Sum("num_bytes", default=0))["sum"]
-    return num_bytes
+    found = StoredBytes.objects.filter(project_id=project_id or 0)
+    return found.values_list("num_bytes", flat=True).first() or 0
 
 
 # -- Pages

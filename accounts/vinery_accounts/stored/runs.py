@@ -21,7 +21,7 @@ from vinery_accounts.alerts.deliveries import response_ended
 from vinery_accounts.models import BackgroundRun, ResponseEvents, StoredResponse
 from vinery_accounts.stored import conversations, responses
 from vinery_accounts.stored.responses import EVENTS_KEPT, End, NewResponse
-from vinery_accounts.stored.rows import check_keys, count_bytes, opened, row_of, sealed
+from vinery_accounts.stored.rows import opened, row_of, sealed
 from vinery_accounts.usage.entries import Settlement
 from vinery_accounts.usage.store import store_settlements
 
@@ -36,14 +36,10 @@ class RunLost(Exception):
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A background request, to be read like a client's."""
+    """A background request, to be read like a client's. Its response has the rest."""
 
-    request_id: str
-    token: str  # from which all ids of the answer derive
-    created_at: int
     tree: str
     body: bytes
-    key_id: int | None
     address: str | None = None
 
 
@@ -68,7 +64,6 @@ def _is_dead(lease_owner: str) -> bool:
 def create(new: NewResponse, request: StoredRequest) -> None:
     """Store a response that is queued, with its input. Raises `NotStored`."""
     with transaction.atomic():
-        check_keys([new.owner])
         BackgroundRun.objects.create(
             response=responses.keep(new),
             due_at=datetime.now(UTC),
@@ -118,7 +113,9 @@ def renew(me: str) -> set[int]:
 
 
 def is_cancelled(run: BackgroundRun) -> bool:
-    return StoredResponse.objects.filter(pk=run.response_id, status="cancelled").exists()
+    """Whether nobody will go on with the run, also because the response was deleted."""
+    row = StoredResponse.objects.filter(pk=run.response_id)
+    return not row.exclude(status="cancelled").exists()
 
 
 def begin(run: BackgroundRun) -> list[bytes]:
@@ -167,7 +164,6 @@ def _store_events(row: BackgroundRun, events: Sequence[bytes]) -> None:
     if new := b"".join(events[row.num_events :]):
         content = sealed(f"{row.response.public_id} {row.num_events}", new)
         row.response.events.create(first=row.num_events, sealed=content)
-        count_bytes(row.response.project_id, len(content))
 
 
 def finish(
@@ -211,6 +207,13 @@ def cancel(project_id: int | None, public_id: str) -> bool:
     return is_background
 
 
+def delete(project_id: int | None, public_id: str) -> None:
+    """Delete a response, which ends first. Raises `NotStored`."""
+    with transaction.atomic():
+        cancel(project_id, public_id)
+        responses.delete(project_id, public_id)
+
+
 class FoundEvents(NamedTuple):
     """`is_over`: no further ones will come. `has_gone`: the response has no events, or they are not
     kept any more."""
@@ -234,5 +237,5 @@ def remove_old_events(now: datetime) -> None:
     old = StoredResponse.objects.filter(events_until__lte=now).order_by("events_until")
     while pks := list(old.values_list("pk", flat=True)[:200]):
         with transaction.atomic():
-            responses.remove_events(pks)
+            ResponseEvents.objects.filter(response__in=pks).delete()
             StoredResponse.objects.filter(pk__in=pks).update(events_until=None)

@@ -6,7 +6,7 @@ Columns keep their names and order; new columns are added at the end.
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -16,7 +16,13 @@ from django.db.models import F, Q, QuerySet
 
 from vinery_accounts.base.money import MILLION
 from vinery_accounts.models import OWNERS, RefusedRequest, UsageRecord
-from vinery_accounts.usage.filters import NAME_COLUMNS, Conditions, restriction, with_effect
+from vinery_accounts.usage.filters import (
+    NAME_COLUMNS,
+    Conditions,
+    Dimension,
+    restriction,
+    with_effect,
+)
 
 _Row: TypeAlias = dict[str, Any]
 
@@ -73,6 +79,26 @@ def records(selection: Selection) -> QuerySet[UsageRecord]:
     if selection.until is not None:
         rows = rows.filter(created_at__lt=selection.until)
     return rows
+
+
+# Those that usually find the fewest come first.
+_INDEXED = tuple(map(Dimension, ("end_user", "key", "user", "project", "model")))
+
+
+def of_one_index(selection: Selection) -> Selection:
+    """Return a selection that has the records of this one, and that one index finds: several
+    filters may have nothing in common."""
+    visible, filters = selection.visible, selection.filters
+    if visible is not None and visible.keys() <= set(_INDEXED):
+        return replace(selection, filters={})
+    one = [(each, filters[each]) for each in _INDEXED if each in filters][:1]
+    return replace(selection, visible=None, filters=dict(one))
+
+
+def since_of_newest(selection: Selection, most: int, *conditions: Q) -> datetime | None:
+    """Return the time of the oldest record, if the newest `most` are to be searched; None: all."""
+    rows = records(of_one_index(selection)).filter(*conditions).order_by("-created_at")
+    return rows.values_list("created_at", flat=True)[most : most + 1].first()
 
 
 def export(selection: Selection, form: Format) -> Iterator[str]:

@@ -9,9 +9,10 @@ bucket add up, so SQL merges histograms by concatenation, and `compact` shortens
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -94,17 +95,29 @@ def counts_of(encoded: Iterable[bytes]) -> Counts:
     return sums.astype(np.int64).reshape(len(Latency), NUM_BUCKETS)
 
 
-def percentiles(counts: Counts) -> list[Percentiles | None]:
-    """Return the percentiles of each latency, or None if nothing was measured. The p-th percentile
-    is the smallest duration that at least p % of the requests do not exceed (nearest rank), within
-    `RELATIVE_ERROR`."""
-    cumulated = counts.cumsum(axis=1)
-    nums = cumulated[:, -1].tolist()
-    ranks = [[[max(1, -(-num * percent // 100))] for percent in (50, 95, 99)] for num in nums]
-    places = (cumulated[:, None, :] < ranks).sum(axis=2).tolist()
+def percentiles(pairs: Sequence[tuple[bytes, bytes]]) -> list[list[Percentiles | None]]:
+    """Return the percentiles of each latency for several encoded histograms, each without another
+    one; None if nothing was measured. The p-th percentile is the smallest duration that at least
+    p % of the requests do not exceed (nearest rank), within `RELATIVE_ERROR`. All at once: a chart
+    has hundreds of points."""
+    import numpy as np
+
+    parts = list(chain.from_iterable(pairs))
+    words = np.frombuffer(b"".join(parts), dtype="<u4")
+    at = np.repeat(np.arange(len(parts)), [len(each) // 4 for each in parts])
+    indexes = at // 2 * (len(Latency) * NUM_BUCKETS) + (words >> _COUNT_BITS)
+    signed = np.where(at % 2, -1.0, 1.0) * (words & _MAX_COUNT)
+    sums = np.bincount(indexes, signed, len(pairs) * len(Latency) * NUM_BUCKETS)
+    cumulated = sums.astype(np.int64).reshape(len(pairs), len(Latency), NUM_BUCKETS).cumsum(axis=2)
+    nums = cumulated[:, :, -1]
+    ranks = np.maximum(1, -(-nums[:, :, None] * np.array([50, 95, 99]) // 100))
+    places = (cumulated[:, :, None, :] < ranks[:, :, :, None]).sum(axis=3)
     return [
-        Percentiles(num, *(_MIDDLES_MS[at] for at in row)) if num else None
-        for num, row in zip(nums, places, strict=True)
+        [
+            Percentiles(num, *(_MIDDLES_MS[each] for each in row)) if num else None
+            for num, row in zip(*of_pair, strict=True)
+        ]
+        for of_pair in zip(nums.tolist(), places.tolist(), strict=True)
     ]
 
 

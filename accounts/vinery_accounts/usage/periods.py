@@ -130,6 +130,10 @@ class Reading:
         return self.parts[0].step
 
     @property
+    def num_starts(self) -> int:
+        return sum(map(len, self.parts))
+
+    @property
     def has_one_bin(self) -> bool:
         return self.parts[-1][-1] < self.start_s + self.bin_s
 

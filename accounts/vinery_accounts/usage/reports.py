@@ -54,6 +54,7 @@ from vinery_accounts.usage.filters import (
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
 from vinery_accounts.usage.rollups import (
+    DAY_S,
     LATENCIES,
     OF_ROWS,
     ROLLUP_DIMENSIONS,
@@ -181,7 +182,7 @@ def whole_and_series(question: Question) -> tuple[Figures, tuple[Point, ...]]:
     whole = _Cell()
     for cell in cells.values():
         whole.join(cell)
-    return whole.figures(), reader.points(borders, cells, ())
+    return _figures([whole])[0], reader.points(borders, cells, ())
 
 
 def groups(
@@ -212,14 +213,15 @@ def groups(
     borders = reader.borders() if with_points else ()
     points = reader.read(borders, by, with_points_of, sums=drawn, with_latencies=num_drawn is None)
     names = [_names_of(each, {values[at] for values in best}) for at, each in enumerate(by)]
+    summed = _figures([cells[values, 0] for values in best])
     found = tuple(
         Group(
             tuple(map(Dimension.to_public, by, values)),
             tuple(known.get(value, "") for known, value in zip(names, values, strict=True)),
-            cells[values, 0].figures(),
+            figures,
             reader.points(borders, points, values, drawn) if at < len(with_points_of) else (),
         )
-        for at, values in enumerate(best)
+        for at, (values, figures) in enumerate(zip(best, summed, strict=True))
     )
     since, until = map(moment_of, reader.ends)
     return Groups(since, until, len(ranking), found)
@@ -267,19 +269,27 @@ class _Cell:
         self.added += other.added
         self.taken += other.taken
 
-    def figures(self, columns: Sequence[str] = SUMS) -> Figures:
+    def figures(self, columns: Sequence[str], found: Sequence[Percentiles | None]) -> Figures:
         numbers: dict[str, Any] = dict(zip(columns, self.sums, strict=False))
         # These are multiples of a thousandth; smaller digits are rounding errors.
         for column in _FRACTIONS:
             if column in numbers:
                 numbers[column] = max(0.0, round(numbers[column], 3))
-        if self.added:
-            counts = histogram.counts_of(self.added)
-            if self.taken:
-                counts = counts - histogram.counts_of(self.taken)
-            found = histogram.percentiles(counts)
-            numbers |= {column: found[latency] for latency, column in LATENCIES.items()}
+        numbers |= dict(zip(LATENCIES.values(), found, strict=False))
         return Figures(**numbers)
+
+
+def _figures(cells: Sequence[_Cell], columns: Sequence[str] = SUMS) -> list[Figures]:
+    measured = [(b"".join(each.added), b"".join(each.taken)) for each in cells if each.added]
+    found = iter(histogram.percentiles(measured) if measured else ())
+    return [
+        each.figures(columns, next(found) if each.added else ()) if each.sums else _NOTHING
+        for each in cells
+    ]
+
+
+_NOTHING: Final = Figures()
+_EMPTY: Final = _Cell()
 
 
 # The values of a group by the ids of its slices.
@@ -376,10 +386,11 @@ class _Reader:
         values: tuple[Key, ...],
         sums: Sequence[str] = SUMS,
     ) -> tuple[Point, ...]:
-        return tuple(
-            Point(since, until, cells[values, at].figures(sums))
-            for at, (since, until) in enumerate(pairwise(map(moment_of, borders)))
-        )
+        # Most points of a long period may be empty.
+        of_points = [cells.get((values, at), _EMPTY) for at in range(len(borders) - 1)]
+        figures = _figures(of_points, sums)
+        spans_ = pairwise(map(moment_of, borders))
+        return tuple(Point(*span, each) for span, each in zip(spans_, figures, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +417,10 @@ class _Rows:
             return []
         if not columns:
             return self._select((), "", f"AND slice_id IN ({sql})", params)
-        return self._select(columns, f"JOIN ({sql}) s ON s.id = slice_id", "", params)
+        # Most slices of a day or two are asked for: SQLite would look for each slice in the index.
+        is_short = self.reading.unit_s == DAY_S and self.reading.num_starts <= 2
+        join = "CROSS JOIN" if is_short and connection.vendor == "sqlite" else "JOIN"
+        return self._select(columns, f"{join} ({sql}) s ON s.id = slice_id", "", params)
 
     def _select(
         self, columns: Sequence[str], join: str, among: str, params: Sequence[Any]

@@ -53,6 +53,9 @@ class RollupDimensions(StrEnum):
     WHAT = "what"
     KEY = "key"
     # Of spans alone.
+    PROJECT_OUTCOME = "project_outcome"
+    PROJECT_ENDPOINT = "project_endpoint"
+    PROJECT_MODEL = "project_model"
     ORGANIZATION = "organization"
     KEY_MODEL = "key_model"
     KEY_ENDPOINT = "key_endpoint"
@@ -70,11 +73,11 @@ _COLUMNS: dict[RollupDimensions, frozenset[str]] = {
     RollupDimensions.KEY: frozenset({"key_id", "user_id", "project_id", "organization_id"}),
 }
 _COLUMNS |= {
-    RollupDimensions.ORGANIZATION: _COLUMNS[RollupDimensions.WHAT] | {"organization_id"},
-    RollupDimensions.KEY_MODEL: _COLUMNS[RollupDimensions.KEY] | {"model"},
-    RollupDimensions.KEY_ENDPOINT: _COLUMNS[RollupDimensions.KEY] | {"endpoint"},
-    RollupDimensions.KEY_OUTCOME: _COLUMNS[RollupDimensions.KEY] | {"outcome", "status_class"},
+    RollupDimensions(f"{owner}_{what}"): _COLUMNS[owner] | _COLUMNS[what]
+    for owner in (RollupDimensions.PROJECT, RollupDimensions.KEY)
+    for what in (RollupDimensions.OUTCOME, RollupDimensions.ENDPOINT, RollupDimensions.MODEL)
 }
+_COLUMNS[RollupDimensions.ORGANIZATION] = _COLUMNS[RollupDimensions.WHAT] | {"organization_id"}
 _COLUMNS[RollupDimensions.ALL] = frozenset().union(*_COLUMNS.values())
 
 
@@ -155,7 +158,7 @@ LEVELS: dict[int, type[Rollup]] = {MINUTE_S: MinuteRollup, HOUR_S: HourRollup, D
 _USUAL = tuple(
     dimensions
     for dimensions in RollupDimensions
-    if not dimensions.startswith("key_") and dimensions is not RollupDimensions.ORGANIZATION
+    if "_" not in dimensions and dimensions is not RollupDimensions.ORGANIZATION
 )
 TABLES: dict[int, type[Rollup]] = {**LEVELS, SPAN_S: SpanRollup}
 """Those that stored records change, and that of `spans`."""

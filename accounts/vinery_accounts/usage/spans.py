@@ -29,7 +29,7 @@ def write_spans(now: datetime) -> int:
     first, end = round_down(oldest, SPAN_S), round_down(seconds_of(now), SPAN_S)
     SpanRollup._default_manager.filter(start_s__lt=first).delete()
     known = complete(range(first, end, SPAN_S))
-    counted = _num_requests(DayRollup, range(first, end, SPAN_S))
+    counted = _num_requests(DayRollup, range(first, end, SPAN_S), RollupDimensions.OUTCOME)
     missing = sorted(set(counted) - known, reverse=True)[:_MAX_SPANS]
     for start_s in missing:
         _write(start_s)
@@ -55,16 +55,17 @@ def forget() -> None:
 
 def complete(spans: range) -> set[int]:
     """Return the starts of those spans that have as many requests as their days."""
-    of_spans = _num_requests(SpanRollup, spans)
-    of_days = _num_requests(DayRollup, spans) if of_spans else {}
+    # The newest dimensions: a span of a version without them is written again.
+    of_spans = _num_requests(SpanRollup, spans, RollupDimensions.PROJECT_OUTCOME)
+    of_days = _num_requests(DayRollup, spans, RollupDimensions.OUTCOME) if of_spans else {}
     return {start_s for start_s, num in of_spans.items() if of_days.get(start_s) == num}
 
 
-def _num_requests(model: type[Rollup], spans: range) -> dict[int, int]:
+def _num_requests(
+    model: type[Rollup], spans: range, dimensions: RollupDimensions
+) -> dict[int, int]:
     rows = model._default_manager.filter(
-        start_s__gte=spans.start,
-        start_s__lt=spans.stop,
-        slice__dimensions=RollupDimensions.OUTCOME,  # there are few
+        start_s__gte=spans.start, start_s__lt=spans.stop, slice__dimensions=dimensions
     )
     by_span = rows.order_by().values(span=F("start_s") / SPAN_S).annotate(num=Sum("num_requests"))
     return {span * SPAN_S: int(num) for span, num in by_span.values_list("span", "num")}

@@ -52,6 +52,7 @@ COMMANDS: Final = {
     "alias": "give models other names, and divide requests between them",
     "job": "see, pause, resume and cancel long work on models",
     "convert": "list, make and remove the environments of conversions",
+    "host": "list hosts on one database, drain, resume and remove them",
     "catalog": "list ready-made models that can be pulled by name",
     "devices": "list the devices of this machine on which models can run",
     "import-ovms": "serve what an OpenVINO Model Server serves",
@@ -79,6 +80,7 @@ COMMANDS: Final = {
     "web": "run one web process (started by `up`)",
     "node": "run the engines of this host (started by `up`)",
     "jobs": "run background jobs (started by `up`)",
+    "relay": "let other hosts reach the engines of this host (started by `up`)",
 }
 _OF_ACCOUNTS: Final = (
     "organization",
@@ -97,13 +99,14 @@ _MODULES: Final = {
     **dict.fromkeys(("alias", "job"), "models"),
     **dict.fromkeys(("config", "env", "devices", "reload", "completion"), "host"),
     **dict.fromkeys(("catalog", "convert"), "files"),
-    **dict.fromkeys(("prepare", "web", "node", "jobs"), "services"),
+    **dict.fromkeys(("prepare", "web", "node", "jobs", "relay"), "services"),
+    "host": "hosts",
     **dict.fromkeys(("backup", "restore"), "backup"),
 }
 # These commands log to files also without `up`.
-_SERVERS: Final = frozenset({"web", "node", "jobs"})
+_SERVERS: Final = frozenset({"web", "node", "jobs", "relay"})
 _WITHOUT_DJANGO: Final = frozenset(
-    {"up", "ready", "logs", "reload", "env", "config", "catalog", "convert", "devices"}
+    {"up", "ready", "logs", "reload", "env", "config", "catalog", "convert", "devices", "relay"}
 )
 # Commands that load Django and look for a home themselves.
 _LOADING: Final = frozenset(
@@ -172,7 +175,7 @@ def run(argv: Sequence[str] | None) -> int:
             config_file.apply()
         if process := os.environ.get(logs.PROCESS_VARIABLE) or (name if name in _SERVERS else ""):
             logs.begin(process)
-        if needs_django:
+        if needs_django and getattr(arguments, "needs_home", True):
             require_home()
         with nullcontext() if name in _WITHOUT_DJANGO else _acting():
             result: int | str = arguments.run(arguments)

@@ -60,6 +60,12 @@ _OPTIONS: Final = {
         help="the device of a replica, or of several in turn",
         clear="--one-device",
     ),
+    "host_labels": Option(
+        "--host-label",
+        metavar="LABEL=VALUE",
+        help="of several hosts, only those with this label run it, such as host=moon",
+        clear="--any-host",
+    ),
     "is_pinned": Option(help="it never sleeps"),
     "idle_s": Option("--idle-s", help="seconds without a request after which it sleeps; 0: never"),
 }
@@ -233,9 +239,13 @@ def _lines(model: ServedModel) -> dict[str, object]:
         "options": json.dumps(model.options),
         "context": f"{status.max_context} tokens" if status.max_context else "unknown",
         "engine": f"{engine}restarts: {status.num_restarts}",
-        **{f"replica {each['replica']}": _replica_text(each) for each in status.replicas},
+        **{_replica_name(each): _replica_text(each) for each in status.replicas},
         **{name: text for name, text in others.items() if text},
     }
+
+
+def _replica_name(replica: Mapping[str, Any]) -> str:
+    return " on ".join(filter(None, (f"replica {replica['replica']}", replica.get("host"))))
 
 
 def _replica_text(replica: Mapping[str, Any]) -> str:

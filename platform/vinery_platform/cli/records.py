@@ -23,7 +23,6 @@ from vinery_accounts.resources.alerts import ALERTS, WEBHOOKS
 from vinery_accounts.resources.base import EVERYTHING, Resource
 from vinery_accounts.resources.records import AUDIT, CAPTURES, QUARANTINE, REFUSALS, read_texts
 from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, forget, read_items
-from vinery_accounts.stored.care import wrong_sums
 from vinery_accounts.usage import export
 from vinery_platform.cli.period import DAY
 from vinery_platform.cli.resource import (
@@ -170,8 +169,6 @@ def add_stored(parser: argparse.ArgumentParser) -> None:
     forgotten = add_command(actions, "forget", forget_stored)
     for name, kind in (("project", "a project"), ("user", "a user")):
         forgotten.add_argument(f"--{name}", metavar="ID_OR_NAME", help=f"what is stored for {kind}")
-    checked = add_command(actions, "verify", verify_stored)
-    checked.add_argument("--repair", action="store_true", help="count the bytes anew")
 
 
 def _stored_resource(public_id: str) -> Resource[Any]:
@@ -203,19 +200,6 @@ def forget_stored(arguments: argparse.Namespace) -> str:
         raise Failure("Name a project, a user, or both: --project, --user")
     owner = {f"{kind}_id": ids_of(kind, [word])[0] for kind, word in given.items()}
     return f"{forget(EVERYTHING, **owner)['num_deleted']} are deleted."
-
-
-def verify_stored(arguments: argparse.Namespace) -> int:
-    """Check that the counted bytes of each project are those that its stored objects have."""
-    wrong = list(wrong_sums(repair=arguments.repair))
-    for project_id, num_counted, num_bytes in wrong:
-        print_line(
-            f"project {project_id or 'of clients without keys'}: {num_counted} bytes are counted, "
-            f"{num_bytes} are stored"
-        )
-    if wrong and not arguments.repair:
-        raise Failure(f"{len(wrong)} sums are wrong. Count anew: vinery stored verify --repair")
-    return 0
 
 
 # -- The audit log

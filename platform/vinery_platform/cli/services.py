@@ -1,4 +1,4 @@
-"""`vinery prepare`, `web`, `node` and `jobs`: the processes of `vinery up`.
+"""`vinery prepare`, `web`, `node`, `jobs` and `relay`: the processes of `vinery up`.
 
 Each function imports the modules of its process. In the jobs process Celery's beat is a thread:
 Celery itself would fork a process for beat, which outlives a killed worker, and keep the state in
@@ -8,6 +8,7 @@ a file. A kill may corrupt such a file on systems without gdbm.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import hashlib
 import logging
 import os
@@ -15,8 +16,10 @@ import signal
 import socket
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +35,8 @@ from vinery_platform.processes.listening import Address, listen, server_for
 
 if TYPE_CHECKING:
     from celery.beat import Service
+
+    from vinery_serving.transport.relayed import Join
 
 log = logging.getLogger(__name__)
 
@@ -294,3 +299,53 @@ def run_node(_: argparse.Namespace) -> int:
         from vinery_serving.node import reconciler
 
     return reconciler.run(heartbeats.begin_in_loop, logs.repeat)
+
+
+# -- Relay
+
+
+def run_relay(_: argparse.Namespace) -> int:
+    """Let other hosts of the installation reach the engines of this host, at
+    VINERY_HOST_ADDRESS."""
+    home = Home.from_env()
+    secret_files.require(home)
+    if (address := Address.of_relay()) is None:
+        raise SettingError("Set VINERY_HOST_ADDRESS to the host:port where other hosts connect.")
+    with importing():
+        import uvloop
+
+        from vinery_serving.cluster.authority import Certificates, Role
+        from vinery_serving.cluster.relay import Relay
+    authorities, own = secret_files.authority_secrets(home), secret_files.host_key(home)
+    certificates = Certificates(authorities, own, Role.NODE)
+    secret = secret_files.socket_secret(home)
+    relay = Relay(home.run, secret, certificates, partial(_admit, authorities, asyncio.Lock()))
+    listener = listen(address)
+
+    async def serve() -> None:
+        heartbeats.begin_in_loop()
+        running = asyncio.ensure_future(relay.run(listener))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+        await asyncio.wait((running,))
+
+    uvloop.run(serve())
+    return 0
+
+
+async def _admit(authorities: Sequence[bytes], turn: asyncio.Lock, wish: Join) -> bytes:
+    """Answer a host that joins, by a process with the database. One runs at a time, and only for
+    tokens that this installation has made."""
+    import msgspec
+
+    from vinery_serving.cluster import joining
+
+    if not joining.is_genuine(wish.token, authorities, time.time()):
+        return msgspec.msgpack.encode(joining.NO_SUCH_TOKEN)
+    async with asyncio.timeout(joining.MAX_ANSWER_S), turn:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "vinery_platform.cli", "host", "admit"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        answer, _ = await process.communicate(msgspec.msgpack.encode(wish))
+        return answer

@@ -46,6 +46,7 @@ _ROLES: Final = {
     "web": "web",
     "node": "node",
     "jobs": "jobs",
+    "relay": "relay",
     "prepare": "prepare",
     "wait": "wait",
 }
@@ -145,18 +146,23 @@ def _stores(home: Home) -> Row:
         load_django()
         require_home()
     except SettingError as error:
-        return {"models": [], "database": str(error), "journals": journals}
-    models, database = _models()
-    return {"models": models, "database": database, "journals": journals}
+        return {"models": [], "hosts": [], "database": str(error), "journals": journals}
+    models, hosts, database = _models_and_hosts()
+    return {"models": models, "hosts": hosts, "database": database, "journals": journals}
 
 
-def _models() -> tuple[list[Row], str]:
+def _models_and_hosts() -> tuple[list[Row], list[Row], str]:
     from django.db import Error as DatabaseError
     from django.db import connection
 
     from vinery_serving.models import registry
+    from vinery_serving.models.host_rows import Host
 
     try:
+        hosts = [
+            {"host": each.name, "state": each.state, "models": each.models_text}
+            for each in Host.objects.all()
+        ]
         rows = [
             {
                 "model": model.name,
@@ -169,8 +175,8 @@ def _models() -> tuple[list[Row], str]:
             for model in registry.list_models()
         ]
     except DatabaseError as error:
-        return [], f"unavailable: {' '.join(str(error).split())}"
-    return rows, f"{connection.display_name} answers"
+        return [], [], f"unavailable: {' '.join(str(error).split())}"
+    return rows, hosts, f"{connection.display_name} answers"
 
 
 def _print(report: Row) -> None:
@@ -198,6 +204,8 @@ def _print(report: Row) -> None:
         print_line(f"  {name.ljust(10)}{value}")
     processes = [_as_cells(row) for row in report["processes"]]
     _print_table(("process", "pid", "memory", "cpu", "uptime"), processes)
+    if len(report["hosts"]) > 1:
+        _print_table(("host", "state", "models"), report["hosts"])
     _print_table(("model", "state", "device", "pid", "waiting", "error"), report["models"])
 
 

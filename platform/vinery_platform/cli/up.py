@@ -97,8 +97,10 @@ class Plan:
             )
             for number in range(1, self.num_web_workers + 1)
         )
-        own = (_service("node", "node"), *webs, _service("jobs", "jobs", is_front=True))
-        return (_WARM, *own) if sys.platform == "linux" else own
+        relays = () if Address.of_relay() is None else (_service("relay", "relay"),)
+        warm = (_WARM,) if sys.platform == "linux" else ()
+        jobs = _service("jobs", "jobs", is_front=True)
+        return (*warm, *relays, _service("node", "node"), *webs, jobs)
 
 
 def add_up(parser: argparse.ArgumentParser) -> None:

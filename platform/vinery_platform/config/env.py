@@ -5,11 +5,13 @@ Standard library only, because the supervisor reads its settings without Django.
 """
 
 import os
+import re
 from collections.abc import Collection
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 
 from vinery_platform.config.setting_table import key_of, named
+from vinery_serving.core.field_limits import HOST_LABEL
 
 _SWITCHES = {
     **dict.fromkeys(("1", "on", "true", "yes"), True),
@@ -109,6 +111,14 @@ def url(name: str) -> str:
 def words(name: str) -> list[str]:
     """A comma-separated list; empty when the variable is."""
     return [word.strip() for word in text(name).split(",") if word.strip()]
+
+
+def labels(name: str) -> list[str]:
+    """Return pairs of label=value, sorted. Raises `SettingError`."""
+    for pair in (found := words(name)):
+        if not re.fullmatch(HOST_LABEL, pair):
+            raise SettingError(f"{_label(name, repr(pair))} cannot be used. Write disk=fast.")
+    return sorted(found)
 
 
 def percentages(name: str) -> list[int]:

@@ -9,6 +9,7 @@ import hmac
 import os
 import re
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from vinery_accounts.base.files import write_private
@@ -17,6 +18,7 @@ from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
 
 _KEY_FILE = "django_secret_key"
+HOST_KEY_FILE = "host_key"
 _PEPPER_VARIABLE = re.compile(r"VINERY_KEY_PEPPER_([1-9]\d*)(?:_FILE)?")
 _PEPPER_FILE = re.compile(r"key_pepper_([1-9]\d*)")
 # 64 characters as text: Django warns about keys under 50.
@@ -33,6 +35,18 @@ def django_key(home: Home) -> str:
 def socket_secret(home: Home) -> bytes:
     """The keys of a home's sockets are derived from this secret. Raises `SettingError`."""
     return hmac.digest(django_key(home).encode(), b"vinery sockets", "sha256")
+
+
+def authority_secrets(home: Home) -> list[bytes]:
+    """The keys of the authority of hosts are derived from these: the first signs. Raises
+    `SettingError`."""
+    keys = (django_key(home), *old_django_keys(home))
+    return [hmac.digest(key.encode(), b"vinery hosts", "sha256") for key in keys]
+
+
+def host_key(home: Home) -> str:
+    """What this host alone knows, among several; "" for a sole host. Raises `SettingError`."""
+    return _stored(home, HOST_KEY_FILE)
 
 
 def old_django_keys(home: Home) -> list[str]:
@@ -62,12 +76,23 @@ def create_missing(home: Home) -> None:
     processes do it at once. Raises `SettingError`."""
     missing = [_KEY_FILE] if not django_key(home) else []
     missing += ["key_pepper_1"] if not key_peppers(home) else []
+    if env.text("VINERY_HOST_ADDRESS") and not host_key(home):
+        missing.append(HOST_KEY_FILE)
+    create(home, {name: new_secret() for name in missing})
+
+
+def new_secret() -> str:
+    return secrets.token_urlsafe(_RANDOM_BYTES)
+
+
+def create(home: Home, texts: Mapping[str, str]) -> None:
+    """Write secrets by the names of their files, unless there are such files. Raises
+    `SettingError`."""
     try:
-        for name in missing:
+        for name, text in texts.items():
             home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             home.secrets.mkdir(mode=0o700, exist_ok=True)
-            secret = f"{secrets.token_urlsafe(_RANDOM_BYTES)}\n"
-            write_private(home.secrets / name, secret, replace=False)
+            write_private(home.secrets / name, f"{text}\n", replace=False)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise SettingError(

@@ -70,6 +70,9 @@ SETTINGS: Final = (
     ),
     _text("host", "address to listen on", "127.0.0.1"),
     _number("port", "port to listen on; 0 takes a free one", 8000, 0, 65_535),
+    _text("host_name", "name of this host, of several on one database", "that of the machine"),
+    _text("host_labels", "label=value pairs of this host, to which models can be pinned"),
+    _text("host_address", "host:port at which other hosts reach the engines of this one"),
     _choice("server", "uvicorn, or daphne for development or behind a proxy", "uvicorn", "daphne"),
     _number("web_workers", "number of web processes", 1, 1, 64),
     _number(

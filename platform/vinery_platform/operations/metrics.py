@@ -5,13 +5,11 @@ Metrics of one web process carry its `pid`, because any of several processes may
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter
 from typing import Final
 
-from django.db import Error
 from prometheus_client import generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -23,7 +21,6 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from vinery_accounts.limits.service import Level, LimitService, LimitsUnavailable
-from vinery_accounts.stored.rows import all_stored_bytes
 from vinery_platform.processes.loop_watch import loop_watch
 from vinery_platform.processes.memory import resident_bytes
 from vinery_serving.gateway.endpoints.bodies import api_bodies
@@ -113,7 +110,7 @@ async def exposition(runtime: Runtime) -> bytes:
         *of_engines(health),
         *of_reports(runtime.engine_reports),
         *_of_process(runtime),
-        *await _of_stored(runtime),
+        _own(_COUNTER, "vinery_stored_lost", "Answers not stored.", runtime.num_not_stored),
         *of_workers(runtime.workers),
         of_refusals(REFUSALS),
         of_blocks(loop_watch.blocks),
@@ -189,17 +186,6 @@ def _of_process(runtime: Runtime) -> Iterator[Metric]:
         )
         yield counter("vinery_limits_uncounted", "Requests without limits.", state.num_uncounted)
         yield counter("vinery_limits_unsettled_lost", "Settlements lost.", state.num_dropped)
-
-
-async def _of_stored(runtime: Runtime) -> list[Metric]:
-    help_text = "Answers that could not be stored."
-    found = [_own(_COUNTER, "vinery_stored_lost", help_text, runtime.keeper.num_lost)]
-    if not runtime.database.is_unavailable:
-        with suppress(Error, TimeoutError):
-            num_bytes = await runtime.recall(all_stored_bytes)
-            help_text = "Bytes of stored responses, conversations and chats."
-            found.append(_own(_GAUGE, "vinery_stored_bytes", help_text, num_bytes))
-    return found
 
 
 def of_workers(pool: WorkerPool) -> Iterator[Metric]:

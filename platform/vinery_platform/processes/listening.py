@@ -31,6 +31,20 @@ class Address:
         """VINERY_HOST and VINERY_PORT. Raises `SettingError` for a port out of range."""
         return cls(env.text("VINERY_HOST", "127.0.0.1").strip("[]"), env.integer("VINERY_PORT"))
 
+    @classmethod
+    def of_relay(cls) -> Address | None:
+        """VINERY_HOST_ADDRESS; None without one. Raises `SettingError`."""
+        text = env.text("VINERY_HOST_ADDRESS")
+        return cls.parse(text, "VINERY_HOST_ADDRESS") if text else None
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> Address:
+        """Read host:port. `name` for the message. Raises `SettingError`."""
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+            raise SettingError(f"{name}={text} is no address. Write host:port.")
+        return cls(host.strip("[]"), int(port))
+
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can connect."""

@@ -27,6 +27,7 @@ from vinery_serving.media.tables import resource as media
 from vinery_serving.models import devices, live_requests
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.engine_work import EngineSerializer, engine_log, joined
+from vinery_serving.models.host_resource import HOSTS
 from vinery_serving.models.hub_resource import CatalogueSerializer, catalogue_body
 from vinery_serving.models.job_resource import MODEL_EVENTS, MODEL_JOBS, SPEED_RESULTS
 from vinery_serving.models.models import ServedModel
@@ -156,6 +157,7 @@ _resources: dict[str, Resource[Any]] = {
     "model-events": MODEL_EVENTS,
     "speed-results": SPEED_RESULTS,
     "model-aliases": MODEL_ALIASES,
+    "hosts": HOSTS,
     **media.ALL,
 }
 urlpatterns: list[URLPattern | URLResolver] = [

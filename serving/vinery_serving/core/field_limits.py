@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+# A label of a host, such as disk=fast.
+HOST_LABEL: Final = r"[A-Za-z0-9_.-]{1,64}=[^\s,=]{1,253}"
+
 
 class Counted(StrEnum):
     """The unit of a limit. The value is the word in the error message."""

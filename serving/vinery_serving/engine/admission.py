@@ -12,6 +12,7 @@ from functools import cache
 from typing import Final
 
 from vinery_serving.engine.batch import Batch
+from vinery_serving.engine.cached_prompts import CachedPrompts
 from vinery_serving.engine.estimates import EncodingWaits, Pace, QueueLimit
 from vinery_serving.engine.fair_queue import FairQueue, Lane, cost_ahead, yielding_lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
@@ -153,12 +154,12 @@ class Admission:
         )
         self._encoding_waits.note(now, num_encoded=num_encoded, is_waiting=num_encoding > 0)
 
-    def report(self) -> Load | None:
+    def report(self, cached: CachedPrompts) -> Load | None:
         now = time.monotonic()
         if now < self._next_report_at:
             return None
         self._next_report_at = now + _REPORT_INTERVAL_S
-        load = Load(len(self._batch) + len(self))
+        load = Load(len(self._batch) + len(self), *cached.changes())
         if load == self._last_report:
             return None
         self._last_report, self._reported_at = load, now

@@ -131,5 +131,5 @@ class EngineLoop:
             max_running=config.options.max_running,
             digest=config.digest,
             is_draining=self._liveness.is_draining,
-            **self._kind.abilities(),
+            **self._kind.greet(),
         )

@@ -41,7 +41,7 @@ from vinery_serving.engine.logits_hook import LogitsHook, StepView
 from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import CacheEviction, SparseAttention
 from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
-from vinery_serving.engine.prefix_cache import TokenArray, salt_prompt
+from vinery_serving.engine.prefix_cache import BLOCK, TokenArray, salt_prompt
 from vinery_serving.engine.speculation import Speculation, limited
 from vinery_serving.engine.vision import VisionModel, VisionPrompt
 from vinery_serving.transport.messages import (
@@ -67,6 +67,8 @@ _EXACT: Final = {"INFERENCE_PRECISION_HINT": "f32"}
 _MAX_CONFIDENT_TOKENS: Final = 256
 # Where a draft must end, a token of any vocabulary has less.
 _LEAST_CONFIDENCE: Final = 0.001
+# Blocks of a cache whose size GenAI does not tell.
+_NO_LIMIT: Final = 1 << 31
 
 _FINISHES: Final = {
     genai.GenerationFinishReason.STOP: FINISH_STOP,
@@ -162,6 +164,7 @@ class Pipeline:
         self._config = config
         self._next_id = 0
         self._next_salt = 1
+        self._block_bytes = 0  # of the KV cache; 0: unknown
         self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
         least = 0 if self.vision is None else self.vision.least_step_tokens
         self.max_step_tokens = max(config.options.max_num_batched_tokens, least)
@@ -387,6 +390,19 @@ class Pipeline:
         """The used part of the KV cache, 0..1, and the bytes that are allocated for it."""
         metrics = self._pipeline.get_metrics()
         return float(metrics.cache_usage) / 100, int(metrics.cache_size_in_bytes)
+
+    def note_block(self) -> None:
+        """Note the size of a block of the cache, of which the last step has used one."""
+        usage, num_bytes = self.cache
+        self._block_bytes = round(usage * num_bytes)
+
+    @property
+    def num_cache_tokens(self) -> int:
+        """How many tokens the KV cache has room for, at present."""
+        if not self.has_cache:
+            return 0
+        block = BLOCK if self._config.device == "CPU" else BLOCK // 2
+        return block * (self.cache[1] // self._block_bytes if self._block_bytes else _NO_LIMIT)
 
     def _generation_config(self, submit: Submit, max_new_tokens: int) -> Any:
         config = genai.GenerationConfig()

@@ -81,6 +81,7 @@ class ReplicaSerializer(serializers.Serializer):  # type: ignore[type-arg]
 
     replica = serializers.IntegerField(help_text="From 0.")
     device = serializers.CharField()
+    host = serializers.CharField(default="", help_text="Its name; empty: there is only one.")
     state = serializers.ChoiceField(choices=EngineState.choices)
     pid = serializers.IntegerField(allow_null=True, help_text="Its process; null: it has none.")
     num_restarts = serializers.IntegerField()

@@ -22,6 +22,7 @@ from vinery_serving.models import devices
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.devices import check_device, check_device_options
 from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus, ShownState
+from vinery_serving.models.host_rows import check_labels
 from vinery_serving.models.job_rows import FOLDER_KINDS, JobKind, JobState, ModelJob
 
 # What reads files and sockets is imported where it is used: most commands do neither.
@@ -96,6 +97,14 @@ class ServedModel(models.Model):
         blank=True,
         help_text="The devices of the replicas in turn, such as ['GPU.0', 'GPU.1']. Empty: all on "
         "the device of the model.",
+    )
+    host_labels = models.JSONField(
+        "labels of hosts",
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Which hosts may run it, of several: those with all of these labels, such as "
+        "['host=moon']. Empty: all.",
     )
     idle_s = models.PositiveIntegerField(
         "idle time",
@@ -360,5 +369,6 @@ _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "device": _check_device,
     "replica_devices": _check_replica_devices,
     "options": _check_options,
+    "host_labels": check_labels,
     "project_ids": _check_projects,
 }

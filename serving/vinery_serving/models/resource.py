@@ -45,6 +45,10 @@ class ModelAliases(PlatformResource[ModelAlias]):
     ordering = search = ("name",)
     one, many = "an alias", "aliases"
     verbs = frozenset({"create", "change", "remove"})
+    help = {
+        "remove": "Requests for the name get 404 from then on. Its models stay. To undo this, "
+        "create the alias again."
+    }
     empty_text = "No aliases yet: clients send the names of the models themselves."
     columns = columns_of("name targets", targets=lambda row: targets_text(row.targets))
 
@@ -136,6 +140,13 @@ class ServedModelSerializer(StrictModelSerializer):
         help_text="The devices of the replicas in turn, such as GPU.0 and GPU.1; empty: all on "
         "`device`.",
     )
+    host_labels = serializers.ListField(
+        child=serializers.CharField(max_length=320),
+        required=False,
+        max_length=16,
+        help_text="Which hosts may run it, of several: those with all of these labels, such as "
+        "host=moon; empty: all.",
+    )
     state = serializers.ChoiceField(
         choices=ShownState.choices,
         source="shown_state",
@@ -163,7 +174,7 @@ class ServedModelSerializer(StrictModelSerializer):
         model = ServedModel
         fields = [
             *("id", "name", "folder", "source", "task", "device", "options", "project_ids"),
-            *("num_replicas", "replica_devices", "is_loaded", "is_pinned", "idle_s"),
+            *("num_replicas", "replica_devices", "host_labels", "is_loaded", "is_pinned", "idle_s"),
             *("state", "engine", "warnings"),
             *("created_at", "updated_at"),
         ]
@@ -206,7 +217,8 @@ class ServedModels(PlatformResource[ServedModel]):
         "device, the name, or an option that the engine reads, the engine serves until a new one "
         "has loaded; options that only requests are read with, such as `defaults`, apply to the "
         "next request.",
-        "remove": "Stop serving a model. Its folder stays.",
+        "remove": "Stop serving a model. Its engine ends, with its running requests, and its "
+        "history is deleted. Its folder stays, and the model can be added from there again.",
     }
     empty_text = "No model is served yet. Add one: all it takes is its folder and a name."
     actions = (

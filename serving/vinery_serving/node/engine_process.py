@@ -22,6 +22,7 @@ from vinery_serving.node.starting import (
 from vinery_serving.processes.child import ChildProcess, RunningProcess, environment_with
 from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Page
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
+from vinery_serving.transport.sockets import UnixAddress
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ class EngineProcess:
         self._engine: RunningProcess | None = None
         self.picture_failure = ""  # `Hello.picture_failure`
         # Not connected while heartbeats are watched: they cost less than pings.
-        self._client = EngineClient(config.socket_path, config.socket_key)
+        self._client = EngineClient(UnixAddress(config.socket_path), config.socket_key)
 
     @property
     def pid(self) -> int | None:
@@ -133,7 +134,7 @@ class EngineProcess:
     async def test_pictures(self) -> str:
         """Let the engine, which serves, show its model known pictures. Returns the failure; empty:
         it has passed."""
-        client = EngineClient(self._config.socket_path, self._config.socket_key)
+        client = EngineClient(UnixAddress(self._config.socket_path), self._config.socket_key)
         client.open()
         try:
             await client.wait_connected(_TEST_TIMEOUT_S)

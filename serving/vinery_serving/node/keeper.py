@@ -91,6 +91,8 @@ class LiveSettings:
     idle_limit_s: float | None = None
     is_asleep: bool = False  # by the last report
     measured: Measured | None = None
+    is_here: bool = True  # this host should run the engine, of several hosts
+    waited_since: datetime | None = None  # when the oldest request came that waits, on any host
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,8 @@ class Keeper:
         if asked.retried_at != self._retried_at:
             self._retried_at = asked.retried_at
             self._retry()
+        if asked.waited_since is not None and self._spec.replica == 0:
+            self._memory.want()
         if asked.test_asked_at is not None:
             self.test_pictures(asked.test_asked_at)
 
@@ -174,10 +178,10 @@ class Keeper:
         await self._end_found()
         self._scheduler.remove(self._memory)
 
-    async def hand_over(self) -> None:
+    async def hand_over(self, reason: str = CHANGED) -> None:
         engine = self._ready
         if engine is None or engine.is_draining:
-            await self.end(CHANGED)
+            await self.end(reason)
             return
         self._left = engine
         self._task.cancel()

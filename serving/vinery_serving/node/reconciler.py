@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -19,14 +18,18 @@ from django.db import DatabaseError
 
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.change_signal import commit_state
-from vinery_accounts.base.connections import DatabaseLock, giving_back
+from vinery_accounts.base.connections import giving_back
 from vinery_accounts.base.sealed_table import SealedTable
+from vinery_serving.cluster import lease, places
+from vinery_serving.cluster.lease import HostLease, host_id
+from vinery_serving.cluster.placing import LocalPlacer
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.models import devices
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.engine_status import EngineState
+from vinery_serving.models.host_rows import Host
 from vinery_serving.models.models import ServedModel, options_text
 from vinery_serving.node import adoption, device_probe, fit, status
 from vinery_serving.node.adoption import AdoptedEngine
@@ -37,7 +40,7 @@ from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.keeper import Keeper, LiveSettings, ModelSpec
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.starting import END_TIMEOUT_S
-from vinery_serving.node.status import AT_START, CHANGED, STOPPED
+from vinery_serving.node.status import AT_START, CHANGED, MOVED, STOPPED
 from vinery_serving.processes.logs.folder import delete_former_engines, engine_logs
 from vinery_serving.processes.logs.lines import LogEntry
 from vinery_serving.processes.logs.reading import LogFollower
@@ -50,8 +53,6 @@ log = logging.getLogger(__name__)
 
 # Changes are signalled, see `change_signal`, but not those of another host.
 _POLL_INTERVAL_S: Final = 3.0
-# The lock of the one node that may use a database: the states of models have no host.
-_NODE_LOCK: Final = 0x56494E45
 # How often it is stored at most which requests wait.
 _WAITS_INTERVAL_S: Final = 0.5
 # How long more changes are waited for: a command or a form often makes several.
@@ -89,7 +90,8 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
     wanted = WantedModels({each.model_id for each in found})
     beside = [
         asyncio.create_task(output.follow()),
-        asyncio.create_task(_find_devices()),
+        asyncio.create_task(_renew(wanted, wake)),
+        asyncio.create_task(_find_devices(wanted)),
         asyncio.create_task(_run_jobs(wanted)),
         asyncio.create_task(scheduler.run()),
         asyncio.create_task(_follow_waits(scheduler)),
@@ -120,11 +122,15 @@ class WantedModels:
         """`found`: the models whose engines have outlived their node."""
         self._found = found
         self._state: object = None  # of the database, see `commit_state`
-        self._lock = DatabaseLock(_NODE_LOCK, f"vinery node on {socket.gethostname()}")
+        self._host = Host(pk=host_id(), name=settings.VINERY_HOST_NAME)
+        self.lease = HostLease(self._host.number, f"vinery node on {self._host}")
+        self._is_leader = False
+        self.ended: object = None  # the leases that had ended when this node placed last
         self._holder = ""
         self._copy = SealedTable[_Specs]("engines", _Specs)
         self._is_known = False
-        self.has_read = asyncio.Event()  # once this node is the one of its database
+        self.has_read = asyncio.Event()  # once this node is the one of its host
+        self.leads = asyncio.Event()  # once it is the first one of its database
 
     async def read(self) -> dict[ModelSpec, LiveSettings] | None:
         """Returns None if nothing has changed, or is known."""
@@ -136,23 +142,38 @@ class WantedModels:
         else:
             if not self._holder:
                 self.has_read.set()
+                if self._is_leader:
+                    self.leads.set()
                 await status.write_again()
         self._is_known = self._is_known or specs is not None
         return specs
 
     @giving_back
     def _read(self) -> dict[ModelSpec, LiveSettings] | None:
-        former, self._holder = self._holder, self._lock.other_holder()
+        taken = self.lease.renew()
+        former, self._holder = self._holder, taken.other_holder
+        self._is_leader = taken.is_leader
         if self._holder:
             if self._holder != former:
                 log.error("another node uses this database, so this one waits: %s", self._holder)
             return None
         if not self.has_read.is_set():
+            places.register()
             status.reset(self._found)
-        self._state, specs = _read_specs(self._state)
+        if taken.is_leader:
+            self._place()
+        self._state, specs = _read_specs(self._state, of_host=True)
         if specs is not None:
             self._copy.keep(list(specs.items()))
         return specs
+
+    def _place(self) -> None:
+        if not places.has_several_hosts():
+            return
+        ended = self.lease.ended()
+        if ended != self.ended or commit_state() != self._state:
+            places.place(self.lease, LocalPlacer())
+            self.ended = ended
 
     def _of_last_node(self) -> dict[ModelSpec, LiveSettings] | None:
         if (copy := self._copy.read()) is None:
@@ -162,11 +183,22 @@ class WantedModels:
 
 
 async def _run_jobs(wanted: WantedModels) -> None:
-    await wanted.has_read.wait()
+    """Only one host runs jobs: it is not stored whose they are."""
+    await wanted.leads.wait()
     await JobRunner().run()
 
 
-async def _find_devices() -> None:
+async def _renew(wanted: WantedModels, wake: asyncio.Event) -> None:
+    """Renew the lease also while engines end, and notice the ends of others."""
+    while places.has_several_hosts():
+        await asyncio.sleep(lease.RENEW_S)
+        with contextlib.suppress(DatabaseError):
+            await asyncio.to_thread(wanted.lease.renew)
+        if wanted.leads.is_set() and wanted.lease.ended() != wanted.ended:
+            wake.set()
+
+
+async def _find_devices(wanted: WantedModels) -> None:
     try:
         found = await device_probe.find()
         devices.write(Path(settings.VINERY_RUN_DIR), found)
@@ -174,6 +206,9 @@ async def _find_devices() -> None:
         log.error("the devices of this machine are unknown: %s", error)
     else:
         log.info("devices: %s", ", ".join(map(str, found)))
+        await wanted.has_read.wait()
+        with contextlib.suppress(DatabaseError):  # the next start writes them
+            await asyncio.to_thread(giving_back(places.note_devices))
 
 
 async def _follow_waits(scheduler: EngineScheduler) -> None:
@@ -223,16 +258,23 @@ async def _reconcile(
 ) -> None:
     """Start and end engines. Takes all engines out of `found`, to adopt or to end them. `reason`:
     why models load; None: an administrator has asked for it."""
-    wanted = {(each.id, each.replica): each for each in specs}
+    elsewhere = {_replica(each): each for each, asked in specs.items() if not asked.is_here}
+    specs = {each: asked for each, asked in specs.items() if asked.is_here}
+    wanted = {_replica(each): each for each in specs}
     surplus = [each for each in keepers if each not in specs]
-    replaced = [each for each in surplus if (each.id, each.replica) in wanted]
-    changed = {(each.id, each.replica) for each in replaced}
-    await _end([keepers.pop(each) for each in surplus if each not in replaced])
+    moved = [each for each in surplus if _replica(each) in elsewhere]
+    replaced = [each for each in surplus if _replica(each) in wanted]
+    changed = {_replica(each) for each in replaced}
+    await _end([keepers.pop(each) for each in surplus if each not in (*replaced, *moved)])
     await asyncio.gather(*(keepers.pop(each).hand_over() for each in replaced))
-    await formers.end_others(wanted)
+    await asyncio.gather(*(keepers.pop(each).hand_over(MOVED) for each in moved))
+    await formers.end_others({*wanted, *elsewhere})
     for address in [each for each in found if each not in {spec.address for spec in specs}]:
-        if (spec := wanted.get((address.model_id, address.replica))) is not None:
+        replica = address.model_id, address.replica
+        if (spec := wanted.get(replica) or elsewhere.get(replica)) is not None:
             _keep_former(spec, address, found.pop(address), formers, scheduler)
+    for replica in elsewhere:
+        formers.retire(*replica)
     if specs.keys() - keepers.keys():
         models = [each.name for each in specs]
         await asyncio.to_thread(delete_former_engines, Path(settings.VINERY_LOG_DIR), models)
@@ -241,13 +283,17 @@ async def _reconcile(
             keepers[each].follow(asked)
         else:
             own = found.pop(each.address, None) or await formers.take(each.address)
-            why = CHANGED if (each.id, each.replica) in changed else reason
+            why = CHANGED if _replica(each) in changed else reason
             keepers[each] = Keeper(each, own, asked, scheduler, formers, why)
     if found:
         names = [each.file_name for each in found]
         log.info("ending engines of models that are not loaded: %s", names)
         await asyncio.gather(*(each.end(END_TIMEOUT_S) for each in found.values()))
         found.clear()
+
+
+def _replica(spec: ModelSpec) -> tuple[int, int]:
+    return spec.id, spec.replica
 
 
 def _keep_former(
@@ -282,28 +328,35 @@ async def _end(keepers: Iterable[Keeper], reason: str | None = None) -> None:
     await asyncio.gather(*(each.end(reason) for each in keepers))
 
 
-def _read_specs(known: object) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:
+def _read_specs(
+    known: object, *, of_host: bool = False
+) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:
     """Return the state of the database, and the specs, each with what administrators have asked
-    for; None if the state is `known`, and nothing has changed."""
+    for; None if the state is `known`, and nothing has changed. `of_host`: only some run here."""
     state = commit_state()
     if state == known:
         return state, None
-    # Of a model without a folder, a job makes it first.
-    wanted = ServedModel.objects.filter(is_loaded=True).exclude(folder="")
-    models = wanted.select_related("engine")
+    own = places.own_replicas() if of_host else None
     specs = {
-        _spec_of(model, replica): _live_settings(model)
-        for model in models
+        _spec_of(model, replica): _live_settings(
+            model,
+            is_here=own is None or (model.pk, replica) in own,
+            is_shared=own is not None,
+        )
+        for model in places.wanted_models()
         for replica in range(model.num_replicas)
     }
     return state, specs
 
 
-def _live_settings(model: ServedModel) -> LiveSettings:
+def _live_settings(model: ServedModel, *, is_here: bool, is_shared: bool) -> LiveSettings:
+    """`is_shared`: whether there are other hosts, whose web processes do not reach this node."""
     status, idle_s = model.status, model.idle_s
     is_measured = status.settings_digest == model.settings_digest
     loaded_bytes, peak_bytes = status.loaded_bytes, status.peak_bytes
     return LiveSettings(
+        is_here=is_here,
+        waited_since=status.waiting_since if is_shared and status.num_waiting_to_load else None,
         retried_at=model.retried_at,
         test_asked_at=model.test_asked_at,
         is_pinned=model.is_pinned,

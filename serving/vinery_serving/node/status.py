@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.connections import giving_back
+from vinery_serving.cluster import places
 from vinery_serving.models.engine_status import PICTURES_FAILED, EngineState, EngineStatus
 from vinery_serving.models.job_rows import asker_of, record_event
 from vinery_serving.models.models import ServedModel
@@ -28,15 +29,8 @@ log = logging.getLogger(__name__)
 # Reasons in the history of a model.
 AT_START: Final = "loaded at the start"
 CHANGED: Final = "settings changed"
+MOVED: Final = "moved to another host"
 STOPPED: Final = "the server was stopped"
-
-_BEST_FIRST: Final = (
-    EngineState.READY,
-    EngineState.LOADING,
-    EngineState.RETRYING,
-    EngineState.ASLEEP,
-    EngineState.FAILED,
-)
 
 
 class Subject(NamedTuple):
@@ -67,18 +61,13 @@ class ReplicaStates:
                 del engines[replica]
         if not engines:
             return {**values, "replicas": []}
-        best = min(
-            (known for _, known in engines.values()),
-            key=lambda known: _BEST_FIRST.index(known["state"]),
-        )
-        rows = [_row(*engine) for _, engine in sorted(engines.items())]
-        return {
-            **values,
-            "state": best["state"],
-            "pid": best["pid"],
-            "num_restarts": sum(known["num_restarts"] for _, known in engines.values()),
-            "replicas": rows if len(rows) > 1 or subject.replica else [],
-        }
+        of_model = {**values, **places.aggregate(self.rows(subject.model_id))}
+        is_sole = len(engines) == 1 and not subject.replica
+        return of_model | ({"replicas": []} if is_sole else {})
+
+    def rows(self, model_id: int) -> list[places.Row]:
+        engines = dict(self._engines.get(model_id, {}))
+        return [_row(*engine) for _, engine in sorted(engines.items())]
 
 
 def _row(subject: Subject, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,6 +224,10 @@ def _change(changes: Mapping[int, Mapping[str, object]]) -> None:
 
 def _write(model_id: int, values: dict[str, object], reason: str | None) -> None:
     if ServedModel.objects.filter(pk=model_id).exists():
+        if rows := places.report(model_id, _replicas.rows(model_id)):
+            of_all = places.aggregate(rows)
+            reason = reason if of_all["state"] == values["state"] else ""
+            values = values | of_all
         EngineStatus.objects.get_or_create(model_id=model_id)
         changed = {**values, "changed_at": timezone.now()}
         EngineStatus.objects.filter(model_id=model_id).update(**changed)
@@ -256,8 +249,9 @@ def _asked_text(model_id: int, state: str, reason: str | None) -> str:
 def reset(found: Collection[int]) -> None:
     """The last node's states are obsolete, except of engines that have outlived it or that this one
     has reported. Models that were asleep still are."""
-    known = {*found, *_replicas.model_ids}
-    EngineStatus.objects.update(
+    elsewhere = places.models_of_others()
+    known = {*found, *_replicas.model_ids, *elsewhere}
+    EngineStatus.objects.exclude(model_id__in=elsewhere).update(
         num_waiting_to_load=0, waiting_since=None, has_former=False, replicas=[]
     )
     EngineStatus.objects.exclude(model_id__in=known).exclude(state=EngineState.ASLEEP).update(

@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from vinery_accounts.admin.base import register
 from vinery_accounts.console.page import LivePage, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Question, RowForm
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, RowForm
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.limits import prices_of
 from vinery_serving.models import registry
@@ -20,7 +20,6 @@ from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.job_rows import SpeedResult, bytes_text, newest_speeds
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODEL_ALIASES, MODELS, targets_text
-from vinery_serving.pages.console_add import AdministratorPage
 from vinery_serving.pages.model_facts import actions_of, body_of
 
 
@@ -56,7 +55,8 @@ class AliasForm(ResourceForm):
     field_order = ("name", "targets")
 
 
-class _AliasPage(AdministratorPage, RowForm):
+class _AliasPage(RowForm):
+    needs = "is_superuser"
     resource = MODEL_ALIASES
     form_class = AliasForm
     note = (
@@ -93,13 +93,6 @@ class ChangeAlias(_AliasPage, ChangeRow):
 @at("models/aliases/<int:row_id>/", "alias", "remove")
 class RemoveAlias(ConfirmPage):
     resource = MODEL_ALIASES
-    questions = {
-        "remove": Question(
-            "Remove the name {row}?",
-            "Requests for it get 404 then. Its models stay. To undo this, create the alias again.",
-            "{row} is no name any more.",
-        )
-    }
 
 
 # -- Models

@@ -7,8 +7,8 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.html import format_html
@@ -17,14 +17,15 @@ from vinery_accounts.console.limits import prices_address
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.models import Currency
 from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.limits import prices_of
 from vinery_serving.models import job_requests, pulls
 from vinery_serving.models.hub import catalogue
 from vinery_serving.models.hub.catalogue import CatalogueModel
-from vinery_serving.models.hub.client import Found, Hub, search
+from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.verdict import Answer
 from vinery_serving.models.job_requests import Conversion
-from vinery_serving.models.job_rows import ModelJob, bytes_text
+from vinery_serving.models.job_rows import bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.pulls import Pull
 from vinery_serving.models.resource import MODELS
@@ -32,31 +33,22 @@ from vinery_serving.pages.model_form import ConvertForm, FilesForm, FolderForm, 
 
 _MAX_TEXT: Final = 200
 _MAX_PATH: Final = 1024
+_PROGRESS: Final = " {}. This page shows the progress."
 
 
-class AdministratorPage(Page):
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Raises `PermissionDenied` for others."""
-        if request.user.is_authenticated and not self.access.is_superuser:
-            raise PermissionDenied
-        return super().dispatch(request, *args, **kwargs)
-
-
-class AddPage(AdministratorPage):
+class AddPage(Page):
     """A page that adds a model, in one `way` of several."""
 
+    needs = "is_superuser"
     way = ""
     template_name = "console/model_add_form.html"
+    devices = staticmethod(known_devices)
 
     def to_model(self, model: ServedModel, text: str = "{} is added.") -> HttpResponse:
         more = format_html(' <a href="{}">Set its prices</a>', prices_address(model.name))
         message = format_html(text, model) + (more if Currency.current() else "")
         messages.success(self.request, message)
         return redirect("console:model", model.pk)
-
-    def to_job(self, job: ModelJob, what: str) -> HttpResponse:
-        """`what`: Pulling or Converting."""
-        return self.to_model(job.model, what + " {}. This page shows the progress.")
 
     def pull(self, form: FilesForm, asked: Pull, what: str) -> HttpResponse:
         """Raises ValidationError if the model will not load, or a server does not answer."""
@@ -67,7 +59,7 @@ class AddPage(AdministratorPage):
         except PullFailed as error:
             raise ValidationError({"repository": str(error)}) from error
         form.check_name(asked.name or judged.name)
-        return self.to_job(pulls.pull(asked, judged), what)
+        return self.to_model(pulls.pull(asked, judged).model, what + _PROGRESS)
 
 
 @at("models/add/", "model-add")
@@ -82,15 +74,13 @@ class AddFromCatalogue(AddPage):
         machine = pulls.machine_for("CPU")
         rows = [(model, model.fits(machine)) for model in catalogue.catalogue()]
         served = _served()
+        prices = prices_of([each.name for each in served.values()])
         return super().get_context_data(**kwargs) | {
             "rows": [
-                (
-                    model,
-                    bytes_text(model.need_on(machine).total_bytes),
-                    fits,
-                    served.get(model.name),
-                )
+                (model, bytes_text(model.need_on(machine).total_bytes), fits, known, price)
                 for model, fits in rows
+                for known in [served.get(model.name)]
+                for price in [prices.get(known.name) if known else ""]
                 if task in ("", model.task) and (fits or shows_all)
             ],
             "memory": bytes_text(machine.memory_bytes),
@@ -164,7 +154,7 @@ class AddFromHub(AddPage, FormPage):
         )
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs) | {"devices": known_devices()}
+        context = super().get_context_data(**kwargs)
         try:
             return context | self._answered(context["form"])
         except PullFailed as error:
@@ -174,17 +164,15 @@ class AddFromHub(AddPage, FormPage):
         if not self.asked:
             return {}
         if "/" not in self.asked and catalogue.find(self.asked) is None:  # words
-            return {"has_searched": True, "found": self._found()}
+            hub, text, is_all = Hub.of_environment(), self.asked, "all" in self.request.GET
+            found = pulls.ask(lambda: search(hub, text, only_openvino=not is_all))
+            return {"has_searched": True, "found": found}
         verdict = pulls.look(self.pulled()).verdict
         assert verdict is not None  # as of an archive
         if verdict.answer is not Answer.CONVERT:
             del form.fields["precision"]
         facts = [(name.capitalize(), text) for name, text in pulls.facts_of(verdict)]
         return {"verdict": verdict, "facts": facts, "may_pull": verdict.answer is not Answer.NO}
-
-    def _found(self) -> list[Found]:
-        text, only_openvino = self.asked, "all" not in self.request.GET
-        return pulls.ask(lambda: search(Hub.of_environment(), text, only_openvino=only_openvino))
 
     def save(self, form: FilesForm) -> HttpResponse:
         return self.pull(form, self.pulled(**form.values), "Pulling")
@@ -262,4 +250,5 @@ class Convert(AddPage, FormPage):
         name = values["name"] or folder.name
         form.check_name(name)
         asked = {**values, "folder": str(folder), "name": name, "options": form.changed_options}
-        return self.to_job(job_requests.convert(Conversion(**asked)), "Converting")
+        job = job_requests.convert(Conversion(**asked))
+        return self.to_model(job.model, "Converting" + _PROGRESS)

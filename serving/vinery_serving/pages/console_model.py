@@ -39,7 +39,7 @@ from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedRes
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
 from vinery_serving.pages.model_facts import actions_of, body_of, engine_facts
-from vinery_serving.pages.model_form import ChangedModelForm
+from vinery_serving.pages.model_form import ChangedModelForm, known_devices
 
 _MODEL: Final = "models/<int:row_id>/"
 _JOB: Final = "models/jobs/<int:row_id>/"
@@ -183,8 +183,9 @@ class ModelPage(ModelTab, LivePage):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs)
         row = context["row"]
-        attempts, cache_grows = row.status.attempts_text, _cache_grows(row)
-        engine = body_of(row)["engine"]
+        attempts, engine = row.status.attempts_text, body_of(row)["engine"]
+        has_cache, has_size = Task(row.task).is_generation, bool(row.options.get("cache_size_gb"))
+        cache_grows = not has_size if has_cache else None
         return context | {
             "actions": [name for name in actions_of(row) if name != "bench"],  # on the speed tab
             "facts": list(engine_facts(engine, attempts, cache_grows=cache_grows)),
@@ -201,6 +202,7 @@ class ModelSettings(ModelTab, ChangeRow):
     template_name = "console/model_settings.html"
     tab = "model-settings"
     form_class = ChangedModelForm
+    devices = staticmethod(known_devices)
     done = "{row} is changed."
 
     def row_address(self, row: ServedModel) -> str:
@@ -223,11 +225,6 @@ class ModelHistory(ModelTab, LivePage):
         return super().get_context_data(**kwargs) | page_of(events, self.request)
 
 
-def _cache_grows(model: ServedModel) -> bool | None:
-    """Whether the KV cache has no fixed size; None: there is no cache."""
-    return not model.options.get("cache_size_gb") if Task(model.task).is_generation else None
-
-
 @at(_MODEL, "model", *_DONE)
 class ActOnModel(ButtonPage):
     """Buttons of the list (`?from=list`), of the model, and of its tuning (`?from=tune`)."""
@@ -248,14 +245,6 @@ class ActOnModel(ButtonPage):
 @at(_MODEL, "model", "remove")
 class RemoveModel(ConfirmPage):
     resource = MODELS
-    questions = {
-        "remove": Question(
-            "Remove {row}?",
-            "Its engine ends, with its running requests, and its history is deleted. The files in "
-            "its folder stay, and it can be added from there again.",
-            "{row} is no longer served.",
-        )
-    }
 
 
 class _JobPage(RowPage):
@@ -272,14 +261,12 @@ class ActOnJob(_JobPage, ButtonPage):
 
 @at(_JOB, "model-job", "cancel")
 class CancelJob(_JobPage, ConfirmPage):
-    questions = {
-        "cancel": Question(
-            "Cancel the {row}?",
-            "What it has made so far is deleted. To go on later, pause it.",
-            "The {row} is being cancelled.",
-            "Cancel the job",
-        )
-    }
+    question = Question(
+        "Cancel the {row}?",
+        "What it has made so far is deleted. To go on later, pause it.",
+        "The {row} is being cancelled.",
+        "Cancel the job",
+    )
 
 
 # -- Pages that follow the log of an engine or of a job

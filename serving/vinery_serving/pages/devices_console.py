@@ -17,14 +17,13 @@ from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.job_rows import bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
-from vinery_serving.pages.console_add import AdministratorPage
 from vinery_serving.pages.model_facts import body_of
 
 _WITHOUT_ENGINE: Final = (ShownState.ASLEEP, ShownState.UNLOADED, ShownState.FAILED)
 
 
 @at("devices/", "devices")
-class Devices(AdministratorPage, LivePage):
+class Devices(LivePage):
     template_name = "console/devices.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

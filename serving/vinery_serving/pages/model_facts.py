@@ -22,13 +22,10 @@ def engine_facts(
         yield "Waiting requests", str(body["num_waiting"])
     if body["work"] is not None:
         yield from _work_facts(body["work"], cache_grows=cache_grows)
-    if body["memory_bytes"] is not None:
-        yield "Memory now", bytes_text(body["memory_bytes"])
+    now, peak = body["memory_bytes"] or 0, body["peak_bytes"] or 0
     # The peak is measured once a minute, without memory that engines share.
-    if (body["peak_bytes"] or 0) > (body["memory_bytes"] or 0):
-        yield "Memory at most", bytes_text(body["peak_bytes"])
-    if body["needed_bytes"] is not None:
-        yield "Memory expected", bytes_text(body["needed_bytes"])
+    sizes = (("now", now), ("at most", peak > now and peak), ("expected", body["needed_bytes"]))
+    yield from ((f"Memory {name}", bytes_text(each)) for name, each in sizes if each)
     if body["max_context"]:
         yield "Context", f"{body['max_context']:,} tokens"
     if body["num_attempts"]:

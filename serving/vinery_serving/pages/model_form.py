@@ -11,7 +11,6 @@ from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.template.loader import render_to_string
-from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from vinery_accounts.access.access import Access
@@ -34,17 +33,6 @@ _OTHERS: Final = "Others"
 _UNKNOWN: Final = "no option of this version: empty the field to remove it"
 
 
-class DeviceInput(forms.TextInput):
-    """A text field that suggests the devices of this machine. Several can be combined."""
-
-    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
-        list_id = f"{name}_choices"
-        field = super().render(name, value, {**(attrs or {}), "list": list_id}, renderer)
-        rows = ((each.name, each.full_name) for each in known_devices())
-        options = format_html_join("", '<option value="{}">{}</option>', rows)
-        return format_html('{}<datalist id="{}">{}</datalist>', field, list_id, options)
-
-
 def known_devices() -> Sequence[Device]:
     known = devices.read(Path(settings.VINERY_RUN_DIR))
     return known.devices if known else ()
@@ -53,7 +41,7 @@ def known_devices() -> Sequence[Device]:
 def suggest_devices(form: forms.Form) -> None:
     known = ", ".join(map(str, known_devices())) or "not known yet"
     field = form.fields["device"]
-    field.widget = DeviceInput({"autocomplete": "off"})
+    field.widget.attrs |= {"autocomplete": "off", "list": "devices"}
     field.help_text = f"The devices of this machine: {known}. AUTO:GPU,CPU names several."
 
 
@@ -71,10 +59,11 @@ class OptionsWidget(forms.Widget):
         return render_to_string(self.template_name, self.get_context(name, value, attrs))
 
     def value_from_datadict(self, data: Any, files: Any, name: str) -> dict[str, str]:
-        return {key.removeprefix(_PREFIX): data[key] for key in data if key.startswith(_PREFIX)}
+        found = {key.removeprefix(_PREFIX): data[key] for key in data if key.startswith(_PREFIX)}
+        return {option: text for option, text in found.items() if text}
 
     def value_omitted_from_data(self, data: Any, files: Any, name: str) -> bool:
-        return not self.value_from_datadict(data, files, name)
+        return not any(key.startswith(_PREFIX) for key in data)
 
 
 class OptionsField(forms.Field):
@@ -186,11 +175,6 @@ class ModelForm(ResourceForm):
             columns["num_replicas"] = 1
         return columns
 
-    @property
-    def num_options(self) -> int:
-        """How many options have a value in the form."""
-        return sum(1 for text in self["options"].value().values() if text)
-
 
 def _project_field(ids: list[int]) -> forms.Field:
     """`ids` are those of the model. A removed project stays a choice: without it the model would be
@@ -251,8 +235,6 @@ class FilesForm(ParametersForm):
             choices = [("", "as checked"), *((each, each) for each in get_args(Precision))]
             self.fields["precision"].choices = choices
         self.order_fields(["repository", "folder", "sha256", "name", "replaces"])
-
-    num_options = ModelForm.num_options
 
     def check_name(self, name: str) -> None:
         """Raises ValidationError for the name of a model that should stay as it is."""

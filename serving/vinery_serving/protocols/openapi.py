@@ -373,12 +373,14 @@ def _generation() -> Iterator[_Operation]:
     yield _Operation(path, name, summary, count, turns, form=_ANTHROPIC)
 
 
+_FLAG: Final = {"type": "boolean"}
 _TALK, _CHAT = "conversations/{conversation_id}", "chat/completions/{completion_id}"
 _Talk, _Metadata = stored.StoredConversation, stored.StoredMetadataBody
 # Operations on what is stored: method and path, summary, body and answer.
 _STORED: Final[Sequence[tuple[str, str, type[BaseModel] | None, Form]]] = (
     ("get responses/{response_id}", "Return a response", None, Response),
     ("delete responses/{response_id}", "Delete a response", None, stored.Deleted),
+    ("post responses/{response_id}/cancel", "End a background response", None, Response),
     ("get responses/{response_id}/input_items", "List its input", None, stored.ItemList),
     ("post conversations", "Begin a conversation", stored.ConversationBody, _Talk),
     (f"get {_TALK}", "Return a conversation", None, _Talk),
@@ -419,7 +421,12 @@ def _ids_in(path: str) -> Iterator[Document]:
 
 
 def _queries(method: str, answer: Form) -> Iterator[Document]:
-    if answer in (stored.ItemList, stored.StoredItem, Response):
+    if method == "get" and answer is Response:
+        yield {**_query("stream", "Sends the events of a background response."), "schema": _FLAG}
+        after = {"type": "integer", "minimum": 0}
+        yield {**_query("starting_after", "Of its events, those after this."), "schema": after}
+        yield {**_query("include_obfuscation", "Pads its deltas."), "schema": _FLAG}
+    if answer in (stored.ItemList, stored.StoredItem) or (method == "get" and answer is Response):
         values = {"type": "array", "items": {"enum": sorted(INCLUDABLE)}}
         yield {**_query("include[]", "As in a response; no value has an effect."), "schema": values}
     if method == "get" and issubclass(answer, stored.StoredList):
@@ -454,7 +461,7 @@ def _models() -> Iterator[_Operation]:
         "List the models that can answer now",
         _json("The models.", models.ModelList),
         errors=("400", *_READ_ERRORS),
-        parameters=[{**_query("all", description), "schema": {"type": "boolean"}}],
+        parameters=[{**_query("all", description), "schema": _FLAG}],
         link=("first", "retrieveModel", {"parameters": {"id": "$response.body#/data/0/id"}}),
     )
     in_path = {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}

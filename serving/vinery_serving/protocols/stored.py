@@ -12,8 +12,8 @@ from vinery_serving.protocols.common.body_fields import unknown_fields, unused_f
 from vinery_serving.protocols.common.encoding import Answer, one_of
 from vinery_serving.protocols.common.generation import Metadata
 from vinery_serving.protocols.common.parameters import parameter
-from vinery_serving.protocols.common.reading import Wire, read_model, read_object
-from vinery_serving.protocols.responses.input import InputItem
+from vinery_serving.protocols.common.reading import Wire, read_model, read_object, refusal
+from vinery_serving.protocols.responses.input import CompactionTrigger, InputItem
 from vinery_serving.protocols.responses.memory import memory_item
 
 _METADATA: Final = "At most 16 pairs of texts, which replace those that are stored. Null: none."
@@ -48,6 +48,9 @@ def _reader(model: type[Wire]) -> Callable[[bytes], tuple[ToKeep, Unused]]:
     def read(body: bytes) -> tuple[ToKeep, Unused]:
         members = read_object(body)
         wire = read_model(model, members)
+        for at, each in enumerate(getattr(wire, "items", None) or ()):
+            if isinstance(each, CompactionTrigger):
+                raise refusal(f"items[{at}]", "is for `input` of a response: it is no item")
         items = tuple(map(memory_item, members.get("items") or ()))
         to_keep = ToKeep(items, metadata=members.get("metadata") or {})
         return to_keep, unused_fields(unknown_fields(wire, members))

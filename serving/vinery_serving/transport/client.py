@@ -20,9 +20,10 @@ from typing import Any, Final, Generic, TypeVar, assert_never, cast
 import msgspec
 from msgspec import structs
 
+from vinery_serving.core.prompt_parts import KnownParts, seed
+from vinery_serving.transport import relayed
 from vinery_serving.transport.handshake import Handshake, Stranger
 from vinery_serving.transport.messages import (
-    PROTOCOL_VERSION,
     Accepted,
     Cancel,
     Draining,
@@ -43,8 +44,15 @@ from vinery_serving.transport.messages import (
     TestPictures,
     TextVectors,
     TokenOutput,
+    speaks_with,
 )
-from vinery_serving.transport.sockets import FrameReader, InvalidFrame, pack
+from vinery_serving.transport.sockets import (
+    FrameReader,
+    InvalidFrame,
+    TlsAddress,
+    UnixAddress,
+    pack,
+)
 
 # How often a lost engine is looked for. A waiting request notices a new engine after this
 # time at the latest. A failed connect to a Unix socket costs 50 us.
@@ -191,10 +199,13 @@ def _merged_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
 
 class _Link(asyncio.Protocol):
     def __init__(
-        self, key: bytes, on_lost: Callable[[], None], on_draining: Callable[[], None]
+        self,
+        handshake: Handshake | relayed.Attached,
+        on_lost: Callable[[], None],
+        on_draining: Callable[[], None],
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._handshake = Handshake(key, listens=False)
+        self._handshake = handshake
         self._on_lost = on_lost
         self._on_draining = on_draining
         self._frames = FrameReader()
@@ -211,6 +222,7 @@ class _Link(asyncio.Protocol):
         self.is_draining = False  # the engine takes no new generations
         self.hello: asyncio.Future[Hello] = loop.create_future()
         self.load: Load | None = None
+        self.known = KnownParts()
         self.closed: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -356,6 +368,7 @@ class _Link(asyncio.Protocol):
                 self._deliver(message, is_end=True)
             case Load():
                 self.load = message
+                self.known.take(message.added, message.dropped)
             case Draining():
                 self.is_draining = True
                 self._on_draining()
@@ -365,7 +378,7 @@ class _Link(asyncio.Protocol):
                 answer = self._answers.get(message.nonce)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
-            case Hello() if message.protocol_version != PROTOCOL_VERSION:
+            case Hello() if not speaks_with(message.protocol_version):
                 self.close()
             case Hello():
                 self.is_draining = self.is_draining or message.is_draining
@@ -399,14 +412,23 @@ def _submit_parts(submit: Submit) -> Iterator[MediaPixels | Submit]:
 class EngineClient:
     """A gateway's client of one engine. Call `open` once, and `close` at the end."""
 
-    def __init__(self, path: Path, key: bytes) -> None:
-        """`key` is the engine's, see `handshake`."""
-        self.path = path
+    def __init__(self, address: UnixAddress | TlsAddress, key: bytes | relayed.Key) -> None:
+        """`key` is the engine's, see `handshake`; of an engine of another host it returns the
+        certificates of this process."""
+        self.address = address
         self.key = key
+        name = address.path.name if isinstance(address, UnixAddress) else address.engine.file_name
+        self.seed = seed(name)  # for `rank`
         self._link: _Link | None = None
         self._connected = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self.hello: Hello | None = None
+
+    @property
+    def path(self) -> Path:
+        """The socket of an engine of this host."""
+        assert isinstance(self.address, UnixAddress)
+        return self.address.path
 
     @property
     def is_connected(self) -> bool:
@@ -426,9 +448,14 @@ class EngineClient:
     def load(self) -> Load | None:
         return None if self._link is None else self._link.load
 
+    @property
+    def known(self) -> KnownParts | None:
+        """What the engine's prefix cache has; None: there is no engine."""
+        return None if self._link is None else self._link.known
+
     def open(self) -> None:
         if self._keeper is None:
-            self._keeper = asyncio.create_task(self._keep(), name=f"engine-link {self.path.name}")
+            self._keeper = asyncio.create_task(self._keep(), name=f"engine-link {self.address}")
 
     async def close(self) -> None:
         if self._keeper is not None:
@@ -482,23 +509,40 @@ class EngineClient:
             return await self._link.ask(question)
 
     async def _keep(self) -> None:
-        loop = asyncio.get_running_loop()
+        pause_s = _RECONNECT_S
         while True:
-            with contextlib.suppress(OSError, EngineDisconnected):
-                path = str(self.path)
-                _, link = await loop.create_unix_connection(
-                    lambda: _Link(self.key, self._lose, self._connected.clear), path
-                )
+            with contextlib.suppress(OSError, Stranger, EngineDisconnected):
+                link = await self._connect()
                 try:
                     self.hello = await link.hello
-                    self._link = link
+                    self._link, pause_s = link, _RECONNECT_S
                     if not link.is_draining:
                         self._connected.set()
                     await link.closed
                 finally:
                     self._lose()
                     link.close()
-            await asyncio.sleep(_RECONNECT_S)
+            await asyncio.sleep(pause_s)
+            if isinstance(self.address, TlsAddress):
+                pause_s = relayed.longer(pause_s)
+
+    async def _connect(self) -> _Link:
+        """Raises OSError or `Stranger`."""
+        on_draining = self._connected.clear
+        match self.address, self.key:
+            case UnixAddress(path=path), bytes() as key:
+                handshake = Handshake(key, listens=False)
+                loop = asyncio.get_running_loop()
+                _, link = await loop.create_unix_connection(
+                    lambda: _Link(handshake, self._lose, on_draining), str(path)
+                )
+                return link
+            case TlsAddress() as address, key if not isinstance(key, bytes):
+                link = _Link(relayed.Attached(address.engine), self._lose, on_draining)
+                await relayed.connect(address, key, link, link.leave)
+                return link
+            case _:
+                raise TypeError(self.address)
 
     def _lose(self) -> None:
         self._link = None

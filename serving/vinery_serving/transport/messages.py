@@ -15,12 +15,21 @@ from vinery_serving.core.events import NO_TOKENS, TokenCounts
 from vinery_serving.core.request import BeamSearch, Sampling, SpeculativeDecoding
 
 PROTOCOL_VERSION = 16
+# Hosts are upgraded one after the other, so each version speaks with the one before, from this one
+# on: fields are only appended, with defaults, and a new kind of message goes only to a peer whose
+# version has it. `tests/golden` has the frames of the first version.
+_FIRST_COMPATIBLE_VERSION = 16
 
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 
 FINISH_STOP = "stop"
 FINISH_LENGTH = "length"
+
+
+def speaks_with(version: int) -> bool:
+    """Whether this version understands a peer of another one."""
+    return version >= _FIRST_COMPATIBLE_VERSION and abs(version - PROTOCOL_VERSION) <= 1
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -318,9 +327,14 @@ def _part(number: int, whole: int) -> float | None:
 
 
 class Load(_Message, frozen=True):
-    """Engine to gateway: how many answers run and wait. Sent when it has changed."""
+    """Engine to gateway: how many answers run and wait, and what the prefix cache has. Sent when it
+    has changed."""
 
     num_answers: int
+    # Digests of `core.prompt_parts`, the newest of those that no earlier message had. A new
+    # connection gets all of them in parts, beside what has changed meanwhile.
+    added: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()
 
 
 class Pong(_Message, frozen=True):

@@ -10,6 +10,7 @@ import re
 import stat
 import struct
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,7 +23,8 @@ _MAX_PATH_BYTES: Final = 103
 # A model's id of 10 digits and a replica's number of 4.
 _MAX_NAME_BYTES: Final = 40
 _KEY_DIGITS: Final = 12
-_ENGINE_NAME: Final = rf"engine-(\d+)-([0-9a-f]{{{_KEY_DIGITS}}})-(\d+)\.sock"
+ENGINE_KEY: Final = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
+_ENGINE_NAME: Final = rf"engine-(\d+)-({ENGINE_KEY})-(\d+)\.sock"
 _LENGTH: Final = struct.Struct(">I")
 _encoder: Final = msgspec.msgpack.Encoder()
 
@@ -35,6 +37,23 @@ class EngineAddress(NamedTuple):
     @property
     def file_name(self) -> str:
         return f"engine-{self.model_id}-{self.key}-{self.replica}.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    """An engine of this host."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class TlsAddress:
+    """An engine of another host, behind the relay of that host."""
+
+    host: str
+    port: int
+    fingerprint: str  # of the key of that host, see `relayed.fingerprint_of`
+    engine: EngineAddress
 
 
 def settings_key(settings_digest: str) -> str:

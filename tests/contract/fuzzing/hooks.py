@@ -28,6 +28,7 @@ UNFIT = (
     "chat_template", "documents", "suffix", "logits_processors_args", "vllm_xargs",
     "max_completion_tokens", "max_output_tokens", "functions", "function_call",
     "num_assistant_tokens", "assistant_confidence_threshold", "max_ngram_size",
+    "previous_response_id", "conversation",  # nothing is stored under a made-up id
 )  # fmt: skip
 # An answer has one format, and random values are not valid formats.
 FORMS = (

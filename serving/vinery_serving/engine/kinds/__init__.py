@@ -122,8 +122,8 @@ class EngineKind(ABC, Generic[RequestT]):
 
     # Reports
 
-    def abilities(self) -> Mapping[str, Any]:
-        """Return the members of `Hello` that only this kind has."""
+    def greet(self) -> Mapping[str, Any]:
+        """Return the members of `Hello` that only this kind has, for a new connection."""
         return {}
 
     @abstractmethod

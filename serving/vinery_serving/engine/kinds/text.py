@@ -18,6 +18,7 @@ from vinery_serving.core.request import Sampling
 from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.arrival import ArrivingPixels, PixelsRefused, check_submit
 from vinery_serving.engine.batch import Batch, StepResult
+from vinery_serving.engine.cached_prompts import CachedPrompts
 from vinery_serving.engine.config import EngineConfig, alone
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.figures import Figures
@@ -86,6 +87,7 @@ class TextEngine(EngineKind[Generation]):
         self._batch.on_encoding = lambda: self.liveness.promise(config.options.step_timeout_s)
         self._processors = load_factories(config.options.logits_processors)
         self._waiting = Admission(config.options, self._batch)
+        self._cached = CachedPrompts(lambda: pipeline.num_cache_tokens)
         # The generations in grammar checks, with a function that stops the wait.
         self._checking: dict[Generation, Callable[[], None]] = {}
         self._pixels = ArrivingPixels()
@@ -109,6 +111,7 @@ class TextEngine(EngineKind[Generation]):
     def warm_up(self) -> None:
         """Generate the first tokens; test hook and salts. Raises PipelineBroken or RuntimeError."""
         self._try(PROBE)
+        self._pipeline.note_block()
         forced = [
             structs.replace(PROBE, logits=LogitsSpec(allowed_ids=(token_id,)))
             for token_id in (0, 1)
@@ -187,7 +190,7 @@ class TextEngine(EngineKind[Generation]):
         self._grammars.tick()
         self._picture_tests.join()
         self._admit()
-        if (load := self._waiting.report()) is not None:
+        if (load := self._waiting.report(self._cached)) is not None:
             server.broadcast(load)
         if self._batch.has_work:
             self._take_step(self._step())
@@ -218,6 +221,7 @@ class TextEngine(EngineKind[Generation]):
         try:
             self._pipeline.switch()
             self._batch.forget_cache()
+            self._cached.clear()
             self._try(PROBE)
         except (RuntimeError, OSError) as error:
             raise PipelineBroken(f"the model did not load again: {error}") from error
@@ -386,6 +390,7 @@ class TextEngine(EngineKind[Generation]):
         if self.requests.pop(generation.key, None) is not None:
             self.liveness.end_request()
         self._waiting.settle(generation)
+        self._cached.note_end(generation)
         begun_at, last_at = generation.first_token_at, self.last_token_at
         if begun_at is not None and last_at is not None:
             # A beam search has all its tokens at once.
@@ -425,6 +430,7 @@ class TextEngine(EngineKind[Generation]):
         if not generation.tokens:
             generation.first_token_at = first_at = time.monotonic()
             num_prompt, num_cached = len(generation.prompt_ids), generation.num_cached or 0
+            self._cached.note_prompt(generation)
             self._figures.first_token(first_at - generation.arrived_at, num_prompt, num_cached)
         self._figures.num_output_tokens += num_tokens
 
@@ -436,7 +442,8 @@ class TextEngine(EngineKind[Generation]):
         newest = self._picture_tests.newest
         return {"picture_failure": "" if newest is None else newest.failure}
 
-    def abilities(self) -> Mapping[str, Any]:
+    def greet(self) -> Mapping[str, Any]:
+        self._cached.tell_all()
         return {
             "has_logits_hook": self._pipeline.has_logits_hook,
             "can_score_prompts": self._pipeline.can_score_prompts,

@@ -183,7 +183,7 @@ class VectorEngine(EngineKind[_Request]):
 
     # Reports
 
-    def abilities(self) -> Mapping[str, Any]:
+    def greet(self) -> Mapping[str, Any]:
         return {"num_dimensions": self._model.num_dimensions}
 
     def stats(self) -> EngineStats:

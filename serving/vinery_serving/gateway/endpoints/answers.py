@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -11,55 +10,24 @@ from channels.routing import URLRouter
 from django.urls import re_path
 
 from vinery_serving.core.events import TokenCounts
-from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.background import runs_of
 from vinery_serving.gateway.endpoints.callers import client_of
-from vinery_serving.gateway.endpoints.compacting import run_both
 from vinery_serving.gateway.endpoints.documents import constant, key_usage, openapi, version
 from vinery_serving.gateway.endpoints.edge import JSON, ApiEdge, App, BeginInTurns, with_own_paths
-from vinery_serving.gateway.endpoints.notices import report_clamp, report_unenforced
 from vinery_serving.gateway.endpoints.requests import ApiRequest, JsonEndpoint
 from vinery_serving.gateway.endpoints.stored import StoredEndpoint, chat_list, stored_endpoints
-from vinery_serving.gateway.endpoints.streaming import Streamed, store_kept
+from vinery_serving.gateway.endpoints.streaming import generate, send_whole
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.memory.keeping import check_room
-from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest
 from vinery_serving.gateway.reading.worker_jobs import GENERATION, POOLING, TOKENS
 from vinery_serving.gateway.recording.record import RequestRecord
-from vinery_serving.gateway.running.generate import pool, whole
+from vinery_serving.gateway.running.generate import pool
 from vinery_serving.gateway.state.runtime import Runtime
-from vinery_serving.protocols.common.encoding import Exchange
 from vinery_serving.protocols.pooling import PoolingExchange
 
 # Parts of a long answer that are written before other requests get a turn.
 _PARTS_AT_ONCE: Final = 16
-
-
-async def generate(
-    request: ApiRequest, record: RequestRecord, engine: Engine, read: tuple[Exchange, Draft]
-) -> None:
-    exchange, draft = read
-    asked = draft.request
-    identity = AnswerIdentity.new(engine.entry.name, requested_id=asked.handling.answer_id)
-    report_clamp(asked.stopping.max_tokens_param, draft.clamped_to, request.scope)
-    prepared = PreparedRequest.of(draft, engine, record.meter, identity.token)
-    record.note_media()
-    if exchange.to_keep is not None:
-        await check_room(request.memory)
-    # Prompts and pixels stay in memory: another engine may have to go on with the request.
-    request.claim.keep(prepared.num_bytes + len(request.body))
-    await record.reservation.reserve(prepared)
-    both = run_both(request, record, prepared, exchange) if draft.summarizes else None
-    if asked.is_streamed:
-        await Streamed(request, record, exchange, identity).send(prepared, both)
-        return
-    result = await whole(prepared, record.reservation.token_source, both)
-    body = exchange.body(identity, result)
-    if not await store_kept(request, exchange, identity, body):
-        body = exchange.body(identity, replace(result, is_kept=False))
-    await _send_whole(request, record, body)
 
 
 async def embed(
@@ -83,7 +51,7 @@ async def _send_parts(request: ApiRequest, record: RequestRecord, parts: Iterato
     """Send a short answer whole, and write a long one as fast as the client reads."""
     body, following = _some(parts), _some(parts)
     if not following:
-        await _send_whole(request, record, body)
+        await send_whole(request, record, body)
         return
     headers = [*JSON, *record.reservation.headers]
     await request.send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -102,14 +70,6 @@ async def _send_parts(request: ApiRequest, record: RequestRecord, parts: Iterato
 
 def _some(parts: Iterator[bytes]) -> bytes:
     return b"".join(islice(parts, _PARTS_AT_ONCE))
-
-
-async def _send_whole(request: ApiRequest, record: RequestRecord, body: bytes) -> None:
-    record.add_answer(body)
-    headers = record.reservation.headers  # before the record is settled
-    record.succeed()
-    report_unenforced(record.meter.unenforced, request.scope, request.runtime.traffic)
-    await request.send_json(body, headers)
 
 
 def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any] | StoredEndpoint]:

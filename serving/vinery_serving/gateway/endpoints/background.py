@@ -24,7 +24,7 @@ from vinery_serving.gateway.memory.keeping import check_room, new_answer
 from vinery_serving.gateway.memory.recalling import PREVIOUS, ask
 from vinery_serving.gateway.reading.worker_jobs import Head
 from vinery_serving.gateway.state.runtime import Runtime
-from vinery_serving.protocols.common.encoding import DONE, KEEP_ALIVE
+from vinery_serving.protocols.common.encoding import DONE, KEEP_ALIVE, padded
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
 
 # Runs at once of one web process; others wait in the database.
@@ -42,12 +42,12 @@ class BackgroundRuns:
         self._runs: dict[str, Run] = {}  # by the id of the response
         self._look_at_s = 0.0
         self._looking = asyncio.Lock()
-        self._looks: set[asyncio.Task[None]] = set()
+        self._next_look: asyncio.Task[None] | None = None
         runtime.do_background = self._look
 
     async def accept(self, request: ApiRequest, body: bytes) -> None:
         """Check the whole request, store it, and answer with the queued response or its events."""
-        runtime, caller, headers = self._runtime, request.caller, Headers()
+        runtime, headers = self._runtime, Headers()
 
         async def admit(head: Head) -> Engine:
             return await request.counted(request.scope[DEPLOYMENT] or head.model, headers)
@@ -58,15 +58,8 @@ class BackgroundRuns:
         assert isinstance(exchange, ResponsesExchange)
         assert exchange.to_keep is not None
         queued = exchange.queued(identity)
-        stored = runs.StoredRequest(
-            request_id=request.id,
-            token=identity.token,
-            created_at=identity.created_at,
-            tree=request.tree,
-            body=body,
-            key_id=caller.key_id,
-            address=address_of(request.scope),
-        )
+        address = address_of(request.scope)
+        stored = runs.StoredRequest(tree=request.tree, body=body, address=address)
         new = new_answer(request.memory, identity, exchange.to_keep, queued)
         assert isinstance(new, NewResponse)
         await ask(runtime, partial(runs.create, new, stored), param=PREVIOUS)
@@ -78,17 +71,21 @@ class BackgroundRuns:
 
     # -- Following
 
-    async def send_events(self, request: ApiRequest, public_id: str, after: int) -> None:
-        """Answer with the events whose numbers are above `after`."""
+    async def send_events(
+        self, request: ApiRequest, public_id: str, after: int, *, pads: bool = False
+    ) -> None:
+        """Answer with the events whose numbers are above `after`. `pads`: also deltas that were
+        stored without padding."""
         await request.send({"type": "http.response.start", "status": 200, "headers": STREAM})
         request.has_started = True
-        async for events in self.follow(request.caller.project_id, public_id, after):
+        async for frames in self.follow(request.caller.project_id, public_id, after):
+            events = b"".join(_padded(each) if pads else each for each in frames)
             await request.send({"type": "http.response.body", "body": events, "more_body": True})
         await request.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def follow(
         self, project_id: int | None, public_id: str, after: int
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncIterator[list[bytes]]:
         """Yield events until the response has ended or is deleted, and keep-alives in between, also
         while the database is away."""
         sent_at_s = time.monotonic()
@@ -100,10 +97,10 @@ class BackgroundRuns:
                 new, is_over = run.events_after(after), False
             after += len(new)
             if new or time.monotonic() - sent_at_s >= SILENCE_S:
-                yield b"".join(new) or KEEP_ALIVE
+                yield new or [KEEP_ALIVE]
                 sent_at_s = time.monotonic()
             if is_over:
-                yield DONE
+                yield [DONE]
                 return
             if run is None or run.has_ended:
                 await asyncio.sleep(_FOLLOW_INTERVAL_S)
@@ -132,9 +129,7 @@ class BackgroundRuns:
 
     def _look_soon(self) -> None:
         self._look_at_s = 0.0
-        task = asyncio.create_task(self._look(), name="background-look")
-        self._looks.add(task)
-        task.add_done_callback(self._looks.discard)
+        self._next_look = asyncio.create_task(self._look(), name="background-look")
 
     async def _look(self) -> None:
         """Once a second: renew, look for work, and stop what was lost."""
@@ -166,6 +161,11 @@ class BackgroundRuns:
         if self._runs.get(public_id) is run:
             del self._runs[public_id]
         self._look_at_s = 0.0
+
+
+def _padded(frame: bytes) -> bytes:
+    is_bare = frame.partition(b"\n")[0].endswith(b".delta") and b',"obfuscation":"' not in frame
+    return padded(frame) if is_bare else frame
 
 
 @cache

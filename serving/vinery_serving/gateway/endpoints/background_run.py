@@ -33,7 +33,6 @@ from vinery_serving.core.errors import (
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.bodies import api_bodies
-from vinery_serving.gateway.endpoints.compacting import run_both
 from vinery_serving.gateway.endpoints.edge import DEPLOYMENT, OWN_HEADERS, REQUEST_ID
 from vinery_serving.gateway.endpoints.requests import (
     DETACHED_TIMEOUT_S,
@@ -41,11 +40,11 @@ from vinery_serving.gateway.endpoints.requests import (
     admitted,
     new_record,
 )
-from vinery_serving.gateway.endpoints.streaming import Streamed
+from vinery_serving.gateway.endpoints.streaming import generate
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.memory.keeping import parts_of
 from vinery_serving.gateway.memory.recalling import StoredMemory
-from vinery_serving.gateway.preparing.prepared import PreparedRequest, Trail, TrailPart
+from vinery_serving.gateway.preparing.prepared import Trail, TrailPart
 from vinery_serving.gateway.reading.worker_jobs import GENERATION, Head
 from vinery_serving.gateway.recording.record import HeldSettlement, RequestRecord
 from vinery_serving.gateway.state.runtime import Runtime
@@ -80,7 +79,7 @@ class Run:
         self.task = asyncio.create_task(self._do(), name="background")
 
     def _lease_id(self, number: int) -> str:
-        return f"{self._request.request_id}.{number}"
+        return f"{self.row.response.request_id}.{number}"
 
     def events_after(self, number: int) -> list[bytes]:
         """The stored events with numbers above `number`."""
@@ -99,9 +98,7 @@ class Run:
     async def _do(self) -> None:
         try:
             await self._try()
-        except RunLost:
-            log.info("a background response goes on elsewhere or was cancelled")
-        except asyncio.CancelledError:
+        except (RunLost, asyncio.CancelledError):
             await self._settle_cancelled()
         except Exception:
             log.exception("a background response ended with a defect of the server")
@@ -114,8 +111,8 @@ class Run:
             self._wake()
 
     async def _settle_cancelled(self) -> None:
-        """A client has cancelled the response, and pays for the tokens so far; or the process ends,
-        and another one goes on at once."""
+        """A client has cancelled the response or deleted it, and pays for the tokens so far; or
+        another process goes on, at once if this one ends."""
         with contextlib.suppress(Error, TimeoutError):
             await self._runtime.recall(partial(runs.put_back, self.row, 0.0))
             is_cancelled = await self._runtime.recall(partial(runs.is_cancelled, self.row))
@@ -180,26 +177,22 @@ class Run:
         async def admit(head: Head) -> Engine:
             return admitted(api, record, head)
 
-        engine, (exchange, draft) = await api.read(READING, self._request.body, admit, record)
-        token, created_at = self._request.token, self._request.created_at
-        identity = AnswerIdentity(token, created_at, engine.entry.name)
-        prepared = PreparedRequest.of(draft, engine, record.meter, token, self._trail)
-        record.note_media()
+        engine, read = await api.read(READING, self._request.body, admit, record)
         # What processes that were killed may have reserved.
         last = self.row.lease_number
         earlier = map(self._lease_id, range(max(1, last - _MAX_LEASES), last))
         await self._runtime.limits.release(list(earlier))
-        api.claim.keep(prepared.num_bytes + len(api.body))
-        await record.reservation.reserve(prepared)
-        both = run_both(api, record, prepared, exchange) if draft.summarizes else None
-        await Streamed(api, record, exchange, identity).send(prepared, both)
+        response = self.row.response
+        token, created_at = response.public_id.removeprefix("resp_"), response.created_at
+        identity = AnswerIdentity(token, int(created_at.timestamp()), engine.entry.name)
+        await generate(api, record, engine, read, identity, self._trail)
 
     def _caller(self) -> Caller:
         """Raises `InvalidKey`: the key was revoked meanwhile."""
-        if self._request.key_id is None:
+        if (key_id := self.row.response.key_id) is None:
             return ANONYMOUS
         try:
-            return self._runtime.keys.caller(self._request.key_id)
+            return self._runtime.keys.caller(key_id)
         except KeyRefused as refused:
             raise InvalidKey(refused.message) from None
 
@@ -212,14 +205,14 @@ class Run:
             "headers": [],
             "client": (request.address, 0) if request.address else None,
             "url_route": {"kwargs": {"tree": request.tree}},
-            REQUEST_ID: request.request_id,
+            REQUEST_ID: self.row.response.request_id,
             DEPLOYMENT: None,
             OWN_HEADERS: [],
         }
 
     def _is_passing(self, error: ServingError) -> bool:
         """Whether the run may wait and try again."""
-        is_young = time.time() - self._request.created_at < _MAX_WAIT_S
+        is_young = time.time() - self.row.response.created_at.timestamp() < _MAX_WAIT_S
         kinds = (LimitReached, Unavailable, ConversationInUse)
         return not self._events and is_young and isinstance(error, kinds)
 

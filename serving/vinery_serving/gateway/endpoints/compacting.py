@@ -40,7 +40,7 @@ async def run_both(
     (choice,) = builder.result().choices
     content = exchange.compaction(choice.text.strip() or choice.reasoning)
     yield [Compacted(compactions.seal(request.caller.project_id, content))]
-    if exchange.is_compact:
+    if exchange.only_compacts:
         yield [Completed(record.meter.billed_tokens, int(time.time()))]
         return
     answer = await _answer_after(request, record, prepared, content)

@@ -2,6 +2,7 @@
 another tenant is an unknown id."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -15,7 +16,7 @@ from vinery_accounts.models import Conversation
 from vinery_accounts.stored import chats, conversations, responses, runs
 from vinery_accounts.stored.chats import ChatTexts
 from vinery_accounts.stored.responses import FoundResponse
-from vinery_accounts.stored.rows import Item, page_of, stored_bytes, text_of
+from vinery_accounts.stored.rows import Item, page_of, text_of
 from vinery_serving.core import field_limits
 from vinery_serving.core.errors import InvalidRequest, Overloaded, ServingError
 from vinery_serving.core.ids import new_id_token
@@ -153,9 +154,17 @@ def _response_object(found: FoundResponse) -> bytes:
     return msgspec.json.encode({**members, "status": found.status, "output": output})
 
 
+def _flag(query: Mapping[str, Any], name: str) -> bool:
+    """Raises `InvalidRequest`."""
+    if (value := query.get(name, "").lower()) not in ("true", "1", "false", "0", ""):
+        raise InvalidRequest(f"`{name}` must be true or false.", param=name)
+    return value in ("true", "1")
+
+
 async def _response(request: ApiRequest, _: ToKeep) -> bytes | None:
     query = _query(request)
-    if query.get("stream", "").lower() not in ("true", "1"):
+    is_streamed, pads = _flag(query, "stream"), _flag(query, "include_obfuscation")
+    if not is_streamed:
         return _response_object(await _find(request, responses.find))
     number = query.get("starting_after") or "-1"
     if not (number == "-1" or (number.isascii() and number.isdigit() and len(number) < 10)):
@@ -166,7 +175,8 @@ async def _response(request: ApiRequest, _: ToKeep) -> bytes | None:
             "was not created with `background`.",
             param="stream",
         )
-    await runs_of(request.runtime).send_events(request, request.url["response_id"], int(number))
+    about = request, request.url["response_id"], int(number)
+    await runs_of(request.runtime).send_events(*about, pads=pads)
     return None
 
 
@@ -205,23 +215,17 @@ async def _add_items(request: ApiRequest, sent: ToKeep) -> bytes:
 async def _store(
     request: ApiRequest, work: Callable[..., ResultT], sent: ToKeep, prefix: str = ""
 ) -> ResultT:
-    """Store items, and note how much the project has stored now. Raises `ServingError`, also for a
-    project that stores nothing."""
-    runtime, caller, token = request.runtime, request.caller, new_id_token()
+    """Store items. Raises `ServingError`, also for a project that stores nothing."""
+    token = new_id_token()
     if not request.memory.keeps:
         raise InvalidRequest(
             "Conversations need a project that stores responses: an owner sets its days of stored "
             "responses."
         )
-    await check_room(request.memory)
+    await check_room(request.memory, is_known=False)
     new = {"public_id": f"{prefix}{token}"} if prefix else {}
-
-    def store() -> tuple[ResultT, int]:
-        done = work(caller, items=own_items(sent, token), **new)
-        return done, stored_bytes(caller.project_id)
-
-    result, runtime.keeper.num_bytes[caller.project_id] = await ask(runtime, store, param=ITEMS)
-    return result
+    store = partial(work, request.caller, items=own_items(sent, token), **new)
+    return await ask(request.runtime, store, param=ITEMS)
 
 
 # -- Chats
@@ -245,11 +249,9 @@ class _Id(msgspec.Struct):
 
 def _metadata_of(query: Mapping[str, Any]) -> dict[str, str]:
     """The pairs of `metadata[key]=value`, which all must be there. Raises `InvalidRequest`."""
-    pairs: dict[str, str] = {
-        name.removeprefix("metadata[").removesuffix("]"): value
-        for name, value in query.items()
-        if name.startswith("metadata[") and name.endswith("]")
-    }
+    pattern = re.compile(r"metadata\[(.*)\]", re.DOTALL)
+    named = ((pattern.fullmatch(name), value) for name, value in query.items())
+    pairs: dict[str, str] = {found[1]: value for found, value in named if found}
     if any("][" in key for key in pairs):
         raise refusal("metadata", "must be sent as metadata[key]=value")
     if len(pairs) > field_limits.METADATA.value:
@@ -330,7 +332,7 @@ _READERS: Final = {
 }
 _ANSWERS: Final[Sequence[tuple[str, str, Answer]]] = (
     ("GET", _RESPONSE, _including(_response)),
-    ("DELETE", _RESPONSE, _deleting(responses.delete, "response")),
+    ("DELETE", _RESPONSE, _deleting(runs.delete, "response")),
     ("POST", f"{_RESPONSE}/cancel", _cancel),
     ("GET", f"{_RESPONSE}/input_items", _listing_items(responses.input_items)),
     ("POST", "conversations", _create_conversation),

@@ -1,4 +1,4 @@
-"""Sends a streamed answer, and stores an answer that is kept before its end."""
+"""Sends answers, as a stream or whole, and stores those that are kept before their end."""
 
 import asyncio
 import contextlib
@@ -11,12 +11,14 @@ from vinery_serving.core.errors import ServingError
 from vinery_serving.core.events import Completed, Event, Failed
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.result import ResultBuilder
-from vinery_serving.gateway.endpoints.notices import report_unenforced
+from vinery_serving.gateway.endpoints.compacting import run_both
+from vinery_serving.gateway.endpoints.notices import report_clamp, report_unenforced
 from vinery_serving.gateway.endpoints.requests import ApiRequest, ending_of
-from vinery_serving.gateway.memory.keeping import keep
-from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.engines.directory import Engine
+from vinery_serving.gateway.memory.keeping import check_room, keep
+from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest, Trail
 from vinery_serving.gateway.recording.record import RequestRecord
-from vinery_serving.gateway.running.generate import Batches, stream
+from vinery_serving.gateway.running.generate import Batches, stream, whole
 from vinery_serving.protocols.common.encoding import Exchange
 
 # No proxy may buffer or compress a stream.
@@ -27,7 +29,45 @@ STREAM: Final = [
 ]
 
 
-async def store_kept(
+async def generate(
+    request: ApiRequest,
+    record: RequestRecord,
+    engine: Engine,
+    read: tuple[Exchange, Draft],
+    identity: AnswerIdentity | None = None,
+    trail: Trail | None = None,
+) -> None:
+    exchange, draft = read
+    asked, name = draft.request, engine.entry.name
+    identity = identity or AnswerIdentity.new(name, requested_id=asked.handling.answer_id)
+    report_clamp(asked.stopping.max_tokens_param, draft.clamped_to, request.scope)
+    prepared = PreparedRequest.of(draft, engine, record.meter, identity.token, trail)
+    record.note_media()
+    if exchange.to_keep is not None and not request.is_detached:
+        await check_room(request.memory)
+    # Prompts and pixels stay in memory: another engine may have to go on with the request.
+    request.claim.keep(prepared.num_bytes + len(request.body))
+    await record.reservation.reserve(prepared)
+    both = run_both(request, record, prepared, exchange) if draft.summarizes else None
+    if asked.is_streamed or request.is_detached:
+        await Streamed(request, record, exchange, identity).send(prepared, both)
+        return
+    result = await whole(prepared, record.reservation.token_source, both)
+    body = exchange.body(identity, result)
+    if not await _is_stored(request, exchange, identity, body):
+        body = exchange.body(identity, replace(result, is_kept=False))
+    await send_whole(request, record, body)
+
+
+async def send_whole(request: ApiRequest, record: RequestRecord, body: bytes) -> None:
+    record.add_answer(body)
+    headers = record.reservation.headers  # before the record is settled
+    record.succeed()
+    report_unenforced(record.meter.unenforced, request.scope, request.runtime.traffic)
+    await request.send_json(body, headers)
+
+
+async def _is_stored(
     request: ApiRequest, exchange: Exchange, identity: AnswerIdentity, body: bytes
 ) -> bool:
     """Store the whole answer if it is to be kept. Returns False if that failed."""
@@ -89,7 +129,7 @@ class Streamed:
         for event in self._events:
             builder.feed(event)
         body = self._exchange.body(self._identity, builder.result())
-        is_kept = await store_kept(self._request, self._exchange, self._identity, body)
+        is_kept = await _is_stored(self._request, self._exchange, self._identity, body)
         return events if is_kept else [*events[:-1], replace(last, is_kept=False)]
 
     async def _send(self, events: Sequence[Event]) -> None:

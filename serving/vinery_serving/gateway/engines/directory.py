@@ -1,4 +1,5 @@
-"""Finds the engines of served models on this host, by the paths of sockets."""
+"""Finds the engines of served models: on this host by the paths of sockets, on others by the
+places of replicas."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from vinery_serving.gateway.engines.models import (
     LoadedModel,
     ModelEntry,
     ModelState,
+    Place,
     Targets,
     alias_of,
     draw,
@@ -38,7 +40,14 @@ from vinery_serving.prompting.folder import UnusableFolder
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.messages import Hello
-from vinery_serving.transport.sockets import EngineAddress, engine_socket, node_socket
+from vinery_serving.transport.relayed import Key
+from vinery_serving.transport.sockets import (
+    EngineAddress,
+    TlsAddress,
+    UnixAddress,
+    engine_socket,
+    node_socket,
+)
 from vinery_serving.transport.waiting import WaitingRequests
 
 log = logging.getLogger(__name__)
@@ -170,8 +179,11 @@ class LocalDirectory:
         quarantine: Quarantine | None = None,
         wait_s: float = ENGINE_WAIT_S,
         on_change: Callable[[], None] = lambda: None,
+        context: Key | None = None,
     ) -> None:
-        """`on_change` is called when a model has loaded."""
+        """`on_change` is called when a model has loaded. `context` returns what other hosts ask
+        for; None: there are none."""
+        self._context = context
         self._run_dir = run_dir
         self._secret = secret
         self._read = read
@@ -394,15 +406,19 @@ class LocalDirectory:
         processes notice keeps the connections."""
         for engine in () if replaced is None else replaced.with_former:
             if engine.entry.settings_key == entry.settings_key:
-                await engine.replicas.resize(entry.num_replicas)
+                await engine.replicas.move(entry.engines)
                 return engine.replicas
 
-        def new_client(number: int) -> EngineClient:
-            address = EngineAddress(entry.id, entry.settings_key, number)
-            path = engine_socket(self._run_dir, address)
-            return EngineClient(path, socket_key(self._secret, path))
+        def new_client(place: Place) -> EngineClient:
+            engine = EngineAddress(entry.id, entry.settings_key, place.replica)
+            if place.address and self._context is not None:
+                host, _, port = place.address.rpartition(":")
+                address = TlsAddress(host.strip("[]"), int(port), place.fingerprint, engine)
+                return EngineClient(address, self._context)
+            path = engine_socket(self._run_dir, engine)
+            return EngineClient(UnixAddress(path), socket_key(self._secret, path))
 
-        replicas = Replicas(new_client, entry.num_replicas)
+        replicas = Replicas(new_client, entry.engines)
         replicas.open()
         return replicas
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.options import EngineOptions
@@ -40,6 +40,14 @@ def draw(targets: Targets, can_answer: Callable[[str], bool], dice: Random) -> s
     return dice.choices(able, weights if any(weights) else None)[0]
 
 
+class Place(NamedTuple):
+    """Where an engine runs."""
+
+    replica: int
+    address: str = ""  # host and port; empty: this host
+    fingerprint: str = ""  # of the host's certificate
+
+
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
     """A served model."""
@@ -55,12 +63,17 @@ class ModelEntry:
     projects: frozenset[int] = frozenset()  # whose keys see and use the model; empty: all keys
     settings_key: str = ""  # names the settings of the engines
     num_replicas: int = 1
+    places: tuple[Place, ...] = ()  # of its engines, of several hosts; empty: all are here
 
     @property
     def read_paths(self) -> Sequence[Path]:
         """The folder, and the file of a template that is elsewhere."""
         template = self.options.chat_template
         return (self.folder, Path(template)) if template.startswith("/") else (self.folder,)
+
+    @property
+    def engines(self) -> Sequence[Place]:
+        return self.places or [Place(number) for number in range(self.num_replicas)]
 
     def has_files_of(self, other: Self) -> bool:
         """Whether the files of a loaded model need not be read again."""

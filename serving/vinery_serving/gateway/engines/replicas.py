@@ -1,44 +1,47 @@
 """The engines of one model, between which its requests are divided.
 
-A request goes to the engine whose prefix cache has most of the prompt, as far as this web process
-knows from earlier requests, and otherwise to the engine with the least work. So the turns of a
-conversation stay on one engine until that engine is full. The beginning of the prompt decides
-between engines with equally little work, so that several web processes choose the same engine.
+A request goes to the engine with the least work: the tokens of the prompt that its prefix cache
+does not have, and the answers that run and wait. So the turns of a conversation stay on one engine
+until that engine is full. Engines report what their caches have, so all web processes choose alike.
+Between engines with equal work the beginning of the prompt decides, by a rank of each engine: an
+engine more or less changes only its own share.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from vinery_serving.core.prompt_parts import PART_TOKENS, digests, rank
+from vinery_serving.gateway.engines.models import Place
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Hello
 
-# Prompts are compared in parts of this many tokens.
-_PART_TOKENS: Final = 64
-_PART_BYTES: Final = 4 * _PART_TOKENS
-# So many parts are remembered; the least recently used are forgotten first.
-_MAX_PARTS: Final = 100_000
-# With less of a prompt in the cache, an engine with less to do is as fast.
-_LEAST_KNOWN_PART: Final = 0.5
+# An answer that runs or waits slows a new one as much as so many tokens of its prompt.
+_ANSWER_TOKENS: Final = 64
 
-Maker = Callable[[int], EngineClient]
+# How often a connection that takes no new requests is asked whether it has answers left.
+_LOOK_INTERVAL_S: Final = 0.5
+
+
+Maker = Callable[[Place], EngineClient]
 
 
 class Replicas:
     """The connections of one web process to the engines of a model. Belongs to the event loop."""
 
-    def __init__(self, new_client: Maker, size: int = 1) -> None:
+    def __init__(self, new_client: Maker, places: Sequence[Place] = (Place(0),)) -> None:
         self._new_client = new_client
-        self.clients: list[EngineClient] = []
-        self._known = _KnownPrompts()
+        self._clients = {each: new_client(each) for each in places}
+        self._leaving: set[asyncio.Task[None]] = set()
         self._is_open = False
-        self._grow(size)
+
+    @property
+    def clients(self) -> list[EngineClient]:
+        return list(self._clients.values())
 
     @property
     def path(self) -> Path:
@@ -64,21 +67,22 @@ class Replicas:
         for each in self.clients:
             each.open()
 
-    async def resize(self, size: int) -> None:
-        """Keep `size` connections. Generations of closed connections go on with other engines."""
-        surplus, self.clients = self.clients[size:], self.clients[:size]
-        self._grow(size)
-        for each in surplus:
-            await each.close()
-
-    def _grow(self, size: int) -> None:
-        for number in range(len(self.clients), size):
-            client = self._new_client(number)
-            if self._is_open:
-                client.open()
-            self.clients.append(client)
+    async def move(self, places: Sequence[Place]) -> None:
+        """Keep connections to these places. An engine elsewhere finishes its generations."""
+        former = self._clients
+        self._clients = {each: former.get(each) or self._new_client(each) for each in places}
+        for place in places:
+            if self._is_open and place not in former:
+                self._clients[place].open()
+        for place in former.keys() - self._clients:
+            leaving = asyncio.create_task(_close_when_idle(former[place]))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
+        for leaving in self._leaving:
+            leaving.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         for each in self.clients:
             await each.close()
 
@@ -97,47 +101,32 @@ class Replicas:
                 each.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    def choose(self, prompt_ids: bytes = b"") -> EngineClient:
-        """Return the connection for a prompt, whose ids are as in `Submit`."""
+    def choose(self, prompt_ids: bytes = b"", cache_key: bytes | None = None) -> EngineClient:
+        """Return the connection for a prompt. Ids and key are as in `Submit`."""
         able = [each for each in self.clients if each.is_connected]
         if len(self.clients) == 1 or not able:
             return self.clients[0]
-        parts = list(_prompt_parts(prompt_ids))
-        client, num_known = self._known.find(parts)
-        is_known = client in able and num_known >= _LEAST_KNOWN_PART * len(parts)
-        if client is None or not is_known or _is_full(client):
-            preferred = self.clients[parts[0] % len(self.clients)] if parts else None
-            client = min(able, key=lambda each: (_num_answers(each), each is not preferred))
-        self._known.note(parts, client)
+        parts = list(digests(prompt_ids, cache_key))
+        free = [each for each in able if not _is_full(each)]
+        client = min(free or able, key=lambda each: _work(each, parts))
+        if client.known is not None:
+            client.known.note_sent(parts)
         return client
 
 
-class _KnownPrompts:
-    def __init__(self) -> None:
-        self._clients: OrderedDict[int, EngineClient] = OrderedDict()
-
-    def find(self, parts: Sequence[int]) -> tuple[EngineClient | None, int]:
-        """Return the engine of the longest known beginning, and the number of parts."""
-        for num_parts in range(len(parts), 0, -1):
-            if (client := self._clients.get(parts[num_parts - 1])) is not None:
-                return client, num_parts
-        return None, 0
-
-    def note(self, parts: Sequence[int], client: EngineClient) -> None:
-        for part in parts:
-            self._clients[part] = client
-            self._clients.move_to_end(part)
-        while len(self._clients) > _MAX_PARTS:
-            self._clients.popitem(last=False)
+def _work(client: EngineClient, parts: Sequence[int]) -> tuple[int, int]:
+    """Return the tokens to compute before this prompt's first, and a rank of equal engines."""
+    num_known = 0 if client.known is None else client.known.num_known(parts)
+    num_tokens = PART_TOKENS * (len(parts) - num_known) + _ANSWER_TOKENS * _num_answers(client)
+    return num_tokens, rank(parts[0], client.seed) if parts else 0
 
 
-def _prompt_parts(prompt_ids: bytes) -> Iterator[int]:
-    """Yield a hash for each beginning of a prompt, the same in each process, unlike `hash` of
-    bytes. An incomplete last part is left out."""
-    known = 0
-    for end in range(_PART_BYTES, len(prompt_ids) + 1, _PART_BYTES):
-        known = hash((known, zlib.crc32(prompt_ids[end - _PART_BYTES : end])))
-        yield known
+async def _close_when_idle(client: EngineClient) -> None:
+    try:
+        while client.num_generations:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+    finally:
+        await client.close()
 
 
 def _num_answers(client: EngineClient) -> int:

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Final
 
 import msgspec
-from django.db import Error
+from django.db import Error, transaction
 
+from vinery_accounts.stored import chats, responses
 from vinery_accounts.stored.chats import ChatTexts, NewChat
 from vinery_accounts.stored.responses import NewResponse
 from vinery_accounts.stored.rows import Item, NotStored, stored_bytes
@@ -16,20 +17,21 @@ from vinery_serving.core.errors import LimitReached, Unavailable
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.memory import ToKeep
 from vinery_serving.gateway.memory.recalling import StoredMemory, ask
-from vinery_serving.gateway.state.keeper import NewAnswer
 from vinery_serving.protocols.responses.memory import with_id
 
 log = logging.getLogger(__name__)
 
+NewAnswer = NewResponse | NewChat
 # How long the end of an answer waits for the database.
 _KEEP_S: Final = 5.0
 
 
-async def check_room(memory: StoredMemory) -> None:
-    """Raises `LimitReached` for a project that has stored as much as it may, and `Unavailable`."""
+async def check_room(memory: StoredMemory, *, is_known: bool = True) -> None:
+    """Raises `LimitReached` for a project that has stored as much as it may, and `Unavailable`.
+    `is_known`: it was told when the last answer was stored, so nothing is read if there is room."""
     project_id, most = memory.caller.project_id, memory.storage.max_bytes
-    known = memory.runtime.keeper.num_bytes
-    if not most or known.get(project_id, 0) < most:
+    known = memory.runtime.stored_bytes
+    if not most or (is_known and known.get(project_id, 0) < most):
         return
     known[project_id] = await ask(memory.runtime, partial(stored_bytes, project_id))
     if known[project_id] >= most:
@@ -47,17 +49,27 @@ async def keep(
 ) -> bool:
     """Store an answer, whose whole body this is. Returns whether it is stored. Raises `Unavailable`
     if a conversation needs it."""
-    new = new_answer(memory, identity, to_keep, body)
+    runtime, new = memory.runtime, new_answer(memory, identity, to_keep, body)
     try:
         async with asyncio.timeout(_KEEP_S):
-            await memory.runtime.keeper.keep(new)
+            num_bytes = await runtime.recall(partial(store, new), "keeper")
+            runtime.stored_bytes[new.owner.project_id] = num_bytes
     except (Error, NotStored, TimeoutError) as error:
+        runtime.num_not_stored += 1
         named = memory.request_id, type(error).__name__
         log.warning("an answer is not stored request_id=%s: %s", *named)
         if to_keep.needs.conversation_id is not None:
             raise Unavailable("The answer could not be added to the conversation.") from None
         return False
     return True
+
+
+def store(new: NewAnswer) -> int:
+    """Store an answer in one transaction. Returns how many bytes its project has then. In a thread.
+    Raises `NotStored` and `django.db.Error`."""
+    with transaction.atomic():
+        row = responses.keep(new) if isinstance(new, NewResponse) else chats.keep(new)
+    return row.project_bytes
 
 
 def new_answer(
@@ -82,11 +94,6 @@ def new_answer(
     )
 
 
-class _Response(msgspec.Struct):
-    status: str
-    output: list[msgspec.Raw]
-
-
 class _Head(msgspec.Struct):
     id: str
     type: str
@@ -95,12 +102,12 @@ class _Head(msgspec.Struct):
 def parts_of(response: bytes) -> tuple[str, bytes, tuple[Item, ...]]:
     """The status of a response, the response without its output, and the items of its output."""
     members = msgspec.json.decode(response, type=dict[str, msgspec.Raw])
-    known = msgspec.json.decode(response, type=_Response)
-    heads = (msgspec.json.decode(raw, type=_Head) for raw in known.output)
-    outputs = (
-        Item(head.id, head.type, bytes(raw)) for head, raw in zip(heads, known.output, strict=True)
-    )
-    return known.status, msgspec.json.encode({**members, "output": []}), tuple(outputs)
+    status: str = msgspec.json.decode(members["status"])
+    parts = msgspec.json.decode(members["output"], type=list[msgspec.Raw])
+    heads = (msgspec.json.decode(part, type=_Head) for part in parts)
+    both = zip(heads, parts, strict=True)
+    outputs = tuple(Item(head.id, head.type, bytes(part)) for head, part in both)
+    return status, msgspec.json.encode({**members, "output": []}), outputs
 
 
 def own_items(to_keep: ToKeep, token: str) -> tuple[Item, ...]:

@@ -42,7 +42,10 @@ def _error_of(error: Exception, param: str | None) -> ServingError:
             return ConversationInUse()
         case responses.NotContinuable():
             text = f"The response '{error.public_id[:128]}' {error.reason}."
-            return InvalidRequest(text, param=PREVIOUS)
+            return InvalidRequest(text, param=PREVIOUS, code="previous_response_not_continuable")
+        case NotStored(what="Response", public_id=id_) if not id_.startswith("resp_"):
+            text = f"'{id_[:128]}' is no id of a response, which begins with `resp_`."
+            return InvalidRequest(text, param=param or "response_id", code="invalid_value")
         case NotStored(what="Response") if param == PREVIOUS:
             text = f"Previous response with id '{error.public_id[:128]}' not found."
             return InvalidRequest(text, param=PREVIOUS, code="previous_response_not_found")

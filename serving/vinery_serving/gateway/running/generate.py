@@ -292,7 +292,9 @@ class _Answers:
 
     def _submit(self, hello: Hello) -> None:
         """Raises `EngineDisconnected`, and `ServingError` if this engine cannot run the request."""
-        client = self._run.engine.replicas.choose(self._prepared.submits[0].prompt_ids)
+        first = self._prepared.submits[0]
+        cache_key = self._cache_key(first, hello)
+        client = self._run.engine.replicas.choose(first.prompt_ids, cache_key)
         hello = client.hello or hello
         check_engine(self._prepared.request, hello)
         if self._reader is None or not self._reader.is_accepted:
@@ -327,17 +329,21 @@ class _Answers:
         self._meter.restart()
 
     def _for_engine(self, submit: Submit, hello: Hello) -> Submit:
-        logits, cache_key, num_granted = submit.logits, submit.cache_key, submit.num_granted
+        logits, num_granted = submit.logits, submit.num_granted
         if not hello.has_logits_hook:
             # Only the budget of a reasoning effort can be left, which is not a guarantee.
             logits = None
-        if self._prepared.request.handling.cache_salt is None and not hello.supports_cache_salt:
-            # The salt of the organisation. Cached tokens are then not reported, see `attempt`.
-            cache_key = None
         if self._grants is not None:
             # A choice that has ended has no grant.
             num_granted = self._grants.num_granted.get(submit.id, 0)
+        cache_key = self._cache_key(submit, hello)
         return structs.replace(submit, logits=logits, cache_key=cache_key, num_granted=num_granted)
+
+    def _cache_key(self, submit: Submit, hello: Hello) -> bytes | None:
+        """Return the key, but for a salt of the organisation alone that the engine does not know.
+        Cached tokens are then not reported, see `attempt`."""
+        is_asked = self._prepared.request.handling.cache_salt is not None
+        return submit.cache_key if is_asked or hello.supports_cache_salt else None
 
 
 async def _silences(waiting: Awaitable[object]) -> AsyncGenerator[None, None]:

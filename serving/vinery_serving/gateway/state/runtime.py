@@ -47,7 +47,6 @@ from vinery_serving.gateway.state.host_health import (
     EngineHealth,
     health_of,
 )
-from vinery_serving.gateway.state.keeper import Keeper
 from vinery_serving.gateway.state.model_readers import ModelReaders
 from vinery_serving.gateway.state.model_rows import EngineReport, read_models
 from vinery_serving.gateway.state.traffic import Traffic
@@ -59,6 +58,7 @@ from vinery_serving.media.tables.policies import MediaPolicies
 from vinery_serving.models.engine_status import UNREADABLE
 from vinery_serving.models.live_socket import LiveServer
 from vinery_serving.processes.upkeep import freeze_heap, until_next
+from vinery_serving.transport.relayed import Key
 
 log = logging.getLogger(__name__)
 
@@ -92,12 +92,14 @@ _LOCKS_INTERVAL_S: Final = LOCK_S / 3
 class Runtime:
     """Call `start` first; it may be called for every request. Belongs to the event loop."""
 
+    num_not_stored = 0  # answers that could not be stored
+
     def __init__(self) -> None:
         self.keys = KeyTable()
         self._store_dead = store_then(settle_dead_leases)
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
-        self.keeper = Keeper(lambda work: self._in_database_thread(work, "keeper"))
+        self.stored_bytes: dict[int | None, int] = {}  # that a project had stored last
         self.do_background: Callable[[], Awaitable[None]] | None = None  # once a second
         self.conversation_locks: set[str] = set()  # their holders, among the requests here
         self.quarantine = QuarantineQueue(settings.VINERY_QUARANTINE_S)
@@ -113,6 +115,7 @@ class Runtime:
             Quarantine(self._put_in_quarantine if settings.VINERY_QUARANTINE_S else None),
             wait_s=settings.VINERY_WAKE_WAIT_S,
             on_change=self._follow_loaded,
+            context=_context(),
         )
         self.media_policies, self.media_denials = MediaPolicies(), DenialQueue()
         self.media = MediaFetcher(limits=FetchLimits(**settings.VINERY_FETCH_LIMITS))
@@ -425,11 +428,11 @@ class Runtime:
         if holders := list(self.conversation_locks):
             await self.recall(partial(renew, holders))
 
-    async def recall(self, work: Callable[[], ResultT]) -> ResultT:
+    async def recall(self, work: Callable[[], ResultT], thread: str = "recall") -> ResultT:
         """Read or change what is stored for clients. Raises `django.db.Error` and `TimeoutError`,
         too."""
         async with asyncio.timeout(_RECALL_S):
-            return await self._in_database_thread(work, "recall")
+            return await self._in_database_thread(work, thread)
 
     def recall_later(self, work: Callable[[], object]) -> None:
         self._threads["recall"].submit(giving_back(work))
@@ -483,6 +486,16 @@ def _data_folders() -> dict[str, Path]:
     if database["ENGINE"].endswith("sqlite3"):
         folders["the database"] = Path(database["NAME"]).parent
     return folders
+
+
+def _context() -> Key | None:
+    """What other hosts ask this one for; None: this is the only host."""
+    if not settings.VINERY_HOST_KEY:
+        return None
+    from vinery_serving.cluster.authority import Certificates, Role
+
+    authorities, own = settings.VINERY_AUTHORITY_SECRETS, settings.VINERY_HOST_KEY
+    return Certificates(authorities, own, Role.WEB).context
 
 
 def _limit_settings() -> LimitSettings:

@@ -28,7 +28,7 @@ from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.tokenizer import load_tokenizer
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.messages import Hello
-from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
+from vinery_serving.transport.sockets import EngineAddress, UnixAddress, engine_socket, settings_key
 from vinery_serving.transport.waiting import WaitingRequests
 
 STREAMS: Final = (1, 4, 16)
@@ -151,7 +151,7 @@ async def _measure_model(
     document: JobDocument, address: EngineAddress, encode: Encode, reporter: Reporter
 ) -> SpeedCard:
     run_dir = document.home / "run"
-    client = EngineClient(engine_socket(run_dir, address), document.engine_key)
+    client = EngineClient(UnixAddress(engine_socket(run_dir, address)), document.engine_key)
     waiting = WaitingRequests(run_dir, document.node_key)
     client.open()
     try:

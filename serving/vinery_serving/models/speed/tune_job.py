@@ -32,6 +32,7 @@ from vinery_serving.processes.calls import Act
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.confine import Needs
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
+from vinery_serving.transport.sockets import UnixAddress
 
 # The memory of an engine with a small cache: a multiple of the weights, and the process.
 _MEMORY_FACTOR: Final = 1.3
@@ -108,7 +109,7 @@ async def trial_engine(
     with tempfile.TemporaryDirectory(prefix="vinery-trial-") as scratch:
         config = _config(folder, device, options, max_context, Path(scratch))
         process = _start(config)
-        client = EngineClient(config.socket_path, config.socket_key)
+        client = EngineClient(UnixAddress(config.socket_path), config.socket_key)
         try:
             await process.write(config.to_line())
             await _wait_ready(process, timeout_s)

@@ -327,8 +327,12 @@ class Obfuscated:
         frames = self._encoder.feed(event)
         if not frames or not isinstance(event, _DELTAS):
             return frames
-        # The delta is the last frame. The frames before open the item.
-        start = frames.rfind(b"\ndata: ") + 1
-        rest = frames.removesuffix(b"}\n\n") + b',"obfuscation":"'
-        num_missing = -(len(rest) - start + len(_PADDING_CLOSE)) % _BUCKET_BYTES
-        return rest + self._padding[:num_missing] + _PADDING_CLOSE
+        return padded(frames, self._padding)
+
+
+def padded(frames: bytes, padding: bytes = b"0" * _BUCKET_BYTES) -> bytes:
+    """Pad the last of these frames, which is a delta. The frames before open the item."""
+    start = frames.rfind(b"\ndata: ") + 1
+    rest = frames.removesuffix(b"}\n\n") + b',"obfuscation":"'
+    num_missing = -(len(rest) - start + len(_PADDING_CLOSE)) % _BUCKET_BYTES
+    return rest + padding[:num_missing] + _PADDING_CLOSE

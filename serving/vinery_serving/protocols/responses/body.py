@@ -1,7 +1,8 @@
 """The body of a Responses request, and the members of the answer that repeat it."""
 
+import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from msgspec import UNSET, to_builtins
 from pydantic import BeforeValidator, Field
@@ -50,6 +51,7 @@ from vinery_serving.protocols.common.tools import (
 )
 from vinery_serving.protocols.responses.input import (
     CompactionItem,
+    CompactionTrigger,
     Input,
     ItemReference,
     messages_of,
@@ -238,6 +240,26 @@ class ResponsesBody(TemplateFields, GenerationBody):
         sealed = {f"input[{at}]": each.encrypted_content for at, each in made}
         needs = Needs(self.previous_response_id, self.conversation, tuple(ids), sealed)
         return None if needs == Needs() else needs
+
+    @property
+    def compact_threshold(self) -> int | None:
+        """A prompt of more tokens is compacted, or else one that does not fit. None: none is."""
+        for entry in self.context_management or ():
+            return entry.compact_threshold or sys.maxsize
+        return None
+
+    def without_trigger(self) -> tuple[Self, bool]:
+        """Return the body without the item that asks for a compaction, and whether it has one.
+        Raises `InvalidRequest` for such an item before others, or alone."""
+        *others, last = self.input or (None,)
+        for at, each in enumerate(others):
+            if isinstance(each, CompactionTrigger):
+                raise refusal(f"input[{at}]", "must be the last item: it compacts all before it")
+        if not isinstance(last, CompactionTrigger):
+            return self, False
+        if not others and self.previous_response_id is None and self.conversation is None:
+            raise refusal("input[0]", "has nothing before it that could be compacted")
+        return self.model_copy(update={"input": others}), True
 
     def keeps(self, dialect: Dialect) -> bool:
         """Return whether the client wants the response to be stored: OpenAI's default is true."""

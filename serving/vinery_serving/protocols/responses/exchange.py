@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -297,15 +296,16 @@ def parse(
     """Read the body of a Responses request, or that of `responses/compact`, whose `input` may be
     absent beside a stored conversation. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
+    wire, is_triggered = wire.without_trigger()
     if wire.input is None and not (is_compact and wire.needs()):
         raise MissingParameter("`input` is required.", param="input")
     wire.refuse_contradictions()
     if (needs := wire.needs()) is not None and memory.recalled is None:
         return Unrecalled(wire.model, bool(wire.stream), needs)
     wire, num_recalled = _recalled(wire, memory)
-    compact_above = 0 if is_compact else None
-    for entry in () if memory.compaction or is_compact else wire.context_management or ():
-        compact_above = entry.compact_threshold or sys.maxsize  # only if it does not fit
+    compact_above = None if memory.compaction else wire.compact_threshold
+    if is_compact or is_triggered:
+        compact_above = 0
     conversation = wire.prompt(num_recalled)
     # An id that the client chose may be in use, and can be guessed.
     is_kept = memory.keeps and wire.keeps(dialect) and wire.request_id is None and not is_compact
@@ -324,17 +324,16 @@ def parse(
         raise refusal("context_management", "is for one answer: leave out `n` and `best_of`")
     if is_compact and wire.stream:
         raise refusal("stream", "must be false: a compaction is one object")
-    to_keep = None
-    if is_kept or (wire.conversation is not None and not is_compact):
-        to_keep = ToKeep(memory_items(body), needs or Needs(), is_kept)
+    has_items = is_kept or (wire.conversation is not None and not is_compact)
     return ResponsesExchange(
         request,
         echo(wire, conversation.tools, is_kept=is_kept),
         names_of(conversation.tools),
         packs_reasoning="reasoning.encrypted_content" in (wire.include or ()),
         is_obfuscated=wire.is_obfuscated,
-        to_keep=to_keep,
+        to_keep=ToKeep(memory_items(body), needs or Needs(), is_kept) if has_items else None,
         user_items=() if compact_above is None else user_items(body, memory.recalled or Recalled()),
+        is_compact=is_compact,
     )
 
 
@@ -352,7 +351,8 @@ def _recalled(wire: ResponsesBody, memory: Memory) -> tuple[ResponsesBody, int]:
 class ResponsesExchange:
     """A Responses request, with the values that the answer needs: `echo` holds the repeated
     members, `names` the names of tools in namespaces, `user_items` the messages of the user that
-    stay when the conversation is summarized."""
+    stay when the conversation is summarized. `is_compact`: the answer has these beside the
+    compaction, and is no response."""
 
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
 
@@ -364,9 +364,10 @@ class ResponsesExchange:
     to_keep: ToKeep | None = None
     user_items: tuple[MemoryItem, ...] = ()
     last_words: str = ""  # of a conversation that is summarized
+    is_compact: bool = False
 
     @property
-    def is_compact(self) -> bool:
+    def only_compacts(self) -> bool:
         return self.request.compact_above == 0
 
     def keeping(self, num_tokens: int) -> ResponsesExchange:
@@ -425,6 +426,7 @@ def parse_count(
     """Read the body of `POST responses/input_tokens`: a Responses request whose `input` may be
     absent beside `instructions`. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
+    wire, _ = wire.without_trigger()
     if wire.input is None and not wire.instructions:
         raise MissingParameter("`input` is required.", param="input")
     needs = wire.needs()

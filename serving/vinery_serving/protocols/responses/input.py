@@ -304,6 +304,10 @@ class CompactionItem(Wire):
     encrypted_content: Text
 
 
+class CompactionTrigger(Wire):
+    """`compaction_trigger`: asks for a compaction of all before it, instead of an answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """What an opened compaction tells the model. Not a system message: a summary may repeat what
@@ -365,6 +369,7 @@ InputItem = Annotated[
     | Annotated[McpCall, Tag("<type=mcp_call>")]
     | Annotated[ItemReference, Tag("<type=item_reference>")]
     | Annotated[CompactionItem, Tag("<type=compaction>")]
+    | Annotated[CompactionTrigger, Tag("<type=compaction_trigger>")]
     | Annotated[OtherItem, Tag("<other>")],
     Discriminator(_tag),
 ]
@@ -404,7 +409,7 @@ def messages_of(items: Sequence[InputItem | Summary], num_recalled: int = 0) -> 
             case HostedCall():
                 conversation.add_call(item.to_call())
                 conversation.add_message(item.to_core())
-            case OtherItem() | ItemReference() | CompactionItem():
+            case OtherItem() | ItemReference() | CompactionItem() | CompactionTrigger():
                 raise AssertionError("these were refused or replaced")
             case _:
                 own = at - num_recalled

@@ -41,10 +41,10 @@ class _Input(msgspec.Struct):
 
 def memory_items(body: bytes) -> tuple[MemoryItem, ...]:
     """Return the items of a valid body as they are stored and shown: without ids, with the members
-    that clients require."""
+    that clients require. A trigger is not stored."""
     given = msgspec.json.decode(body, type=_Input).input
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given or ()
-    return tuple(map(memory_item, items))
+    return tuple(memory_item(x) for x in items if x.get("type") != "compaction_trigger")
 
 
 def memory_item(sent: Mapping[str, Any]) -> MemoryItem:

@@ -1,0 +1,418 @@
+"""`python -m benchmarks.routing`: which engine of four gets a prompt, by rule.
+
+Two web processes choose between four engines, each on its own. The engines compute nothing: they
+wait as long as a processor would take, by a clock that jumps to the next event, so other programs
+do not disturb the figures. An engine's cache has limited room, and overwrites what it found longest
+ago. Clients have conversations that begin with one of some long documents.
+
+`--real` asks two engines of tiny-chat instead, and counts the tokens that they compute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import selectors
+import subprocess
+import sys
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import chain, count
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+from benchmarks.machine import REPOSITORY
+from benchmarks.settings import TINY_CHAT
+from vinery_serving.core.prompt_parts import KnownParts, digests
+from vinery_serving.core.prompt_parts import seed as seed_of
+from vinery_serving.core.request import Sampling
+from vinery_serving.engine.cached_prompts import CachedPrompts
+from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.options import EngineOptions
+from vinery_serving.engine.prefix_cache import BLOCK
+from vinery_serving.gateway.engines.models import Place
+from vinery_serving.gateway.engines.replicas import Replicas
+from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.messages import PROTOCOL_VERSION, Hello, Load, Submit, TokenOutput
+from vinery_serving.transport.sockets import UnixAddress
+
+_NUM_ENGINES: Final = 4
+_NUM_WEBS: Final = 2
+_SLOTS: Final = 16
+_CACHE_TOKENS: Final = 24_000
+_STEP_TOKENS: Final = 256
+_STEP_S: Final = 0.010
+_TOKEN_S: Final = 0.000_2  # of a prompt, not cached
+_STREAM_S: Final = 0.000_5  # of each answer in a step
+_REPORT_S: Final = 0.1
+
+_NUM_DOCUMENTS: Final = 32
+_DOCUMENT_TOKENS: Final = 2_000
+_NUM_CLIENTS: Final = 48
+_NUM_TURNS: Final = 4
+_QUESTION_TOKENS: Final = 50
+_ANSWER_TOKENS: Final = 60
+_PAUSE_S: Final = 1.0  # between two turns, in the mean
+_RUN_S: Final = 120.0
+
+_HELLO: Final = Hello(PROTOCOL_VERSION, 1, 8192, max_running=_SLOTS)
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Waits for no descriptor: the time of the loop jumps to the next event."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        assert timeout is not None, "every task waits for another one"
+        self.now += max(0.0, timeout)
+        return []
+
+
+class _JumpingLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._jumping = _JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+
+@dataclass(eq=False)
+class _Request:
+    prompt: bytes
+    client: Client
+    done: asyncio.Future[None]
+    num_left: int = 0  # tokens of the prompt
+    tokens: list[int] = field(default_factory=list)
+
+
+class Client:
+    """The connection of one web process to one engine, as `Replicas` sees it."""
+
+    def __init__(self, engine: Engine, number: int) -> None:
+        self.path = Path(f"engine-1-{number}.sock")
+        self.seed = seed_of(self.path.name)
+        self.is_connected = self.is_running = True
+        self.hello = _HELLO
+        self.load: Load | None = None
+        self.known = KnownParts()
+        self.num_generations = 0
+        self.engine = engine
+        engine.clients.append(self)
+
+    async def ask(self, prompt: bytes) -> list[int]:
+        """Return the tokens of the answer."""
+        request = _Request(prompt, self, asyncio.get_running_loop().create_future())
+        self.num_generations += 1
+        self.engine.waiting.append(request)
+        await request.done
+        self.num_generations -= 1
+        return request.tokens
+
+
+class _Cache:
+    """The blocks of an engine's cache. The one that was found longest ago is overwritten first."""
+
+    def __init__(self, num_tokens: int) -> None:
+        self._num_blocks = num_tokens // BLOCK
+        self._blocks: OrderedDict[int, None] = OrderedDict()
+
+    def use(self, ids: bytes) -> int:
+        """Put a sequence there. Returns how many of its first tokens were there."""
+        num_found, known, is_found = 0, 0, True
+        for end in range(4 * BLOCK, len(ids) + 1, 4 * BLOCK):
+            known = hash((known, ids[end - 4 * BLOCK : end]))
+            is_found = is_found and known in self._blocks
+            num_found += BLOCK * is_found
+            self._blocks[known] = None
+            self._blocks.move_to_end(known)
+            if len(self._blocks) > self._num_blocks:
+                self._blocks.popitem(last=False)
+        return num_found
+
+
+class Engine:
+    def __init__(self) -> None:
+        self.clients: list[Client] = []
+        self.waiting: deque[_Request] = deque()
+        self._running: list[_Request] = []
+        self._cache = _Cache(_CACHE_TOKENS)
+        self._cached = CachedPrompts(lambda: _CACHE_TOKENS)
+        self.num_prompt_tokens = self.num_computed = self.num_answer_tokens = 0
+
+    async def run(self) -> None:
+        """Step until cancelled."""
+        loop, next_report_at = asyncio.get_running_loop(), 0.0
+        while True:
+            while self.waiting and len(self._running) < _SLOTS:
+                self._begin(self.waiting.popleft())
+            await asyncio.sleep(self._step())
+            if loop.time() >= next_report_at:
+                next_report_at = loop.time() + _REPORT_S
+                num_answers = len(self._running) + len(self.waiting)
+                load = Load(num_answers, *self._cached.changes())
+                for client in self.clients:
+                    client.load = load
+                    client.known.take(load.added, load.dropped)
+
+    def _begin(self, request: _Request) -> None:
+        num_tokens = len(request.prompt) // 4
+        request.num_left = max(1, num_tokens - self._cache.use(request.prompt))
+        self.num_prompt_tokens += num_tokens
+        self.num_computed += request.num_left
+        self._running.append(request)
+
+    def _step(self) -> float:
+        num_left, num_streams = _STEP_TOKENS, 0
+        for request in list(self._running):
+            if request.num_left:
+                num_now = min(request.num_left, num_left)
+                request.num_left -= num_now
+                num_left -= num_now
+                if request.num_left == 0:
+                    self._cached.note_prompt(_generation(request))
+            else:
+                num_streams += 1
+                request.tokens.append(len(request.tokens))
+                if len(request.tokens) == _ANSWER_TOKENS:
+                    self._end(request)
+        return _STEP_S + _TOKEN_S * (_STEP_TOKENS - num_left) + _STREAM_S * num_streams
+
+    def _end(self, request: _Request) -> None:
+        self.num_answer_tokens += len(request.tokens)
+        self._running.remove(request)
+        self._cache.use(request.prompt + array("i", request.tokens).tobytes())
+        self._cached.note_end(_generation(request))
+        request.done.set_result(None)
+
+
+def _generation(request: _Request) -> Any:
+    submit = SimpleNamespace(prompt_ids=request.prompt, cache_key=None)
+    return SimpleNamespace(
+        submit=submit, tokens=request.tokens, connection=request.client, is_echoed=False
+    )
+
+
+Choose = Callable[[bytes], Client]
+
+
+def _round_robin(clients: Sequence[Client]) -> Choose:
+    numbers = count(random.randrange(len(clients)))
+    return lambda prompt: clients[next(numbers) % len(clients)]
+
+
+def _remembered(clients: Sequence[Client]) -> Choose:
+    """Each web process goes by the prompts that it has sent, and half a prompt counts."""
+    engines: OrderedDict[int, Client] = OrderedDict()
+
+    def choose(prompt: bytes) -> Client:
+        parts = list(digests(prompt[: len(prompt) // 256 * 256], None))
+        found = (n for n in range(len(parts), 0, -1) if parts[n - 1] in engines)
+        num_known = next(found, 0)
+        client = engines[parts[num_known - 1]] if num_known else None
+        if client is None or 2 * num_known < len(parts) or _num_answers(client) >= _SLOTS:
+            preferred = clients[parts[0] % len(clients)]
+            client = min(clients, key=lambda each: (_num_answers(each), each is not preferred))
+        engines.update(dict.fromkeys(parts, client))
+        return client
+
+    return choose
+
+
+def _num_answers(client: Client) -> int:
+    return max(client.num_generations, 0 if client.load is None else client.load.num_answers)
+
+
+def _reported(clients: Sequence[Client]) -> Choose:
+    places = [Place(number) for number in range(len(clients))]
+    made = Replicas(lambda place: cast(EngineClient, clients[place.replica]), places)
+    return lambda prompt: cast(Client, made.choose(prompt))
+
+
+RULES: Final = {
+    "round robin": _round_robin,
+    "as remembered": _remembered,
+    "as reported": _reported,
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    tokens_per_s: float  # of answers
+    computed: float  # part of the prompts' tokens
+    answer_s: float  # median
+
+
+async def _run(rule: str, seed: int) -> Result:
+    rng = random.Random(seed)
+    engines = [Engine() for _ in range(_NUM_ENGINES)]
+    webs = [
+        RULES[rule]([Client(engine, number) for number, engine in enumerate(engines)])
+        for _ in range(_NUM_WEBS)
+    ]
+    times: list[float] = []
+    tasks = [asyncio.create_task(each.run()) for each in engines]
+    tasks += [
+        asyncio.create_task(_converse(webs, random.Random(rng.random()), times))
+        for _ in range(_NUM_CLIENTS)
+    ]
+    await asyncio.sleep(_RUN_S)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return Result(
+        sum(each.num_answer_tokens for each in engines) / _RUN_S,
+        sum(each.num_computed for each in engines)
+        / sum(each.num_prompt_tokens for each in engines),
+        median(times),
+    )
+
+
+async def _converse(webs: Sequence[Choose], rng: random.Random, times: list[float]) -> None:
+    """Converse until cancelled. Each turn goes to any web process."""
+    loop = asyncio.get_running_loop()
+    while True:
+        document = rng.randrange(_NUM_DOCUMENTS)
+        ids = list(_words(random.Random(document), _DOCUMENT_TOKENS))
+        for _ in range(_NUM_TURNS):
+            await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
+            ids += _words(rng, _QUESTION_TOKENS)
+            prompt, begun_at = array("i", ids).tobytes(), loop.time()
+            ids += await rng.choice(webs)(prompt).ask(prompt)
+            times.append(loop.time() - begun_at)
+
+
+def _words(rng: random.Random, num: int) -> Iterator[int]:
+    return (rng.randrange(1 << 15) for _ in range(num))
+
+
+def run(rule: str, seed: int) -> Result:
+    with asyncio.Runner(loop_factory=_JumpingLoop) as runner:
+        return runner.run(_run(rule, seed))
+
+
+_KEY: Final = b"of the sockets of this benchmark"
+# Of the real engines, whose caches grow to what runs at once.
+_REAL_DOCUMENTS: Final = 6
+_REAL_DOCUMENT_TOKENS: Final = 700
+_REAL_CLIENTS: Final = 4
+_REAL_TURNS: Final = 3
+_REAL_CONVERSATIONS: Final = 3  # of each client
+
+
+def _start(stack: ExitStack, home: Path, name: str) -> Path:
+    """Start an engine of tiny-chat. Returns its socket."""
+    config = EngineConfig(
+        name="tiny-chat",
+        folder=REPOSITORY / "models" / TINY_CHAT,
+        device="CPU",
+        socket_path=home / f"{name}.sock",
+        socket_key=_KEY,
+        cache_dir=home / "cache",
+        max_context=2048,
+        options=EngineOptions(num_threads=1),
+    )
+    command = [sys.executable, "-m", "vinery_serving.engine", config.name]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    stack.enter_context(process)
+    stack.callback(process.kill)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(config.to_line())
+    process.stdin.flush()
+    process.stdout.readline()  # it is ready
+    return config.socket_path
+
+
+async def _run_real(sockets: Sequence[Path], rule: str, seed: int) -> tuple[int, int]:
+    """Return the tokens of all prompts, and those that were computed."""
+    rng, counts = random.Random(seed), [0, 0]
+    addresses = [UnixAddress(path) for path in sockets]
+    clients = [[EngineClient(each, _KEY) for each in addresses] for _ in range(_NUM_WEBS)]
+    for client in chain.from_iterable(clients):
+        client.open()
+        await client.wait_connected(60)
+    webs = [RULES[rule](cast(Sequence[Client], each)) for each in clients]
+    rngs = [random.Random(rng.random()) for _ in range(_REAL_CLIENTS)]
+    await asyncio.gather(*(_converse_really(webs, each, seed, counts) for each in rngs))
+    for client in chain.from_iterable(clients):
+        await client.close()
+    return counts[0], counts[1]
+
+
+async def _converse_really(
+    webs: Sequence[Choose], rng: random.Random, seed: int, counts: list[int]
+) -> None:
+    for _ in range(_REAL_CONVERSATIONS):
+        document = random.Random(rng.randrange(_REAL_DOCUMENTS) + 1000 * seed)
+        ids = [300 + each % 2600 for each in _words(document, _REAL_DOCUMENT_TOKENS)]
+        for _ in range(_REAL_TURNS):
+            ids += [300 + each % 2600 for each in _words(rng, _QUESTION_TOKENS)]
+            prompt = array("i", ids).tobytes()
+            client = cast(EngineClient, rng.choice(webs)(prompt))
+            submit = Submit(client.new_id(), prompt, Sampling(), 10, 600.0, ignore_eos=True)
+            stream, is_over = client.submit([submit]), False
+            while not is_over:
+                for update in await stream.next():
+                    if isinstance(update, TokenOutput):
+                        is_over = update.finish is not None
+                        if update.num_cached_tokens is not None:
+                            counts[0] += len(ids)
+                            counts[1] += len(ids) - update.num_cached_tokens
+                        ids += update.token_ids
+
+
+def _print_real(rounds: int) -> None:
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(TemporaryDirectory()))
+        sockets = [_start(stack, home, name) for name in ("one", "two")]
+        print("| rule | prompt computed |")
+        print("| --- | --- |")
+        counts = {rule: list[tuple[int, int]]() for rule in RULES}
+        for number in range(rounds):
+            for seed, (rule, of_rule) in enumerate(counts.items(), number * len(counts)):
+                of_rule.append(asyncio.run(_run_real(sockets, rule, seed)))
+    for rule, of_rule in counts.items():
+        num_prompt, num_computed = map(sum, zip(*of_rule, strict=True))
+        print(f"| {rule} | {num_computed / num_prompt:.0%} |")
+
+
+def main() -> None:
+    """Print each rule's median of the rounds, and its ratio to round robin."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--real", action="store_true")
+    args = parser.parse_args()
+    rounds = args.rounds
+    if args.real:
+        _print_real(rounds)
+        return
+    results = {rule: list[Result]() for rule in RULES}
+    for number in range(rounds):
+        for rule, of_rule in results.items():
+            of_rule.append(run(rule, number))
+    print("| rule | answer tokens/s | to round robin | prompt computed | answer |")
+    print("| --- | --- | --- | --- | --- |")
+    for rule, of_rule in results.items():
+        ratios = [
+            each.tokens_per_s / base.tokens_per_s
+            for each, base in zip(of_rule, results["round robin"], strict=True)
+        ]
+        print(
+            f"| {rule} | {median(each.tokens_per_s for each in of_rule):.0f} "
+            f"| {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) "
+            f"| {median(each.computed for each in of_rule):.0%} "
+            f"| {median(each.answer_s for each in of_rule):.2f} s |"
+        )
+
+
+if __name__ == "__main__":
+    main()

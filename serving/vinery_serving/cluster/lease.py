@@ -1,0 +1,158 @@
+"""The lease of a host: which hosts live, and which of them leads.
+
+On PostgreSQL the lease is a session of the database that holds the lock of the host. The session
+asks the database a question every 2 s; the database's clock notes when. So a lease costs no commit,
+which would let all web processes read their tables again, and no host's clock counts. A lease ends
+10 s after the last question. The end stops no engine: it lets other hosts start more.
+
+A database on SQLite has one host. The lock of a file beside the database keeps others away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+from django.conf import settings
+from django.db import connection
+
+from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
+from vinery_accounts.base.files import write_private
+
+LEASE_S: Final = 10.0
+RENEW_S: Final = 2.0
+# The locks of hosts are this number and 32 bits of their ids; the leader has this number alone.
+_LOCKS: Final = 0x56494E45
+
+
+def host_id() -> UUID:
+    """Return the id of this home, which its first process makes. Raises OSError."""
+    return _id_in(Path(settings.VINERY_HOME) / "host")
+
+
+@cache
+def _id_in(path: Path) -> UUID:
+    if not path.exists():
+        write_private(path, str(uuid4()), replace=False)
+    return UUID(path.read_text(encoding="ascii").strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    other_holder: str = ""  # who else is this host, or uses a database of one host; empty: nobody
+    is_leader: bool = True  # this host places replicas and runs jobs
+
+
+class HostLease:
+    """Any thread may call the methods."""
+
+    def __init__(self, number: int, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """`name` of this node, with which others are refused."""
+        self._name = name
+        self._clock = clock
+        self._number = number
+        self._sessions: frozenset[int] = frozenset()  # the hosts that have one
+        self._numbers = {"host": _LOCKS << 32 | number, "leader": _LOCKS, "locks": _LOCKS}
+        self._connection: Any = None
+        self._file: Any = None
+        self._lock = threading.Lock()
+        # By `Host.number`, of this clock. Empty after an outage: all hosts have lost the database.
+        self._renewed_at_s: dict[int, float] = {}
+
+    def renew(self) -> Lease:
+        """Take or renew the lease. Raises `django.db.Error`."""
+        if connection.vendor != "postgresql":
+            holder = self._holder_of_file()
+            return Lease(holder, is_leader=not holder)
+        with self._lock:
+            try:
+                with connection.wrap_database_errors:
+                    self._connection = self._connection or _connect(self._name)
+                    row = self._connection.execute(_RENEW, self._numbers).fetchone()
+            except DATABASE_UNAVAILABLE:
+                self._close()
+                raise
+            holder, is_leader, ages_s = row
+            now_s = self._clock()
+            found = {int(number): now_s - age_s for number, age_s in ages_s.items()}
+            self._renewed_at_s = self._renewed_at_s | found
+            self._sessions = frozenset(found)
+            return Lease(holder, is_leader)
+
+    def is_renewed(self, number: int) -> bool:
+        """Whether a host held its lease when this one was renewed last."""
+        return number in self._sessions or number == self._number
+
+    def ended(self, numbers: Iterable[int] = ()) -> frozenset[int]:
+        """Return which of these hosts, and of those of earlier calls, have no lease any more. One
+        that was never seen counts from the first call. Does not wait for the database."""
+        now_s = self._clock()
+        seen = self._renewed_at_s = dict.fromkeys(numbers, now_s) | self._renewed_at_s
+        return frozenset(each for each, at_s in seen.items() if now_s - at_s > LEASE_S)
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        self._renewed_at_s = {}
+        for each in (self._connection, self._file):
+            if each is not None:
+                each.close()
+        self._connection = self._file = None
+
+    def _holder_of_file(self) -> str:
+        database = str(connection.settings_dict["NAME"])
+        if self._file is not None or "mode=memory" in database:
+            return ""
+        file = Path(f"{database}.node").open("a+", encoding="utf-8")  # noqa: SIM115
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            number, _, holder = file.read().partition(" ")
+            file.close()
+            is_own = number in ("", str(self._number))  # a home has one supervisor
+            return "" if is_own else f"{holder}. Several hosts need PostgreSQL: set DATABASE_URL"
+        file.truncate(0)
+        file.write(f"{self._number} {self._name}")
+        file.flush()
+        self._file = file
+        return ""
+
+
+_RENEW: Final = """
+    WITH leases AS MATERIALIZED (
+        SELECT objid::bigint AS number, application_name AS name, coalesce(
+            extract(epoch FROM clock_timestamp() - state_change), 0
+        )::float AS age_s
+        FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE locktype = 'advisory' AND granted AND classid = %(locks)s AND database = (
+            SELECT oid FROM pg_database WHERE datname = current_database()
+        )
+    ), own AS MATERIALIZED (SELECT pg_try_advisory_lock(%(host)s) AS is_own)
+    SELECT
+        CASE WHEN is_own THEN '' ELSE coalesce((
+            SELECT name FROM leases WHERE number = (%(host)s & 4294967295)
+        ), 'another process') END,
+        CASE WHEN is_own THEN pg_try_advisory_lock(%(leader)s) ELSE false END,
+        coalesce((SELECT json_object_agg(number, age_s) FROM leases), '{}')
+    FROM own
+"""
+
+
+def _connect(name: str) -> Any:
+    import psycopg
+
+    parameters = connection.get_connection_params()
+    # When the host of the holder has died, the server notices it after some seconds.
+    kept = " ".join(f"-c tcp_keepalives_{each}" for each in ("idle=5", "interval=2", "count=3"))
+    named = {"application_name": name, "options": f"{parameters.get('options', '')} {kept}"}
+    return psycopg.connect(**parameters | named, autocommit=True)

@@ -1,0 +1,299 @@
+"""The rows of hosts and placements: the directory of a cluster.
+
+Any host may place replicas, one at a time and on what is stored: a host that has been cut off, or
+has stood still, writes nothing that it has decided on older rows.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
+
+from vinery_accounts.base import change_signal
+from vinery_serving.cluster.lease import HostLease, host_id
+from vinery_serving.cluster.placing import Assignment, HostOffer, Placer, Replica
+from vinery_serving.core.model_files import weights_bytes_of
+from vinery_serving.models import devices
+from vinery_serving.models.devices import first_device
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.host_rows import Host, Placement
+from vinery_serving.models.models import ServedModel
+from vinery_serving.transport.messages import PROTOCOL_VERSION
+
+_TURN: Final = 0x56494E46  # the lock of who places, for one transaction
+_STALLED_MS: Final = 5000
+
+
+def has_several_hosts() -> bool:
+    """Whether the database can have several hosts."""
+    return bool(connection.vendor == "postgresql")
+
+
+def register() -> None:
+    """Write the row of this host at the start of its node."""
+    values = {**_own_values(), "started_at": Now(), "is_gone": False}
+    rows = Host.objects.filter(pk=host_id())
+    if not rows.update(**values, generation=F("generation") + 1):
+        Host.objects.create(pk=host_id(), **values, generation=1)
+    if not has_several_hosts():
+        Host.objects.exclude(pk=host_id()).delete()
+
+
+def _own_values() -> dict[str, Any]:
+    known = devices.read(Path(settings.VINERY_RUN_DIR))
+    names = [] if known is None else map(first_device, known.names)
+    return {
+        "name": settings.VINERY_HOST_NAME,
+        "address": settings.VINERY_HOST_ADDRESS,
+        "fingerprint": _own_fingerprint(),
+        "labels": settings.VINERY_HOST_LABELS,
+        "devices": {name: settings.VINERY_MODEL_MEMORY.get(name) for name in names},
+        "version": settings.VINERY_VERSION,
+        "protocol_version": PROTOCOL_VERSION,
+    }
+
+
+def _own_fingerprint() -> str:
+    if not settings.VINERY_HOST_KEY:
+        return ""
+    from vinery_serving.cluster.authority import host_fingerprint  # a sole host needs none of it
+
+    return host_fingerprint(settings.VINERY_HOST_KEY)
+
+
+def note_devices() -> None:
+    """Write the devices of this host if they are others than those at the last start."""
+    found = _own_values()["devices"]
+    if Host.objects.filter(pk=host_id()).exclude(devices=found).update(devices=found):
+        change_signal.send()
+
+
+def own_replicas() -> frozenset[tuple[int, int]] | None:
+    """Return the models and replicas that this host should run; None: it is the only host, and runs
+    all. It is back if it was gone, and says which folders it lacks. The relay learns which hosts
+    there are."""
+    if not has_several_hosts():
+        return None
+    own = Host.objects.filter(pk=host_id())
+    own.filter(is_gone=True).update(is_gone=False)
+    if settings.VINERY_HOST_ADDRESS:
+        from vinery_serving.cluster.relay import note_hosts
+
+        known_hosts = Host.objects.exclude(fingerprint="").values_list("fingerprint", flat=True)
+        with suppress(OSError):  # the next change of a row writes them
+            note_hosts(Path(settings.VINERY_RUN_DIR), set(known_hosts))
+    if not _others().exists():
+        return None
+    rows = Placement.objects.filter(host=host_id())
+    found = set(rows.values_list("model_id", "replica", "model__folder"))
+    known: list[str] = next(iter(own.values_list("lacks", flat=True)), [])
+    folders = {folder for _, _, folder in found}.union(known)
+    if (lacks := sorted(each for each in folders if not Path(each).is_dir())) != known:
+        own.update(lacks=lacks)
+    return frozenset((model_id, replica) for model_id, replica, _ in found)
+
+
+def _others() -> QuerySet[Host]:
+    return Host.objects.filter(is_gone=False).exclude(pk=host_id())
+
+
+def by_model() -> Mapping[int, Sequence[Placement]]:
+    """Return the replicas that web processes of this host can reach, by model; empty: it is the
+    only host. The order is the same on all hosts."""
+    found: defaultdict[int, list[Placement]] = defaultdict(list)
+    if has_several_hosts() and _others().exists():
+        has_relay = ~Q(host__address="") & ~Q(host__fingerprint="")
+        is_reached = Q(host=host_id()) | (has_relay if settings.VINERY_HOST_KEY else Q(pk=None))
+        rows = Placement.objects.filter(is_reached, host__is_gone=False).select_related("host")
+        for each in rows.order_by("replica", "host_id"):
+            found[each.model_id].append(each)
+    return found
+
+
+# -- Placing
+
+
+def place(lease: HostLease, placer: Placer) -> None:
+    """Give each replica a host. Raises `django.db.Error`."""
+    if not has_several_hosts():
+        return
+    with transaction.atomic():
+        if _takes_turn() and _place(lease, placer):
+            change_signal.send_after_commit()
+
+
+def _takes_turn() -> bool:
+    """Whether no other process places now. One that stalls loses its turn."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_try_advisory_xact_lock(%s), "
+            "set_config('idle_in_transaction_session_timeout', %s, true)",
+            [_TURN, str(_STALLED_MS)],
+        )
+        return bool(cursor.fetchone()[0])
+
+
+def _place(lease: HostLease, placer: Placer) -> bool:
+    """Return whether anything has changed."""
+    hosts = list(Host.objects.all())
+    ended = lease.ended(each.number for each in hosts)
+    gone = {each.pk for each in hosts if each.number in ended and each.pk != host_id()}
+    num_gone = Host.objects.filter(pk__in=gone, is_gone=False).update(is_gone=True)
+    offers = [
+        _offer(each, lease)
+        for each in hosts
+        if each.pk == host_id() or not (each.is_gone or each.pk in gone)
+    ]
+    rows = list(Placement.objects.all())
+    models = list(wanted_models())
+    placed = {(each.model_id, each.replica) for each in rows}
+    wanted = [each for model in models for each in _replicas(model, placed)]
+    found = placer.place(wanted, offers, [_assignment(each) for each in rows])
+    known = {(each.model_id, each.replica, str(each.host_id)): each for each in rows}
+    removed = [row for key, row in known.items() if key not in found.assignments]
+    needed = {(each.model, each.number): each.needed_bytes for each in wanted}
+    added = [
+        Placement(
+            model_id=model,
+            replica=number,
+            host_id=UUID(host),
+            needed_bytes=needed[model, number] or None,
+        )
+        for model, number, host in sorted(found.assignments - known.keys())
+    ]
+    Placement.objects.filter(pk__in=[each.pk for each in removed]).delete()
+    Placement.objects.bulk_create(added)
+    if len(hosts) > 1:
+        _tell(models, {each.model_id for each in removed}, found.refused)
+    return bool(num_gone or removed or added)
+
+
+def wanted_models() -> QuerySet[ServedModel]:
+    """The models that should be loaded. Of a model without a folder, a job makes it first."""
+    return ServedModel.objects.filter(is_loaded=True).exclude(folder="").select_related("engine")
+
+
+def _offer(host: Host, lease: HostLease) -> HostOffer:
+    return HostOffer(
+        id=str(host.pk),
+        name=host.name,
+        budgets=host.devices,
+        labels=frozenset((*host.labels, f"host={host.name}")),
+        lacks=frozenset(host.lacks),
+        is_draining=host.is_draining,
+        is_away=not lease.is_renewed(host.number),
+    )
+
+
+def _replicas(model: ServedModel, placed: Collection[tuple[int, int]]) -> Iterable[Replica]:
+    needed = _status(model).needed_bytes
+    numbers = range(model.num_replicas)
+    if needed is None and any((model.pk, number) not in placed for number in numbers):
+        needed = weights_bytes_of(Path(model.folder))
+    for number in numbers:
+        yield Replica(
+            model=model.pk,
+            number=number,
+            device=first_device(model.device_of(number)),
+            needed_bytes=needed or 0,
+            files=model.folder,
+            labels=frozenset(model.host_labels),
+        )
+
+
+def _assignment(row: Placement) -> Assignment:
+    return Assignment(
+        row.model_id,
+        row.replica,
+        str(row.host_id),
+        is_ready=row.state == EngineState.READY,
+        is_asleep=row.state in (EngineState.ASLEEP, EngineState.FAILED),
+    )
+
+
+def _tell(models: Iterable[ServedModel], removed: set[int], refused: Mapping[int, str]) -> None:
+    """Write the states of models that no host reports any more, or for which there is no host."""
+    for model in models:
+        error, status = refused.get(model.pk, ""), _status(model)
+        if not error and model.pk not in removed:
+            continue
+        values = aggregate(_rows(model.pk))
+        if error:
+            values["last_error"] = error
+            values["state"] = EngineState.FAILED if not values["replicas"] else values["state"]
+        if any(getattr(status, name) != value for name, value in values.items()):
+            values["settings_digest"] = model.settings_digest
+            EngineStatus.objects.update_or_create(model=model, defaults=values)
+
+
+def _status(model: ServedModel) -> EngineStatus:
+    try:
+        status: EngineStatus = model.engine
+    except EngineStatus.DoesNotExist:
+        return EngineStatus(model=model)
+    return status
+
+
+# -- What the hosts report
+
+Row = dict[str, Any]
+_REPORTED: Final = ("device", "state", "pid", "num_restarts", "error")
+_BEST_FIRST: Final = (
+    EngineState.READY,
+    EngineState.LOADING,
+    EngineState.RETRYING,
+    EngineState.ASLEEP,
+    EngineState.FAILED,
+    EngineState.UNLOADED,
+)
+
+
+def report(model_id: int, own: Iterable[Row]) -> list[Row]:
+    """Write the states of this host's replicas of a model. Returns the replicas on all hosts, none
+    if this is the only host that has any."""
+    if not has_several_hosts():
+        return []
+    reported = {each["replica"]: each for each in own}
+    of_host = Placement.objects.filter(model_id=model_id, host=host_id())
+    for number in of_host.values_list("replica", flat=True):
+        found = reported.get(number, {"state": EngineState.UNLOADED, "pid": None})
+        values = {name: value for name, value in found.items() if name in _REPORTED}
+        of_host.filter(replica=number).update(**values)
+    rows = _rows(model_id)
+    return rows if any(each["host"] != settings.VINERY_HOST_NAME for each in rows) else []
+
+
+def _rows(model_id: int) -> list[Row]:
+    """The replicas of a model on all hosts, as `EngineStatus.replicas` has them."""
+    rows = Placement.objects.filter(model_id=model_id).select_related("host")
+    return [
+        {**{name: getattr(row, name) for name in ("replica", *_REPORTED)}, "host": row.host.name}
+        for row in rows.order_by("replica", "host__name")
+    ]
+
+
+def aggregate(rows: Collection[Row]) -> dict[str, Any]:
+    """Return the state of a model, of its replicas on all hosts."""
+    unloaded: Row = {"state": EngineState.UNLOADED, "pid": None}
+    best = min(rows, key=lambda each: _BEST_FIRST.index(each["state"]), default=unloaded)
+    return {
+        "state": best["state"],
+        "pid": best["pid"],
+        "num_restarts": sum(each["num_restarts"] for each in rows),
+        "replicas": list(rows),
+    }
+
+
+def models_of_others() -> set[int]:
+    """Return the models that run on other hosts."""
+    if not has_several_hosts():
+        return set()
+    rows = Placement.objects.exclude(host=host_id()).exclude(state=EngineState.UNLOADED)
+    return set(rows.values_list("model_id", flat=True))

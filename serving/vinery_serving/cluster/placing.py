@@ -1,0 +1,185 @@
+"""Decides which host runs which replica: pure, and without Django, so that any process may decide.
+
+A replica that runs stays, unless its host drains or is gone, or the labels of its model name other
+hosts. A host that drains keeps its replica until a new one serves elsewhere. A replica that sleeps
+for want of memory goes where there is room. New replicas are spread over the hosts. A sole host
+gets all, and reports itself what does not fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """An engine that should run somewhere."""
+
+    model: int
+    number: int
+    device: str  # the one whose memory it takes, see `first_device`
+    needed_bytes: int = 0  # 0: unknown
+    files: str = ""  # names the files of the model, as in `HostOffer.lacks`
+    labels: frozenset[str] = frozenset()  # such as disk=fast, which its host must have
+
+
+@dataclass(frozen=True, slots=True)
+class HostOffer:
+    """A host that lives. `budgets` has the bytes of each device, None for one without a limit."""
+
+    id: str
+    name: str
+    budgets: Mapping[str, int | None] = field(default_factory=dict)  # empty: not known yet
+    labels: frozenset[str] = frozenset()
+    lacks: frozenset[str] = frozenset()  # models whose files it does not have
+    is_draining: bool = False
+    is_away: bool = False  # its lease has not ended, but nobody renews it
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    model: int
+    number: int
+    host: str  # its id
+    is_ready: bool = False  # the replica serves there
+    is_asleep: bool = False  # there is no engine: it waits for a request or for memory
+
+    @property
+    def key(self) -> tuple[int, int, str]:
+        return self.model, self.number, self.host
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    assignments: frozenset[tuple[int, int, str]]  # model, replica and host
+    refused: Mapping[int, str]  # why a model has no host for a replica
+
+
+class Placer(Protocol):
+    def place(
+        self,
+        wanted: Collection[Replica],
+        hosts: Collection[HostOffer],
+        present: Collection[Assignment],
+    ) -> Placing:
+        """Return all assignments that should be, with those of `present` that stay."""
+        ...
+
+
+class LocalPlacer:
+    def place(
+        self,
+        wanted: Collection[Replica],
+        hosts: Collection[HostOffer],
+        present: Collection[Assignment],
+    ) -> Placing:
+        return _Turn(hosts).place(wanted, present)
+
+
+class _Turn:
+    def __init__(self, hosts: Collection[HostOffer]) -> None:
+        self._hosts = {each.id: each for each in hosts}
+        self._used: Counter[tuple[str, str]] = Counter()  # bytes by host and device
+        self._of_model: Counter[tuple[str, int]] = Counter()  # replicas by host and model
+        self._of_host: Counter[str] = Counter()
+        self._found: set[tuple[int, int, str]] = set()
+
+    def place(self, wanted: Collection[Replica], present: Iterable[Assignment]) -> Placing:
+        held: defaultdict[tuple[int, int], list[Assignment]] = defaultdict(list)
+        for each in present:
+            if each.host in self._hosts:
+                held[each.model, each.number].append(each)
+
+        def is_idle(replica: Replica) -> bool:
+            return all(each.is_asleep for each in held[replica.model, replica.number])
+
+        lacking: list[Replica] = []
+        for replica in sorted(wanted, key=lambda each: (is_idle(each), each.model, each.number)):
+            if not self._keep(replica, held[replica.model, replica.number]):
+                lacking.append(replica)
+        refused = {}
+        for replica in lacking:
+            here = held[replica.model, replica.number]
+            if (host := self._best(replica)) is not None:
+                self._take(replica, host)
+                here = [former for former in here if former.is_ready]
+            elif not here:
+                refused[replica.model] = self._why_nowhere(replica)
+            for former in here:
+                self._take(replica, self._hosts[former.host])
+        return Placing(frozenset(self._found), refused)
+
+    def _keep(self, replica: Replica, held: Sequence[Assignment]) -> bool:
+        """Take the assignments that stay. Returns whether the replica has a host where it stays."""
+        staying = [each for each in held if not self._must_leave(replica, each)]
+        if not staying:
+            return False
+        best = max(staying, key=lambda each: each.is_ready)
+        self._take(replica, self._hosts[best.host])
+        if not best.is_ready and not best.is_asleep:
+            for each in held:
+                if each.is_ready and each not in staying:
+                    self._take(replica, self._hosts[each.host])
+        return True
+
+    def _must_leave(self, replica: Replica, held: Assignment) -> bool:
+        host = self._hosts[held.host]
+        if len(self._hosts) == 1:
+            return False
+        if host.is_draining or not replica.labels <= host.labels:
+            return True
+        is_unfit = self._obstacle(replica, host) or not self._has_room(replica, host)
+        return held.is_asleep and bool(is_unfit) and self._best(replica, must_fit=True) is not None
+
+    def _best(self, replica: Replica, *, must_fit: bool = False) -> HostOffer | None:
+        hosts = list(self._hosts.values())
+        if len(hosts) > 1:
+            hosts = [
+                each for each in hosts if not each.is_away and not self._obstacle(replica, each)
+            ]
+        if must_fit:
+            hosts = [each for each in hosts if self._has_room(replica, each)]
+        return min(hosts, key=lambda host: self._order(replica, host), default=None)
+
+    def _order(self, replica: Replica, host: HostOffer) -> tuple[bool, int, int, str]:
+        beside = self._of_model[host.id, replica.model]
+        return not self._has_room(replica, host), beside, self._of_host[host.id], host.name
+
+    def _take(self, replica: Replica, host: HostOffer) -> None:
+        self._found.add((replica.model, replica.number, host.id))
+        self._used[host.id, replica.device] += replica.needed_bytes
+        self._of_model[host.id, replica.model] += 1
+        self._of_host[host.id] += 1
+
+    def _has_room(self, replica: Replica, host: HostOffer) -> bool:
+        free = _budget(replica, host) - self._used[host.id, replica.device]
+        return replica.needed_bytes <= free
+
+    def _obstacle(self, replica: Replica, host: HostOffer) -> str:
+        """Return why a replica cannot run on a host; empty: it can."""
+        missing = sorted(replica.labels - host.labels)
+        if host.is_draining:
+            return "is being drained"
+        if missing:
+            return f"has not the label {missing[0]}"
+        if host.budgets and replica.device not in host.budgets:
+            return f"has no {replica.device}"
+        if replica.files in host.lacks:
+            return "does not have its files"
+        if replica.needed_bytes > _budget(replica, host):
+            return "has too little memory"
+        return ""
+
+    def _why_nowhere(self, replica: Replica) -> str:
+        hosts = sorted(self._hosts.values(), key=lambda each: each.name)
+        reasons = (f"{each.name} {self._obstacle(replica, each) or 'is away'}" for each in hosts)
+        return f"No host can run it: {', '.join(reasons)}."
+
+
+def _budget(replica: Replica, host: HostOffer) -> float:
+    budget = host.budgets.get(replica.device)
+    return math.inf if budget is None else budget

@@ -1,0 +1,109 @@
+"""Leases of hosts: sessions on PostgreSQL, the lock of a file on SQLite."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connections
+from django.db.backends.postgresql.base import DatabaseWrapper
+from django.db.utils import load_backend
+
+from tests import stores
+from tests.conftest import until
+from tests.relay import Relay
+from vinery_platform.config import servers
+from vinery_platform.config.home import Home
+from vinery_serving.cluster import lease
+from vinery_serving.cluster.lease import LEASE_S, HostLease, Lease
+
+
+@pytest.fixture
+def relay() -> Relay:
+    if not os.environ.get("VINERY_TEST_POSTGRES_URL"):
+        pytest.skip("VINERY_TEST_POSTGRES_URL is not set, so there is no PostgreSQL")
+    return Relay(stores.new_postgres_database())
+
+
+@pytest.fixture
+def wrapper(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any
+) -> Iterator[DatabaseWrapper]:
+    """The default database, behind the relay."""
+    monkeypatch.setenv("DATABASE_URL", relay.url)
+    defaults = {**connections["default"].settings_dict, "TEST": {}}
+    found = defaults | servers.database(Home.from_env())
+    wrapper = load_backend(found["ENGINE"]).DatabaseWrapper(found, "default")
+    monkeypatch.setattr(lease, "connection", wrapper)
+    with django_db_blocker.unblock():
+        yield wrapper
+        wrapper.close_pool()
+
+
+@pytest.mark.stores
+@pytest.mark.usefixtures("wrapper")
+def test_a_host_has_one_node_and_one_host_leads_also_after_an_outage(relay: Relay) -> None:
+    first, second, copy = HostLease(1, "first"), HostLease(2, "second"), HostLease(2, "copy")
+    assert [first.renew(), first.renew()] == [Lease(), Lease()]
+    assert second.renew() == Lease(is_leader=False)
+    assert copy.renew() == Lease("second", is_leader=False)
+
+    relay.cut()
+    for each in (first, second, copy):
+        with pytest.raises(OperationalError):
+            each.renew()
+    relay.join()
+    until(lambda: copy.renew() == Lease())
+    assert first.renew() == Lease(is_leader=False)
+    copy.close()
+    until(lambda: first.renew() == Lease())
+    first.close()
+
+
+@pytest.mark.stores
+@pytest.mark.usefixtures("wrapper")
+def test_a_lease_ends_some_time_after_its_host_but_not_in_an_outage_of_all(relay: Relay) -> None:
+    now = [100.0]
+    own, other = HostLease(1, "own", lambda: now[0]), HostLease(2, "other")
+    other.renew()
+    own.renew()
+    assert own.is_renewed(2)
+    assert own.ended([1, 2, 3]) == frozenset()
+
+    other.close()
+    until(lambda: own.renew() and not own.is_renewed(2))
+    now[0] += LEASE_S - 1
+    own.renew()
+    assert own.ended() == frozenset(), "a node that starts again keeps its replicas"
+    now[0] += 2
+    assert own.ended() == {2, 3}
+    other.renew()
+    own.renew()
+    assert own.ended() == {3}
+
+    relay.cut()
+    with pytest.raises(OperationalError):
+        own.renew()
+    now[0] += 10 * LEASE_S
+    relay.join()
+    until(lambda: own.renew() == Lease())
+    assert own.ended([1, 2, 3]) == frozenset(), "the others were cut off, too"
+    own.close()
+
+
+def test_a_database_on_sqlite_has_one_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = {**connections["default"].settings_dict, "ENGINE": "django.db.backends.sqlite3"}
+    found["NAME"] = str(tmp_path / "db.sqlite3")
+    wrapper = load_backend(found["ENGINE"]).DatabaseWrapper(found, "default")
+    monkeypatch.setattr(lease, "connection", wrapper)
+    first, second = HostLease(1, "vinery node on moon"), HostLease(2, "second")
+    assert [first.renew(), first.renew()] == [Lease(), Lease()]
+    refused = second.renew()
+    assert not refused.is_leader
+    assert refused.other_holder == (
+        "vinery node on moon. Several hosts need PostgreSQL: set DATABASE_URL"
+    )
+    first.close()
+    assert second.renew() == Lease()
+    second.close()

@@ -1,0 +1,170 @@
+"""Rows of hosts and placements, on PostgreSQL; on SQLite the only host runs all."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from vinery_serving.cluster import places
+from vinery_serving.cluster.lease import HostLease
+from vinery_serving.cluster.placing import LocalPlacer
+from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.host_rows import Host, Placement
+from vinery_serving.models.models import ServedModel
+
+pytestmark = [pytest.mark.stores, pytest.mark.django_db(transaction=True)]
+MOON, MARS = UUID(int=1), UUID(int=2)
+
+
+@pytest.fixture
+def on_host(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[UUID, str], None]:
+    """Act as one of the hosts."""
+
+    def act(id_: UUID, name: str) -> None:
+        settings.VINERY_HOST_NAME = name
+        monkeypatch.setattr(places, "host_id", lambda: id_)
+
+    return act
+
+
+@pytest.fixture
+def leases() -> Iterator[dict[UUID, HostLease]]:
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has one host")
+    found = {each: HostLease(each.int, str(each), lambda: now[0]) for each in (MOON, MARS)}
+    now = [0.0]
+    found[MOON].now = now  # type: ignore[attr-defined]
+    for each in found.values():
+        each.renew()
+    found[MOON].renew()
+    yield found
+    for each in found.values():
+        each.close()
+
+
+def add_model(name: str, folder: Path, **values: Any) -> ServedModel:
+    return ServedModel.objects.create(name=name, folder=str(folder), **values)
+
+
+def where(model: ServedModel) -> list[str]:
+    rows = Placement.objects.filter(model=model).order_by("replica", "host__name")
+    return list(rows.values_list("host__name", flat=True))
+
+
+def test_a_sole_host_runs_all_and_its_generation_counts_starts(
+    on_host: Callable[[UUID, str], None],
+) -> None:
+    on_host(MOON, "moon")
+    for _ in range(2):
+        places.register()
+    host = Host.objects.get()
+    assert (host.pk, host.name, host.generation, host.state) == (MOON, "moon", 2, "active")
+    assert places.own_replicas() is None
+    assert places.by_model() == {}
+    if connection.vendor == "sqlite":
+        on_host(MARS, "mars")
+        places.register()
+        assert [each.name for each in Host.objects.all()] == ["mars"], "a restored home"
+        with CaptureQueriesContext(connection) as queries:
+            places.place(HostLease(1, "moon"), LocalPlacer())
+            assert places.own_replicas() is None
+            assert places.report(1, []) == []
+        assert len(queries) == 0
+
+
+def test_replicas_move_from_a_host_that_drains_and_from_one_that_is_gone(
+    on_host: Callable[[UUID, str], None], leases: dict[UUID, HostLease], tmp_path: Path
+) -> None:
+    def place() -> None:
+        on_host(MOON, "moon")
+        places.place(leases[MOON], LocalPlacer())
+
+    for id_, name in ((MOON, "moon"), (MARS, "mars")):
+        on_host(id_, name)
+        places.register()
+    two, one = add_model("two", tmp_path, num_replicas=2), add_model("one", tmp_path)
+    place()
+    assert where(two) == ["mars", "moon"]
+    assert where(one) == ["mars"]
+    with CaptureQueriesContext(connection) as queries:
+        place()
+    assert not [each for each in queries if each["sql"].startswith(("INSERT", "UPDATE", "DELETE"))]
+
+    on_host(MARS, "mars")
+    assert places.own_replicas() == {(two.pk, 0), (one.pk, 0)}
+    ready = {"state": EngineState.READY, "pid": 7, "num_restarts": 1, "device": "CPU", "error": ""}
+    places.report(one.pk, [{"replica": 0, **ready}])
+    Host.objects.filter(pk=MARS).update(is_draining=True)
+    place()
+    assert where(one) == ["mars", "moon"], "mars serves until moon does"
+    found = places.report(one.pk, [{"replica": 0, **ready, "pid": 8}])
+    assert [(each["host"], each["pid"]) for each in found] == [("mars", 7), ("moon", 8)]
+    assert places.aggregate(found)["num_restarts"] == 2
+    place()
+    assert where(one) == ["moon"]
+    Host.objects.filter(pk=MARS).update(is_draining=False)
+
+    leases[MARS].close()
+    for _ in range(3):
+        leases[MOON].now[0] += 9.0  # type: ignore[attr-defined]
+        leases[MOON].renew()
+        place()
+    assert where(two) == ["moon", "moon"]
+    assert Host.objects.get(pk=MARS).state == "gone"
+    assert places.own_replicas() is None, "moon is the only host"
+
+    on_host(MARS, "mars")
+    assert places.own_replicas() == frozenset(), "its replicas run elsewhere now"
+    assert Host.objects.get(pk=MARS).state == "active"
+
+
+def test_a_model_without_a_host_has_the_reason_and_a_host_says_which_files_it_lacks(
+    on_host: Callable[[UUID, str], None], leases: dict[UUID, HostLease], tmp_path: Path
+) -> None:
+    for id_, name in ((MARS, "mars"), (MOON, "moon")):
+        on_host(id_, name)
+        places.register()
+    folder = tmp_path / "folder"
+    model = add_model("one", folder, host_labels=["host=moon"])
+    for _ in range(2):
+        places.place(leases[MOON], LocalPlacer())
+        places.own_replicas()
+    places.report(model.pk, [{"replica": 0, "state": EngineState.FAILED, "pid": None}])
+    places.place(leases[MOON], LocalPlacer())
+    assert where(model) == ["moon"]
+    assert Host.objects.get(pk=MOON).lacks == [str(folder)]
+
+    Placement.objects.all().delete()
+    places.place(leases[MOON], LocalPlacer())
+    assert where(model) == []
+    status = EngineStatus.objects.get()
+    assert status.state == EngineState.FAILED
+    assert status.last_error == (
+        "No host can run it: mars has not the label host=moon, moon does not have its files."
+    )
+    folder.mkdir()
+    places.own_replicas()
+    places.place(leases[MOON], LocalPlacer())
+    assert where(model) == ["moon"]
+
+
+def test_web_processes_see_the_replicas_that_they_can_reach(
+    on_host: Callable[[UUID, str], None],
+    leases: dict[UUID, HostLease],
+    tmp_path: Path,
+    settings: Any,
+) -> None:
+    for id_, name in ((MARS, "mars"), (MOON, "moon")):
+        on_host(id_, name)
+        places.register()
+    model = add_model("two", tmp_path, num_replicas=2)
+    places.place(leases[MOON], LocalPlacer())
+    assert [each.host.name for each in places.by_model()[model.pk]] == ["moon"]
+    Host.objects.filter(name="mars").update(address="mars:8001", fingerprint="f")
+    assert [each.host.name for each in places.by_model()[model.pk]] == ["moon"], "without a key"
+    settings.VINERY_HOST_KEY = "k"
+    assert [each.host.name for each in places.by_model()[model.pk]] == ["mars", "moon"]

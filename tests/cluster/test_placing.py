@@ -1,0 +1,109 @@
+"""Which host runs which replica."""
+
+from dataclasses import replace
+from typing import Any
+
+from vinery_serving.cluster.placing import Assignment, HostOffer, LocalPlacer, Replica
+
+A, B, C = (HostOffer(id=each, name=each) for each in "abc")
+ONE = Replica(1, 0, "CPU")
+
+
+def placed(
+    wanted: Any, hosts: Any, *present: Assignment
+) -> tuple[set[tuple[int, int, str]], dict[int, str]]:
+    found = LocalPlacer().place(wanted, hosts, present)
+    return set(found.assignments), dict(found.refused)
+
+
+def hosts_of(wanted: Any, hosts: Any, *present: Assignment) -> list[str]:
+    """By model and replica."""
+    found, refused = placed(wanted, hosts, *present)
+    assert not refused
+    return [host for _, _, host in sorted(found)]
+
+
+def test_new_replicas_spread_and_running_ones_stay_where_they_are() -> None:
+    several = [Replica(1, number, "CPU") for number in range(3)]
+    assert hosts_of(several, [A, B, C]) == ["a", "b", "c"]
+    assert hosts_of([Replica(model, 0, "CPU") for model in range(4)], [A, B]) == ["a", "b"] * 2
+
+    running = [Assignment(1, number, "a", is_ready=True) for number in range(3)]
+    assert hosts_of(several, [A, B], *running) == ["a", "a", "a"], "a new host moves nothing"
+    loading = [Assignment(1, 0, "b"), Assignment(1, 1, "b")]
+    assert hosts_of(several, [A, B], *loading) == ["b", "b", "a"]
+    assert hosts_of(several[:1], [A, B], *running) == ["a"], "the others are not wanted any more"
+    assert hosts_of([], [A], *running) == []
+
+
+def test_a_host_that_drains_keeps_its_replica_until_another_one_serves() -> None:
+    hosts = [replace(A, is_draining=True), B]
+    old = Assignment(1, 0, "a", is_ready=True)
+    assert hosts_of([ONE], hosts, old) == ["a", "b"]
+    assert hosts_of([ONE], hosts, old, Assignment(1, 0, "b")) == ["a", "b"]
+    assert hosts_of([ONE], hosts, old, Assignment(1, 0, "b", is_ready=True)) == ["b"]
+    assert hosts_of([ONE], hosts, old, Assignment(1, 0, "b", is_asleep=True)) == ["b"]
+    assert hosts_of([ONE], hosts, replace(old, is_ready=False)) == ["b"], "nothing serves there"
+
+    assert hosts_of([ONE], hosts[:1], old) == ["a"], "there is no other host"
+    both = [replace(each, is_draining=True) for each in (A, B)]
+    assert hosts_of([ONE], both, old) == ["a"]
+    back = [old, Assignment(1, 0, "b")]
+    assert hosts_of([ONE], [A, B], *back) == ["a"], "its host takes replicas again"
+
+
+def test_replicas_of_a_host_that_is_gone_go_to_others_and_do_not_return() -> None:
+    assert hosts_of([ONE], [B, C], Assignment(1, 0, "a", is_ready=True)) == ["b"]
+    assert hosts_of([ONE], [A, B], Assignment(1, 0, "b")) == ["b"]
+
+
+def test_labels_pin_replicas_and_move_those_that_run_elsewhere() -> None:
+    fast = replace(B, labels=frozenset({"disk=fast", "host=b"}))
+    pinned = replace(ONE, labels=frozenset({"disk=fast"}))
+    assert hosts_of([pinned], [A, fast]) == ["b"]
+    assert hosts_of([pinned], [A, fast], Assignment(1, 0, "a", is_ready=True)) == ["a", "b"]
+    _, refused = placed([pinned], [A, C])
+    assert refused == {
+        1: "No host can run it: a has not the label disk=fast, c has not the label disk=fast."
+    }
+
+
+def test_a_replica_goes_where_its_device_its_files_and_room_are() -> None:
+    gpu = replace(B, budgets={"CPU": None, "GPU": 10})
+    cpu = replace(A, budgets={"CPU": 10}, lacks=frozenset({"/models/b"}))
+    assert hosts_of([replace(ONE, device="GPU")], [cpu, gpu, C][:2]) == ["b"]
+    assert hosts_of([replace(ONE, files="/models/b")], [cpu, C]) == ["c"]
+    assert hosts_of([replace(ONE, needed_bytes=11)], [cpu, gpu]) == ["b"]
+    _, refused = placed([replace(ONE, device="GPU", needed_bytes=11)], [cpu, gpu])
+    assert refused == {1: "No host can run it: a has no GPU, b has too little memory."}
+
+    other = replace(cpu, id="c", name="c")
+    wanted = [Replica(number, 0, "CPU", needed_bytes=6) for number in range(2)]
+    running = Assignment(1, 0, "a", is_ready=True)
+    assert hosts_of(wanted, [cpu, other], running) == ["c", "a"]
+    third = Replica(2, 0, "CPU", needed_bytes=6)
+    assert len(hosts_of([*wanted, third], [cpu, other])) == 3, "models may sleep for each other"
+
+
+def test_a_replica_that_sleeps_for_want_of_memory_goes_where_there_is_room() -> None:
+    full, free = (replace(each, budgets={"CPU": 10}) for each in (A, B))
+    wanted = [Replica(number, 0, "CPU", needed_bytes=6) for number in range(2)]
+    present = [Assignment(0, 0, "a", is_asleep=True), Assignment(1, 0, "a", is_ready=True)]
+    assert hosts_of(wanted, [full, free], *present) == ["b", "a"]
+    full_too = Assignment(2, 0, "b", is_ready=True)
+    third = Replica(2, 0, "CPU", needed_bytes=6)
+    assert hosts_of([*wanted, third], [full, free], *present, full_too) == ["a", "a", "b"]
+    idle = Assignment(0, 0, "a", is_asleep=True)
+    assert hosts_of(wanted[:1], [full, free], idle) == ["a"], "it has room where it is"
+
+
+def test_a_sole_host_gets_all_and_reports_itself_what_does_not_fit() -> None:
+    tight = replace(A, budgets={"CPU": 1}, lacks=frozenset({"/m"}), is_draining=True)
+    wanted = [
+        Replica(1, 0, "GPU", 9, "/m", frozenset({"disk=fast"})),
+        Replica(2, 0, "CPU", 9),
+    ]
+    assert hosts_of(wanted, [tight]) == ["a", "a"]
+    assert hosts_of(wanted, [tight], Assignment(2, 0, "a", is_asleep=True)) == ["a", "a"]
+    _, refused = placed(wanted, [])
+    assert set(refused) == {1, 2}
