@@ -83,7 +83,7 @@ class Child(ChildProcess):
     ) -> None:
         """Start it, as a fork if possible, which has `environment` already. Raises OSError."""
         own = {logs.PROCESS_VARIABLE: service.name, parent.PARENT_VARIABLE: str(os.getpid())}
-        own |= dict(service.environment) | more
+        own |= {**dict(service.environment), **more}
         page, is_watched = None, hung_after_s > 0
         if service.beats:
             page = Page(START_LIMIT_S if is_watched else NO_LIMIT_S)
