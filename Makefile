@@ -72,7 +72,8 @@ test-beyond: install-dev #- Run what test-all has beyond test
 test-stores: install-dev #- Run what can differ between stores on PostgreSQL and Redis, with two web processes
 	@VINERY_TEST_SCALED=1 $(PYTEST) -m stores $(PYTEST_ARGS)
 
-test-nightly: install-dev #- Run whole tables and products, and ten times the drawn examples
+test-nightly: install-dev #- Run whole tables and products, and ten times the drawn examples; installs Ray
+	$(PIP) install --quiet --editable ".[cluster]"
 	@VINERY_TEST_EXAMPLES=10 $(PYTEST) --timeout=3000 -o faulthandler_timeout=3300 $(PYTEST_ARGS) \
 		$$(find tests -name "nightly_*.py") $$(grep -rlE "hypothesis|tests\.examples" tests --include="test_*.py")
 

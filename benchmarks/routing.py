@@ -205,7 +205,7 @@ Choose = Callable[[bytes], Client]
 
 
 def _round_robin(clients: Sequence[Client]) -> Choose:
-    numbers = count(random.randrange(len(clients)))
+    numbers = count()
     return lambda prompt: clients[next(numbers) % len(clients)]
 
 

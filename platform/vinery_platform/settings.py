@@ -17,7 +17,12 @@ from vinery_platform import __version__
 from vinery_platform.config import config_file, env, secret_files
 from vinery_platform.config.home import MODELS, Home
 from vinery_platform.config.home import TEMPLATES as TEMPLATE_FOLDER
-from vinery_platform.config.servers import database, issuer_from_env, mail_server_from_env
+from vinery_platform.config.servers import (
+    database,
+    issuer_from_env,
+    mail_server_from_env,
+    ray_address,
+)
 from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.listening import Address
 from vinery_platform.processes.memory import model_memory_from_env
@@ -315,6 +320,7 @@ VINERY_HOST_LABELS = env.labels("VINERY_HOST_LABELS")
 VINERY_MODEL_MEMORY = model_memory_from_env()  # bytes by device
 VINERY_MODEL_IDLE_S = env.integer("VINERY_MODEL_IDLE_S")
 VINERY_MIN_AWAKE_S = env.integer("VINERY_MIN_AWAKE_S")
+VINERY_RAY_ADDRESS = ray_address(DATABASES["default"])  # empty: the leading node places
 VINERY_WAKE_WAIT_S = env.integer("VINERY_WAKE_WAIT_S")
 
 # -- Alerts -------------------------------------------------------------------------------

@@ -59,6 +59,8 @@ def test_a_span_without_the_newest_dimensions_is_not_read_and_is_written_again()
     assert write_spans(NOON) == 1
     spans.filter(slice__dimensions="project_model").update(num_requests=7)
     assert found() == [7], "the span is not read"
+    store("r2", started_at=NOON - timedelta(days=13), project_id=3, model="a")
+    assert found() == [8], "days without a span are not read"
 
 
 def test_a_repaired_day_leaves_no_span() -> None:

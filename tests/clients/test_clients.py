@@ -87,6 +87,8 @@ def test_every_method_of_openai_for_javascript(running: Running) -> None:
     assert seen == {
         "texts": [PARIS] * 4,
         "num_items": 3,
+        "compacted": ["message", "message", "compaction"],
+        "background": ["queued", PARIS, "completed", 4],
         "is_counted": True,
         "first_status": 404,
         "listed": ["1", "2", "3", "What is the capital of France?", PARIS],

@@ -24,6 +24,14 @@ const counted = await client.responses.inputTokens.count({
 });
 const found = await client.responses.retrieve(second.id);
 await client.responses.delete(first.id);
+const compacted = await client.responses.compact({ model, previous_response_id: second.id });
+
+const queued = await client.responses.create({ model, input, background: true });
+const followed = await client.responses.stream({ response_id: queued.id }).finalResponse();
+const ended = await client.responses.cancel(queued.id);
+const [next] = await all(
+  await client.responses.retrieve(queued.id, { stream: true, starting_after: 3 }),
+);
 
 const made = await client.conversations.create({ metadata: { a: "b" } });
 await client.conversations.items.create(made.id, {
@@ -53,6 +61,8 @@ console.log(
   JSON.stringify({
     texts: [first, second, found, talked].map((each) => each.output_text),
     num_items: items.length,
+    compacted: compacted.output.map((each) => each.type),
+    background: [queued.status, followed.output_text, ended.status, next.sequence_number],
     is_counted: counted.input_tokens === second.usage.input_tokens,
     first_status: await statusOf(client.responses.retrieve(first.id)),
     listed: listed.map((each) => each.content[0].text),

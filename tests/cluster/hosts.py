@@ -22,8 +22,9 @@ WEB_HOST, NODE_HOST = "the key of the first host", "the key of the second host"
 ENGINE = EngineAddress(7, "0123456789ab", 0)
 
 _RUN = """
-import asyncio, socket, sys
+import socket, sys
 from pathlib import Path
+import uvloop
 from tests.cluster import hosts
 from vinery_serving.cluster.authority import Certificates, Role
 from vinery_serving.cluster.relay import Relay
@@ -33,7 +34,7 @@ async def run():
     relay = Relay(Path(sys.argv[1]), hosts.KEY, certificates)
     await relay.run(socket.socket(fileno=int(sys.argv[2])))
 
-asyncio.run(run())
+uvloop.run(run())
 """
 
 

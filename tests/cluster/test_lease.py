@@ -47,7 +47,9 @@ def test_a_host_has_one_node_and_one_host_leads_also_after_an_outage(relay: Rela
     first, second, copy = HostLease(1, "first"), HostLease(2, "second"), HostLease(2, "copy")
     assert [first.renew(), first.renew()] == [Lease(), Lease()]
     assert second.renew() == Lease(is_leader=False)
-    assert copy.renew() == Lease("second", is_leader=False)
+    refused = copy.renew()
+    assert not refused.is_leader
+    assert refused.other_holder == "second. If this home is a copy, delete the file `host` in it"
 
     relay.cut()
     for each in (first, second, copy):

@@ -194,6 +194,31 @@ def test_another_project_sees_nothing_and_a_project_without_days_stores_nothing(
     assert v1.conversations.items.list(made.id).data == [mine]
 
 
+def test_a_project_stores_no_more_than_it_may(running: Running) -> None:
+    vinery(running, "project", "create", "small")
+    vinery(running, "project", "change", "small", "--max-stored-mb", "1")
+    small = openai_of(running, new_key(running, "of small", "--project", "small"))
+    until(lambda: small.models.list().data)
+    made = small.conversations.create(items=[{**HELLO, "content": "word " * 250_000}])
+    asks: list[Callable[[], Any]] = [
+        lambda: respond(small),
+        lambda: respond(small, background=True),
+        small.conversations.create,
+        lambda: small.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": CAPITAL}], store=True
+        ),
+    ]
+
+    for ask in asks:
+        with pytest.raises(openai.RateLimitError, match="may store no more") as refused:
+            ask()
+        assert refused.value.code == "insufficient_quota"
+        assert refused.value.response.headers["x-should-retry"] == "false"
+    assert respond(small, store=False).output_text == PARIS
+    small.conversations.delete(made.id)
+    assert respond(small).store is True
+
+
 def test_wrong_bodies_and_queries_are_refused_by_name(v1: openai.OpenAI, raw: httpx.Client) -> None:
     made = v1.conversations.create()
     path = f"/v1/conversations/{made.id}"

@@ -5,8 +5,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -109,14 +111,43 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
     assert {"seccomp", "landlock_restrict_self"} <= set(" ".join(filters).split())
 
 
-def test_kubernetes_accepts_the_manifest() -> None:
-    import kubernetes_validate
+def test_kubernetes_accepts_the_manifests() -> None:
+    for name in ("kubernetes.yaml", "kubernetes-hosts.yaml"):
+        documents = list(yaml.safe_load_all((FILES / name).read_text()))
+        for document in documents:
+            if document["apiVersion"] != "ray.io/v1":
+                kubernetes_validate.validate(document, "1.31", strict=True)
 
-    documents = list(yaml.safe_load_all((FILES / "kubernetes.yaml").read_text()))
-    for document in documents:
-        kubernetes_validate.validate(document, "1.31", strict=True)
+        assert [each["kind"] for each in documents].count("StatefulSet") == 1
 
-    assert [each["kind"] for each in documents].count("StatefulSet") == 1
+
+def test_the_hosts_of_kubernetes_and_the_head_of_ray_agree() -> None:
+    documents = yaml.safe_load_all((FILES / "kubernetes-hosts.yaml").read_text())
+    rows = {(each["kind"], each["metadata"]["name"]): each for each in documents}
+    assert {each["metadata"].get("namespace", "vinery") for each in rows.values()} == {"vinery"}
+    settings = rows["ConfigMap", "vinery"]["data"] | rows["Secret", "vinery"]["stringData"]
+    assert settings.keys() <= {each.name for each in SETTINGS} | {
+        *("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "VINERY_KEY_PEPPER_1"),
+    }
+    ray = rows["RayCluster", "vinery-ray"]
+    assert settings["RAY_ADDRESS"] == f"{ray['metadata']['name']}-head-svc:6379"
+
+    # The fields of KubeRay's RayCluster, of which no schema is published as a package.
+    spec = ray["spec"]
+    assert set(spec) == {"rayVersion", "gcsFaultToleranceOptions", "headGroupSpec"}
+    assert set(spec["gcsFaultToleranceOptions"]) == {"redisAddress", "redisPassword"}
+    head = spec["headGroupSpec"]
+    assert set(head) == {"rayStartParams", "template"}
+    assert all(isinstance(each, str) for each in head["rayStartParams"].values())
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "head"}, **head["template"]}
+    kubernetes_validate.validate(pod, "1.31", strict=True)
+    [container] = head["template"]["spec"]["containers"]
+    host = rows["StatefulSet", "vinery"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == host["image"]
+    assert {each["name"] for each in container["env"]} == {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN"}
+    requirement = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+    [ray_package] = requirement["project"]["optional-dependencies"]["cluster"]
+    assert ray_package.startswith("ray>=2.60"), spec["rayVersion"]
 
 
 def metric_names() -> set[str]:

@@ -188,8 +188,7 @@ async def test_replicas_are_added_and_closed_once_they_have_no_answers_left():
     elsewhere.num_generations = 0
     await asyncio.wait_for(elsewhere.closed.wait(), 30)
 
-    await replicas.move([Place(1)])
     clients[0].num_generations = 1
-    await asyncio.sleep(0)
+    await replicas.move([Place(1)])
     await replicas.close()
     assert clients[0].closed.is_set()

@@ -176,6 +176,17 @@ def test_a_node_waits_while_another_one_uses_the_database(
 
 
 @pytest.mark.django_db(transaction=True)
+def test_requests_that_wait_on_other_hosts_wake_a_model() -> None:
+    model = ServedModel.objects.create(name="m", folder="/models/m")
+    since = timezone.now()
+    EngineStatus.objects.create(model=model, num_waiting_to_load=2, waiting_since=since)
+    shared = reconciler._live_settings(model, is_here=True, is_shared=True)
+    assert shared.waited_since == since
+    alone = reconciler._live_settings(model, is_here=True, is_shared=False)
+    assert alone.waited_since is None, "the web processes of this host say so themselves"
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_logits_processor_runs_only_if_a_setting_of_the_machine_names_it(settings: Any) -> None:
     """An admin key changes models, and may not choose code."""
     name = "tests.system.logits_processors:only_token"

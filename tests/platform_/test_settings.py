@@ -10,7 +10,7 @@ from tests.platform_ import scripts
 from tests.tables import table
 from vinery_accounts.signin.issuer import Issuer
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.servers import issuer_from_env, mail_server_from_env
+from vinery_platform.config.servers import issuer_from_env, mail_server_from_env, ray_address
 from vinery_serving.core.field_limits import FIELD_LIMITS
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.media.fetching import FetchLimits
@@ -96,6 +96,31 @@ def test_settings_limit_fields_fetching_and_decoding_and_are_else_the_defaults(h
     assert (fetching.max_bytes_of_request, fetching.cache_bytes) == (10 * 2**20, 0)
     decoding = DecodeLimits(**values["VINERY_DECODE_LIMITS"])
     assert (decoding.cpu_s, decoding.max_frames) == (2.5, 8)
+
+
+@table(
+    "address, engine, refusal",
+    [
+        ("10.0.0.5:6379", "postgresql", ""),
+        ("[::1]:6379", "postgresql", ""),
+        ("", "postgresql", "RAY_ADDRESS is not set"),
+        ("auto", "postgresql", "needs the host:port of Ray's head"),
+        ("ray://head:10001", "postgresql", "needs the host:port of Ray's head"),
+        ("10.0.0.5:6379", "sqlite3", "needs PostgreSQL"),
+    ],
+)
+def test_ray_needs_the_address_of_its_head_and_a_database_of_several_hosts(
+    address: str, engine: str, refusal: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", address)
+        assert ray_address({"ENGINE": engine}) == "", "a local placer does not ask Ray"
+        patch.setenv("VINERY_PLACEMENT", "ray")
+        if refusal:
+            with pytest.raises(SettingError, match=refusal):
+                ray_address({"ENGINE": engine})
+        else:
+            assert ray_address({"ENGINE": engine}) == address
 
 
 URL = "https://id.example/realms/main"

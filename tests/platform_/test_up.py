@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
@@ -95,6 +96,9 @@ def test_only_web_processes_get_the_socket_and_children_get_the_resolved_setting
     assert {service.fds for service in services} == {(), (7,)}
     # At the end, web processes may finish their answers. They need the node's engines.
     assert [service.name for service in services if not service.is_front] == ["warm", "node"]
+
+    of_ray = replace(PLAN, has_ray=True).services(fd=7)[-2:]
+    assert [(each.name, each.beats) for each in of_ray] == [("agent", True), ("ray-node", False)]
 
     environment = PLAN.environment()
     assert environment["VINERY_HOME"] == "/srv/vinery"

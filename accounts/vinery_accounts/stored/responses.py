@@ -66,8 +66,8 @@ def keep(new: NewResponse) -> StoredResponse:
     previous = conversation = None
     if new.previous_id is not None:
         found = StoredResponse.objects.of(project_id).filter(public_id=new.previous_id)
-        previous = found.select_for_update(no_key=True).first()
-        if previous is None:
+        locked = found.select_for_update(no_key=True).order_by().values_list("pk", flat=True)
+        if (previous := next(iter(locked), None)) is None:
             raise NotStored(StoredResponse.noun, new.previous_id)
     pks, num_bytes = store_items(new.owner, (*new.inputs, *new.outputs), new.created_at)
     if new.conversation_id is not None:
@@ -77,7 +77,7 @@ def keep(new: NewResponse) -> StoredResponse:
         new.payload,
         num_more=num_bytes,
         status=new.status,
-        previous=previous,
+        previous_id=previous,
         conversation=conversation,
         is_background=is_background,
     )

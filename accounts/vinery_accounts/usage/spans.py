@@ -28,9 +28,10 @@ def write_spans(now: datetime) -> int:
         return 0
     first, end = round_down(oldest, SPAN_S), round_down(seconds_of(now), SPAN_S)
     SpanRollup._default_manager.filter(start_s__lt=first).delete()
-    known = complete(range(first, end, SPAN_S))
-    counted = _num_requests(DayRollup, range(first, end, SPAN_S), RollupDimensions.OUTCOME)
-    missing = sorted(set(counted) - known, reverse=True)[:_MAX_SPANS]
+    spans = range(first, end, SPAN_S)
+    of_spans, of_days = _of_spans(spans), _of_days(spans)
+    lacking = (at for at, num in of_days.items() if of_spans.get(at) != num)
+    missing = sorted(lacking, reverse=True)[:_MAX_SPANS]
     for start_s in missing:
         _write(start_s)
     return len(missing)
@@ -53,12 +54,14 @@ def forget() -> None:
     SpanRollup._default_manager.all().delete()
 
 
-def complete(spans: range) -> set[int]:
-    """Return the starts of those spans that have as many requests as their days."""
-    # The newest dimensions: a span of a version without them is written again.
-    of_spans = _num_requests(SpanRollup, spans, RollupDimensions.PROJECT_OUTCOME)
-    of_days = _num_requests(DayRollup, spans, RollupDimensions.OUTCOME) if of_spans else {}
-    return {start_s for start_s, num in of_spans.items() if of_days.get(start_s) == num}
+def _of_spans(spans: range) -> dict[int, int]:
+    """Return the numbers of requests. A span of a version without the newest dimensions has none,
+    so it is written again."""
+    return _num_requests(SpanRollup, spans, RollupDimensions.PROJECT_OUTCOME)
+
+
+def _of_days(spans: range) -> dict[int, int]:
+    return _num_requests(DayRollup, spans, RollupDimensions.OUTCOME)
 
 
 def _num_requests(
@@ -78,10 +81,14 @@ def in_spans(reading: Reading) -> list[Reading]:
     days = {start_s for part in reading.parts for start_s in part}
     spans = range(round_down(min(days), SPAN_S), max(days) + 1, SPAN_S)
     whole = {each for each in spans if days.issuperset(range(each, each + SPAN_S, DAY_S))}
-    known = sorted(complete(spans) & whole) if whole else []
+    of_spans = _of_spans(spans) if whole else {}
+    of_days = _of_days(spans) if of_spans else {}
+    known = sorted(each for each in whole & of_days.keys() if of_spans.get(each) == of_days[each])
     if not known:
         return [reading]
-    rest = sorted(each for each in days if round_down(each, SPAN_S) not in known)
+    # Days without usage are not looked for: a year may have many.
+    lacking = of_days.keys() - set(known)
+    rest = sorted(each for each in days if round_down(each, SPAN_S) in lacking)
     parts = [tuple(range(each, each + SPAN_S, SPAN_S) for each in known)]
     if rest:
         parts.append(tuple(range(each, each + DAY_S, DAY_S) for each in rest))

@@ -81,6 +81,8 @@ COMMANDS: Final = {
     "node": "run the engines of this host (started by `up`)",
     "jobs": "run background jobs (started by `up`)",
     "relay": "let other hosts reach the engines of this host (started by `up`)",
+    "agent": "let Ray place models on hosts (started by `up`)",
+    "ray-node": "start Ray on this host, with the memory of its devices",
 }
 _OF_ACCOUNTS: Final = (
     "organization",
@@ -102,15 +104,19 @@ _MODULES: Final = {
     **dict.fromkeys(("prepare", "web", "node", "jobs", "relay"), "services"),
     "host": "hosts",
     **dict.fromkeys(("backup", "restore"), "backup"),
+    **dict.fromkeys(("agent", "ray-node"), "ray"),
 }
 # These commands log to files also without `up`.
-_SERVERS: Final = frozenset({"web", "node", "jobs", "relay"})
+_SERVERS: Final = frozenset({"web", "node", "jobs", "relay", "agent"})
 _WITHOUT_DJANGO: Final = frozenset(
     {"up", "ready", "logs", "reload", "env", "config", "catalog", "convert", "devices", "relay"}
 )
 # Commands that load Django and look for a home themselves.
 _LOADING: Final = frozenset(
-    {"status", "doctor", "completion", "backup", "restore", "prepare", "web", "node", "jobs"}
+    {
+        *("status", "doctor", "completion", "backup", "restore", "prepare", "ray-node"),
+        *_SERVERS,
+    }
 )
 
 

@@ -311,12 +311,14 @@ def run_relay(_: argparse.Namespace) -> int:
     secret_files.require(home)
     if (address := Address.of_relay()) is None:
         raise SettingError("Set VINERY_HOST_ADDRESS to the host:port where other hosts connect.")
+    if not (own := secret_files.host_key(home)):
+        raise SettingError(f"{home.path} has no key of this host. Run: vinery prepare")
     with importing():
         import uvloop
 
         from vinery_serving.cluster.authority import Certificates, Role
         from vinery_serving.cluster.relay import Relay
-    authorities, own = secret_files.authority_secrets(home), secret_files.host_key(home)
+    authorities = secret_files.authority_secrets(home)
     certificates = Certificates(authorities, own, Role.NODE)
     secret = secret_files.socket_secret(home)
     relay = Relay(home.run, secret, certificates, partial(_admit, authorities, asyncio.Lock()))

@@ -47,6 +47,7 @@ _ROLES: Final = {
     "node": "node",
     "jobs": "jobs",
     "relay": "relay",
+    "agent": "agent",
     "prepare": "prepare",
     "wait": "wait",
 }
@@ -74,7 +75,8 @@ def run_status(arguments: argparse.Namespace) -> int:
         "versions": _versions(),
         "confinement": sorted(confine.available()),
         "processes": [] if server is None else list(_processes(server.pid)),
-        **_stores(home),
+        **(stores := _stores(home)),
+        **(_placement() if stores["database"].endswith("answers") else {}),
         # The settings of the web process may be others than those of this shell; `keys` and
         # `model_table` say how old they are in that process.
         **{name: health.get(name, "unknown") for name in ("redis", "keys", "model_table")},
@@ -179,6 +181,22 @@ def _models_and_hosts() -> tuple[list[Row], list[Row], str]:
     return rows, hosts, f"{connection.display_name} answers"
 
 
+def _placement() -> Row:
+    """Empty where Ray does not place."""
+    from django.conf import settings
+
+    from vinery_serving.cluster.lease import agent_reaches_ray
+
+    if not settings.VINERY_RAY_ADDRESS:
+        return {}
+    texts = {
+        True: f"by Ray, whose head is at {settings.VINERY_RAY_ADDRESS}",
+        False: "nothing new: the agent does not reach Ray, and its log has the reason",
+        None: "nothing new: no agent runs on any host",
+    }
+    return {"placement": texts[agent_reaches_ray()]}
+
+
 def _print(report: Row) -> None:
     server, versions = report["server"], report["versions"]
     print_line(f"Vinery {versions['vinery']}: {report['state']}")
@@ -191,6 +209,8 @@ def _print(report: Row) -> None:
             "API": server["api"],
         }
     journals = report["journals"]
+    if "placement" in report:
+        lines["placed"] = report["placement"]
     lines |= {
         "database": report["database"],
         "Redis": report["redis"],

@@ -52,6 +52,8 @@ _FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
 _SOURCES = ("accounts", "platform", "serving", "templates")
 # Processes that end by themselves.
 _BRIEF = frozenset({"prepare", "wait"})
+# Of another program, which knows nothing of the supervisor.
+_SILENT = frozenset({"ray-node"})
 _NEEDS_PREPARE = frozenset({"migrations", "static"})
 _SUFFIXES = frozenset({".css", ".html", ".js", ".lua", ".py", ".svg", ".txt"})
 _RELOAD_POLL_S = 0.5
@@ -76,6 +78,7 @@ class Plan:
     max_web_memory_mb: int = 0
     is_reloading: bool = False
     drain_s: int = 0  # for requests that run when all ends
+    has_ray: bool = False
 
     def environment(self) -> Mapping[str, str]:
         """The environment of the children: settings as this process has resolved them."""
@@ -100,7 +103,8 @@ class Plan:
         relays = () if Address.of_relay() is None else (_service("relay", "relay"),)
         warm = (_WARM,) if sys.platform == "linux" else ()
         jobs = _service("jobs", "jobs", is_front=True)
-        return (*warm, *relays, _service("node", "node"), *webs, jobs)
+        of_ray = [_service(each, each) for each in ("agent", "ray-node") if self.has_ray]
+        return (*warm, *relays, _service("node", "node"), *webs, jobs, *of_ray)
 
 
 def add_up(parser: argparse.ArgumentParser) -> None:
@@ -145,6 +149,7 @@ def run_up(arguments: argparse.Namespace) -> int:
         max_web_memory_from_env(),
         arguments.reload,
         env.integer("VINERY_DRAIN_S"),
+        env.choice("VINERY_PLACEMENT") == "ray",
     )
     if (other := RunningServer.read(plan.home)) is not None:
         return _answer_beside(other, plan)
@@ -336,7 +341,7 @@ def _ignore_signals() -> None:
 
 def _service(name: str, *words: str, fds: tuple[int, ...] = (), is_front: bool = False) -> Service:
     argv = (sys.executable, "-m", "vinery_platform.cli", *words)
-    beats = name not in _BRIEF
+    beats = name not in _BRIEF | _SILENT
     return Service(name, argv, fds, is_front, beats=beats, environment=_FEW_ARENAS)
 
 

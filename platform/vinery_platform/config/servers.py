@@ -1,5 +1,6 @@
 """The database, the OpenID Connect issuer and the mail server, from environment variables."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -27,6 +28,25 @@ def database(home: Home) -> dict[str, Any]:
     if address.startswith("sqlite"):
         return _sqlite(parsed, str(parsed["NAME"]))
     return _postgresql(parsed)
+
+
+def ray_address(database: Mapping[str, Any]) -> str:
+    """The host:port of Ray's head with VINERY_PLACEMENT=ray, else empty.
+
+    Raises `SettingError` without RAY_ADDRESS, and for a database that has one host.
+    """
+    if env.choice("VINERY_PLACEMENT") == "local":
+        return ""
+    address = env.text("RAY_ADDRESS")
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        raise SettingError(
+            "VINERY_PLACEMENT=ray needs the host:port of Ray's head in RAY_ADDRESS, such as "
+            f"10.0.0.5:6379, and RAY_ADDRESS is {address or 'not set'}."
+        )
+    if database["ENGINE"].endswith("sqlite3"):
+        raise SettingError("VINERY_PLACEMENT=ray needs PostgreSQL: set DATABASE_URL.")
+    return address
 
 
 def _sqlite(parsed: dict[str, Any], name: str) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from vinery_serving.core.field_limits import FIELD_LIMITS
 
 _PREFIX: Final = "VINERY_"
 # Variables that other programs have, too.
-_WITHOUT_PREFIX: Final = frozenset({"hf_endpoint", "hf_token", "database_url", "redis_url"})
+_WITHOUT_PREFIX: Final = frozenset(
+    {"hf_endpoint", "hf_token", "database_url", "redis_url", "ray_address"}
+)
 _PEPPER: Final = re.compile(r"VINERY_KEY_PEPPER_[1-9]\d*")
 FILE_SUFFIX: Final = "_FILE"
 SWITCH: Final = ("on", "off")
@@ -106,6 +108,8 @@ SETTINGS: Final = (
         "import paths that the model option logits_processors may name, separated by commas",
         "none",
     ),
+    _choice("placement", "local, or ray: Ray says on which host a model fits", "local", "ray"),
+    _text("ray_address", "host:port of Ray's head, with VINERY_PLACEMENT=ray"),
     _number("min_awake_s", "seconds before a model that woke may make room for others", 5, 0, 3600),
     _number("wake_wait_s", "how long a request waits until its model is loaded", 60, 1, 3600),
     _choice("auth", "on, or off to serve this machine without keys", *SWITCH),

@@ -30,6 +30,9 @@ LEASE_S: Final = 10.0
 RENEW_S: Final = 2.0
 # The locks of hosts are this number and 32 bits of their ids; the leader has this number alone.
 _LOCKS: Final = 0x56494E45
+# In the place of a host: the agents of Ray.
+_AGENTS: Final = 0
+_WITHOUT_RAY: Final = "without Ray: "
 
 
 def host_id() -> UUID:
@@ -57,7 +60,7 @@ class HostLease:
         """`name` of this node, with which others are refused."""
         self._name = name
         self._clock = clock
-        self._number = number
+        self.number = number
         self._sessions: frozenset[int] = frozenset()  # the hosts that have one
         self._numbers = {"host": _LOCKS << 32 | number, "leader": _LOCKS, "locks": _LOCKS}
         self._connection: Any = None
@@ -84,11 +87,12 @@ class HostLease:
             found = {int(number): now_s - age_s for number, age_s in ages_s.items()}
             self._renewed_at_s = self._renewed_at_s | found
             self._sessions = frozenset(found)
-            return Lease(holder, is_leader)
+            copied = f"{holder}. If this home is a copy, delete the file `host` in it"
+            return Lease(holder and copied, is_leader)
 
     def is_renewed(self, number: int) -> bool:
         """Whether a host held its lease when this one was renewed last."""
-        return number in self._sessions or number == self._number
+        return number in self._sessions or number == self.number
 
     def ended(self, numbers: Iterable[int] = ()) -> frozenset[int]:
         """Return which of these hosts, and of those of earlier calls, have no lease any more. One
@@ -119,15 +123,46 @@ class HostLease:
             file.seek(0)
             number, _, holder = file.read().partition(" ")
             file.close()
-            is_own = number in ("", str(self._number))  # a home has one supervisor
+            is_own = number in ("", str(self.number))  # a home has one supervisor
             return "" if is_own else f"{holder}. Several hosts need PostgreSQL: set DATABASE_URL"
         file.truncate(0)
-        file.write(f"{self._number} {self._name}")
+        file.write(f"{self.number} {self._name}")
         file.flush()
         self._file = file
         return ""
 
 
+class AgentLease(HostLease):
+    """The lock of the agents of Ray. The name of its session says how Ray is: all hosts can read
+    it, and it costs no commit."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(_AGENTS, f"{_WITHOUT_RAY}vinery agent on {host}")
+        self._numbers["leader"] = self._numbers["host"]
+
+    def tell(self, *, is_away: bool) -> None:
+        """Raises `django.db.Error`."""
+        name = self._name.removeprefix(_WITHOUT_RAY)
+        name = f"{_WITHOUT_RAY}{name}" if is_away else name
+        with self._lock, connection.wrap_database_errors:
+            if name != self._name and self._connection is not None:
+                self._connection.execute("SELECT set_config('application_name', %s, false)", [name])
+                self._name = name
+
+
+def agent_reaches_ray() -> bool | None:
+    """None: no agent acts. Raises `django.db.Error`."""
+    with connection.cursor() as cursor:
+        cursor.execute(_AGENT_NAME, [_LOCKS, _AGENTS])
+        row = cursor.fetchone()
+    return None if row is None else not row[0].startswith(_WITHOUT_RAY)
+
+
+_AGENT_NAME: Final = """
+    SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE locktype = 'advisory' AND granted AND classid = %s AND objid = %s
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 _RENEW: Final = """
     WITH leases AS MATERIALIZED (
         SELECT objid::bigint AS number, application_name AS name, coalesce(

@@ -144,12 +144,12 @@ def _place(lease: HostLease, placer: Placer) -> bool:
     """Return whether anything has changed."""
     hosts = list(Host.objects.all())
     ended = lease.ended(each.number for each in hosts)
-    gone = {each.pk for each in hosts if each.number in ended and each.pk != host_id()}
+    gone = {each.pk for each in hosts if each.number in ended and each.number != lease.number}
     num_gone = Host.objects.filter(pk__in=gone, is_gone=False).update(is_gone=True)
     offers = [
         _offer(each, lease)
         for each in hosts
-        if each.pk == host_id() or not (each.is_gone or each.pk in gone)
+        if each.number == lease.number or not (each.is_gone or each.pk in gone)
     ]
     rows = list(Placement.objects.all())
     models = list(wanted_models())

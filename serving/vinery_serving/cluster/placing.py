@@ -108,7 +108,7 @@ class _Turn:
                 self._take(replica, host)
                 here = [former for former in here if former.is_ready]
             elif not here:
-                refused[replica.model] = self._why_nowhere(replica)
+                refused[replica.model] = why_nowhere(replica, self._hosts.values(), "is away")
             for former in here:
                 self._take(replica, self._hosts[former.host])
         return Placing(frozenset(self._found), refused)
@@ -132,15 +132,13 @@ class _Turn:
             return False
         if host.is_draining or not replica.labels <= host.labels:
             return True
-        is_unfit = self._obstacle(replica, host) or not self._has_room(replica, host)
+        is_unfit = obstacle(replica, host) or not self._has_room(replica, host)
         return held.is_asleep and bool(is_unfit) and self._best(replica, must_fit=True) is not None
 
     def _best(self, replica: Replica, *, must_fit: bool = False) -> HostOffer | None:
         hosts = list(self._hosts.values())
         if len(hosts) > 1:
-            hosts = [
-                each for each in hosts if not each.is_away and not self._obstacle(replica, each)
-            ]
+            hosts = [each for each in hosts if not each.is_away and not obstacle(replica, each)]
         if must_fit:
             hosts = [each for each in hosts if self._has_room(replica, each)]
         return min(hosts, key=lambda host: self._order(replica, host), default=None)
@@ -159,25 +157,28 @@ class _Turn:
         free = _budget(replica, host) - self._used[host.id, replica.device]
         return replica.needed_bytes <= free
 
-    def _obstacle(self, replica: Replica, host: HostOffer) -> str:
-        """Return why a replica cannot run on a host; empty: it can."""
-        missing = sorted(replica.labels - host.labels)
-        if host.is_draining:
-            return "is being drained"
-        if missing:
-            return f"has not the label {missing[0]}"
-        if host.budgets and replica.device not in host.budgets:
-            return f"has no {replica.device}"
-        if replica.files in host.lacks:
-            return "does not have its files"
-        if replica.needed_bytes > _budget(replica, host):
-            return "has too little memory"
-        return ""
 
-    def _why_nowhere(self, replica: Replica) -> str:
-        hosts = sorted(self._hosts.values(), key=lambda each: each.name)
-        reasons = (f"{each.name} {self._obstacle(replica, each) or 'is away'}" for each in hosts)
-        return f"No host can run it: {', '.join(reasons)}."
+def obstacle(replica: Replica, host: HostOffer) -> str:
+    """Return why a replica cannot run on a host; empty: it can."""
+    missing = sorted(replica.labels - host.labels)
+    if host.is_draining:
+        return "is being drained"
+    if missing:
+        return f"has not the label {missing[0]}"
+    if host.budgets and replica.device not in host.budgets:
+        return f"has no {replica.device}"
+    if replica.files in host.lacks:
+        return "does not have its files"
+    if replica.needed_bytes > _budget(replica, host):
+        return "has too little memory"
+    return ""
+
+
+def why_nowhere(replica: Replica, hosts: Iterable[HostOffer], otherwise: str) -> str:
+    """`otherwise`: what keeps it from a host that could run it."""
+    named = sorted(hosts, key=lambda each: each.name)
+    reasons = (f"{each.name} {obstacle(replica, each) or otherwise}" for each in named)
+    return f"No host can run it: {', '.join(reasons)}."
 
 
 def _budget(replica: Replica, host: HostOffer) -> float:

@@ -2,8 +2,8 @@
 
 GenAI (2026.4.1) tells nothing of its cache. A new block overwrites the one that was allocated or
 found longest ago, a prompt's first block before its second, and no block while blocks are free. So
-the order and the room of the cache tell which parts are left. Where parts of two sizes differ from
-blocks, the engine errs by a few tokens for each answer.
+the order and the room of the cache tell which parts are left. A part is two blocks or four, and an
+incomplete block is counted again when its conversation goes on, so the engine errs a little.
 """
 
 from collections import OrderedDict

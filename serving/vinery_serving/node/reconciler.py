@@ -168,7 +168,7 @@ class WantedModels:
         return specs
 
     def _place(self) -> None:
-        if not places.has_several_hosts():
+        if settings.VINERY_RAY_ADDRESS or not places.has_several_hosts():
             return
         ended = self.lease.ended()
         if ended != self.ended or commit_state() != self._state:

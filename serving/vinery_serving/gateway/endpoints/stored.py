@@ -222,10 +222,13 @@ async def _store(
             "Conversations need a project that stores responses: an owner sets its days of stored "
             "responses."
         )
-    await check_room(request.memory, is_known=False)
+    await check_room(request.memory)
     new = {"public_id": f"{prefix}{token}"} if prefix else {}
     store = partial(work, request.caller, items=own_items(sent, token), **new)
-    return await ask(request.runtime, store, param=ITEMS)
+    done = await ask(request.runtime, store, param=ITEMS)
+    # So that the next check reads what there is now.
+    request.runtime.stored_bytes[request.caller.project_id] = request.memory.storage.max_bytes
+    return done
 
 
 # -- Chats

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from vinery_serving.core.prompt_parts import PART_TOKENS, digests, rank
+from vinery_serving.core.prompt_parts import PART_BYTES, PART_TOKENS, digests, rank
 from vinery_serving.gateway.engines.models import Place
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Hello
@@ -36,7 +36,7 @@ class Replicas:
     def __init__(self, new_client: Maker, places: Sequence[Place] = (Place(0),)) -> None:
         self._new_client = new_client
         self._clients = {each: new_client(each) for each in places}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._leaving: dict[EngineClient, asyncio.Task[None]] = {}
         self._is_open = False
 
     @property
@@ -75,15 +75,21 @@ class Replicas:
             if self._is_open and place not in former:
                 self._clients[place].open()
         for place in former.keys() - self._clients:
-            leaving = asyncio.create_task(_close_when_idle(former[place]))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            client = former[place]
+            self._leaving[client] = asyncio.create_task(self._close_when_idle(client))
+
+    async def _close_when_idle(self, client: EngineClient) -> None:
+        while client.num_generations:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_INTERVAL_S)
+        await client.close()
+        self._leaving.pop(client, None)
 
     async def close(self) -> None:
-        for leaving in self._leaving:
-            leaving.cancel()
-        await asyncio.gather(*self._leaving, return_exceptions=True)
-        for each in self.clients:
+        leaving, self._leaving = self._leaving, {}
+        for task in leaving.values():
+            task.cancel()
+        await asyncio.gather(*leaving.values(), return_exceptions=True)
+        for each in (*leaving, *self.clients):
             await each.close()
 
     async def wait_connected(self, timeout_s: float) -> Hello:
@@ -110,7 +116,7 @@ class Replicas:
         free = [each for each in able if not _is_full(each)]
         client = min(free or able, key=lambda each: _work(each, parts))
         if client.known is not None:
-            client.known.note_sent(parts)
+            client.known.note_sent(parts[: len(prompt_ids) // PART_BYTES])
         return client
 
 
@@ -119,14 +125,6 @@ def _work(client: EngineClient, parts: Sequence[int]) -> tuple[int, int]:
     num_known = 0 if client.known is None else client.known.num_known(parts)
     num_tokens = PART_TOKENS * (len(parts) - num_known) + _ANSWER_TOKENS * _num_answers(client)
     return num_tokens, rank(parts[0], client.seed) if parts else 0
-
-
-async def _close_when_idle(client: EngineClient) -> None:
-    try:
-        while client.num_generations:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_INTERVAL_S)
-    finally:
-        await client.close()
 
 
 def _num_answers(client: EngineClient) -> int:

@@ -26,12 +26,12 @@ NewAnswer = NewResponse | NewChat
 _KEEP_S: Final = 5.0
 
 
-async def check_room(memory: StoredMemory, *, is_known: bool = True) -> None:
+async def check_room(memory: StoredMemory) -> None:
     """Raises `LimitReached` for a project that has stored as much as it may, and `Unavailable`.
-    `is_known`: it was told when the last answer was stored, so nothing is read if there is room."""
+    Reads nothing if there was room after the last answer was stored."""
     project_id, most = memory.caller.project_id, memory.storage.max_bytes
     known = memory.runtime.stored_bytes
-    if not most or (is_known and known.get(project_id, 0) < most):
+    if not most or known.get(project_id, 0) < most:
         return
     known[project_id] = await ask(memory.runtime, partial(stored_bytes, project_id))
     if known[project_id] >= most:

@@ -93,6 +93,7 @@ class Runtime:
     """Call `start` first; it may be called for every request. Belongs to the event loop."""
 
     num_not_stored = 0  # answers that could not be stored
+    do_background: Callable[[], Awaitable[None]] | None = None  # once a second
 
     def __init__(self) -> None:
         self.keys = KeyTable()
@@ -100,7 +101,6 @@ class Runtime:
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
         self.stored_bytes: dict[int | None, int] = {}  # that a project had stored last
-        self.do_background: Callable[[], Awaitable[None]] | None = None  # once a second
         self.conversation_locks: set[str] = set()  # their holders, among the requests here
         self.quarantine = QuarantineQueue(settings.VINERY_QUARANTINE_S)
         self._has_quarantined = asyncio.Event()  # what is not stored yet
