@@ -146,10 +146,17 @@ async def _respond_shutting_down(scope: Scope, receive: Receive, send: Send) -> 
 
 # The pages' code, which Django would import in the event loop at the first request of a client.
 get_resolver().url_patterns  # noqa: B018
-# The console shows the state of limits, but may not import serving.
-show_in_pages(runtime().limits)
-provide(lambda: problems(runtime()))
-# The management API shows what engines do now, and the catalog may not import the runtime.
-show_engine_work(ask_engines)
-ask_whether_unavailable(lambda: runtime().database.is_unavailable)
-application = Application(runtime(), cast(App, _Django()))
+
+
+def __getattr__(name: str) -> Application:
+    """`application` is made when a server asks for it: a process may only import this module."""
+    if name != "application":
+        raise AttributeError(name)
+    # The console shows the state of limits, but may not import serving.
+    show_in_pages(runtime().limits)
+    provide(lambda: problems(runtime()))
+    # The management API shows what engines do now, and the catalog may not import the runtime.
+    show_engine_work(ask_engines)
+    ask_whether_unavailable(lambda: runtime().database.is_unavailable)
+    made = globals()[name] = Application(runtime(), cast(App, _Django()))
+    return made

@@ -1,6 +1,7 @@
 """The supervisor, and children that end with their parent, tested with small scripts."""
 
 import asyncio
+import ctypes
 import os
 import signal
 import subprocess
@@ -81,6 +82,16 @@ while True:
     time.sleep(0.05)
 """
 _NEVER_SERVES = _SERVING.replace("heartbeats.report_serving()\n", "")
+# Services are forks of this one, whose start they write, too.
+_FORKING = f"""{_WRITE}
+from vinery_serving.processes import forks
+write("start")
+own = os.getpid()
+if argv := forks.serve():
+    sys.argv = ["-c", *argv[-2:]]
+    write(f"fork-of-{{own}}", os.getpid())
+    exec(argv[argv.index("-c") + 1])
+"""
 # A service whose successor cannot answer requests.
 _WITHOUT_SUCCESSOR = _SERVING.replace(
     'write("start")\n',
@@ -555,3 +566,70 @@ def test_grandchildren_are_not_tied(monkeypatch: pytest.MonkeyPatch) -> None:
     parent.end_gently_with_named_parent()
 
     assert held == [4711]
+
+
+# -- Services as forks
+
+
+@pytest.fixture
+def adopting() -> Iterator[None]:
+    """This process becomes the parent of orphans."""
+    ctypes.CDLL(None).prctl(36, 1)
+    yield
+    ctypes.CDLL(None).prctl(36, 0)
+
+
+@pytest.mark.usefixtures("adopting")
+async def test_services_are_forks_also_after_the_end_of_the_process_that_forks(
+    script: MakeScript,
+) -> None:
+    warm = script("warm", _FORKING, forks_others=True)
+    one = script("one")
+    async with supervised(warm, one) as (supervisor, _):
+        await until_started(supervisor, warm, one)
+        first = warm.pids()[0]
+        assert one.pids(f"fork-of-{first}") == one.pids()
+        os.kill(one.pids()[0], signal.SIGKILL)
+        await until_started(supervisor, one, number=2)
+        assert one.pids(f"fork-of-{first}") == one.pids()
+
+        os.kill(first, signal.SIGSTOP)
+        await until_started(supervisor, warm, number=2)
+        assert is_alive(one.pids()[1])
+        assert await supervisor.run_once(script("short", _SHORT_LIVED).service) == 3
+        assert script("short").pids(f"fork-of-{warm.pids()[1]}") == script("short").pids()
+
+
+@pytest.mark.usefixtures("adopting")
+async def test_a_reload_forks_from_a_new_process(script: MakeScript, tmp_path: Path) -> None:
+    (tmp_path / "journal.idle").touch()
+    warm = script("warm", _FORKING, forks_others=True, is_replaceable=True)
+    one = script("one", _SERVING, beats=True, is_replaceable=True)
+    async with supervised(warm, one) as (supervisor, _):
+        await until_started(supervisor, warm, one)
+        os.kill(warm.pids()[0], signal.SIGKILL)  # the next one is the younger of both services
+        await until_started(supervisor, warm, number=2)
+        notes: list[str] = []
+        supervisor.reload(notes.append)
+        await until(lambda: notes)
+        assert notes == [""]
+        _, old, new = warm.pids()
+        assert one.pids(f"fork-of-{new}") == one.pids()[1:]
+        await until(lambda: not is_alive(old))
+
+
+async def test_services_are_programs_if_the_process_that_forks_ends_at_once(
+    script: MakeScript,
+) -> None:
+    warm, one = script("warm", _SHORT_LIVED, forks_others=True), script("one")
+    async with supervised(warm, one) as (supervisor, _):
+        await until_started(supervisor, one)
+
+
+async def test_a_stop_does_not_wait_for_the_process_that_forks(script: MakeScript) -> None:
+    warm, one = script("warm", forks_others=True), script("one")
+    async with supervised(warm, one) as (supervisor, running):
+        await until(lambda: warm.pids() and supervisor.pids)
+        supervisor.stop()
+        await running
+    assert warm.pids() == warm.pids("end")

@@ -55,9 +55,11 @@ def load_django() -> None:
     """Load settings and apps. Raises `SettingError` for an invalid setting."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery_platform.settings")
     import django
+    from django.apps import apps
 
-    with importing():
-        django.setup()
+    if not apps.ready:
+        with importing():
+            django.setup()
 
 
 def start_django() -> None:

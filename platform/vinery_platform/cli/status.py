@@ -42,6 +42,7 @@ _ANSWERS: Final = {
 # The words of a command line that show a process's role, and the role.
 _ROLES: Final = {
     "vinery_serving.engine": "engine",
+    "vinery_platform.cli.warm": "warm",
     "web": "web",
     "node": "node",
     "jobs": "jobs",

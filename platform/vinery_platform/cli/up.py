@@ -59,6 +59,16 @@ _SUFFIXES = frozenset({".css", ".html", ".js", ".lua", ".py", ".svg", ".txt"})
 _RELOAD_POLL_S = 0.5
 
 
+_WARM = Service(
+    "warm",
+    # Long enough for the command lines of forks.
+    (sys.executable, "-m", "vinery_platform.cli.warm", "forks the other processes of this home"),
+    is_replaceable=True,
+    environment=_FEW_ARENAS,
+    forks_others=True,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     home: Home
@@ -72,7 +82,9 @@ class Plan:
 
     def environment(self) -> Mapping[str, str]:
         """The environment of the children: settings as this process has resolved them."""
-        return os.environ | {
+        # New processes read the configuration file again.
+        own = {name: each for name, each in os.environ.items() if env.origin_of(name) is None}
+        return own | {
             "VINERY_HOME": str(self.home.path),
             "VINERY_HOST": self.address.host,
             "VINERY_PORT": str(self.address.port),
@@ -89,9 +101,10 @@ class Plan:
             for number in range(1, self.num_web_workers + 1)
         )
         relays = () if Address.of_relay() is None else (_service("relay", "relay"),)
+        warm = (_WARM,) if sys.platform == "linux" else ()
         jobs = _service("jobs", "jobs", is_front=True)
         of_ray = [_service(each, each) for each in ("agent", "ray-node") if self.has_ray]
-        return (*relays, _service("node", "node"), *webs, jobs, *of_ray)
+        return (*warm, *relays, _service("node", "node"), *webs, jobs, *of_ray)
 
 
 def add_up(parser: argparse.ArgumentParser) -> None:
@@ -174,12 +187,14 @@ async def _run(plan: Plan, server: socket.socket) -> int:
     orphans.begin()
     is_first_start = Credentials.read(plan.home.bootstrap_file) is None
     logs.announce(f"preparing {plan.home.path}")
+    services = plan.services(server.fileno())
+    if services[0].forks_others and not is_first_start:  # a new home has no secrets yet
+        supervisor.begin(services[0])
     status = await supervisor.run_once(_service("prepare", "prepare"))
     if supervisor.is_stopping:
         return 0
     if status not in (0, PREPARED_LATER):
         return status if status > 0 else 1
-    services = plan.services(server.fileno())
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_greet(plan, noted, supervisor, is_first_start=is_first_start))
         beside = [tasks.create_task(_reload(plan, supervisor, services))]
@@ -252,6 +267,8 @@ async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service
     assert REPOSITORY is not None  # `run` refuses `--reload` without a clone
     async for paths in changed_files([REPOSITORY / name for name in _SOURCES]):
         logs.announce(f"restarting after a change of {min(paths)}")
+        # First, so that a preparation runs the new code, too.
+        supervisor.restart(each for each in services if each.forks_others)
         if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
             await supervisor.run_once(_service("prepare", "prepare"))
         supervisor.restart(front)

@@ -139,7 +139,9 @@ class _ThreadTimes:
     """For how long a thread of this process has computed, by Linux's scheduler."""
 
     def __init__(self, thread: threading.Thread) -> None:
-        self._file = Path(f"/proc/self/task/{thread.native_id}/schedstat")
+        # In a fork Python still has the former number of the main thread.
+        number = os.getpid() if thread is threading.main_thread() else thread.native_id
+        self._file = Path(f"/proc/self/task/{number}/schedstat")
         self._last = self._read()
 
     def has_only_computed(self) -> bool:

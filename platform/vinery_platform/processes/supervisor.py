@@ -2,8 +2,9 @@
 
 Each service has its own session, so Ctrl-C in a terminal reaches only the supervisor. A service
 that ends is restarted: at once if it ran for a while, else after a growing delay. A service that
-stands still is ended and restarted, with its stacks in the log. At the end, front services may
-finish their requests before the back services, on which they depend, get SIGTERM.
+stands still is ended and restarted, with its stacks in the log. Services are forks of the one that
+`forks_others`, or programs while that one cannot. At the end, front services may finish their
+requests before the back services, on which they depend, get SIGTERM.
 """
 
 import asyncio
@@ -13,12 +14,15 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from subprocess import Popen
 
 from vinery_platform.processes import heartbeats
 from vinery_platform.processes import log_setup as logs
 from vinery_platform.processes.memory import resident_bytes
 from vinery_serving.processes import parent
 from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.forks import Forks
 from vinery_serving.processes.hang import CONFIRM_S
 from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
 from vinery_serving.processes.upkeep import until_next
@@ -63,28 +67,39 @@ class Service:
     is_replaceable: bool = False
     max_memory_mb: int = 0  # above so much memory it is replaced; 0: any amount
     environment: tuple[tuple[str, str], ...] = ()  # beside the supervisor's
+    forks_others: bool = False  # see `forks`
 
 
 class Child(ChildProcess):
     """A process of a service. `ended` is done when the process and its children have ended."""
 
     def __init__(
-        self, service: Service, environment: Mapping[str, str], hung_after_s: float
+        self,
+        service: Service,
+        environment: Mapping[str, str],
+        more: Mapping[str, str],
+        hung_after_s: float,
+        forks: Forks | None,
     ) -> None:
-        """Start it. Raises OSError."""
+        """Start it, as a fork if possible, which has `environment` already. Raises OSError."""
         own = {logs.PROCESS_VARIABLE: service.name, parent.PARENT_VARIABLE: str(os.getpid())}
+        own |= {**dict(service.environment), **more}
         page, is_watched = None, hung_after_s > 0
         if service.beats:
             page = Page(START_LIMIT_S if is_watched else NO_LIMIT_S)
             # The rest of the time confirms that it stands still.
             limit_s = max(hung_after_s - CONFIRM_S, 1.0) if is_watched else NO_LIMIT_S
             own[heartbeats.VARIABLE] = f"{page.fd}:{limit_s:g}"
+        self.forks = Forks(own) if service.forks_others else None
+        if self.forks is not None:
+            page = Page(NO_LIMIT_S)  # gives no sign of life, but may be stopped
         super().__init__(
             service.argv,
             service.name,
-            environment={**environment, **dict(service.environment), **own},
-            fds=service.fds,
+            environment={**environment, **own},
+            fds=service.fds if self.forks is None else (self.forks.theirs.fileno(),),
             page=page,
+            start=Popen if forks is None else partial(forks.start, own),
         )
         if is_watched:
             self.watch()
@@ -92,7 +107,9 @@ class Child(ChildProcess):
 
     @property
     def is_serving(self) -> bool:
-        """Whether the process takes requests, by the report in its page."""
+        """Whether the process takes requests, by the report in its page, or forks others."""
+        if self.forks is not None:
+            return not self.ended.done() and self.forks.is_ready
         return not self.ended.done() and self.page is not None and self.page.is_serving
 
     @property
@@ -103,6 +120,8 @@ class Child(ChildProcess):
     async def _run_to_end(self) -> int:
         status = await self.wait()
         await self.end()  # the children of a service end with it, also after a kill
+        if self.forks is not None:
+            self.forks.close()
         return status
 
 
@@ -126,6 +145,7 @@ class Supervisor:
         self._reloading: asyncio.Task[None] | None = None
         self._finishing: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._keepers: dict[Service, asyncio.Task[None]] = {}
 
     @property
     def is_stopping(self) -> bool:
@@ -134,6 +154,10 @@ class Supervisor:
     @property
     def pids(self) -> set[int]:
         return {child.pid for child in self._all()}
+
+    def begin(self, service: Service) -> None:
+        """Start a service before `run`, which gets the service, too."""
+        self._keepers[service] = asyncio.create_task(self._keep(service))
 
     def stop(self) -> None:
         """End all services in order. `run` returns within `drain_s` and `_TOTAL_GRACE_S`."""
@@ -160,6 +184,7 @@ class Supervisor:
 
     async def run_once(self, service: Service) -> int:
         """Run a process until its end, and return the exit status. `stop` ends it early."""
+        await self._until_warm()
         child = self._start(service)
         self._children[service] = child
         ended = child.ended
@@ -173,7 +198,10 @@ class Supervisor:
 
     async def run(self, services: Iterable[Service]) -> None:
         """Keep the services running until `stop`. Returns when the last process has ended."""
-        keepers = {service: asyncio.create_task(self._keep(service)) for service in services}
+        for service in services:
+            if service not in self._keepers:
+                self.begin(service)
+        keepers = self._keepers
         all_keepers = asyncio.gather(*keepers.values())
         stopping = asyncio.create_task(self._stopping.wait())
         watching = [
@@ -231,6 +259,8 @@ class Supervisor:
 
     async def _run_to_end(self, service: Service) -> int:
         """Run a process of the service, and its successors. Returns the last one's status."""
+        if not service.forks_others:
+            await self._until_warm()
         child = self._start(service)
         while True:
             self._children[service] = child
@@ -243,10 +273,21 @@ class Supervisor:
 
     def _start(self, service: Service, *, is_successor: bool = False) -> Child:
         mark = {heartbeats.SUCCESSOR_VARIABLE: "1"} if is_successor else {}
-        child = Child(service, {**self._environment, **mark}, self._hung_after_s)
+        forks = self._forks(service)
+        child = Child(service, self._environment, mark, self._hung_after_s, forks)
         if self.is_stopping:  # `stop` was called during the start
             child.send_signal(signal.SIGTERM)
         return child
+
+    def _forks(self, service: Service) -> Forks | None:
+        serving = [child for child in self._children.values() if child.forks and child.is_serving]
+        return serving[0].forks if serving and not service.forks_others else None
+
+    async def _until_warm(self) -> None:
+        """Wait while the process starts that forks others."""
+        for child in [child for child in self._children.values() if child.forks]:
+            while not (child.is_serving or child.ended.done() or self.is_stopping):
+                await asyncio.wait([child.ended], timeout=_SERVING_POLL_S)
 
     def _all(self) -> list[Child]:
         return [*self._children.values(), *self._others]
@@ -273,7 +314,8 @@ class Supervisor:
 
     async def _reload(self, note: Callable[[str], object]) -> None:
         why_not = ""
-        for service, child in list(self._children.items()):
+        children = sorted(self._children.items(), key=lambda each: not each[0].forks_others)
+        for service, child in children:  # so that the others are forks of a new one
             if not service.is_replaceable:
                 continue
             if why_not := await self._succeed(service, child):
@@ -316,6 +358,7 @@ class Supervisor:
             await successor.ended
         else:
             self._others.add(child)
+            self._children[service] = successor
             self._replaced[service].set_result(successor)
         return why_not
 

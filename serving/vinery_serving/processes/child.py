@@ -167,6 +167,7 @@ class ChildProcess(RunningProcess):
         page: Page | None = None,
         leads_group: bool = True,
         before_exec: Callable[[], object] | None = None,
+        start: Callable[..., Popen[bytes]] = Popen,
     ) -> None:
         """Start the child. Raises OSError, and closes the page then.
 
@@ -176,7 +177,7 @@ class ChildProcess(RunningProcess):
         `before_exec` first, for which this process should have one thread.
         """
         try:
-            self._process = Popen(
+            self._process = start(
                 argv,
                 bufsize=0,
                 stdin=stdin,

@@ -1,0 +1,108 @@
+"""Processes as forks of one that has imported what they need."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from functools import partial
+from subprocess import DEVNULL, Popen
+
+import psutil
+import pytest
+
+from tests.conftest import until
+from vinery_serving.processes import forks
+from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.forks import Forks
+
+_PR_SET_CHILD_SUBREAPER = 36
+# The command of a fork is code. Another descriptor is open, as libraries may open them.
+_SERVER = """
+import os, sys
+from vinery_serving.processes import forks
+os.open(os.devnull, os.O_RDONLY)
+if argv := forks.serve():
+    exec(argv[-1])
+"""
+_REPORT = """
+import json, os, signal
+fds = sorted(map(int, os.listdir("/proc/self/fd")))
+os.write(9, json.dumps([os.environ["A"], os.getsid(0), os.getpid(), fds]).encode())
+signal.pause()
+"""
+_END = (sys.executable, "-c", "raise SystemExit(3)")
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[Forks, Popen[bytes]]]:
+    variables = dict(os.environ) | {"A": "a"}
+    asking = Forks(variables)
+    # The command line has to have room for those of forks.
+    argv = [sys.executable, "-c", _SERVER, " " * len(_REPORT)]
+    fds = (asking.theirs.fileno(),)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    process = Popen(argv, env=variables, pass_fds=fds, stdin=DEVNULL)
+    until(lambda: asking.is_ready)
+    yield asking, process
+    asking.close()
+    process.kill()
+    process.wait()
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+def test_a_fork_has_variables_descriptors_and_command_line_like_a_program_and_no_others(
+    server: tuple[Forks, Popen[bytes]],
+) -> None:
+    read, write = os.pipe()
+    os.dup2(write, 9)
+    argv = ("python", "-c", _REPORT)
+    start = partial(server[0].start, {"A": "b"})
+    child = ChildProcess(argv, "x", fds=(9,), start=start)
+    for fd in (9, write):
+        os.close(fd)
+
+    variable, session, pid, numbers = json.loads(os.read(read, 4096))
+    assert (variable, session, pid) == ("b", child.pid, child.pid)
+    assert numbers == [0, 1, 2, 3, 9]  # 3 is the folder that is read
+    shown = psutil.Process(pid).cmdline()
+    assert tuple(word for word in shown if word) == argv
+    assert not child.has_ended
+
+    child.kill()
+    until(lambda: child.has_ended)
+    assert child.status == -signal.SIGKILL
+    assert os.read(read, 1) == b""  # no other process holds the descriptor
+    os.close(read)
+    child.close()
+
+
+def test_a_program_starts_while_no_process_forks(server: tuple[Forks, Popen[bytes]]) -> None:
+    asking, process = server
+    process.kill()
+    process.wait()
+    assert ChildProcess(_END, "x", start=partial(asking.start, {})).reap() == 3
+    assert not asking.is_ready
+
+
+def test_a_fork_that_comes_too_late_ends(
+    server: tuple[Forks, Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking, process = server
+    monkeypatch.setattr(forks, "_WITHIN_S", 0.1)
+    process.send_signal(signal.SIGSTOP)
+    until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+    argv = (*_END[:-1], "import signal; signal.pause()")
+    child = ChildProcess(argv, "x", start=partial(asking.start, {}))
+    (program,) = {each.pid for each in psutil.Process().children()} - {process.pid}
+    assert child.pid == program
+    process.send_signal(signal.SIGCONT)
+    process.wait()
+    until(lambda: [each.pid for each in psutil.Process().children() if _runs(each)] == [program])
+    child.kill()
+    child.reap()
+
+
+def _runs(process: psutil.Process) -> bool:
+    return process.status() != psutil.STATUS_ZOMBIE
