@@ -42,7 +42,8 @@ from vinery_serving.transport.sockets import FrameReader, pack
 _HELLO: Final = Hello(PROTOCOL_VERSION, 1, 2048, max_running=64)
 _STATS: Final = EngineStats(last_token_age_s=0.0)
 _ANSWER: Final = (100,)  # an ordinary token of the reference model
-FRAME_TOKENS: Final = 2  # as many as of two steps of the reference model with 16 streams
+# As many as of two steps of the reference model with 16 streams.
+FRAME_TOKENS: Final = int(os.environ.get("FRAME_TOKENS", "2"))
 _FRAME_S: Final = 0.008
 _left: Final[dict[socket.socket, dict[int, int]]] = {}  # tokens, by the ids of a peer's streams
 

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,17 +22,19 @@ AUTHORITY = b"the secret key of the installation"
 WEB_HOST, NODE_HOST = "the key of the first host", "the key of the second host"
 ENGINE = EngineAddress(7, "0123456789ab", 0)
 
+# What this module imports takes a busy machine longer than all that a relay needs.
 _RUN = """
-import socket, sys
+import os, socket, sys
 from pathlib import Path
 import uvloop
-from tests.cluster import hosts
 from vinery_serving.cluster.authority import Certificates, Role
 from vinery_serving.cluster.relay import Relay
 
 async def run():
-    certificates = Certificates([hosts.AUTHORITY], hosts.NODE_HOST, Role.NODE)
-    relay = Relay(Path(sys.argv[1]), hosts.KEY, certificates)
+    authority, key = map(os.fsencode, sys.argv[3:5])
+    certificates = Certificates([authority], sys.argv[5], Role.NODE)
+    relay = Relay(Path(sys.argv[1]), key, certificates)
+    print("serves", flush=True)
     await relay.run(socket.socket(fileno=int(sys.argv[2])))
 
 uvloop.run(run())
@@ -67,9 +70,14 @@ class Host:
         self.port = listener.getsockname()[1]
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _RUN, str(self.run_dir), str(listener.fileno())),
+            *(AUTHORITY, KEY, NODE_HOST),
             pass_fds=[listener.fileno()],
+            stdout=subprocess.PIPE,
         )
         listener.close()
+        # A test's deadline begins when the relay has begun, however long its process took to start.
+        assert self._process.stdout is not None
+        assert await self._process.stdout.readline() == b"serves\n"
 
     @property
     def pid(self) -> int:

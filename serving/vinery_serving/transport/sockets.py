@@ -129,7 +129,7 @@ class FrameReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, received: bytes) -> list[bytes]:
+    def feed(self, received: bytes | memoryview) -> list[bytes]:
         """Return the complete frames' bodies. Raises InvalidFrame for too many bytes."""
         self._buffer += received
         buffer, start, frames = self._buffer, 0, []

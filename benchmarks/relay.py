@@ -1,0 +1,110 @@
+"""`python -m benchmarks.relay`: what an engine of another host costs more than one of this host.
+
+A scripted engine sends frames of tokens for 1 to 64 streams. One client has them from its Unix
+socket and one through a relay, in turns of one run. The processor time is that of the client and of
+the relay, as the kernel counts it; the time until a first token is by the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import uvloop
+
+from tests.cluster.hosts import Host, running, web_key
+from vinery_serving.core.request import Sampling
+from vinery_serving.transport.client import EngineClient
+from vinery_serving.transport.messages import Submit, TokenOutput
+from vinery_serving.transport.sockets import UnixAddress
+
+_STREAMS: Final = (1, 8, 16, 64)
+_ROUNDS: Final = 7
+_TOKENS: Final = 128  # of each stream in a round
+_FIRSTS: Final = 20  # answers of one token in a round
+_START_S: Final = 120.0
+
+
+@dataclass(frozen=True)
+class Side:
+    """A client, and the processes whose time its tokens take."""
+
+    client: EngineClient
+    pids: tuple[int, ...]
+    first_s: list[float] = field(default_factory=list)
+    token_s: dict[int, list[float]] = field(default_factory=dict)
+
+    async def measure(self, num_streams: int) -> None:
+        if num_streams == 1:
+            for _ in range(_FIRSTS):
+                begin = time.perf_counter()
+                await self._answer(1)
+                self.first_s.append(time.perf_counter() - begin)
+        before_s = sum(map(_used_s, self.pids))
+        await asyncio.gather(*(self._answer(_TOKENS) for _ in range(num_streams)))
+        used_s = sum(map(_used_s, self.pids)) - before_s
+        self.token_s.setdefault(num_streams, []).append(used_s / num_streams / _TOKENS)
+
+    async def _answer(self, num_tokens: int) -> None:
+        submit = Submit(self.client.new_id(), b"", Sampling(), num_tokens, 60.0)
+        stream = self.client.submit([submit])
+        while True:
+            for update in await stream.next():
+                if isinstance(update, TokenOutput) and update.finish:
+                    return
+
+
+def _used_s(pid: int) -> float:
+    """The time for which the first thread of a process has run, in seconds."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+@asynccontextmanager
+async def _sides(host: Host) -> AsyncIterator[tuple[Side, Side]]:
+    here = EngineClient(UnixAddress(host.socket_of()), host.key_of())
+    there = EngineClient(host.engine(), web_key())
+    for client in (here, there):
+        client.open()
+        await client.wait_connected(_START_S)
+    try:
+        yield Side(here, (os.getpid(),)), Side(there, (os.getpid(), host.pid))
+    finally:
+        await here.close()
+        await there.close()
+
+
+def _added_us(here: list[float], there: list[float]) -> float:
+    return 1e6 * (median(there) - median(here))
+
+
+async def main() -> None:
+    with TemporaryDirectory() as folder:
+        async with running(Path(folder)) as host:
+            command = [sys.executable, "-m", "benchmarks.scripted_engine", str(host.socket_of())]
+            environment = {"SOCKET_KEY": host.key_of().hex(), "FRAME_TOKENS": "1"}
+            engine = await asyncio.create_subprocess_exec(*command, env=os.environ | environment)
+            try:
+                async with _sides(host) as (here, there):
+                    for num_streams in _STREAMS * _ROUNDS:
+                        for side in (here, there):
+                            await side.measure(num_streams)
+            finally:
+                engine.kill()
+                await engine.wait()
+    print(f"added to a first token: {_added_us(here.first_s, there.first_s):.0f} us")
+    for num_streams in _STREAMS:
+        added_us = _added_us(here.token_s[num_streams], there.token_s[num_streams])
+        print(f"added to a token of {num_streams} streams: {added_us:.1f} us")
+
+
+if __name__ == "__main__":
+    uvloop.run(main())
