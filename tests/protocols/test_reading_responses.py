@@ -143,6 +143,14 @@ IN_PARTS = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": 
         ([reason("A"), HI], [called(reasoning="A"), USER]),
         # Reasoning of another server is skipped.
         ([call("a"), PACKED_EMPTY, call("b")], [called("a", "b")]),
+        # Clients send an empty text or null where there is no encrypted content.
+        *(
+            (
+                [{**LONG_REASON, "encrypted_content": absent}, assistant("x")],
+                [called(text="x", reasoning="long")],
+            )
+            for absent in ("", None)
+        ),
         # The content of reasoning is preferred to its summary.
         ([LONG_REASON, assistant("x")], [called(text="x", reasoning="long")]),
         # A function may answer in parts.

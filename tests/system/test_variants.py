@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running, run_platform, runs, until
-from tests.system.clients import async_http_of, new_key, platform_with
+from tests.system.clients import async_http_of, bearer, new_key, platform_with
 from tests.system.ledger import is_idle, outcomes
 from tests.system.limiting import client
 
@@ -52,6 +52,10 @@ def test_daphne_serves_the_same(daphne: Running) -> None:
     asyncio.run(leave_in_the_middle(daphne))
     until(lambda: is_idle(daphne))
     until(lambda: outcomes(daphne) == {"ok": 3, "client_gone": 1})
+    asks = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    key = {"sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
+    websocket = httpx.get(f"{daphne.base_url}/v1/responses", headers=bearer(daphne) | asks | key)
+    assert websocket.status_code == 426
 
 
 def test_without_keys_every_local_client_may_call(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
+from autobahn.websocket.types import ConnectionDeny
 from daphne.server import Server
 from django.conf import settings
 from twisted.internet import reactor
@@ -21,6 +22,7 @@ from twisted.internet.defer import Deferred
 from vinery_platform.processes import heartbeats
 from vinery_platform.processes.heartbeats import CLOSE_WITHIN_S, LAST_REQUESTS_S
 from vinery_platform.processes.loop_watch import loop_watch
+from vinery_serving.core.errors import UpgradeRefused
 from vinery_serving.gateway.state.drain import Drain
 
 log = logging.getLogger(__name__)
@@ -61,6 +63,15 @@ class DrainingServer(Server):  # type: ignore[misc]
             loop.add_signal_handler(number, self._begin_to_drain)
         heartbeats.report_serving()
         log.warning(_WARNING)
+
+    def create_application(self, protocol: Any, scope: Any) -> Any:
+        """Called for each request. A WebSocket is refused: no path has one."""
+        if scope["type"] != "websocket":
+            return super().create_application(protocol, scope)
+        refused = ConnectionDeny(UpgradeRefused.status, "Upgrade")  # type: ignore[no-untyped-call]
+        # The caller makes the Deferred after this.
+        reactor.callLater(0, lambda: protocol.handshake_deferred.errback(refused))
+        return asyncio.Queue()
 
     async def handle_reply(self, protocol: Any, message: Any) -> None:
         """Called for each message of an application. Answers of a server that ends close their

@@ -323,6 +323,8 @@ def pack_reasoning(text: str) -> str:
 def unpack_reasoning(packed: str) -> str:
     """Return the text in an `encrypted_content`. Raises the error of a validator if it was changed,
     or made by another service."""
+    if not packed:  # clients send it where there is no such content
+        return ""
     if not packed.startswith(_PACKED_PREFIX):
         raise invalid("is of another service, which alone can read it: leave this item out")
     encoded = packed.removeprefix(_PACKED_PREFIX)
