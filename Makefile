@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadsco
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help up dev install install-dev install-locked lock lock-lines test test-all test-beyond test-stores test-nightly test-times test-clients wheel test-wheel test-convert site check format hooks bench bench-peers bench-usage bench-gateway docs models clean
+.PHONY: help up cluster dev install install-dev install-locked lock lock-lines test test-all test-beyond test-stores test-nightly test-times test-clients wheel test-wheel test-convert site check format hooks bench bench-peers bench-usage bench-gateway docs models clean
 .NOTPARALLEL:
 
 # First the lines for users, marked by `##`, and then those for developers, by `#-`.
@@ -29,6 +29,9 @@ help: ## Show this list
 
 up: install ## Start everything and serve the reference chat model
 	@exec $(BIN)/python -m vinery_platform.cli up --end-with-parent
+
+cluster: install ## Try several hosts: three on this machine, with their PostgreSQL and Redis
+	@exec docker/cluster.sh $(BIN)/python
 
 dev: install-dev #- Start everything, and restart it when code or templates change
 	@exec $(BIN)/python -m vinery_platform.cli up --reload --end-with-parent

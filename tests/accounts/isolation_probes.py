@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
+from uuid import UUID
 
 from asgiref.sync import async_to_sync
 from django.contrib import admin
 from django.test import Client
 from django.urls import URLResolver, get_resolver
+from django.urls.converters import UUIDConverter
 from django.utils.regex_helper import normalize
 from rest_framework import serializers
 
@@ -41,6 +43,7 @@ class Route:
     template: str
     parameters: tuple[str, ...]
     view: Any
+    has_uuid: bool = False
 
     @property
     def has_id(self) -> bool:
@@ -52,7 +55,8 @@ class Route:
         return getattr(self.view, "actions", None) or {"get": "get", "post": "post"}
 
     def path(self, row_id: int | str = 0) -> str:
-        values = dict.fromkeys(self.parameters, row_id) | _FIXED
+        id_ = UUID(int=row_id) if self.has_uuid and isinstance(row_id, int) else row_id
+        values = dict.fromkeys(self.parameters, id_) | _FIXED
         return f"/{self.template % values}"
 
 
@@ -69,7 +73,9 @@ def _walk(patterns: Iterable[Any], prefix: str) -> Iterator[Route]:
             yield from _walk(each.url_patterns, regex.removesuffix(r"\Z"))
         else:
             template, parameters = normalize(regex)[0]
-            yield Route(template, tuple(parameters), each.callback)
+            kinds = getattr(each.pattern, "converters", {}).values()
+            has_uuid = any(isinstance(kind, UUIDConverter) for kind in kinds)
+            yield Route(template, tuple(parameters), each.callback, has_uuid)
 
 
 # -- Reading

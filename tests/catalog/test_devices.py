@@ -12,9 +12,11 @@ from tests.tables import table
 from vinery_serving.models import devices, engine_work
 from vinery_serving.models.devices import Device, DeviceList, check_device
 from vinery_serving.models.engine_status import EngineStatus
+from vinery_serving.models.host_rows import Host, Placement
 from vinery_serving.models.models import ServedModel
 
 PAGE = "/console/devices/"
+HOSTS = "/console/hosts/"
 
 CPU = Device("CPU", "Intel Core Ultra 7", 32 * 2**30)
 GPU = Device("GPU", "Intel Arc", 16 * 2**30, driver="32.0.101")
@@ -137,3 +139,43 @@ def test_the_page_of_devices_shows_each_with_its_models(
     assert "32.0.101" in on_gpu and ">large</code>" in on_gpu and "AUTO:GPU,CPU" in on_gpu
     assert "17.2 GB, of which models have 3 GB" in on_gpu and "expected" in on_gpu
     assert ">gone</code>" in others and "3 GB" not in others
+
+
+# -- Hosts
+
+
+def test_the_page_of_hosts_shows_their_memory_and_drains_and_removes_them(
+    root: Client, alice: Client, chat: ServedModel
+) -> None:
+    moon = Host.objects.create(name="moon", devices={"CPU": 8 * 10**9, "GPU": None})
+    Placement.objects.create(
+        model=chat, replica=0, host=moon, device="CPU", state="ready", needed_bytes=2 * 10**9
+    )
+    host = f"{HOSTS}{moon.pk}/"
+    assert {alice.get(each).status_code for each in (HOSTS, host, f"{host}drain/")} == {403}
+
+    text = text_of(root.get(HOSTS))
+    assert "CPU: 2 GB of 8 GB, GPU: 0 B" in text and "chat (ready)" in text
+    assert f'href="{host}"' in text and f'<a href="{HOSTS}" aria-current="page">' in text
+    assert re.findall(rf'href="{host}(.+?)/"', text_of(root.get(host))) == ["drain", "remove"]
+    assert "moon is being drained." in text_of(root.post(f"{host}drain/", follow=True))
+    assert re.findall(rf'href="{host}(.+?)/"', text_of(root.get(host))) == ["resume", "remove"]
+    assert "moon is draining: drain" in text_of(root.post(f"{host}remove/", follow=True))
+    Host.objects.update(is_gone=True)
+    assert "moon is removed." in text_of(root.post(f"{host}remove/", follow=True))
+    assert not Host.objects.exists()
+
+
+def test_with_several_hosts_pages_say_which_one_has_a_replica(
+    root: Client, chat: ServedModel, tmp_path: Path, settings: Any
+) -> None:
+    settings.VINERY_RUN_DIR, settings.VINERY_HOST_NAME = tmp_path, "moon"
+    devices.write(tmp_path, [CPU])
+    hosts = [Host.objects.create(name=name) for name in ("moon", "mars")]
+    Placement.objects.bulk_create(
+        Placement(model=chat, replica=number, host=host) for number, host in enumerate(hosts)
+    )
+    on_cpu, others = re.findall(r"<section.+?</section>", text_of(root.get(PAGE)), re.DOTALL)
+    assert ">chat</code>" in on_cpu and "mars" not in on_cpu
+    assert "Models elsewhere" in others and f'CPU of <a href="{HOSTS}">mars</a>' in others
+    assert "<dd>CPU of moon, mars</dd>" in text_of(root.get(f"/console/models/{chat.pk}/"))

@@ -15,8 +15,12 @@ OF_A_MODEL = ("show", "load", "unload", "remove")
 def test_a_model_that_ships_with_vinery_needs_no_path_and_no_name(vinery: Vinery) -> None:
     assert TINY_CHAT in vinery("model", "list").stdout, "a prepared home serves it"
 
-    added = vinery("model", "add", "tiny-vision", "--no-load")
+    wrong = vinery("model", "add", "tiny-vision", "--host-label", "moon")
+    added = vinery("model", "add", "tiny-vision", "--no-load", "--host-label", "host=moon")
 
+    assert "such as host=moon or disk=fast" in wrong.stderr
+    shown = vinery("model", "show", "tiny-vision", "--json").stdout
+    assert json.loads(shown)["host_labels"] == ["host=moon"]
     assert added.stdout.startswith(f"Added tiny-vision from {REPOSITORY}/models/tiny-vision.")
     assert added.stdout.endswith("To load it: vinery model load tiny-vision\n")
     retried = vinery("model", "retry", "tiny-vision")

@@ -52,6 +52,7 @@ _GROUPS: Final = {
     "Run": (
         Entry("models", "Models"),
         Entry("devices", "Devices", _superusers),
+        Entry("hosts", "Hosts", _superusers),
         Entry("media", "Media", _owners),
         Entry("live", "Live"),
         Entry("alerts", "Alerts", _leaders),

@@ -6,6 +6,7 @@ import shutil
 import textwrap
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,9 @@ from vinery_platform.cli.models import add_files, add_speed
 from vinery_platform.cli.resource import (
     Option,
     RowCommands,
+    add_fields,
     add_list,
+    fields_of,
     ids_of,
     model_named,
     values_of,
@@ -117,6 +120,8 @@ def _add_add(actions: Commands) -> None:
     add_.add_argument("--name", help="the name that clients use (default: that of the folder)")
     add_.add_argument("--device", default="CPU", help=f"{_DEVICE_HELP} (default: %(default)s)")
     _add_options(add_, "an engine option of the list below, such as max_running=8")
+    labels = replace(_OPTIONS["host_labels"], clear="")
+    add_fields(add_, fields_of(MODELS), {"host_labels": labels})
     add_.add_argument("--no-load", action="store_true", help="do not load it now")
 
 
@@ -166,6 +171,7 @@ def add(arguments: argparse.Namespace) -> str:
         device=arguments.device,
         options=dict(arguments.option),
         load=not arguments.no_load,
+        **values_of(arguments),
     )
     added = f"Added {model} from {model.folder}."
     if arguments.no_load:

@@ -1,5 +1,6 @@
 """Hosts as a resource: what API, commands and status show and change."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from rest_framework import serializers
@@ -7,7 +8,9 @@ from rest_framework import serializers
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
+from vinery_serving.models.devices import first_device
 from vinery_serving.models.host_rows import Host
+from vinery_serving.models.job_rows import bytes_text
 
 
 class HostSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -61,13 +64,24 @@ class Hosts(PlatformResource[Host]):
             "active",
         ),
     )
-    columns = columns_of("name state address version models=models_text")
+    columns = columns_of(
+        "name state address version models=models_text",
+        devices=lambda row: ", ".join(_devices_of(row)),
+    )
 
     def remove(self, access: Access, row: Host) -> None:
         """Raises `Conflict` for a host that lives."""
         if not row.is_gone:
             raise Conflict(f"{row} is {row.state}: drain and stop it first.")
         super().remove(access, row)
+
+
+def _devices_of(host: Host) -> Iterator[str]:
+    """Yield the devices of a host, and of their memory the part that its models need. One query."""
+    rows = [(first_device(each.device), each.needed_bytes) for each in host.placements.all()]
+    for name, budget in host.devices.items():
+        used = bytes_text(sum(needed or 0 for device, needed in rows if device == name))
+        yield f"{name}: {used} of {bytes_text(budget)}" if budget else f"{name}: {used}"
 
 
 HOSTS: Final = Hosts()

@@ -5,6 +5,8 @@ A host on SQLite is the only one: it needs no placements, and runs all."""
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 from django.db import models
@@ -116,6 +118,17 @@ class Placement(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model_id}-{self.replica} on {self.host_id}"
+
+
+def replicas_by_model() -> Mapping[int, Sequence[tuple[int, str]]]:
+    """Return the numbers of replicas with the names of their hosts, by model; empty if there is one
+    host."""
+    found: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
+    if Host.objects.count() > 1:
+        rows = Placement.objects.order_by("replica", "host__name")
+        for model, replica, host in rows.values_list("model", "replica", "host__name"):
+            found[model].append((replica, host))
+    return found
 
 
 def check_labels(labels: object) -> None:

@@ -26,8 +26,10 @@ def add_model(
     device: str = "CPU",
     options: Mapping[str, Any] | None = None,
     load: bool = True,
+    **more: Any,
 ) -> ServedModel:
-    """Serve a folder, or a model that ships with Vinery, under a name. Raises ValidationError."""
+    """Serve a folder, or a model that ships with Vinery, under a name, with `more` columns. Raises
+    ValidationError."""
     from vinery_serving.models.folder_options import shipped_folder
 
     shipped = None if folder.exists() else shipped_folder(str(folder))
@@ -37,6 +39,7 @@ def add_model(
         device=device,
         options=dict(options or {}),
         is_loaded=load,
+        **more,
     )
     return changes.add(model)
 

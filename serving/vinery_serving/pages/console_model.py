@@ -27,6 +27,7 @@ from vinery_accounts.resources.limits import prices_of
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_work import NO_LOG, engine_log_path, log_after
+from vinery_serving.models.host_rows import replicas_by_model
 from vinery_serving.models.job_requests import checkpoint_of, has_changed_since
 from vinery_serving.models.job_resource import (
     MODEL_EVENTS,
@@ -189,6 +190,7 @@ class ModelPage(ModelTab, LivePage):
         return context | {
             "actions": [name for name in actions_of(row) if name != "bench"],  # on the speed tab
             "facts": list(engine_facts(engine, attempts, cache_grows=cache_grows)),
+            "hosts": dict.fromkeys(name for _, name in replicas_by_model().get(row.pk, ())),
             "price": prices_of([row.name]).get(row.name),
             "aliases": [each for each in ModelAlias.objects.all() if row.name in each.targets],
             "jobs": self.jobs(),

@@ -1,8 +1,9 @@
-"""The console's page of devices: those that the node has found, and the models on each."""
+"""The console's pages of devices, those that the node of this host has found, with the models on
+each, and of hosts."""
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import Any, Final
 
 from django.conf import settings
 
+from vinery_accounts.console.generated import Act, Cell, Row, Rows, cell_of
 from vinery_accounts.console.page import LivePage, at
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device, first_device
 from vinery_serving.models.engine_status import ShownState
+from vinery_serving.models.host_resource import HOSTS
+from vinery_serving.models.host_rows import replicas_by_model
 from vinery_serving.models.job_rows import bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
@@ -33,7 +37,8 @@ class Devices(LivePage):
         shown = [_shown(each, rows.pop(first_device(each.name), [])) for each in found]
         return super().get_context_data(**kwargs) | {
             "devices": shown,
-            "others": [row for rest in rows.values() for row in rest],
+            "others": (others := [row for rest in rows.values() for row in rest]),
+            "has_hosts": any(row["host"] for row in others),
             "found_at": datetime.fromtimestamp(known.found_at, UTC) if known else None,
             "openvino": metadata.version("openvino"),
         }
@@ -42,20 +47,24 @@ class Devices(LivePage):
 def _rows_by_device(models: Sequence[ServedModel]) -> dict[str, list[dict[str, Any]]]:
     """Return rows of models by the first device of their replicas."""
     rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    hosts = replicas_by_model()
     for model in models:
         engine = body_of(model)["engine"]
-        names = Counter(model.device_of(replica) for replica in range(model.num_replicas))
-        for name, num_replicas in names.items():
-            rows[first_device(name)].append(_row(model, name, engine, num_replicas))
+        replicas = hosts.get(model.pk) or [(each, "") for each in range(model.num_replicas)]
+        places = Counter((model.device_of(replica), host) for replica, host in replicas)
+        for (name, host), num_replicas in places.items():
+            elsewhere = "" if host == settings.VINERY_HOST_NAME else host
+            row = _row(model, name, engine, num_replicas, elsewhere)
+            rows[elsewhere or first_device(name)].append(row)
     return rows
 
 
 def _row(
-    model: ServedModel, device: str, engine: Mapping[str, Any], num_replicas: int
+    model: ServedModel, device: str, engine: Mapping[str, Any], num_replicas: int, host: str
 ) -> dict[str, Any]:
-    """Return a model on a device. The memory of a process is that of the CPU, and is known of one
-    replica."""
-    is_measured = first_device(device) == "CPU" and engine["memory_bytes"]
+    """Return a model on a device, of this host if `host` is empty. The memory of a process is that
+    of the CPU, and is known of one replica on this host."""
+    is_measured = first_device(device) == "CPU" and not host and engine["memory_bytes"]
     of_one = engine["memory_bytes" if is_measured else "needed_bytes"] or 0
     has_engine = model.folder and model.shown_state not in _WITHOUT_ENGINE
     num_bytes = of_one * num_replicas if has_engine else 0
@@ -63,6 +72,7 @@ def _row(
     return {
         "model": model,
         "device": device,
+        "host": host,
         "num_bytes": num_bytes,
         "memory": bytes_text(num_bytes) if num_bytes else "",
         "is_expected": not is_measured or num_replicas > 1,
@@ -84,3 +94,34 @@ def _shown(device: Device, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         # Others than the CPU do not tell.
         "load": f"average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores" if is_cpu else "",
     }
+
+
+# -- Hosts
+
+
+@at("hosts/", "hosts")
+class HostRows(Rows):
+    resource = HOSTS
+    title = "Hosts"
+    note = "Of the memory of each device, models need the first figure."
+
+
+_HOST: Final = "hosts/<uuid:row_id>/"
+
+
+@at(_HOST, "hosts-row")
+class HostRow(Row):
+    resource = HOSTS
+
+    def does(self) -> list[str]:
+        done = "drain" if self.row.is_draining else "resume"
+        return [each for each in super().does() if each != done]
+
+    def _facts(self, left_out: Container[str]) -> list[Cell]:
+        devices_cell = cell_of("devices", HOSTS.columns["devices"](self.row))
+        return [*super()._facts({"devices"}), devices_cell]
+
+
+@at(_HOST, "hosts", "drain", "resume", "remove")
+class ActOnHost(Act):
+    resource = HOSTS

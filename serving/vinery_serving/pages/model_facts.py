@@ -31,7 +31,8 @@ def engine_facts(
     if body["num_attempts"]:
         yield "Attempts to load", attempts
     for each in body["replicas"]:
-        text = f"{each['state']} on {each['device']}"
+        where = f"{each['device']} of {host}" if (host := each.get("host")) else each["device"]
+        text = f"{each['state']} on {where}"
         yield f"Replica {each['replica']}", f"{text}. {each['error']}" if each["error"] else text
     if body["num_restarts"]:
         yield "Restarts", str(body["num_restarts"])
