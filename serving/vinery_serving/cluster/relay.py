@@ -33,6 +33,7 @@ _MAX_CONNECTIONS: Final = 1024
 # Connections that have not yet said what they want.
 _MAX_NEW: Final = 64
 _NEW_S: Final = 10.0
+_ACCEPT_PAUSE_S: Final = 0.5
 _MAX_FIRST_BYTES: Final = 4096
 _LENGTH: Final = struct.Struct(">I")
 _HOSTS: Final = "hosts"
@@ -84,7 +85,12 @@ class Relay:
         try:
             while True:
                 await self._new.acquire()
-                connection, _ = await loop.sock_accept(listener)
+                try:
+                    connection, _ = await loop.sock_accept(listener)
+                except OSError:  # such as no descriptors left, until a connection ends
+                    self._new.release()
+                    await asyncio.sleep(_ACCEPT_PAUSE_S)
+                    continue
                 task = loop.create_task(self._take(connection))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
