@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from tests.conftest import until
 from vinery_serving.cluster import places
 from vinery_serving.cluster.lease import HostLease
 from vinery_serving.cluster.placing import LocalPlacer
@@ -108,6 +109,8 @@ def test_replicas_move_from_a_host_that_drains_and_from_one_that_is_gone(
     Host.objects.filter(pk=MARS).update(is_draining=False)
 
     leases[MARS].close()
+    moon, mars = leases[MOON], leases[MARS].number
+    until(lambda: moon.renew() and not moon.is_renewed(mars))
     for _ in range(3):
         leases[MOON].now[0] += 9.0  # type: ignore[attr-defined]
         leases[MOON].renew()
