@@ -187,7 +187,7 @@ class WantedModels:
 async def _run_jobs(wanted: WantedModels) -> None:
     """Only one host runs jobs: it is not stored whose they are."""
     await wanted.leads.wait()
-    await JobRunner().run()
+    await JobRunner(leads=lambda: wanted.lease.renew().is_leader).run()
 
 
 async def _renew(wanted: WantedModels, wake: asyncio.Event) -> None:
