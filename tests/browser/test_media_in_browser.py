@@ -11,8 +11,6 @@ from tests.conftest import Running, until
 from tests.media.picture_server import picture, serving_a_picture
 from tests.system.clients import vinery
 
-pytestmark = pytest.mark.system
-
 TINY_VISION = TINY_CHAT.with_name("tiny-vision")
 
 # -- A refusal of a request

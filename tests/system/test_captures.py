@@ -10,8 +10,6 @@ from tests.conftest import Running, until
 from tests.system.clients import chat, http_of, new_key, post, vinery
 from tests.system.ledger import execute, is_written, metric
 
-pytestmark = pytest.mark.system
-
 # A word that is nowhere else.
 SECRET = "Zanzibarium"
 STORED = "SELECT request_id FROM accounts_capture WHERE request_id = ?"

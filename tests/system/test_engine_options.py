@@ -15,8 +15,6 @@ from tests.system.clients import async_http_of, http_of, serving, vinery
 from tests.system.ledger import metric
 from tests.tables import table
 
-pytestmark = pytest.mark.system
-
 CHAT = REPOSITORY / "models" / "tiny-chat"
 DRAFT = REPOSITORY / "models" / "tiny-draft"
 OPTIONS = {

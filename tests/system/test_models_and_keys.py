@@ -34,8 +34,6 @@ from tests.system.clients import (
 )
 from tests.system.ledger import execute, metric, wait_until_seen
 
-pytestmark = pytest.mark.system
-
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 HELLO = [{"role": "user", "content": "Hello!"}]
 FOR_MINUTES = {"model": "tiny-chat", "prompt": "Count:", "max_tokens": 1900, "stream": True}

@@ -24,7 +24,6 @@ from tests.media.videos import video
 from tests.shapes import data_url, encoded
 from tests.system.clients import answers, claude_of, openai_of, post, serving, vinery
 
-pytestmark = pytest.mark.system
 NAME = "seer"
 IMAGE_TOKENS = 16  # of a picture of 224 x 224 pixels
 # Without it, a message asks for an answer without reasoning, and other requests do not.

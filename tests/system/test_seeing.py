@@ -16,8 +16,6 @@ from tests.media.videos import video
 from tests.shapes import data_url, encoded
 from tests.system.clients import openai_of, serving
 
-pytestmark = pytest.mark.system
-
 NAME = "tiny-vision"
 COLOUR = "What colour is it?"
 CONTENT = "What is in the picture?"
