@@ -17,8 +17,6 @@ from tests.conftest import REPOSITORY, Running, run_platform, until
 from tests.system.clients import command, complete
 from tests.system.ledger import is_written, outcomes, rows
 
-pytestmark = pytest.mark.system
-
 GUIDE = (REPOSITORY / "docs" / "guides" / "backup.md").read_text(encoding="utf-8")
 
 
