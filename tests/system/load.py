@@ -20,8 +20,8 @@ QUESTION = "What is the capital of France?"
 class Load:
     """Clients that ask without a pause, and get whole answers."""
 
-    def __init__(self, platform: Running) -> None:
-        self._client = openai_of(platform)
+    def __init__(self, platform: Running, **changes: Any) -> None:
+        self._client = openai_of(platform, **changes)
         self._is_over = threading.Event()
         self.num_answers = 0
         self.failures: list[BaseException] = []
@@ -56,9 +56,9 @@ class Load:
 
 
 @contextmanager
-def load(platform: Running) -> Iterator[Load]:
-    """No request of these clients fails."""
-    load = Load(platform)
+def load(platform: Running, **changes: Any) -> Iterator[Load]:
+    """No request of these clients fails. `changes`: as of `openai_of`."""
+    load = Load(platform, **changes)
     threads = [
         threading.Thread(target=load.run, kwargs={"is_streamed": bool(number % 2)})
         for number in range(NUM_CLIENTS)
