@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -257,7 +258,8 @@ def kill_all_but_engines(platform: Running) -> list[psutil.Process]:
     supervisor, *others = platform.family()
     supervisor.suspend()  # a running supervisor would start others, or end the node in order
     for process in (*(each for each in others if each not in left), supervisor):
-        process.kill()
+        with suppress(psutil.NoSuchProcess):  # a fork server ends with its web process
+            process.kill()
     psutil.wait_procs([supervisor], timeout=30)
     assert all(map(runs, left))
     return left
