@@ -314,6 +314,16 @@ async def test_a_refused_field_is_recorded_with_the_model(server: Server, paddin
 
 
 @small_and_large
+async def test_a_request_is_recorded_with_its_parameters(server: Server, padding: str) -> None:
+    await server.ask(CHAT, padding, messages=HELLO, max_tokens=9, stop="secret", user="ann")
+    await server.ask(CHAT, padding, messages=HELLO, temperature=5)
+
+    taken, refused = (each.admission.parameters for each in server.settled)
+    assert taken == '{"max_tokens":9,"messages":1,"stop":1,"user":"…"}'
+    assert refused is None
+
+
+@small_and_large
 async def test_structured_output_is_translated_by_a_worker(server: Server, padding: str) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
 

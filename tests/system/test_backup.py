@@ -19,8 +19,6 @@ from tests.contract.tiny_chat import CAPITAL
 from tests.system.clients import MODEL, command, complete, openai_of
 from tests.system.ledger import is_written, outcomes, rows
 
-pytestmark = pytest.mark.system
-
 GUIDE = (REPOSITORY / "docs" / "guides" / "backup.md").read_text(encoding="utf-8")
 
 

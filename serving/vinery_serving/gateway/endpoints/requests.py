@@ -352,6 +352,7 @@ def admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
         is_streamed=head.is_streamed,
         mm_hashes=[part.sha256 for part in head.media if part.sha256],
         end_user=head.end_user,
+        sent=head.sent,
     )
     replaced = () if head.model in (None, model) else ("model",)
     report_unused(head.unused, request.scope, request.runtime.traffic, *replaced)
