@@ -12,13 +12,10 @@ from typing import NamedTuple
 import httpx
 import psutil
 import psycopg
-import pytest
 
 from tests.conftest import REPOSITORY, until
 from tests.prepared_home import EXACT
 from tests.system.hosts import WITHIN_S, Installed, become, two_hosts
-
-pytestmark = pytest.mark.system
 
 NUM_STREAMS = 64
 NUM_TOKENS = 200
