@@ -3,14 +3,11 @@ phone."""
 
 import re
 
-import pytest
 from playwright import sync_api
 
 from tests.browser.conftest import PHONE, Administrator, ask, follow, someone_at
 from tests.conftest import Running, until
 from tests.system.clients import http_of
-
-pytestmark = pytest.mark.system
 
 
 def _go(admin: Administrator, path: str = "") -> sync_api.Page:

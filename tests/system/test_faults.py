@@ -26,8 +26,6 @@ from tests.system.ledger import (
 )
 from tests.system.load import leave_early
 
-pytestmark = pytest.mark.system
-
 COUNT = " ".join(str(number) for number in range(1, 61))
 # Long enough to be killed in the middle: the model repeats itself until the limit.
 ENDLESS = {

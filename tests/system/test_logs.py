@@ -17,8 +17,6 @@ from tests.conftest import Running, run_platform, until
 from tests.system.clients import async_http_of, http_of, is_ready, vinery
 from vinery_serving.processes.logs.folder import engine_name, log_path
 
-pytestmark = pytest.mark.system
-
 _SETTINGS = {
     "VINERY_WEB_WORKERS": "1",
     "VINERY_LOG_LEVEL": "debug",
