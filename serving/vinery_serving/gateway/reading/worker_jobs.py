@@ -108,6 +108,7 @@ class Head:
     # What must be recalled; then the body is read again, and only model and streaming are known.
     needs: Needs | None = None
     is_background: bool = False
+    is_low_tier: bool = False
     may_compact: bool = False  # then the body may be read again
 
 
@@ -133,6 +134,7 @@ def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
         end_user=request.handling.end_user,
         sent=request.sent,
         is_background=request.handling.is_background,
+        is_low_tier=request.handling.is_low_tier,
         may_compact=bool(request.compact_above),
     )
 
