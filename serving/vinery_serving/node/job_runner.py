@@ -75,9 +75,12 @@ _MAX_LOGGED_BYTES: Final = 4096  # of a line that is none of the protocol
 class JobRunner:
     """Runs until it is cancelled. The processes end with the runner, and their jobs wait."""
 
-    def __init__(self, command: Sequence[str] = COMMAND) -> None:
-        """`command` starts the process of a job."""
+    def __init__(
+        self, command: Sequence[str] = COMMAND, leads: Callable[[], bool] = lambda: True
+    ) -> None:
+        """`command` starts the process of a job. `leads`: whether this host runs jobs now."""
         self._command = command
+        self._leads = leads
         self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
 
     async def run(self) -> None:
@@ -91,7 +94,7 @@ class JobRunner:
                         job_id: each for job_id, each in self._running.items() if not each[1].done()
                     }
                     try:
-                        jobs, futile = await asyncio.to_thread(_read_jobs)
+                        jobs, futile = await asyncio.to_thread(_read_jobs, self._leads)
                     except DatabaseError as error:
                         log.warning("database unavailable, jobs left unchanged error=%s", error)
                     else:
@@ -285,9 +288,11 @@ def _turn(job: ModelJob) -> str:
 
 
 @giving_back
-def _read_jobs() -> tuple[dict[int, ModelJob], dict[int, str]]:
+def _read_jobs(leads: Callable[[], bool]) -> tuple[dict[int, ModelJob], dict[int, str]]:
     """Return the jobs that have not ended, the oldest first, and why some of them cannot end
-    well."""
+    well; none if another host runs them."""
+    if not leads():
+        return {}, {}
     # A paused job that is to go on waits for its turn.
     paused = ModelJob.objects.filter(state=JobState.PAUSED, asked=Asked.RUN)
     paused.update(state=JobState.WAITING)
@@ -311,7 +316,8 @@ async def _write(job: ModelJob, state: JobState, **columns: object) -> None:
 def _update(job: ModelJob, columns: dict[str, object]) -> None:
     if columns.get("state") in (JobState.FAILED, JobState.CANCELLED):
         columns["secret"] = ""
-    ModelJob.objects.filter(pk=job.pk).update(**columns)
+    # Another host may have begun a later attempt.
+    ModelJob.objects.filter(pk=job.pk, num_attempts__lte=job.num_attempts).update(**columns)
     if "state" in columns:
         for name, value in columns.items():
             setattr(job, name, value)
