@@ -52,7 +52,6 @@ from vinery_serving.models.job_resource import (
 )
 from vinery_serving.models.job_rows import JobState, ModelJob, SpeedResult
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.pulls import Judged, Pull
 from vinery_serving.models.resource import MODEL_ALIASES, MODELS, targets_text
 from vinery_serving.processes.logs.reading import last_lines
 
@@ -223,7 +222,7 @@ def _asked(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return dict(parameters_of(MODELS.action(name), arguments))
 
 
-def _judged(asked: pulls.Repository, context: int = CONTEXT_TOKENS) -> Judged:
+def _judged(asked: pulls.Repository, context: int = CONTEXT_TOKENS) -> pulls.Judged:
     with failing_on(PullFailed):
         return pulls.look(asked, context, within_s=_HUB_WITHIN_S)
 
@@ -235,7 +234,7 @@ def _print(verdict: Verdict) -> None:
 
 
 def pull(arguments: argparse.Namespace) -> int:
-    asked = Pull(**_asked("pull", arguments))
+    asked = pulls.Pull(**_asked("pull", arguments))
     shipped = pulls.add_shipped(
         asked.repository, asked.name, device=asked.device, load=asked.is_loaded
     )

@@ -20,7 +20,6 @@ from vinery_serving.models.hub.errors import PullFailed, explained
 from vinery_serving.models.hub.gguf import architecture_of_head
 from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name, check_path
 from vinery_serving.models.hub.transfer import Stream, WrongContent
-from vinery_serving.models.hub.web import following, opened
 
 # The log lines have URLs, and URLs of storage are signed.
 logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -132,6 +131,8 @@ class Hub:
     ) -> AbstractContextManager[Any]:
         """Begin to fetch a file at the repository's commit. The token goes to no other server than
         the hub's, also where the hub redirects."""
+        from vinery_serving.models.hub.web import opened  # the clients of HTTP are large
+
         url = huggingface_hub.hf_hub_url(
             repository.name, path, revision=repository.commit, endpoint=self.endpoint
         )
@@ -161,6 +162,8 @@ def _check_redirect(response: Any) -> None:
     """Raises `PullFailed` for a redirect to another server. Files are not fetched by this client,
     see `web`."""
     if response.has_redirect_location:
+        from vinery_serving.models.hub.web import following
+
         url = read_url(str(response.request.url))
         target = following(url, response.headers["location"])
         if target.origin != url.origin and not (target.is_tls and target.host == url.host):

@@ -18,7 +18,6 @@ import huggingface_hub
 from vinery_serving.models.hub.client import stream_of
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed, explained
 from vinery_serving.models.hub.transfer import Stream
-from vinery_serving.models.hub.web import opened
 
 _TIMEOUT_S: Final = 20.0
 
@@ -86,6 +85,8 @@ class WebFile:
 
     @contextmanager
     def _get(self, headers: dict[str, str], timeout_s: float) -> Iterator[Any]:
+        from vinery_serving.models.hub.web import opened  # the clients of HTTP are large
+
         parts = urlsplit(self.url)
         with (
             explained(f"{parts.scheme}://{parts.netloc}", shown(self.url), ""),
