@@ -77,6 +77,13 @@ def test_a_replica_goes_where_its_device_its_files_and_room_are() -> None:
     _, refused = placed([replace(ONE, device="GPU", needed_bytes=11)], [cpu, gpu])
     assert refused == {1: "No host can run it: a has no GPU, b has too little memory."}
 
+    having = replace(B, has=frozenset({"/m"}))
+    several = [replace(ONE, number=number, files="/m") for number in range(3)]
+    assert hosts_of(several, [A, having]) == ["b", "a", "b"], "spread, and first where files are"
+    full = replace(having, budgets={"CPU": 1})
+    fetched = replace(ONE, files="/m", needed_bytes=2)
+    assert hosts_of([fetched], [replace(A, budgets={"CPU": 2}), full]) == ["a"], "not asleep"
+
     other = replace(cpu, id="c", name="c")
     wanted = [Replica(number, 0, "CPU", needed_bytes=6) for number in range(2)]
     running = Assignment(1, 0, "a", is_ready=True)

@@ -17,6 +17,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from vinery_accounts.base import change_signal
+from vinery_serving.cluster import files
 from vinery_serving.cluster.lease import HostLease, host_id
 from vinery_serving.cluster.placing import Assignment, HostOffer, Placer, Replica
 from vinery_serving.core.model_files import weights_bytes_of
@@ -77,8 +78,8 @@ def note_devices() -> None:
 
 def own_replicas() -> frozenset[tuple[int, int]] | None:
     """Return the models and replicas that this host should run; None: it is the only host, and runs
-    all. It is back if it was gone, and says which folders it lacks. The relay learns which hosts
-    there are."""
+    all. Replicas whose files are fetched now are left out. The host is back if it was gone, and
+    says which folders it lacks. The relay learns which hosts there are."""
     if not has_several_hosts():
         return None
     own = Host.objects.filter(pk=host_id())
@@ -94,10 +95,14 @@ def own_replicas() -> frozenset[tuple[int, int]] | None:
     rows = Placement.objects.filter(host=host_id())
     found = set(rows.values_list("model_id", "replica", "model__folder"))
     known: list[str] = next(iter(own.values_list("lacks", flat=True)), [])
-    folders = {folder for _, _, folder in found}.union(known)
-    if (lacks := sorted(each for each in folders if not Path(each).is_dir())) != known:
+    placed = {folder: model_id for model_id, _, folder in found}
+    missing = {each for each in (*placed, *known) if not Path(each).is_dir()}
+    fetched = files.obtainable(missing, placed) if missing else set()
+    if (lacks := sorted(missing - fetched)) != known:
         own.update(lacks=lacks)
-    return frozenset((model_id, replica) for model_id, replica, _ in found)
+    return frozenset(
+        (model_id, replica) for model_id, replica, folder in found if folder not in fetched
+    )
 
 
 def _others() -> QuerySet[Host]:
@@ -187,6 +192,7 @@ def _offer(host: Host, lease: HostLease) -> HostOffer:
         budgets=host.devices,
         labels=frozenset((*host.labels, f"host={host.name}")),
         lacks=frozenset(host.lacks),
+        has=frozenset(host.digests),
         is_draining=host.is_draining,
         is_away=not lease.is_renewed(host.number),
     )

@@ -30,8 +30,8 @@ class HostSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     class Meta:
         model = Host
         fields = [
-            *("id", "name", "state", "address", "labels", "devices", "lacks", "version"),
-            *("protocol_version", "generation", "started_at", "models"),
+            *("id", "name", "state", "address", "labels", "devices", "lacks", "digests"),
+            *("version", "protocol_version", "generation", "started_at", "models"),
         ]
 
 

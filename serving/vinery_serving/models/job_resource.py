@@ -45,7 +45,7 @@ class ModelJobs(PlatformResource[ModelJob]):
     serializer = ModelJobSerializer
     filters = Filters.of(
         model_id=fields.id_filter("a model"),
-        kind=fields.text_filter("Only of this kind: pull, convert, bench or tune."),
+        kind=fields.text_filter("Only of this kind: pull, convert, bench, tune or fetch."),
         state=fields.text_filter("Only in this state, such as running."),
     )
     related = ("model",)

@@ -26,6 +26,7 @@ class JobKind(models.TextChoices):
     CONVERT = "convert", "convert"
     BENCH = "bench", "bench"
     TUNE = "tune", "tune"
+    FETCH = "fetch", "fetch"  # of the host that its parameters name
 
 
 class JobState(models.TextChoices):

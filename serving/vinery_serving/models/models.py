@@ -23,7 +23,7 @@ from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.devices import check_device, check_device_options
 from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus, ShownState
 from vinery_serving.models.host_rows import check_labels
-from vinery_serving.models.job_rows import FOLDER_KINDS, JobKind, JobState, ModelJob
+from vinery_serving.models.job_rows import FOLDER_KINDS, UNFINISHED, JobKind, JobState, ModelJob
 
 # What reads files and sockets is imported where it is used: most commands do neither.
 if TYPE_CHECKING:
@@ -197,6 +197,12 @@ class ServedModel(models.Model):
     def folder_job(self) -> ModelJob | None:
         """The newest job that makes the folder; None: there was none. One query."""
         return ModelJob.objects.filter(model=self, kind__in=FOLDER_KINDS).first()
+
+    @property
+    def fetch_text(self) -> str:
+        """Which host fetches the files, and how far it is; empty: none does. One query."""
+        job = self.jobs.filter(kind=JobKind.FETCH, state__in=UNFINISHED).first()
+        return f"{job.progress or job.state_text}, on {job.parameters['on']}" if job else ""
 
     def _is_obsolete(self, status: EngineStatus) -> bool:
         """Whether the report is older than a change that needs another engine, or than a retry of
