@@ -98,10 +98,8 @@ def test_all_of_a_user_or_of_a_project_is_forgotten_where_the_caller_leads(
     assert verify().broken is None
 
 
-def test_a_thread_is_read_with_reasoning_and_calls_folded_and_opened_in_the_playground(
-    ours: Tenant,
-) -> None:
-    owner = Owner(ours.one.pk)
+def store_thread(owner: Owner) -> Item:
+    """A chain, a conversation and a chat. Returns the compaction in the conversation."""
 
     def item(id_: str, **body: Any) -> Item:
         return Item(id_, body["type"], json.dumps({"id": id_, **body}).encode())
@@ -119,10 +117,19 @@ def test_a_thread_is_read_with_reasoning_and_calls_folded_and_opened_in_the_play
         inputs=(answered,),
         outputs=(message("msg_2", "assistant", "It is warm"),),
     )
-    sealed = compactions.seal(ours.one.pk, b'{"summary": "They greeted <b>us</b>", "kept": []}')
+    sealed = compactions.seal(
+        owner.project_id, b'{"summary": "They greeted <b>us</b>", "kept": []}'
+    )
     compacted = item("cmp_1", type="compaction", encrypted_content=sealed)
     store_conversation("conv_1", owner, message("msg_3", text="Good morning"), compacted)
     store_chat("chatcmpl-1", owner)
+    return compacted
+
+
+def test_a_thread_is_read_with_reasoning_and_calls_folded_and_opened_in_the_playground(
+    ours: Tenant,
+) -> None:
+    compacted = store_thread(Owner(ours.one.pk))
     client = signed_in(ours.user("chief", Role.ADMIN))
 
     row = StoredResponse.objects.get(public_id="resp_2")
@@ -142,6 +149,7 @@ def test_a_thread_is_read_with_reasoning_and_calls_folded_and_opened_in_the_play
         assert said in (shown := page(client, address))
         summarised = "<summary>Earlier turns were summarised</summary>", "They greeted &lt;b&gt;us"
         assert all((text in shown) == (path == "conversations") for text in summarised)
+        sealed = json.loads(compacted.payload)["encrypted_content"]
         assert sealed not in shown.partition('class="thread"')[2]
     listed = page(client, "/console/conversations/")
     sizes = re.findall(r'data-name="(Items|Bytes)">(.*?)<', listed)

@@ -157,6 +157,16 @@ def test_the_processor_time_of_the_web_process_is_measured() -> None:
 
 
 @pytest.mark.system
+def test_first_tokens_are_measured_beside_background_responses() -> None:
+    words = ("--background", "20", "--rounds", "1", "--chats", "10")
+
+    _, printed = run("low_tier", *words)
+
+    assert float(re.findall(r"^ratio: ([\d.]+)", printed, re.MULTILINE)[0]) > 0, printed
+    assert re.search(r"background tokens/s meanwhile: [1-9]", printed), printed
+
+
+@pytest.mark.system
 def test_all_streams_survive_a_killed_engine_and_the_ledger_agrees() -> None:
     status, printed = run("kills", "--trials", "1", "--what", "killed", "--roles", "engine", "web")
 

@@ -11,7 +11,7 @@ from tests.catalog.conftest import text_of
 from tests.tables import table
 from vinery_serving.models import devices, engine_work
 from vinery_serving.models.devices import Device, DeviceList, check_device
-from vinery_serving.models.engine_status import EngineStatus
+from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.host_rows import Host, Placement
 from vinery_serving.models.models import ServedModel
 
@@ -164,6 +164,15 @@ def test_the_page_of_hosts_shows_their_memory_and_drains_and_removes_them(
     Host.objects.update(is_gone=True)
     assert "moon is removed." in text_of(root.post(f"{host}remove/", follow=True))
     assert not Host.objects.exists()
+
+
+def test_the_only_host_on_sqlite_runs_all_models(root: Client, chat: ServedModel) -> None:
+    Host.objects.create(name="moon", devices={"CPU": 8 * 10**9})
+    ServedModel.objects.filter(pk=chat.pk).update(is_loaded=True)
+    state = {"state": EngineState.READY, "needed_bytes": 2 * 10**9}
+    EngineStatus.objects.update_or_create(model=chat, defaults=state)
+    text = text_of(root.get(HOSTS))
+    assert "CPU: 2 GB of 8 GB" in text and "chat (ready)" in text
 
 
 def test_with_several_hosts_pages_say_which_one_has_a_replica(

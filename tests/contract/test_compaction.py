@@ -8,6 +8,7 @@ import pytest
 from tests.conftest import Running, until
 from tests.system.clients import new_key, openai_of, vinery
 from tests.system.ledger import rows
+from tests.system.limiting import limit
 
 from .test_background import ended
 from .test_conversations import HELLO
@@ -158,6 +159,21 @@ def test_the_last_words_stand_for_a_summary_that_is_empty(v1: openai.OpenAI) -> 
     answer = respond(v1, [HELLO, counted, QUESTION], context_management=AT_1000)
 
     assert kinds(answer.output) == COMPACTED
+
+
+def test_an_answer_after_a_summary_of_all_its_tokens_begins_where_tokens_are_counted(
+    running: Running,
+) -> None:
+    vinery(running, "project", "create", "counted")
+    counted = openai_of(running, new_key(running, "counted", "--project", "counted"))
+    limit(running, "tokens", "month", 100_000, scope=("--project", "counted"))
+    until(lambda: counted.models.list().data)
+    turns: Any = [HELLO, {"role": "assistant", "content": "four five six " * 250}, QUESTION]
+
+    answer = respond(counted, turns, context_management=AT_1000)
+
+    assert kinds(answer.output) == COMPACTED
+    assert answer.usage.output_tokens > 250  # what the summary may have
 
 
 def test_calls_and_outputs_are_summarized_with_the_question_that_needs_them(

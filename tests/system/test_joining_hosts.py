@@ -51,13 +51,20 @@ def test_a_host_joins_once_by_each_token(tmp_path: Path) -> None:
     try:
         until(lambda: is_reached(address), timeout_s=WITHIN_S)
         join = run(first, "host", "token").stdout.split()[1:]
-        joined = run(second, *join)
+        file = tmp_path / "second" / "vinery.toml"
+        file.parent.mkdir()
+        file.touch()
+        refused = run(second, *join)
+        assert refused.returncode != 0
+        assert "vinery.toml already" in refused.stderr
+        file.unlink()
+        joined = run(second, *join)  # so the token was not used
         assert joined.returncode == 0, joined.stderr
         for name in ("django_secret_key", "key_pepper_1"):
             copies = [(tmp_path / each / "secrets" / name) for each in ("first", "second")]
             assert copies[0].read_text() == copies[1].read_text()
         # The new home alone says where the database is.
-        assert database in (tmp_path / "second" / "vinery.toml").read_text()
+        assert database in file.read_text()
         assert "host.join" in run(second, "audit", "list").stdout
         again = run({**second, "VINERY_HOME": str(tmp_path / "third")}, *join)
         assert again.returncode == 1

@@ -15,7 +15,6 @@ from django.conf import settings
 from vinery_accounts.base.files import write_private
 from vinery_platform.cli.shape import Commands, Failure, add_command, failing_on
 from vinery_platform.config import config_file, env, secret_files
-from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
 from vinery_platform.processes.listening import Address
 from vinery_serving.cluster import admission, joining
@@ -49,14 +48,15 @@ def _join(arguments: argparse.Namespace) -> str:
     home = Home.from_env()
     if secret_files.django_key(home) or secret_files.host_key(home):
         raise Failure(f"{home.path} has secrets already. Set VINERY_HOME to a new folder.")
+    if (home.path / config_file.NAME).exists():  # before the token is used
+        raise Failure(f"{home.path} has a {config_file.NAME} already: move it away.")
     address, own = Address.parse(arguments.address, "ADDRESS"), secret_files.new_secret()
     wish = Join(arguments.token, settings.VINERY_HOST_NAME, host_fingerprint(own))
     home.create()
     with failing_on(Refused, OSError):
         found = asyncio.run(joining.ask(address.host, address.port, wish))
     texts = (f"{key} = {json.dumps(text)}\n" for key, text in found.settings.items())
-    if not write_private(home.path / config_file.NAME, "".join(texts), replace=False):
-        raise SettingError(f"{home.path} has a {config_file.NAME} already: move it away.")
+    write_private(home.path / config_file.NAME, "".join(texts), replace=False)
     secret_files.create(home, {**found.secrets, secret_files.HOST_KEY_FILE: own})
     return f"{home.path} belongs to the installation. Set VINERY_HOST_ADDRESS, and run: vinery up"
 

@@ -158,11 +158,12 @@ def _models_and_hosts() -> tuple[list[Row], list[Row], str]:
     from django.db import connection
 
     from vinery_serving.models import registry
+    from vinery_serving.models.host_resource import models_text
     from vinery_serving.models.host_rows import Host
 
     try:
         hosts = [
-            {"host": each.name, "state": each.state, "models": each.models_text}
+            {"host": each.name, "state": each.state, "models": models_text(each)}
             for each in Host.objects.all()
         ]
         rows = [

@@ -1,8 +1,9 @@
 """Hosts as a resource: what API, commands and status show and change."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
+from django.db import connection
 from rest_framework import serializers
 
 from vinery_accounts.access import changes
@@ -11,6 +12,7 @@ from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.host_rows import Host
 from vinery_serving.models.job_rows import bytes_text
+from vinery_serving.models.models import ServedModel
 
 
 class HostSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -21,11 +23,7 @@ class HostSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         read_only=True,
         help_text="gone: its lease has ended, and its replicas may start on other hosts.",
     )
-    models = serializers.CharField(
-        source="models_text",
-        read_only=True,
-        help_text="What it runs, with states; empty for the only host, which runs all.",
-    )
+    models = serializers.SerializerMethodField(help_text="What it runs, with states.")
 
     class Meta:
         model = Host
@@ -33,6 +31,9 @@ class HostSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
             *("id", "name", "state", "address", "labels", "devices", "lacks", "digests"),
             *("version", "protocol_version", "generation", "started_at", "models"),
         ]
+
+    def get_models(self, host: Host) -> str:
+        return models_text(host)
 
 
 class Hosts(PlatformResource[Host]):
@@ -65,7 +66,8 @@ class Hosts(PlatformResource[Host]):
         ),
     )
     columns = columns_of(
-        "name state address version models=models_text",
+        "name state address version",
+        models=lambda row: models_text(row),
         devices=lambda row: ", ".join(_devices_of(row)),
     )
 
@@ -76,9 +78,34 @@ class Hosts(PlatformResource[Host]):
         super().remove(access, row)
 
 
+class _Replica(NamedTuple):
+    model: ServedModel
+    state: str
+    device: str
+    needed_bytes: int | None
+
+
+def _replicas_of(host: Host) -> Sequence[_Replica]:
+    """Return what a host runs. On SQLite there are no placements: the only host runs all."""
+    rows = host.placements.select_related("model").order_by("model__name", "replica")
+    if rows or connection.vendor == "postgresql":
+        return [_Replica(each.model, each.state, each.device, each.needed_bytes) for each in rows]
+    models = ServedModel.objects.filter(is_loaded=True).select_related("engine").order_by("name")
+    return [
+        _Replica(each, each.status.state, each.device_of(number), each.status.needed_bytes)
+        for each in models
+        for number in range(each.num_replicas)
+    ]
+
+
+def models_text(host: Host) -> str:
+    """The models that it runs, with their states."""
+    return ", ".join(f"{each.model} ({each.state})" for each in _replicas_of(host))
+
+
 def _devices_of(host: Host) -> Iterator[str]:
-    """Yield the devices of a host, and of their memory the part that its models need. One query."""
-    rows = [(first_device(each.device), each.needed_bytes) for each in host.placements.all()]
+    """Yield the devices of a host, and of their memory the part that its models need."""
+    rows = [(first_device(each.device), each.needed_bytes) for each in _replicas_of(host)]
     for name, budget in host.devices.items():
         used = bytes_text(sum(needed or 0 for device, needed in rows if device == name))
         yield f"{name}: {used} of {bytes_text(budget)}" if budget else f"{name}: {used}"

@@ -91,12 +91,6 @@ class Host(models.Model):
         """Names the host's lease: 32 bits of its id."""
         return self.id.int & 0xFFFF_FFFF
 
-    @property
-    def models_text(self) -> str:
-        """The models that it runs, with their states. One query."""
-        rows = self.placements.select_related("model").order_by("model__name", "replica")
-        return ", ".join(f"{each.model} ({each.state})" for each in rows)
-
 
 class Placement(models.Model):
     """A replica that a host should run, and what its node reports of it."""

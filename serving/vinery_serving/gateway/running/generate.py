@@ -218,7 +218,7 @@ class _Answers:
         self._grants: TokenGrants | None = None
         self._output: OutputStream | None = None
         self._reader: AnswersReader | None = None
-        self._has_replayed = False
+        self._may_pause = False  # before its first token, because it has no grant
 
     @property
     def is_complete(self) -> bool:
@@ -232,9 +232,9 @@ class _Answers:
         `ServingError` for a request that was refused."""
         assert self._output is not None
         assert self._reader is not None
-        if self._has_replayed:
-            self._has_replayed = False
-            await self._grant_replayed()
+        if self._may_pause:
+            self._may_pause = False
+            await self._grant_paused()
         updates = await self._output.next(SILENCE_S)
         events = self._reader.take(updates)
         if self._run.has_turn and any(isinstance(each, TokenOutput) for each in updates):
@@ -244,8 +244,9 @@ class _Answers:
             await self._reader.extend(grants)
         return events
 
-    async def _grant_replayed(self) -> None:
-        """Reserve the tokens that an earlier process has read: the engine pauses before."""
+    async def _grant_paused(self) -> None:
+        """Reserve the next tokens of an answer whose grants were used before it: by the process
+        that has read its beginning, or by the summary."""
         reader, grants = self._reader, self._grants
         while reader is not None and grants is not None and not grants.is_last:
             ((id_, num_used),) = reader.num_used.items()
@@ -305,7 +306,7 @@ class _Answers:
             self._reader = AnswersReader(self._prepared, submits)
             if (trail := self._prepared.trail) is not None and trail.known:
                 self._reader.replay(trail)
-                is_new, self._has_replayed = False, True
+                is_new, self._may_pause = False, True
         self._output = client.submit(submits if is_new else self._reader.remaining(submits))
         self._reader.read_from(self._output)
         self._run.submitted(client)
@@ -322,6 +323,7 @@ class _Answers:
             max_tokens = {submit.id: submit.max_new_tokens for submit in self._submits}
             spent = self._meter.earlier.num_output_tokens
             self._grants = TokenGrants(self._tokens, max_tokens, spent)
+            self._may_pause = spent > 0
 
     def _drop(self) -> None:
         """Forget the generated tokens, which no client has received."""
