@@ -43,6 +43,8 @@ def test_a_host_that_drains_keeps_its_replica_until_another_one_serves() -> None
     assert hosts_of([ONE], hosts, old, Assignment(1, 0, "b")) == ["a", "b"]
     assert hosts_of([ONE], hosts, old, Assignment(1, 0, "b", is_ready=True)) == ["b"]
     assert hosts_of([ONE], hosts, old, Assignment(1, 0, "b", is_asleep=True)) == ["b"]
+    failed = Assignment(1, 0, "b", is_asleep=True, has_failed=True)
+    assert hosts_of([ONE], hosts, old, failed) == ["a", "b"], "the new one cannot answer"
     assert hosts_of([ONE], hosts, replace(old, is_ready=False)) == ["b"], "nothing serves there"
 
     assert hosts_of([ONE], hosts[:1], old) == ["a"], "there is no other host"

@@ -221,6 +221,7 @@ def _assignment(row: Placement) -> Assignment:
         str(row.host_id),
         is_ready=row.state == EngineState.READY,
         is_asleep=row.state in (EngineState.ASLEEP, EngineState.FAILED),
+        has_failed=row.state == EngineState.FAILED,
     )
 
 

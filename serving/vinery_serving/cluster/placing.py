@@ -47,7 +47,12 @@ class Assignment:
     number: int
     host: str  # its id
     is_ready: bool = False  # the replica serves there
-    is_asleep: bool = False  # there is no engine: it waits for a request or for memory
+    is_asleep: bool = False  # there is no engine: it waits for a request or for memory, or failed
+    has_failed: bool = False
+
+    @property
+    def can_answer(self) -> bool:
+        return self.is_ready or (self.is_asleep and not self.has_failed)
 
     @property
     def key(self) -> tuple[int, int, str]:
@@ -121,7 +126,7 @@ class _Turn:
             return False
         best = max(staying, key=lambda each: each.is_ready)
         self._take(replica, self._hosts[best.host])
-        if not best.is_ready and not best.is_asleep:
+        if not best.can_answer:
             for each in held:
                 if each.is_ready and each not in staying:
                     self._take(replica, self._hosts[each.host])

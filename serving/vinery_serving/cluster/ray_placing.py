@@ -100,7 +100,7 @@ class Wish:
         """Return the hosts of the replica. A former host keeps a replica that serves until the new
         one does."""
         home = self.stays_on or (None if group is None else group.host)
-        if any(each.host == home and (each.is_ready or each.is_asleep) for each in self._held):
+        if any(each.host == home and each.can_answer for each in self._held):
             return {each.host for each in self._held if each.host == home}
         former = {each.host for each in self._held if each.is_ready or home is None}
         return former if home is None else former | {home}
