@@ -53,7 +53,7 @@ def document(source: Host, home: Path, **changed: Any) -> JobDocument:
     parameters = {
         "host": "h",
         "on": "mars",
-        "folder": str(home / "models" / "m" / "1"),
+        "folder": "m/1",
         "kind": "host",
         "name": "moon",
         "address": f"{source.address}:{source.port}",
@@ -85,7 +85,7 @@ async def fails(asked: JobDocument, reason: str) -> None:
     def run() -> None:
         with pytest.raises(JobFailed, match=reason):
             fetching.run(asked, Reporter(sys.stderr))
-        assert not Path(asked.parameters["folder"]).exists()
+        assert not (asked.home / "models" / asked.parameters["folder"]).exists()
 
     await asyncio.to_thread(run)
 
@@ -146,6 +146,19 @@ async def test_a_fetch_goes_on_after_the_relay_was_killed(source: Host, tmp_path
     assert is_whole(home)
 
 
+async def test_web_processes_get_the_small_files_alone(
+    source: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "SMALL_BYTES", len(WEIGHTS) - 1)
+    home = tmp_path / "home"
+    for part in (".small/m/1", "m/1"):
+        asked = document(source, home, folder=part)
+        await asyncio.to_thread(fetching.run, asked, Reporter(sys.stderr))
+    small = {each.name for each in (home / "models/.small/m/1").iterdir()}
+    assert small == {"config.json", "empty"}
+    assert is_whole(home)
+
+
 async def test_wrong_bytes_are_refused(source: Host, tmp_path: Path) -> None:
     folder, _ = kept(source)
     (folder / "inner/openvino_model.bin").write_bytes(bytes(len(WEIGHTS)))
@@ -162,9 +175,9 @@ async def test_what_the_host_does_not_have(source: Host, tmp_path: Path) -> None
 
 async def test_paths_that_lead_elsewhere_are_refused(source: Host, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    for folder in (tmp_path / "x", home / "models", home / "models" / ".." / "x"):
+    for folder in (str(tmp_path / "x"), "", ".", "../x", ".small/../../x"):
         with pytest.raises(JobFailed, match="is not in"):
-            fetching.run(document(source, home, folder=str(folder)), Reporter(sys.stderr))
+            fetching.run(document(source, home, folder=folder), Reporter(sys.stderr))
     folder, found = kept(source)
     secret = folder.parent / "secret"
     secret.write_text("s")

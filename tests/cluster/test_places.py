@@ -11,13 +11,17 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tests.conftest import until
+from vinery_accounts.access.access import Access
+from vinery_accounts.models import User
 from vinery_serving.cluster import files, places
 from vinery_serving.cluster.lease import HostLease
 from vinery_serving.cluster.placing import LocalPlacer
+from vinery_serving.gateway.state.model_rows import read_models
 from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.host_resource import HOSTS
 from vinery_serving.models.host_rows import Host, Placement
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ServedModel, own_folder
 
 pytestmark = [pytest.mark.stores, pytest.mark.django_db(transaction=True)]
 MOON, MARS = UUID(int=1), UUID(int=2)
@@ -172,14 +176,18 @@ def fetched(
         on_host(id_, name)
         places.register()
     settings.VINERY_HOST_KEY = "k"
-    folder = tmp_path / "models" / "m" / "1"
-    found = {"address": "moon:8001", "fingerprint": "f", "digests": {str(folder): ["d", 9]}}
+    found = {"address": "moon:8001", "fingerprint": "f", "digests": {"m/1": ["d", 9]}}
     Host.objects.filter(pk=MOON).update(**found)
-    model = add_model("one", folder, num_replicas=2)
+    model = add_model("one", tmp_path / "models" / "m" / "1", num_replicas=2)
     places.place(leases[MOON], LocalPlacer())
     assert where(model) == ["moon", "mars"]
     monkeypatch.setattr(files, "host_id", lambda: MARS)
     return model
+
+
+def has_small_files() -> None:
+    ModelJob.objects.update(state=JobState.DONE)
+    own_folder(".small/m/1").mkdir(parents=True)
 
 
 @pytest.mark.several_hosts
@@ -189,28 +197,52 @@ def test_a_host_fetches_the_files_of_its_replica_and_runs_it_then(fetched: Serve
     assert ModelJob.objects.get().parameters == {
         "host": str(MARS),
         "on": "mars",
-        "folder": fetched.folder,
+        "folder": ".small/m/1",
         "kind": "host",
         "name": "moon",
         "address": "moon:8001",
         "fingerprint": "f",
+        "generation": 1,
         "digest": "d",
         "list_bytes": 9,
     }
     assert Host.objects.get(pk=MARS).lacks == []
-    assert fetched.fetch_text == "waiting, on mars"
+    has_small_files()
+    for _ in range(2):
+        assert places.own_replicas() == frozenset()
+    assert ModelJob.objects.get(state=JobState.WAITING).parameters["folder"] == "m/1"
     Path(fetched.folder).mkdir(parents=True)
     assert places.own_replicas() == {(fetched.pk, 1)}
+
+
+@pytest.mark.several_hosts
+def test_web_processes_read_the_small_files_of_models_that_run_elsewhere(
+    fetched: ServedModel, settings: Any
+) -> None:
+    Placement.objects.filter(host=MARS).delete()
+    places.own_replicas()
+    assert ModelJob.objects.get().parameters["folder"] == ".small/m/1"
+    has_small_files()
+    places.own_replicas()
+    assert not ModelJob.objects.exclude(state=JobState.DONE).exists(), "no weights"
+    (entries, *_), _ = read_models()
+    assert entries["one"].folder == own_folder(".small/m/1")
+    digest = fetched.settings_digest
+    settings.VINERY_PULLED_DIR = Path("/another/home/models")
+    other = ServedModel.objects.get()
+    assert other.folder == "/another/home/models/m/1"
+    assert other.settings_digest == digest, "web processes of all homes find the engines"
 
 
 @pytest.mark.several_hosts
 def test_a_failed_fetch_is_not_begun_again_from_there_and_a_cancelled_one_not_at_all(
     fetched: ServedModel,
 ) -> None:
+    has_small_files()
     places.own_replicas()
     ModelJob.objects.update(state=JobState.FAILED)
     assert places.own_replicas() == {(fetched.pk, 1)}, "the host reports what is missing"
-    assert Host.objects.get(pk=MARS).lacks == [fetched.folder]
+    assert Host.objects.get(pk=MARS).lacks == ["m/1"]
     moon = Host.objects.get(pk=MOON)
     Host.objects.create(name="sun", address="sun:1", fingerprint="s", digests=moon.digests)
     assert places.own_replicas() == frozenset()
@@ -237,21 +269,23 @@ def test_what_no_host_has_comes_from_the_hub_and_what_lies_elsewhere_from_nowher
     ModelJob.objects.all().delete()
     elsewhere = str(tmp_path / "elsewhere")
     ServedModel.objects.update(folder=elsewhere)
-    Host.objects.filter(pk=MOON).update(digests={elsewhere: ["d", 9]})
     assert places.own_replicas() == {(fetched.pk, 1)}
+    assert Host.objects.get(pk=MARS).lacks == [elsewhere]
     assert not ModelJob.objects.exists()
 
 
 @pytest.mark.several_hosts
-def test_a_fetch_of_another_host_is_waited_for_while_this_host_lives(fetched: ServedModel) -> None:
-    sun = Host.objects.create(name="sun")
-    parameters = {"host": str(sun.pk), "on": "sun", "folder": fetched.folder}
+def test_hosts_fetch_at_the_same_time_and_one_that_is_removed_does_not(
+    fetched: ServedModel,
+) -> None:
+    parameters = {"host": str(UUID(int=3)), "on": "sun", "folder": "m/1"}
     ModelJob.objects.create(model=fetched, kind=JobKind.FETCH, parameters=parameters)
     assert places.own_replicas() == frozenset()
+    assert {each.parameters["on"] for each in ModelJob.objects.all()} == {"sun", "mars"}
+    Host.objects.filter(pk=MARS).update(is_gone=True)
+    administrator = Access.of(User.objects.create_superuser("root"))
+    HOSTS.remove(administrator, Host.objects.get(pk=MARS))
     assert [each.parameters["on"] for each in ModelJob.objects.all()] == ["sun"]
-    Host.objects.filter(pk=sun.pk).update(is_gone=True)
-    assert places.own_replicas() == frozenset()
-    assert [each.parameters["on"] for each in ModelJob.objects.all()] == ["mars"]
 
 
 @pytest.mark.several_hosts
@@ -269,12 +303,12 @@ def test_a_host_says_which_folders_others_can_fetch(
     add_model("outside", outside)
     (folder / "x").write_text("1")
     first = noted()
-    assert list(first) == [fetched.folder]
+    assert list(first) == ["m/1"]
     with monkeypatch.context() as patch:
         patch.setattr(files, "_read", None)  # nothing is read again
         assert noted() == first
     (folder / "x").write_text("22")
-    assert noted()[fetched.folder] != first[fetched.folder]
+    assert noted()["m/1"] != first["m/1"]
     (folder / "link").symlink_to(tmp_path)
     assert noted() == {}
 

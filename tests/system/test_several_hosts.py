@@ -64,7 +64,7 @@ class Installed:
         return []
 
     def engines(self) -> list[psutil.Process]:
-        return [each for each in self.processes() if _is_engine(each)]
+        return [each for each in self.processes() if runs(each, "vinery_serving.engine")]
 
     def kill(self) -> None:
         """As a host loses power."""
@@ -84,9 +84,9 @@ class Installed:
             return 0
 
 
-def _is_engine(process: psutil.Process) -> bool:
+def runs(process: psutil.Process, word: str) -> bool:
     try:
-        return "vinery_serving.engine" in process.cmdline()
+        return word in process.cmdline()
     except psutil.Error:  # it ended while we looked
         return False
 

@@ -232,7 +232,6 @@ def _lines(model: ServedModel) -> dict[str, object]:
     since = f", since {status.changed_at:%Y-%m-%d %H:%M:%S} UTC" if status.changed_at else ""
     engine = f"process {status.pid}, " if status.pid else ""
     others = {
-        "files": model.fetch_text,
         "memory": status.memory_text,
         "waiting": model.waiting_text,
         "attempts": status.attempts_text,

@@ -6,6 +6,7 @@ at the same commit. Pulls have the folders, the check of the disk, and how a fil
 """
 
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from vinery_serving.cluster.authority import Certificates, Role
-from vinery_serving.cluster.folders import OF_JOB, File, is_own
+from vinery_serving.cluster.folders import OF_JOB, SMALL_BYTES, File, is_own, is_small
 from vinery_serving.models.hub import origins
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.origins import HubOrigin
@@ -31,6 +32,7 @@ from vinery_serving.transport.relayed import Fetch
 from vinery_serving.transport.sockets import FrameReader, InvalidFrame, pack
 
 _BLOCK_BYTES: Final = 1 << 18
+_MAX_LIST_BYTES: Final = 1 << 24
 
 
 class HostOrigin(msgspec.Struct, frozen=True, kw_only=True, tag="host", tag_field="kind"):
@@ -38,14 +40,14 @@ class HostOrigin(msgspec.Struct, frozen=True, kw_only=True, tag="host", tag_fiel
     address: str
     fingerprint: str
     digest: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]  # of the folder
-    list_bytes: int
+    list_bytes: Annotated[int, msgspec.Meta(le=_MAX_LIST_BYTES)]
 
 
 def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:
     """Raises `JobFailed`."""
-    folder, report = Path(document.parameters["folder"]), reporter.progress
+    report = reporter.progress
     try:
-        origin, folders = _origin(document), _folders(document)
+        origin, folders, folder = _parts(document)
         if isinstance(origin, HubOrigin):
             origin.fetch(folders.root, report)
         else:
@@ -65,14 +67,8 @@ def needs(document: JobDocument) -> Needs:
 
 
 def discard(document: JobDocument) -> None:
-    folders = _folders(document)
-    with suppress(PullFailed), folders.locked():
+    with suppress(PullFailed), (folders := _parts(document)[1]).locked():
         folders.discard()
-
-
-def _origin(document: JobDocument) -> HostOrigin | HubOrigin:
-    known = {name: each for name, each in document.parameters.items() if name not in OF_JOB}
-    return msgspec.convert(known, type=HostOrigin | HubOrigin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +77,23 @@ class _Folders(PullFolders):
 
     @property
     def partial(self) -> Path:
-        return self.root / ".partial" / "fetched" / self.digest
+        kind = "small" if is_small(self.name) else "fetched"
+        return self.root / ".partial" / kind / self.digest
 
 
-def _folders(document: JobDocument) -> PullFolders:
-    """Raises `PullFailed` for a folder that is not one of this home's models."""
-    root, folder = origins.models_dir(document.home), Path(document.parameters["folder"])
+def _parts(document: JobDocument) -> tuple[HostOrigin | HubOrigin, PullFolders, Path]:
+    """Return the origin, the folders of the fetch, and the one that is there at the end. Raises
+    `PullFailed` for a folder that is not one of this home's models."""
+    known = {name: each for name, each in document.parameters.items() if name not in OF_JOB}
+    origin: HostOrigin | HubOrigin = msgspec.convert(known, type=HostOrigin | HubOrigin)
+    root, stored = origins.models_dir(document.home), document.parameters["folder"]
+    folder = root / stored
     if not is_own(root, folder):
         raise PullFailed(f"{folder} is not in {root}.")
-    origin, within = _origin(document), folder.relative_to(root)
     if isinstance(origin, HubOrigin):
-        return origin.folders(root)
-    return _Folders(root, str(within.parent), within.name, origin.digest)
+        return origin, origin.folders(root), folder
+    within = folder.relative_to(root)
+    return origin, _Folders(root, str(within.parent), within.name, origin.digest), folder
 
 
 @cache
@@ -112,7 +113,10 @@ def _fill(relay: "_Relay", folders: PullFolders, report: Report) -> None:
         raise PullFailed(f"{origin.name} does not have these files any more.") from None
     for each in listed:
         check_path(each.path, origin.name)
-    files = tuple(RepositoryFile(name, size, sha256=sha256) for name, size, sha256 in listed)
+    most = SMALL_BYTES if is_small(folders.name) else sys.maxsize
+    files = tuple(
+        RepositoryFile(name, size, sha256=sha256) for name, size, sha256 in listed if size <= most
+    )
     fetch_all(relay.open, Repository(origin.name, "", origin.digest, files), folders, report)
 
 

@@ -8,7 +8,7 @@ import hashlib
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Annotated, BinaryIO, Final, NamedTuple
 
 import msgspec
 
@@ -16,16 +16,17 @@ from vinery_accounts.base.files import write_private
 
 _KEPT: Final = "folders"
 _BLOCK_BYTES: Final = 1 << 20
-
-
 # Parameters of the job beside those of its origin.
 OF_JOB: Final = ("host", "on", "folder")
+# Has the small files of models whose weights are on other hosts: what web processes read.
+_SMALL: Final = ".small"
+SMALL_BYTES: Final = 1 << 26
 
 
 class File(NamedTuple):
     path: str  # within the folder, with slashes
-    size_bytes: int
-    sha256: str
+    size_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    sha256: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 State = tuple[tuple[str, int, int], ...]
@@ -51,10 +52,18 @@ def is_own(root: Path, folder: Path) -> bool:
     return folder.is_relative_to(root) and folder != root and ".." not in folder.parts
 
 
+def small_of(folder: str) -> str:
+    return f"{_SMALL}/{folder}"
+
+
+def is_small(folder: str) -> bool:
+    return Path(folder).parts[:1] == (_SMALL,)
+
+
 def state_of(folder: Path) -> State:
     """Raises OSError, also for a folder with links: they may lead anywhere."""
     found = []
-    for each in sorted(folder.rglob("*")):
+    for each in (folder, *sorted(folder.rglob("*"))):
         if each.is_symlink():
             raise OSError(f"{each} is a link")
         if each.is_file():

@@ -25,7 +25,7 @@ from vinery_serving.models import devices
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.host_rows import Host, Placement
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ServedModel, stored_folder
 from vinery_serving.transport.messages import PROTOCOL_VERSION
 
 _TURN: Final = 0x56494E46  # the lock of who places, for one transaction
@@ -93,16 +93,18 @@ def own_replicas() -> frozenset[tuple[int, int]] | None:
     if not _others().exists():
         return None
     rows = Placement.objects.filter(host=host_id())
-    found = set(rows.values_list("model_id", "replica", "model__folder"))
-    known: list[str] = next(iter(own.values_list("lacks", flat=True)), [])
-    placed = {folder: model_id for model_id, _, folder in found}
-    missing = {each for each in (*placed, *known) if not Path(each).is_dir()}
-    fetched = files.obtainable(missing, placed) if missing else set()
-    if (lacks := sorted(missing - fetched)) != known:
-        own.update(lacks=lacks)
-    return frozenset(
-        (model_id, replica) for model_id, replica, folder in found if folder not in fetched
-    )
+    placed = {
+        (model_id, replica): stored_folder(folder)
+        for model_id, replica, folder in rows.values_list("model_id", "replica", "model__folder")
+    }
+    wanted = wanted_models().values_list("folder", "pk")
+    missing = {
+        stored_folder(each): model_id for each, model_id in wanted if not Path(each).is_dir()
+    }
+    lacks = files.fetch(missing, set(placed.values()))
+    own.exclude(lacks=sorted(lacks)).update(lacks=sorted(lacks))
+    coming = missing.keys() - lacks
+    return frozenset(replica for replica, folder in placed.items() if folder not in coming)
 
 
 def _others() -> QuerySet[Host]:
@@ -209,7 +211,7 @@ def _replicas(model: ServedModel, placed: Collection[tuple[int, int]]) -> Iterab
             number=number,
             device=first_device(model.device_of(number)),
             needed_bytes=needed or 0,
-            files=model.folder,
+            files=stored_folder(model.folder),
             labels=frozenset(model.host_labels),
         )
 

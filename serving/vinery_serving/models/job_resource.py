@@ -75,7 +75,8 @@ class ModelJobs(PlatformResource[ModelJob]):
         ),
     )
     columns = columns_of(
-        "id kind model=model.name state=state_text progress created=created_at error",
+        "id kind host model=model.name state=state_text progress created=created_at error",
+        host=lambda row: row.parameters.get("on", ""),
         error=lambda row: row.error.partition("\n")[0],
     )
 

@@ -98,7 +98,7 @@ class ModelJob(models.Model):
             # Two processes would write the same folder.
             models.UniqueConstraint(
                 fields=["model", "kind"],
-                condition=models.Q(state__in=UNFINISHED),
+                condition=models.Q(state__in=UNFINISHED) & ~models.Q(kind=JobKind.FETCH),
                 name="one_unfinished_job",
                 violation_error_message="The model has a job of this kind, which has not ended.",
             )

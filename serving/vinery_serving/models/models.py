@@ -23,7 +23,7 @@ from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.devices import check_device, check_device_options
 from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus, ShownState
 from vinery_serving.models.host_rows import check_labels
-from vinery_serving.models.job_rows import FOLDER_KINDS, UNFINISHED, JobKind, JobState, ModelJob
+from vinery_serving.models.job_rows import FOLDER_KINDS, JobKind, JobState, ModelJob
 
 # What reads files and sockets is imported where it is used: most commands do neither.
 if TYPE_CHECKING:
@@ -34,6 +34,26 @@ _TOGETHER: Final = ("options", "device", "replica_devices", "folder")
 _MAX_IDLE_S: Final = 366 * 24 * 3600
 _MAX_REPLICAS: Final = 64
 _COMMIT_DIGITS: Final = 12
+
+
+def stored_folder(folder: str) -> str:
+    """Return a folder as all hosts know it: what is in the folder of the models of the home has the
+    path there, because the homes of other hosts may lie elsewhere."""
+    return folder.removeprefix(f"{settings.VINERY_PULLED_DIR}/")
+
+
+def own_folder(stored: str) -> Path:
+    """Return a stored folder as this host has it."""
+    return Path(settings.VINERY_PULLED_DIR, stored)
+
+
+class FolderField(models.CharField):  # type: ignore[type-arg]
+    def from_db_value(self, stored: str, *_: object) -> str:
+        return stored and str(own_folder(stored))
+
+    def get_prep_value(self, value: Any) -> Any:
+        found = super().get_prep_value(value)
+        return stored_folder(found) if isinstance(found, str) else found
 
 
 class ServedModel(models.Model):
@@ -47,7 +67,7 @@ class ServedModel(models.Model):
         validators=[MODEL_NAME],
         help_text="The name that clients send as `model`.",
     )
-    folder = models.CharField(
+    folder = FolderField(
         max_length=1024,
         blank=True,
         help_text="Absolute path of the folder that holds openvino_model.xml.",
@@ -198,12 +218,6 @@ class ServedModel(models.Model):
         """The newest job that makes the folder; None: there was none. One query."""
         return ModelJob.objects.filter(model=self, kind__in=FOLDER_KINDS).first()
 
-    @property
-    def fetch_text(self) -> str:
-        """Which host fetches the files, and how far it is; empty: none does. One query."""
-        job = self.jobs.filter(kind=JobKind.FETCH, state__in=UNFINISHED).first()
-        return f"{job.progress or job.state_text}, on {job.parameters['on']}" if job else ""
-
     def _is_obsolete(self, status: EngineStatus) -> bool:
         """Whether the report is older than a change that needs another engine, or than a retry of
         an administrator: the node reports each step after a retry."""
@@ -216,7 +230,8 @@ class ServedModel(models.Model):
     def settings_digest(self) -> str:
         """SHA-256 of the settings of the engine. Another digest needs another engine."""
         devices = ", ".join([self.device, *self.replica_devices])
-        return settings_digest(self.name, self.folder, devices, options_text(self.options))
+        folder, options = stored_folder(self.folder), options_text(self.options)
+        return settings_digest(self.name, folder, devices, options)
 
     def device_of(self, replica: int) -> str:
         devices: list[str] = self.replica_devices

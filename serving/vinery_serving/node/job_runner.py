@@ -27,6 +27,7 @@ from django.utils import timezone
 
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.connections import giving_back
+from vinery_serving.cluster.folders import is_small
 from vinery_serving.cluster.lease import host_id
 from vinery_serving.models.job_requests import take_result, why_futile
 from vinery_serving.models.job_rows import (
@@ -289,6 +290,8 @@ def _keys(job: ModelJob) -> dict[str, Any]:
 
 
 def _turn(job: ModelJob) -> str:
+    if job.kind == JobKind.FETCH and is_small(job.parameters["folder"]):
+        return "small"  # web processes wait for them
     return _TURNS.get(job.kind, job.kind)
 
 
