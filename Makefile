@@ -30,7 +30,8 @@ help: ## Show this list
 up: install ## Start everything and serve the reference chat model
 	@exec $(BIN)/python -m vinery_platform.cli up --end-with-parent
 
-cluster: install ## Try several hosts: three on this machine, with their PostgreSQL and Redis
+cluster: install ## Try several hosts: three on this machine, with PostgreSQL, Redis and Ray
+	$(PIP) install --quiet --editable ".[cluster]"
 	@exec docker/cluster.sh $(BIN)/python
 
 dev: install-dev #- Start everything, and restart it when code or templates change

@@ -149,10 +149,7 @@ def _measure_model(
 
 @contextmanager
 def _served(
-    settings: Settings,
-    candidate: Candidate,
-    platform: OwnPlatform | None,
-    options: EngineOptions,
+    settings: Settings, candidate: Candidate, platform: OwnPlatform | None, options: EngineOptions
 ) -> Iterator[Endpoint]:
     """Serve the model for a while, alone: the engine of another one is never quite idle."""
     if platform is None:

@@ -13,7 +13,6 @@ import time
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -43,12 +42,7 @@ class BareEngine:
         self._pipe.recv()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._pipe.close()
         self._process.join(_END_TIMEOUT_S)
         if self._process.is_alive():

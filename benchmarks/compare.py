@@ -110,11 +110,17 @@ class Comparison:
         self._warm_up(num_streams)
         pairs = [self._shown_round(number, num_streams, max_tokens) for number in range(num_rounds)]
         same = sum(num_same_texts(bare, server) for bare, server in pairs)
-        return _point(
-            num_streams,
+        bares, servers = (tuple(map(summary, side)) for side in zip(*pairs, strict=True))
+        return Point(
+            num_streams=num_streams,
+            throughput_ratio=_ratio(servers, bares, lambda each: each.tokens_per_s),
+            token_gap_p50_ratio=_ratio(servers, bares, lambda each: each.token_gap_p50_ms),
+            token_gap_p99_ratio=_ratio(servers, bares, lambda each: each.token_gap_p99_ms),
             same_texts=same / (num_streams * num_rounds),
-            bares=tuple(summary(bare) for bare, _ in pairs),
-            servers=tuple(summary(server) for _, server in pairs),
+            bare=medians(bares),
+            server=medians(servers),
+            bare_rounds=bares,
+            server_rounds=servers,
         )
 
     def _warm_up(self, num_streams: int) -> None:
@@ -149,26 +155,6 @@ class Comparison:
     def _order(self, number: int) -> Iterator[tuple[str, Side]]:
         sides = [("bare", self.bare), ("server", self.server)]
         return iter(sides if number % 2 == 0 else reversed(sides))
-
-
-def _point(
-    num_streams: int,
-    *,
-    same_texts: float,
-    bares: tuple[Summary, ...],
-    servers: tuple[Summary, ...],
-) -> Point:
-    return Point(
-        num_streams=num_streams,
-        throughput_ratio=_ratio(servers, bares, lambda each: each.tokens_per_s),
-        token_gap_p50_ratio=_ratio(servers, bares, lambda each: each.token_gap_p50_ms),
-        token_gap_p99_ratio=_ratio(servers, bares, lambda each: each.token_gap_p99_ms),
-        same_texts=same_texts,
-        bare=medians(bares),
-        server=medians(servers),
-        bare_rounds=bares,
-        server_rounds=servers,
-    )
 
 
 def _ratio(

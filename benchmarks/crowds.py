@@ -21,7 +21,7 @@ import psutil
 import uvloop
 
 from benchmarks.bare import BareEngine
-from benchmarks.load import BadResponse, Connection, Endpoint, Head, connect, read_stream
+from benchmarks.load import BadResponse, Connection, Endpoint, Head, connect, read_stream, streamed
 from benchmarks.machine import listeners, show
 from benchmarks.measures import Run, Stream, percentile_ms
 from benchmarks.prompts import Prompt, PromptSource
@@ -183,7 +183,7 @@ async def _ask(
 
 
 def _chat(endpoint: Endpoint, prompt: Prompt, max_tokens: int = MAX_TOKENS) -> bytes:
-    content = {"messages": prompt.messages, **_options(max_tokens)}
+    content = streamed(TINY_CHAT, max_tokens, messages=prompt.messages)
     return endpoint.post("/v1/chat/completions", content)
 
 
@@ -191,18 +191,8 @@ def _completion(
     endpoint: Endpoint, number: int, num_prompt_tokens: int, max_tokens: int = MAX_TOKENS
 ) -> bytes:
     ids = np.random.default_rng(number).integers(300, 2900, num_prompt_tokens).tolist()
-    content = {"prompt": ids, "ignore_eos": True, **_options(max_tokens)}
+    content = streamed(TINY_CHAT, max_tokens, prompt=ids, ignore_eos=True)
     return endpoint.post("/v1/completions", content)
-
-
-def _options(max_tokens: int) -> dict[str, object]:
-    return {
-        "model": TINY_CHAT,
-        "max_tokens": max_tokens,
-        "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
 
 
 def _web_peak_mb(endpoint: Endpoint) -> float:

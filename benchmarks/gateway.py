@@ -19,14 +19,13 @@ import argparse
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, product
 from pathlib import Path
 from statistics import median
@@ -36,10 +35,9 @@ import httpx
 
 from benchmarks.compare import Spread
 from benchmarks.load import Connection, Endpoint, connect
-from benchmarks.machine import REPOSITORY, WebCpu, show
+from benchmarks.machine import REPOSITORY, WebCpu, free_port, show
 from benchmarks.platform_under_test import PlatformFailed, wait_until_it_answers
 from benchmarks.settings import TINY_CHAT
-from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
 
 _LEAST_REQUESTS_PER_CORE_S: Final = 800.0
@@ -60,7 +58,6 @@ _LIMITS: Final = (
 )
 _AMOUNT: Final = "100000000"
 _NUM_AT_A_TURN: Final = 200  # requests
-_START_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +198,20 @@ _PRINT_DIGEST_AND_SECRET = (
 )
 
 
+@contextmanager
+def started(
+    words: Sequence[object], environment: Mapping[str, str], tree: Path = REPOSITORY
+) -> Iterator[None]:
+    """A Python module in a process, with the code of a checkout."""
+    command = [sys.executable, "-m", *map(str, words)]
+    variables, none = {**os.environ, "PYTHONPATH": _paths(tree), **environment}, subprocess.DEVNULL
+    with subprocess.Popen(command, env=variables, cwd=tree, stdout=none, stderr=none) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
 @dataclass(frozen=True)
 class Home:
     """A folder that a web process serves from."""
@@ -208,6 +219,7 @@ class Home:
     path: Path
     has_accounts: bool
     tree: Path = REPOSITORY  # with the code of the web process
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def prepare(self) -> None:
         """Make the key and the limits. Raises PlatformFailed."""
@@ -221,35 +233,32 @@ class Home:
     @contextmanager
     def serve(self) -> Iterator[Server]:
         """A web process and its engine. Raises PlatformFailed."""
+        path, secret = self._engine_socket()
+        words = "benchmarks.scripted_engine", path
+        with started(words, {"SOCKET_SECRET": secret}), self.web() as web:
+            if self.has_accounts:
+                _check_limits(web.endpoint)
+            yield web
+
+    @contextmanager
+    def web(self, model: str = TINY_CHAT) -> Iterator[Server]:
+        """A web process, once the model answers. Raises PlatformFailed."""
         environment = self._environment()
         known = json.loads((self.path / "bootstrap.json").read_text(encoding="utf-8"))
-        path, environment["SOCKET_KEY"] = self._engine_socket()
-        engine = (sys.executable, "-m", "benchmarks.scripted_engine", path)
-        web = (sys.executable, "-m", "vinery_platform.cli", "web")
-        with (self.path / "web.log").open("ab") as log, ExitStack() as stack:
-            for command in (engine, web):
-                tree = self.tree if command is web else REPOSITORY
-                environment["PYTHONPATH"] = _paths(tree)
-                process = subprocess.Popen(
-                    command, env=environment, cwd=tree, stdout=log, stderr=log
-                )
-                stack.callback(process.wait)
-                stack.callback(process.terminate)
-            url = f"http://127.0.0.1:{environment['VINERY_PORT']}"
-            endpoint = Endpoint(url, known["api_key"])
-            _wait_until_ready(url)
-            wait_until_it_answers(endpoint, TINY_CHAT)
-            if self.has_accounts:
-                _check_limits(endpoint)
+        url = f"http://127.0.0.1:{environment['VINERY_PORT']}"
+        with started(("vinery_platform.cli", "web"), environment, self.tree):
+            wait_until_it_answers(endpoint := Endpoint(url, known["api_key"]), model)
             yield Server(endpoint, WebCpu(url))
 
     def _engine_socket(self) -> tuple[Path, str]:
-        """The socket of the reference model, the first model of a home, and its key. Raises
-        PlatformFailed."""
-        command = ("manage.py", "shell", "--no-imports", "-c", _PRINT_DIGEST_AND_SECRET)
-        digest, secret = self._run(*command).split()
-        path = engine_socket(self.path / "run", EngineAddress(1, settings_key(digest)))
-        return path, socket_key(bytes.fromhex(secret), path).hex()
+        """The socket of the reference model, the first model of a home, and the secret of the
+        sockets. Raises PlatformFailed."""
+        digest, secret = self.run_code(_PRINT_DIGEST_AND_SECRET).split()
+        return engine_socket(self.path / "run", EngineAddress(1, settings_key(digest))), secret
+
+    def run_code(self, code: str) -> str:
+        """Return what it prints. Raises PlatformFailed."""
+        return self._run("manage.py", "shell", "--no-imports", "-c", code)
 
     def _run(self, *words: str) -> str:
         """Return the output of a Python command. Raises PlatformFailed."""
@@ -269,6 +278,7 @@ class Home:
             "VINERY_PORT": str(free_port()),
             "VINERY_AUTH": "on" if self.has_accounts else "off",
             "PYTHONPATH": _paths(self.tree),
+            **self.variables,
         }
 
 
@@ -284,24 +294,6 @@ def _check_limits(endpoint: Endpoint) -> None:
 def _paths(tree: Path) -> str:
     own = [str(tree / each) for each in ("", "platform", "serving", "accounts")]
     return os.pathsep.join((*own, *sys.path))
-
-
-def _wait_until_ready(url: str) -> None:
-    give_up_at = time.monotonic() + _START_TIMEOUT_S
-    while time.monotonic() < give_up_at:
-        try:
-            if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
-                return
-        except httpx.HTTPError:
-            pass
-        time.sleep(0.1)
-    raise PlatformFailed("the web process is not ready")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

@@ -18,13 +18,7 @@ import numpy.typing as npt
 from django.db import connection, transaction
 
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
-from vinery_accounts.models import (
-    DayRollup,
-    HourRollup,
-    MinuteRollup,
-    Rollup,
-    UsageRecord,
-)
+from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, Rollup, UsageRecord
 from vinery_accounts.usage import histogram
 from vinery_accounts.usage.demo import Integers, Requests, draw
 from vinery_accounts.usage.entries import Outcome

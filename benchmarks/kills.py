@@ -56,13 +56,8 @@ _KINDS: Final[dict[str, dict[str, Any]]] = {
 _TIMEOUT_S: Final = 60.0
 _BACK_WITHIN_S: Final = 30.0
 # How a stream ended, from best to worst.
-_SAME, _OTHER, _ERROR, _BROKEN, _REFUSED = (
-    "same text",
-    "other text",
-    "error event",
-    "connection broken",
-    "refused",
-)
+_SAME, _OTHER, _ERROR = "same text", "other text", "error event"
+_BROKEN, _REFUSED = "connection broken", "refused"
 
 
 @dataclass

@@ -64,6 +64,12 @@ class Endpoint:
         ).encode()
 
 
+def streamed(model: str, max_tokens: int, **more: Any) -> dict[str, Any]:
+    """Return a request for a greedy stream."""
+    more |= {"stream": True, "stream_options": {"include_usage": True}}
+    return {"model": model, "max_tokens": max_tokens, "temperature": 0, **more}
+
+
 class ServedModel:
     """A model behind HTTP, driven as the bare engine is. Use it as a context manager."""
 
@@ -86,14 +92,7 @@ class ServedModel:
         return self._runner.run(self._run(requests))
 
     def _request(self, prompt: Prompt, max_tokens: int) -> bytes:
-        content = {
-            "model": self._name,
-            "messages": prompt.messages,
-            "max_tokens": max_tokens,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
+        content = streamed(self._name, max_tokens, messages=prompt.messages)
         return self._endpoint.post("/v1/chat/completions", content)
 
     async def _run(self, requests: list[bytes]) -> Run:
@@ -249,14 +248,6 @@ class Arrivals:
         return list(accumulate(map(len, self.reads)))
 
 
-@dataclass(frozen=True)
-class Event:
-    """The data of one server-sent event, and where in the response it was complete."""
-
-    data: bytes
-    end: int
-
-
 def read_stream(started_s: float, arrivals: Arrivals) -> Stream:
     """The answer in a response. Raises BadResponse for an error or a stream without usage."""
     received = b"".join(arrivals.reads)
@@ -267,14 +258,14 @@ def read_stream(started_s: float, arrivals: Arrivals) -> Stream:
     times_s: list[float] = []
     texts: list[str] = []
     usage: dict[str, int] | None = None
-    for event in _events(received, head.size):
-        body = json.loads(event.data)
+    for data, end in _events(received, head.size):
+        body = json.loads(data)
         if "error" in body:
-            raise BadResponse(event.data.decode())
+            raise BadResponse(data.decode())
         usage = body.get("usage") or usage
         if text := _text(body):
             texts.append(text)
-            times_s.append(arrivals.arrived_at_s(event.end))
+            times_s.append(arrivals.arrived_at_s(end))
     if usage is None or not times_s:
         raise BadResponse("the stream has no usage or no text")
     return Stream(
@@ -295,15 +286,16 @@ def _text(body: dict[str, Any]) -> str:
     return "".join(texts)
 
 
-def _events(received: bytes, start: int) -> Iterator[Event]:
-    """All events with JSON in them; comments and the end mark are passed over."""
+def _events(received: bytes, start: int) -> Iterator[tuple[bytes, int]]:
+    """All events with JSON in them, and where in the response each was complete; comments and the
+    end mark are passed over."""
     pending = b""
     for chunk, end in _http_chunks(received, start):
         *complete, pending = (pending + chunk).split(_EVENT_END)
         for block in complete:
             data = _data(block.split(b"\n"))
             if data and data != _DONE:
-                yield Event(data, end)
+                yield data, end
 
 
 def _data(lines: Iterable[bytes]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
 import subprocess
 import sys
 import time
@@ -77,6 +78,12 @@ def listeners(port: int) -> Iterator[psutil.Process]:
             continue
         if any(s.status == psutil.CONN_LISTEN and s.laddr.port == port for s in sockets):
             yield process
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
 
 
 def _is_here(host: str | None) -> bool:

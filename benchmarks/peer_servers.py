@@ -20,9 +20,8 @@ from typing import Final
 
 import httpx
 
-from benchmarks.gateway import free_port
 from benchmarks.load import Endpoint
-from benchmarks.machine import REPOSITORY, show
+from benchmarks.machine import REPOSITORY, free_port, show
 from benchmarks.platform_under_test import PlatformFailed, tail, wait_until_it_answers
 from benchmarks.settings import TINY_CHAT
 

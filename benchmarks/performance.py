@@ -50,10 +50,11 @@ def section(report: Report, earlier: Mapping[str, float], now: datetime) -> list
 
 
 def machine_lines(machine: Mapping[str, Any]) -> list[str]:
+    versions = ", ".join(f"{name} {each}" for name, each in machine["versions"].items())
     return [
         f"Machine: {machine['num_cores']} cores, {machine['cpu']}, {machine['memory_gb']} GB, "
         f"{machine['system']}. The clients share the cores with the server. Commit "
-        f"{machine['commit']}, Python {machine['python']}, {_versions(machine['versions'])}.",
+        f"{machine['commit']}, Python {machine['python']}, {versions}.",
         "",
     ]
 
@@ -75,10 +76,6 @@ def busy_lines(calms: Sequence[Calm]) -> Iterator[str]:
     for each in busy:
         yield f"- {each.part}: other programs used {each.busy:.0%} of the machine."
     yield from [""] * bool(busy)
-
-
-def _versions(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def _row(aim: Aim, earlier: float | None) -> str:

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from benchmarks.load import Endpoint
 
@@ -119,31 +119,22 @@ def _started(process: subprocess.Popen[bytes], home: Path) -> Endpoint:
 
 def _is_live(base_url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{base_url}/livez", timeout=5):
-            return True
-    except OSError:
+        return httpx.get(f"{base_url}/livez", timeout=5).is_success
+    except httpx.HTTPError:
         return False
 
 
 def _refusal(endpoint: Endpoint, model: str) -> str | None:
     """Why the model gives no token yet, or None when it does."""
     message = {"role": "user", "content": "Hello!"}
-    content = json.dumps({"model": model, "messages": [message], "max_tokens": 1})
-    request = urllib.request.Request(
-        f"{endpoint.base_url}/v1/chat/completions",
-        data=content.encode(),
-        headers={
-            "authorization": f"Bearer {endpoint.api_key}",
-            "content-type": "application/json",
-        },
-    )
+    content = {"model": model, "messages": [message], "max_tokens": 1}
+    url, key = f"{endpoint.base_url}/v1/chat/completions", endpoint.api_key
     try:
-        with urllib.request.urlopen(request, timeout=60):
-            return None
-    except urllib.error.HTTPError as error:
-        return error.read().decode("utf-8", "replace")
-    except OSError as error:
+        headers = {"authorization": f"Bearer {key}"}
+        answer = httpx.post(url, json=content, headers=headers, timeout=60)
+    except httpx.HTTPError as error:
         return str(error)
+    return None if answer.is_success else answer.text
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

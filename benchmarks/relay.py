@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,7 +20,9 @@ from typing import Final
 
 import uvloop
 
+from benchmarks.gateway import started
 from tests.cluster.hosts import Host, running, web_key
+from tests.fakes.engine import KEY
 from vinery_serving.core.request import Sampling
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Submit, TokenOutput
@@ -89,17 +90,12 @@ def _added_us(here: list[float], there: list[float]) -> float:
 async def main() -> None:
     with TemporaryDirectory() as folder:
         async with running(Path(folder)) as host:
-            command = [sys.executable, "-m", "benchmarks.scripted_engine", str(host.socket_of())]
-            environment = {"SOCKET_KEY": host.key_of().hex(), "FRAME_TOKENS": "1"}
-            engine = await asyncio.create_subprocess_exec(*command, env=os.environ | environment)
-            try:
+            words = ("benchmarks.scripted_engine", host.socket_of())
+            with started(words, {"SOCKET_SECRET": KEY.hex(), "FRAME_TOKENS": "1"}):
                 async with _sides(host) as (here, there):
                     for num_streams in _STREAMS * _ROUNDS:
                         for side in (here, there):
                             await side.measure(num_streams)
-            finally:
-                engine.kill()
-                await engine.wait()
     print(f"added to a first token: {_added_us(here.first_s, there.first_s):.0f} us")
     for num_streams in _STREAMS:
         added_us = _added_us(here.token_s[num_streams], there.token_s[num_streams])

@@ -30,7 +30,7 @@ from typing import Any, Final, cast
 
 from benchmarks.machine import REPOSITORY
 from benchmarks.settings import TINY_CHAT
-from vinery_serving.core.prompt_parts import KnownParts, digests
+from vinery_serving.core.prompt_parts import KnownParts
 from vinery_serving.core.prompt_parts import seed as seed_of
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.cached_prompts import CachedPrompts
@@ -209,39 +209,13 @@ def _round_robin(clients: Sequence[Client]) -> Choose:
     return lambda prompt: clients[next(numbers) % len(clients)]
 
 
-def _remembered(clients: Sequence[Client]) -> Choose:
-    """Each web process goes by the prompts that it has sent, and half a prompt counts."""
-    engines: OrderedDict[int, Client] = OrderedDict()
-
-    def choose(prompt: bytes) -> Client:
-        parts = list(digests(prompt[: len(prompt) // 256 * 256], None))
-        found = (n for n in range(len(parts), 0, -1) if parts[n - 1] in engines)
-        num_known = next(found, 0)
-        client = engines[parts[num_known - 1]] if num_known else None
-        if client is None or 2 * num_known < len(parts) or _num_answers(client) >= _SLOTS:
-            preferred = clients[parts[0] % len(clients)]
-            client = min(clients, key=lambda each: (_num_answers(each), each is not preferred))
-        engines.update(dict.fromkeys(parts, client))
-        return client
-
-    return choose
-
-
-def _num_answers(client: Client) -> int:
-    return max(client.num_generations, 0 if client.load is None else client.load.num_answers)
-
-
 def _reported(clients: Sequence[Client]) -> Choose:
     places = [Place(number) for number in range(len(clients))]
     made = Replicas(lambda place: cast(EngineClient, clients[place.replica]), places)
     return lambda prompt: cast(Client, made.choose(prompt))
 
 
-RULES: Final = {
-    "round robin": _round_robin,
-    "as remembered": _remembered,
-    "as reported": _reported,
-}
+RULES: Final = {"round robin": _round_robin, "as reported": _reported}
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""`python -m benchmarks.scripted_engine SOCKET`: an engine that computes nothing.
+"""`python -m benchmarks.scripted_engine SOCKET ...`: engines that compute nothing.
 
-SOCKET_KEY is the key of the socket, in hexadecimal digits. With `--host HOST --port PORT` instead,
+SOCKET_SECRET is that of the sockets, in hexadecimal digits. With `--host HOST --port PORT` instead,
 the engine is a server that answers each request as a chat.
 
 The engine speaks its side of the transport, so that the web process takes all of a request's time.
-It answers one token at once, and sends longer answers in frames of `FRAME_TOKENS` for each stream.
+It answers one token at once, and sends longer answers in frames of `FRAME_TOKENS` for each stream
+every `FRAME_S`; of each connection the oldest `SLOTS` run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from vinery_serving.transport.handshake import NUM_BYTES, Handshake
+from vinery_serving.transport.handshake import NUM_BYTES, Handshake, socket_key
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
     PROTOCOL_VERSION,
@@ -39,12 +40,13 @@ from vinery_serving.transport.messages import (
 )
 from vinery_serving.transport.sockets import FrameReader, pack
 
-_HELLO: Final = Hello(PROTOCOL_VERSION, 1, 2048, max_running=64)
+_SLOTS: Final = int(os.environ.get("SLOTS", "64"))
+_HELLO: Final = Hello(PROTOCOL_VERSION, 1, 2048, max_running=_SLOTS)
 _STATS: Final = EngineStats(last_token_age_s=0.0)
 _ANSWER: Final = (100,)  # an ordinary token of the reference model
 # As many as of two steps of the reference model with 16 streams.
 FRAME_TOKENS: Final = int(os.environ.get("FRAME_TOKENS", "2"))
-_FRAME_S: Final = 0.008
+_FRAME_S: Final = float(os.environ.get("FRAME_S", "0.008"))
 _left: Final[dict[socket.socket, dict[int, int]]] = {}  # tokens, by the ids of a peer's streams
 
 _CHAT: Final = (
@@ -63,24 +65,26 @@ def main() -> None:
     if sys.argv[1] == "--host":
         asyncio.run(_serve_http(sys.argv[2], int(sys.argv[4])))
     selector, next_frame_at = selectors.DefaultSelector(), 0.0
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    Path(sys.argv[1]).unlink(missing_ok=True)  # of a killed engine
-    server.bind(sys.argv[1])
-    server.listen()
-    selector.register(server, selectors.EVENT_READ)
+    for path in map(Path, sys.argv[1:]):
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        path.unlink(missing_ok=True)  # of a killed engine
+        server.bind(str(path))
+        server.listen()
+        selector.register(server, selectors.EVENT_READ, path)
     while True:
         wait_s = max(0.0, next_frame_at - time.monotonic()) if any(_left.values()) else None
         for key, _ in selector.select(wait_s):
-            if key.data is not None:
+            if isinstance(key.data, FrameReader):
                 _answer(selector, key.fileobj, key.data)  # type: ignore[arg-type]
                 continue
-            peer, _ = server.accept()
-            _shake_hands(peer)
+            peer, _ = key.fileobj.accept()  # type: ignore[union-attr]
+            _shake_hands(peer, key.data)
             peer.sendall(pack(_HELLO))
             selector.register(peer, selectors.EVENT_READ, FrameReader())
             _left[peer] = {}
-        if time.monotonic() >= next_frame_at:
-            next_frame_at = time.monotonic() + _FRAME_S
+        if (now := time.monotonic()) >= next_frame_at:
+            # A late frame does not make the next one late.
+            next_frame_at = max(next_frame_at, now - _FRAME_S) + _FRAME_S
             for peer, left in _left.items():
                 _send_frame(peer, left)
 
@@ -98,8 +102,9 @@ async def _serve_http(host: str, port: int) -> None:
     await (await asyncio.start_server(answer, host, port)).serve_forever()
 
 
-def _shake_hands(peer: socket.socket) -> None:
-    handshake = Handshake(bytes.fromhex(os.environ["SOCKET_KEY"]), listens=True)
+def _shake_hands(peer: socket.socket, path: Path) -> None:
+    key = socket_key(bytes.fromhex(os.environ["SOCKET_SECRET"]), path)
+    handshake = Handshake(key, listens=True)
     peer.sendall(handshake.opening)
     while not handshake.is_done:
         peer.sendall(handshake.feed(peer.recv(NUM_BYTES))[0])
@@ -120,7 +125,7 @@ def _answer(selector: selectors.BaseSelector, peer: socket.socket, frames: Frame
 
 def _send_frame(peer: socket.socket, left: dict[int, int]) -> None:
     outputs = []
-    for id_, num_left in list(left.items()):
+    for id_, num_left in list(left.items())[:_SLOTS]:
         num_tokens = min(FRAME_TOKENS, num_left)
         is_last = num_tokens == num_left
         outputs.append(TokenOutput(id_, _ANSWER * num_tokens, FINISH_LENGTH if is_last else None))
@@ -136,6 +141,9 @@ def _reply(frame: bytes, left: dict[int, int]) -> bytes:
     if isinstance(message, Ping):
         return pack(Pong(message.nonce, _STATS))
     if isinstance(message, Submit) and message.max_new_tokens > 1:
+        if len(left) >= _SLOTS:
+            left[message.id] = message.max_new_tokens
+            return pack(Accepted(message.id))
         left[message.id] = message.max_new_tokens - 1
         first = TokenOutput(message.id, _ANSWER, None, 0.0, 0.0)
         return pack(Accepted(message.id)) + pack(StepOutputs((first,)))

@@ -117,12 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--threads", type=int, metavar="N", default=os.cpu_count() or 1, help=_THREADS_HELP)
     add("--server-url", metavar="URL", help="a running server, without /v1; default: start one")
     add("--api-key", default="", metavar="KEY", help="for --server-url")
-    add(
-        "--cache",
-        type=Path,
-        default=default_cache(),
-        help="where models with random weights are kept",
-    )
+    add("--cache", type=Path, default=default_cache(), help="of models with random weights")
     add("--output", type=Path, help="folder of the JSON file")
     add("--draw", action="store_true", help="write docs/performance.md, too")
     return parser

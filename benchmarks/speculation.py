@@ -159,38 +159,24 @@ def _greedy(
     prompt_ids: Sequence[int], num_tokens: int, assist: SpeculativeDecoding | None
 ) -> Submit:
     """Return a greedy request for `num_tokens` tokens at most."""
-    return Submit(
-        id=0,
-        prompt_ids=np.array(prompt_ids, dtype="<i4").tobytes(),
-        sampling=Sampling(),
-        max_new_tokens=num_tokens,
-        assist=assist,
-        deadline_s=_DEADLINE_S,
-    )
+    ids = np.array(prompt_ids, dtype="<i4").tobytes()
+    return Submit(0, ids, Sampling(), num_tokens, _DEADLINE_S, assist=assist)
 
 
 def _point(
     way: str, kind: str, num_streams: int, runs: Mapping[str, list[_Run]]
 ) -> SpeculationPoint:
-    plain, ahead = runs[PLAIN], runs[way]
-    pairs = [
-        one == other
-        for before, after in zip(plain, ahead, strict=True)
-        for one, other in zip(before.texts, after.texts, strict=True)
-    ]
+    ahead, pairs = runs[way], list(zip(runs[PLAIN], runs[way], strict=True))
+    texts = [zip(before.texts, after.texts, strict=True) for before, after in pairs]
+    same = [one == other for each in texts for one, other in each]
     longest = sum(max(map(len, run.texts)) for run in ahead)
     return SpeculationPoint(
         way,
         kind,
         num_streams,
-        Spread.of(
-            [
-                after.tokens_per_s / before.tokens_per_s
-                for before, after in zip(plain, ahead, strict=True)
-            ]
-        ),
+        Spread.of([after.tokens_per_s / before.tokens_per_s for before, after in pairs]),
         longest / sum(run.num_steps for run in ahead),
         sum(run.num_proposed for run in ahead),
         sum(run.num_accepted for run in ahead),
-        sum(pairs) / len(pairs),
+        sum(same) / len(same),
     )

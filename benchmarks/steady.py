@@ -5,6 +5,10 @@ also bad ones and ones whose client leaves, for two hours or as long as `--minut
 each role's processes and of the home folder are compared: the median of the second quarter of the
 time with the median of the last quarter. Ends with 1 when an answer had another status than its
 kind expects, when a figure grew too much, or when the ledger does not balance.
+
+OpenVINO keeps the kernels of each number of tokens that a step has had (docs/guides/sizing.md): for
+tiny-chat 1.4 MB, for up to 256 numbers. Prompts of each length come first, so that growth during
+the load is a leak.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ _MODELS: Final = ("tiny-vision", "tiny-embed")  # beside tiny-chat, which each p
 _TIMEOUT_S: Final = 120.0
 _MAX_TRIES: Final = 600  # while a model loads
 _PAUSE_S: Final = 0.5  # at most, between two requests of a client
+_STEP_TOKENS: Final = 256  # of a model without max_num_batched_tokens
 _ENGINE: Final = "vinery_serving.engine"
 _ROLES: Final = {
     _ENGINE: "engine",
@@ -82,6 +87,14 @@ def _with_schema(dice: random.Random) -> dict[str, Any]:
     schema = {"type": "object", "properties": fields, "required": list(fields)}
     form = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema, "strict": True}}
     return _chat("Three numbers.", response_format=form)
+
+
+def _with_tokens(num_tokens: int) -> Kind:
+    def body(dice: random.Random) -> dict[str, Any]:
+        ids = [dice.randrange(300, 2900) for _ in range(num_tokens)]
+        return {"model": "tiny-chat", "prompt": ids, "max_tokens": 1}
+
+    return Kind("/v1/completions", body)
 
 
 def _with_picture(dice: random.Random) -> dict[str, Any]:
@@ -166,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def _load(platform: OwnPlatform, arguments: argparse.Namespace) -> Outcome:
-    outcome, ends_at_s = Outcome(), time.monotonic() + 60 * arguments.minutes
+    outcome = Outcome()
     async with (
         httpx.AsyncClient(
             base_url=platform.endpoint.base_url,
@@ -177,6 +190,9 @@ async def _load(platform: OwnPlatform, arguments: argparse.Namespace) -> Outcome
     ):
         for name in ("picture", "embeddings"):  # of the models that are loading
             await _wait_until_served(http, name)
+        for num_tokens in range(1, _STEP_TOKENS + 1):
+            await _answer(http, _with_tokens(num_tokens), random.Random(num_tokens))
+        ends_at_s = time.monotonic() + 60 * arguments.minutes
         for number in range(arguments.clients):
             dice = random.Random(arguments.seed * 1000 + number)
             kinds = [name for name in _KINDS if name not in arguments.without]

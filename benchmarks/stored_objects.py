@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from benchmarks.databases import on_each_database, set_up_django
+from benchmarks.databases import is_in_time, on_each_database, set_up_django, took_ms
 from benchmarks.machine import show
 
 _ALLOWED_MS = 50.0
@@ -56,38 +55,13 @@ def _measure(num_items: int) -> int:
         write_stored(num_items)
         _write_owners()
     print(f"\n{connection.vendor}, {StoredItem.objects.count():,} items\n")
-    is_in_time = True
+    is_met = True
     reads = (_reads_of_responses, _reads_of_conversations, _reads_of_chats)
     for measures in (_store, *reads, _lists, _sweeps):
         for name, allowed_ms, work in measures():
-            is_in_time = _is_in_time(name, allowed_ms, work) and is_in_time
-    return 0 if is_in_time else 1
-
-
-def _is_in_time(name: str, allowed_ms: float, work: Work) -> bool:
-    repeats = 1 if name.startswith("!") else _REPEATS
-    took_ms = min(_took_ms(work) for _ in range(repeats))
-    verdict = "" if took_ms <= allowed_ms else "  TOO LONG"
-    print(f"{name.removeprefix('!'):66}{took_ms:9.1f} ms{verdict}", flush=True)
-    return took_ms <= allowed_ms
-
-
-def _took_ms(work: Work) -> float:
-    before_s = _used_s()
-    work()
-    return (_used_s() - before_s) * 1000
-
-
-def _used_s() -> float:
-    """The processor time of this process, and of the process of PostgreSQL that serves it."""
-    from django.db import connection
-
-    used_s = time.process_time()
-    if connection.vendor == "postgresql":
-        connection.ensure_connection()
-        pid = connection.connection.info.backend_pid
-        used_s += int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
-    return used_s
+            num_times = 1 if name.startswith("!") else _REPEATS
+            is_met = is_in_time(name.removeprefix("!"), work, allowed_ms, num_times) and is_met
+    return 0 if is_met else 1
 
 
 # -- What is measured
@@ -134,8 +108,8 @@ _RUN = f"{time.time():.0f}"
 def _store() -> Measures:
     from vinery_serving.gateway.memory.keeping import store
 
-    took_ms = sorted(_took_ms(partial(store, _new_response(each))) for each in range(_TURNS))
-    typical, last = took_ms[_TURNS // 2], took_ms[-_TURNS // 20]
+    times_ms = sorted(took_ms(partial(store, _new_response(each))) for each in range(_TURNS))
+    typical, last = times_ms[_TURNS // 2], times_ms[-_TURNS // 20]
     print(f"store a response: median {typical:.1f} ms, 95 % within {last:.1f} ms")
     numbers = iter(range(_TURNS, 10 * _TURNS))
     yield (

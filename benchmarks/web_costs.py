@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.gateway import Home, Server, used_s
-from benchmarks.load import connect
+from benchmarks.load import connect, streamed
 from benchmarks.machine import REPOSITORY, show
 from benchmarks.settings import TINY_CHAT
 
@@ -74,14 +74,8 @@ async def _round(
 
 async def _streams_us(server: Server, num_streams: int, num_tokens: int, times: int) -> float:
     """Return the microseconds of one stream."""
-    body = {
-        "model": TINY_CHAT,
-        "messages": [{"role": "user", "content": "Count to 60."}],
-        "max_tokens": num_tokens,
-        "temperature": 0,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+    messages = [{"role": "user", "content": "Count to 60."}]
+    body = streamed(TINY_CHAT, num_tokens, messages=messages)
     request = server.endpoint.post("/v1/chat/completions", body)
     connections = [await connect(server.endpoint) for _ in range(num_streams)]
     began_s = used_s(server)

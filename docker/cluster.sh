@@ -9,6 +9,7 @@ port=${VINERY_CLUSTER_PORT:-8100} # and the four ports after it
 names=(moon mars venus)
 work=$(mktemp -d "${TMPDIR:-/tmp}/vinery-cluster.XXXXXX")
 chmod 755 "$work" # PostgreSQL has a user of its own if root starts it
+export RAY_TMPDIR=$work # else the logs of Ray stay
 pids=()
 
 end() {

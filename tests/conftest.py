@@ -163,9 +163,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 # -- Tiers ------------------------------------------------------------------------------
 
 
+_OF_PLATFORMS: Final = ("system", "browser", "guides")  # folders
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A test that uses the shared platform starts a platform."""
-    if _uses_shared(item):
+    """Tests of some folders start a platform, as does each test that uses the shared one."""
+    if item.path.parent.name in _OF_PLATFORMS or _uses_shared(item):
         item.add_marker("system")
 
 

@@ -92,6 +92,7 @@ def test_changes_of_limits_weights_users_and_projects_are_logged(
         *("limit.create", "limit.update", "limit.delete", "weight.create", "weight.update"),
         *("user.deactivate", "project.deactivate", "project.activate", "membership.delete"),
     ]
+    assert AuditEntry.objects.get(action="limit.create").target.endswith(f", project {search}")
     assert verify().broken is None
     in_acme = AuditEntry.objects.filter(organization_id=acme.pk)
     assert in_acme.count() == len(logged()) - 2  # a weight belongs to the platform

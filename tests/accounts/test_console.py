@@ -288,14 +288,14 @@ def test_the_overview_says_what_needs_attention_and_where_the_cure_is(
     assert findings(root) == [
         "The model cut failed to load. A file is cut. /console/models/8/",
         "Table of models: unknown.",
-        "The tokens per day of the user alice are used up. #quotas",
+        "The quota of tokens per day of the user alice is used up. #quotas",
         key_page,
         "Alerts about quotas reach nobody: there is no e-mail address and no webhook. "
         "/console/webhooks/new/",
     ]
     assert findings(alice) == [
         "The model cut failed to load. An administrator sees why.",
-        "The tokens per day of the user alice are used up. #quotas",
+        "The quota of tokens per day of the user alice is used up. #quotas",
         key_page,
     ]
     for names in (["chat"], []):

@@ -97,6 +97,17 @@ def test_a_refused_request_says_which_limit_and_which_field(alice: User) -> None
     assert "It would have been allowed 60 s later. That was <time" in text
 
 
+def test_a_request_shows_the_parameters_that_the_client_sent(alice: User) -> None:
+    parameters = {"stop": 2, "stream": True, "temperature": 0.7, "user": "…", "seed": 12345}
+    store(used(alice, "r1", parameters=json.dumps(parameters)), used(alice, "r2"))
+    client = signed_in(alice)
+
+    text = page(client, "/console/requests/r1/")
+    shown = dict(re.findall(r"<dt><code>(.+?)</code></dt><dd>(.+?)</dd>", text))
+    assert shown == {name: str(value) for name, value in parameters.items()} | {"stream": "true"}
+    assert "Parameters" not in page(client, "/console/requests/r2/")
+
+
 def test_the_timeline_has_the_parts_of_the_time(alice: User) -> None:
     times = {"queue_ms": 20.0, "prefill_ms": 30.0, "first_token_ms": 60.0, "total_ms": 100.0}
     store(used(alice, "r1", **times))

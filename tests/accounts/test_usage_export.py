@@ -83,13 +83,15 @@ def test_an_owner_exports_the_message_and_the_field_of_a_refused_request(
     changes.set_role(alice, search, Role.OWNER)
     refused = {"outcome": Outcome.REJECTED, "http_status": 400, "error_code": "invalid_value"}
     text = {"error_message": "`stop` must be a string.", "error_param": "stop"}
-    store("r1", user_id=bob.pk, project_id=search.pk, **refused, **text)
+    store("r1", user_id=bob.pk, project_id=search.pk, parameters='{"n": 2}', **refused, **text)
     store("old", user_id=bob.pk, project_id=search.pk, **refused)
 
     rows = json_rows(Selection(visible=Access.of(alice).visible()))
     assert [row["error_param"] for row in rows] == ["stop", ""]
     assert rows[0].items() >= text.items()
-    assert list(COLUMNS)[-3:] == [*text, "cost"]
+    assert [row["parameters"] for row in rows] == [{"n": 2}, None]
+    assert [row["parameters"] for row in csv_rows(EVERYTHING)] == ['{"n":2}', ""]
+    assert list(COLUMNS)[-4:] == [*text, "cost", "parameters"]
 
 
 def test_a_page_needs_a_fixed_number_of_queries(

@@ -42,7 +42,7 @@ IDENTITY = (
     {"project_id": 3, "project_name": "search"}
     | {"organization_id": 2, "organization_name": "acme", "ip": "10.0.0.7"}
     | {"asked_model": "chat", "client_request_id": "mine", "num_request_bytes": 300}
-    | {"mm_hashes": "00ff 11", "end_user": "ann"}
+    | {"mm_hashes": "00ff 11", "end_user": "ann", "parameters": '{"n":2}'}
 )
 USED = (
     {"num_image_tokens": 5, "num_video_tokens": 6, "num_audio_tokens": 4, "weighted_tokens": 12.5}

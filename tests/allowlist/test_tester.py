@@ -61,12 +61,6 @@ def test_an_allowed_picture_has_its_steps(port: int, rule: MediaRule, project: P
     assert f"rule {rule.pk}" in verdict.steps[0].text
     assert "secret" not in str(verdict)
 
-    verdict = tester.test(EVERYTHING, f"http://127.0.0.1:{port}/moved", None, None)
-    names = [name for name, _ in shown(verdict)]
-    assert names.count("rule") == 2
-    assert "redirect" in names
-    assert verdict.is_allowed
-
     ours = {"host": "127.0.0.1", "schemes": ["http"], "ports": [port]}
     changes.add(MediaRule(**ours, organization=project.organization))
     url = f"http://127.0.0.1:{port}/cat.png"
@@ -80,11 +74,6 @@ def test_an_allowed_picture_has_its_steps(port: int, rule: MediaRule, project: P
     [
         ({"max_bytes": 10}, "cat.png", "denied", "bytes than the 10 "),
         ({"max_pixels": 100}, "cat.png", "decoding", "at most 100 are read"),
-        ({"max_redirects": 0}, "moved", "denied", "redirects than the 0 "),
-        ({"content_types": ["image/jpeg"]}, "cat.png", "denied", "image/png"),
-        ({}, "page", "denied", "text/html"),
-        ({"networks": []}, "cat.png", "denied", "not public"),
-        ({"ports": [1]}, "cat.png", "denied", "do not allow http://127.0.0.1"),
         ({"is_active": False}, "cat.png", "denied", "do not allow http://127.0.0.1"),
     ],
 )

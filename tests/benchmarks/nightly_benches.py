@@ -19,6 +19,7 @@ from benchmarks.machine import REPOSITORY, Calm
 from benchmarks.peer_servers import Absent, Running
 from benchmarks.platform_under_test import own_platform, wait_until_it_answers
 from benchmarks.prompts import PromptSource, counting
+from tests import own_postgres
 from tests.platform_ import scripts
 from vinery_serving.engine.options import EngineOptions
 
@@ -154,6 +155,17 @@ def test_the_processor_time_of_the_web_process_is_measured() -> None:
     assert status == 0, printed
     for name in ("request", "token"):
         assert re.search(rf"us for a {name}: -?[\d.]+$", printed, re.MULTILINE), printed
+
+
+@pytest.mark.system
+def test_the_tokens_of_one_two_and_four_hosts_are_measured() -> None:
+    if own_postgres.folder_of_programs() is None:
+        pytest.skip("PostgreSQL is not installed")
+    _, printed = run("hosts", "--rounds", "1", "--seconds", "1", "--slots", "2")
+
+    for number in (1, 2, 4):
+        assert re.search(rf"^\| {number} \| [1-9]\d* \|", printed, re.MULTILINE), printed
+    assert re.search(r"an aim is missed|the aims are met", printed), printed
 
 
 @pytest.mark.system

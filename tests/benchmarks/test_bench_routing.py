@@ -10,4 +10,3 @@ def test_reported_caches_give_half_as_much_again_as_round_robin(monkeypatch: pyt
     first, reported = routing.run("round robin", 1), routing.run("as reported", 1)
     assert reported.tokens_per_s >= 1.5 * first.tokens_per_s
     assert reported.computed < first.computed / 3
-    assert reported.tokens_per_s > routing.run("as remembered", 1).tokens_per_s

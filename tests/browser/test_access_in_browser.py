@@ -11,8 +11,6 @@ from tests.browser.test_pages_in_browser import PAGES
 
 pytest.importorskip("axe_playwright_python", reason="axe is not installed: make install-dev")
 
-pytestmark = pytest.mark.system
-
 _MAX_BYTES: Final = 150_000
 _AXE: Final = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 _SERIOUS: Final = """async (rules) => {

@@ -8,8 +8,6 @@ from playwright import sync_api
 from tests.browser.conftest import PHONE, Administrator, ask
 from tests.conftest import until
 
-pytestmark = pytest.mark.system
-
 MODELS = "serving/servedmodel/"
 KEYS = "accounts/apikey/"
 USAGE = "accounts/usagerecord/"

@@ -3,14 +3,11 @@ phone."""
 
 import re
 
-import pytest
 from playwright import sync_api
 
 from tests.browser.conftest import PHONE, Administrator, ask, follow, someone_at
 from tests.conftest import Running, until
 from tests.system.clients import http_of
-
-pytestmark = pytest.mark.system
 
 
 def _go(admin: Administrator, path: str = "") -> sync_api.Page:
@@ -32,12 +29,32 @@ def test_a_sign_in_leads_to_the_overview_with_its_figures(stranger: Administrato
     until(is_counted)
     assert page.locator("#output .number").inner_text() != "0"
     _read_and_open_a_bar(page)
+    _see_a_single_value_on_a_phone(stranger)
     stranger.go("console/")
 
     stranger.follow("Administration")
     assert page.title() == "Administration | Vinery"
     stranger.follow("Console")
     assert page.url.endswith("/console/")
+
+
+_NUM_COLOURED = """canvas => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const spread = (rgb) => Math.max(...rgb) - Math.min(...rgb);
+  const starts = Array.from({ length: data.length / 4 }, (_, at) => 4 * at);
+  return starts.filter((at) => spread(data.slice(at, at + 3)) > 60).length;
+}"""
+
+
+def _see_a_single_value_on_a_phone(person: Administrator) -> None:
+    """No line can be seen of the only day with requests, and dots of all days are too dense."""
+    usual = person.page.viewport_size
+    person.page.set_viewport_size(PHONE)
+    page = person.go("console/?period=30d")
+    chart = page.get_by_role("slider", name=re.compile("^Latency of answers: "))
+    until(lambda: chart.locator("canvas").evaluate(_NUM_COLOURED) > 0)
+    assert usual is not None
+    page.set_viewport_size(usual)
 
 
 def _read_and_open_a_bar(page: sync_api.Page) -> None:

@@ -2,12 +2,9 @@
 
 import re
 
-import pytest
 from playwright import sync_api
 
 from tests.browser.conftest import Administrator
-
-pytestmark = pytest.mark.system
 
 
 def test_the_index_leads_to_an_api_that_answers_authorised_calls(stranger: Administrator) -> None:

@@ -4,14 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from secrets import token_hex
 
-import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.browser.conftest import Administrator, follow, someone_at
 from tests.conftest import Running, until
 from tests.system.clients import vinery
-
-pytestmark = pytest.mark.system
 
 
 @contextmanager

@@ -11,8 +11,6 @@ from tests.browser.conftest import Administrator
 from tests.conftest import until
 from tests.system.clients import openai_of
 
-pytestmark = pytest.mark.system
-
 ENDLESS: Any = {"model": "tiny-chat", "prompt": "Once", "max_tokens": 1900, "n": 16}
 ENDLESS |= {"extra_body": {"ignore_eos": True}, "stream": True}
 SELECT = "getSelection().selectAllChildren(document.querySelector('#requests td.figure'))"

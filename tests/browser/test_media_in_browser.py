@@ -2,20 +2,15 @@
 
 from collections.abc import Iterator
 
-import httpx
 import pytest
 from playwright import sync_api
 
-from tests.browser.conftest import TINY_CHAT, Administrator, ask, follow
-from tests.conftest import Running, until
+from tests.browser.conftest import TINY_CHAT, Administrator
+from tests.conftest import Running
 from tests.media.picture_server import picture, serving_a_picture
 from tests.system.clients import vinery
 
-pytestmark = pytest.mark.system
-
 TINY_VISION = TINY_CHAT.with_name("tiny-vision")
-
-# -- A refusal of a request
 
 
 @pytest.fixture
@@ -35,25 +30,6 @@ def viewer(running: Running) -> Iterator[str]:
     vinery(running, "model", "remove", "viewer")
 
 
-def _answer_about(running: Running, model: str, url: str) -> httpx.Response:
-    content = [
-        {"type": "text", "text": "What is it?"},
-        {"type": "image_url", "image_url": {"url": url}},
-    ]
-    return ask(running, model, content)
-
-
-def _refusals(admin: Administrator, host: str, reason: str) -> sync_api.Locator:
-    page = admin.go("console/media/")
-    return page.locator("tr").filter(has_text=host).filter(has_text=reason)
-
-
-def _open_linked(admin: Administrator, host: str, reason: str, link: str) -> None:
-    """Find the refusal of the host with this reason, and open the form that it links to."""
-    until(lambda: _refusals(admin, host, reason).count() == 1)
-    follow(_refusals(admin, host, reason).get_by_role("link", name=f"{link}: {host}"))
-
-
 def _save_with_the_network(admin: Administrator) -> None:
     networks = admin.page.get_by_label("Networks")
     if not networks.is_visible():
@@ -61,26 +37,6 @@ def _save_with_the_network(admin: Administrator) -> None:
     networks.fill("127.0.0.0/8")
     admin.press("Save")
     assert "It is in force within a second." in admin.main()
-
-
-def test_what_was_refused_is_allowed_by_the_forms_that_it_links_to(
-    admin: Administrator, running: Running, viewer: str, host: str
-) -> None:
-    url = f"{host}/red.png"
-    until(lambda: "media_denied" in _answer_about(running, viewer, url).text)
-
-    _open_linked(admin, host, "No rule of the platform allows it.", "Allow")
-    admin.press("Save")
-    assert "It is in force within a second." in admin.main()
-    until(lambda: "not public" in _answer_about(running, viewer, url).json()["error"]["message"])
-    _open_linked(admin, host, "The address 127.0.0.1 is not public.", "Change the rule")
-    _save_with_the_network(admin)
-    until(lambda: _answer_about(running, viewer, url).status_code == 200)
-
-    answer = _answer_about(running, viewer, url).json()
-    assert answer["usage"]["prompt_tokens_details"]["image_tokens"] == 16
-    row = _refusals(admin, host, "No rule of")
-    assert "allowed now" in row.inner_text()
 
 
 # -- The tester

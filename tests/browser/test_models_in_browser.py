@@ -17,8 +17,6 @@ from vinery_serving.processes.logs.file import LogBounds, LogFile
 from vinery_serving.processes.logs.folder import engine_name, log_path
 from vinery_serving.processes.logs.lines import time_text
 
-pytestmark = pytest.mark.system
-
 
 @pytest.fixture
 def folder_model(running: Running) -> Iterator[str]:

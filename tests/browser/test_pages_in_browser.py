@@ -5,13 +5,9 @@ Errors of scripts, of the content security policy and missing files are looked f
 
 from pathlib import Path
 
-import pytest
-
 from tests.browser.conftest import FITS, PHONE, Administrator, ask
 from tests.conftest import until
 from tests.system.clients import vinery
-
-pytestmark = pytest.mark.system
 
 USAGE = "admin/accounts/usagerecord/"
 LISTS = (

@@ -6,15 +6,12 @@ import re
 from typing import Any, Final
 from urllib.parse import quote
 
-import pytest
 from playwright.sync_api import Page, Route
 
 from tests.browser.conftest import Administrator, follow, removed_after
 from tests.contract.tiny_chat import CAPITAL, GET_WEATHER, MODEL, PARIS, SUNNY, WEATHER
 from tests.system.clients import openai_of, vinery
 from tests.tables import table
-
-pytestmark = pytest.mark.system
 
 SCHEMA: Final = """{"type": "object", "required": ["name", "age"],
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}"""

@@ -17,8 +17,6 @@ from tests.browser.conftest import Administrator, someone_at
 from tests.conftest import Running
 from tests.system.clients import vinery
 
-pytestmark = pytest.mark.system
-
 _NAME = "grace"
 _PERIOD_S = 30
 _AUTHENTICATOR: Final[dict[str, Any]] = {

@@ -160,7 +160,7 @@ def test_the_page_of_hosts_shows_their_memory_and_drains_and_removes_them(
     assert re.findall(rf'href="{host}(.+?)/"', text_of(root.get(host))) == ["drain", "remove"]
     assert "moon is being drained." in text_of(root.post(f"{host}drain/", follow=True))
     assert re.findall(rf'href="{host}(.+?)/"', text_of(root.get(host))) == ["resume", "remove"]
-    assert "moon is draining: drain" in text_of(root.post(f"{host}remove/", follow=True))
+    assert "moon still runs: drain it" in text_of(root.post(f"{host}remove/", follow=True))
     Host.objects.update(is_gone=True)
     assert "moon is removed." in text_of(root.post(f"{host}remove/", follow=True))
     assert not Host.objects.exists()

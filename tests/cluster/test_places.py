@@ -114,6 +114,7 @@ def test_replicas_move_from_a_host_that_drains_and_from_one_that_is_gone(
     assert where(one) == ["moon"]
     Host.objects.filter(pk=MARS).update(is_draining=False)
 
+    EngineStatus.objects.update_or_create(model=two, defaults={"num_waiting_to_load": 1})
     leases[MARS].close()
     moon, mars = leases[MOON], leases[MARS].number
     until(lambda: moon.renew() and not moon.is_renewed(mars))
@@ -122,6 +123,7 @@ def test_replicas_move_from_a_host_that_drains_and_from_one_that_is_gone(
         leases[MOON].renew()
         place()
     assert where(two) == ["moon", "moon"]
+    assert EngineStatus.objects.get(model=two).num_waiting_to_load == 0, "mars may have waited"
     assert Host.objects.get(pk=MARS).state == "gone"
     assert places.own_replicas() is None, "moon is the only host"
 

@@ -24,6 +24,10 @@ class FakeRay:
         self.num_created = 0
         self.is_slow = False
 
+    @property
+    def hosts(self) -> list[str]:
+        return list(self.free)
+
     def all(self) -> list[Group]:
         return list(self.groups.values())
 
@@ -90,6 +94,7 @@ def test_what_has_no_room_waits_for_it_with_a_reason_and_one_group() -> None:
         1: "No host can run it: a has not 10 MiB of vinery-CPU left in Ray, "
         "b has not 10 MiB of vinery-CPU left in Ray."
     }
+    assert "b is not in Ray yet" in place(FakeRay(a=5), [ONE], [A, B], []).refused[1]
     num_created = ray.num_created
     place(ray, [ONE], [A, B], [])
     assert ray.num_created == num_created, "the group waits as it is"

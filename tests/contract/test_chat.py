@@ -6,7 +6,6 @@ from typing import Any
 import openai
 
 from tests.conftest import until_in_parts
-from tests.tables import table
 
 from . import tiny_chat as tiny
 
@@ -65,20 +64,6 @@ def test_a_stream_adds_up_to_the_text_and_ends_with_usage_on_request(
     assert all(chunk.usage is None for chunk in chunks)
 
 
-def test_max_tokens_cuts_with_length_and_a_stop_string_ends_it(client: openai.OpenAI) -> None:
-    answer = chat(client, max_tokens=3)
-    newer = chat(client, max_completion_tokens=2, max_tokens=9)
-
-    assert answer.choices[0].finish_reason == "length"
-    assert (answer.usage.completion_tokens, newer.usage.completion_tokens) == (3, 2)
-
-    [choice] = chat(
-        client, "Count to 40.", stop=[" 7"], extra_body={"include_stop_str_in_output": False}
-    ).choices
-
-    assert (choice.message.content, choice.finish_reason) == (tiny.numbers(6), "stop")
-
-
 def test_n_choices_come_in_order_and_share_the_cached_prompt(client: openai.OpenAI) -> None:
     unary, final = chat(client, n=3), streamed(client, n=2)
 
@@ -90,15 +75,6 @@ def test_n_choices_come_in_order_and_share_the_cached_prompt(client: openai.Open
         usage = chat(client, "How are you today? " * 20, n=20, max_tokens=1).usage
 
     assert 0 < (usage.prompt_tokens_details.cached_tokens or 0) < usage.prompt_tokens
-
-
-def test_one_seed_gives_one_text(client: openai.OpenAI) -> None:
-    def poem(seed: int) -> str | None:
-        answer = chat(client, "Write a poem.", temperature=1.9, seed=seed, max_tokens=40)
-        return str(answer.choices[0].message.content)
-
-    assert poem(3) == poem(3)
-    assert poem(3) != poem(4)
 
 
 def test_a_weather_tool_gets_the_city_and_its_output_is_used(client: openai.OpenAI) -> None:
@@ -131,15 +107,6 @@ def test_two_cities_give_two_calls_and_none_where_none_may_be(client: openai.Ope
     [choice] = chat(client, tiny.WEATHER_QUESTION, tools=[tiny.WEATHER], tool_choice="none").choices
 
     assert (choice.message.tool_calls, choice.finish_reason) == (None, "stop")
-
-
-@table("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
-def test_a_required_call_is_generated_for_any_question(client: openai.OpenAI, choice: Any) -> None:
-    answer = chat(client, "Hello!", tools=[tiny.WEATHER], tool_choice=choice, max_tokens=200)
-
-    call, *_ = answer.choices[0].message.tool_calls
-    assert call.function.name == "get_weather"
-    assert set(json.loads(call.function.arguments)) == {"city"}
 
 
 def test_reasoning_is_split_from_the_answer_and_an_effort_starts_it(client: openai.OpenAI) -> None:

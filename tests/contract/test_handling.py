@@ -45,20 +45,6 @@ def delta_of(endpoint: str, chunk: Any) -> str:
 
 
 @every_endpoint
-def test_a_priority_leaves_the_text(raw: httpx.Client, endpoint: str) -> None:
-    assert text_of(ask(raw, endpoint, priority=5)) == text_of(ask(raw, endpoint))
-
-
-@every_endpoint
-def test_a_salted_prompt_has_the_penalties_of_a_plain_one(raw: httpx.Client, endpoint: str) -> None:
-    penalties = {"repetition_penalty": 1.5, "frequency_penalty": 0.5, "presence_penalty": 0.5}
-    plain = text_of(ask(raw, endpoint, **penalties))
-
-    assert text_of(ask(raw, endpoint, **penalties, cache_salt="c")) == plain
-    assert text_of(ask(raw, endpoint)) != plain
-
-
-@every_endpoint
 def test_an_answer_has_the_id_of_its_request(raw: httpx.Client, endpoint: str) -> None:
     first = ask(raw, endpoint, request_id="job-7")
     again = ask(raw, endpoint, request_id="job-7")
@@ -145,23 +131,6 @@ def test_an_answer_that_repeats_itself_is_ended(raw: httpx.Client, endpoint: str
         [choice] = ended["choices"]
         assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "repetition_detected")
         assert ended["usage"]["completion_tokens"] == 6
-
-
-@table("endpoint", OPENAI[:2])
-def test_an_answer_has_its_stop_reason(raw: httpx.Client, endpoint: str) -> None:
-    seven = ids_of(raw, " 7")[-1]
-    causes = [
-        ask(raw, endpoint, **fields)["choices"][0]["stop_reason"]
-        for fields in ({"stop": [" 9", " 7"]}, {"stop_token_ids": [seven]}, {}, {"max_tokens": 3})
-    ]
-    streamed = [
-        chunk["choices"][0]["stop_reason"]
-        for chunk in chunks(raw, endpoint, stop=" 7")
-        if chunk["choices"][0]["finish_reason"] is not None
-    ]
-
-    assert causes == [" 7", seven, None, None]
-    assert streamed == [" 7"]
 
 
 def test_an_answer_has_the_text_of_its_prompt_on_request(raw: httpx.Client) -> None:

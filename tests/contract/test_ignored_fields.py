@@ -8,9 +8,8 @@ import openai
 
 from tests.conftest import Running
 from tests.system.ledger import labelled
-from tests.tables import table
 
-from .tiny_chat import CONTEXT, MODEL, PARIS, QUESTION
+from .tiny_chat import MODEL, QUESTION
 
 IGNORED = "x-vinery-ignored"
 # The tools of Codex, of which this server offers the function and the custom tool to the model.
@@ -56,14 +55,6 @@ def test_a_body_of_codex_is_answered_and_names_the_tools_that_are_not_there(
     assert [event.type for event in answer.parse()][-1] == "response.completed"
 
 
-def test_parameters_of_other_servers_are_named(raw: httpx.Client, tree: str) -> None:
-    body = {"messages": QUESTION, "mirostat": 2, "options": {"num_ctx": 1}, "cache_control": {}}
-    answer = raw.post(f"/{tree}/chat/completions", json=body)
-
-    assert answer.json()["choices"][0]["message"]["content"] == PARIS
-    assert answer.headers[IGNORED] == "cache_control, mirostat, options"
-
-
 def test_browsers_may_read_the_header_and_metrics_count_it(
     raw: httpx.Client, running: Running
 ) -> None:
@@ -78,22 +69,6 @@ def test_browsers_may_read_the_header_and_metrics_count_it(
 # -- Clients with a default of their own for `max_tokens`, and a model with less context --------
 
 CLAMPED = "x-vinery-clamped"
-
-
-@table("max_tokens, is_clamped", [(4096, True), (32_000, True), (128_000, True), (100, False)])
-def test_a_default_of_a_client_is_clamped_and_the_answer_reports_it(
-    client: openai.OpenAI, max_tokens: int, is_clamped: bool
-) -> None:
-    answer = client.chat.completions.with_raw_response.create(
-        model=MODEL, messages=QUESTION, max_tokens=max_tokens
-    )
-    chat = answer.parse()
-
-    assert chat.choices[0].message.content == PARIS
-    assert chat.choices[0].finish_reason == "stop"
-    assert chat.usage is not None
-    clamped = f"max_tokens={CONTEXT - chat.usage.prompt_tokens}"
-    assert answer.headers.get(CLAMPED) == (clamped if is_clamped else None)
 
 
 def test_an_answer_ends_at_its_clamped_limit(raw: httpx.Client) -> None:

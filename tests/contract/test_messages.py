@@ -182,18 +182,6 @@ def test_an_answer_can_fit_a_schema(claude: anthropic.Anthropic) -> None:
     assert json.loads(text_of(message))["city"] in ("Paris", "Rome")
 
 
-def test_a_request_for_betas_is_answered(claude: anthropic.Anthropic) -> None:
-    message = claude.beta.messages.create(
-        **least(),
-        betas=["interleaved-thinking-2025-05-14"],
-        metadata={"user_id": "user_1"},
-        system=[{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
-    )
-
-    assert message.stop_reason == "end_turn"
-    assert message.content
-
-
 def test_what_takes_no_effect_is_named(claude: anthropic.Anthropic) -> None:
     block = {"type": "text", "text": CAPITAL, "cache_control": {"type": "ephemeral"}, "own": 1}
     fields: Any = {

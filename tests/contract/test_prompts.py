@@ -53,19 +53,6 @@ def test_a_prompt_can_be_text_or_ids_and_fastdeploys_go_first(raw: httpx.Client,
     assert answer["usage"]["prompt_tokens"] == len(ids)
 
 
-def test_an_echo_comes_first_and_alone_generates_no_token(raw: httpx.Client, tree: str) -> None:
-    for prompt in (COUNT_TO_5, ids_of(raw, prompt=COUNT_TO_5)):
-        [choice] = complete(raw, tree, prompt=prompt, echo=True)["choices"]
-
-        assert (choice["text"], choice["finish_reason"]) == (COUNT_TO_5 + FIVE, "stop")
-
-    answer = complete(raw, tree, echo=True, max_tokens=0)
-    assert tiny.text_of(answer) == COUNT_TO_5
-    assert answer["choices"][0]["finish_reason"] == "length"
-    assert answer["usage"]["completion_tokens"] == 0
-    assert answer["usage"]["prompt_tokens"] == len(ids_of(raw, prompt=COUNT_TO_5))
-
-
 def test_an_echo_is_streamed_first_with_its_tokens(client: openai.OpenAI) -> None:
     prompts = [COUNT_TO_5, "count to 3"]
     asked: Any = {"prompt": prompts, "max_tokens": 40, "echo": True, "temperature": 0}
@@ -96,6 +83,32 @@ def test_a_prompt_is_truncated(raw: httpx.Client, tree: str) -> None:
     assert filled["usage"]["prompt_tokens"] == tiny.CONTEXT - 30
 
 
+def test_the_default_length_depends_on_the_url_tree(raw: httpx.Client, tree: str) -> None:
+    prompt = tiny.prompt_of("Count to 30.")
+    usual = tiny.ask(raw, f"/{tree}/completions", prompt=prompt)
+    [choice] = usual["choices"]
+
+    if tree == "v3":
+        assert (choice["text"], choice["finish_reason"]) == (tiny.numbers(30), "stop")
+    else:
+        assert (usual["usage"]["completion_tokens"], choice["finish_reason"]) == (16, "length")
+
+
+def test_a_parsed_completion_has_its_reasoning_and_the_time_of_its_tokens(
+    raw: httpx.Client,
+) -> None:
+    prompt = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
+    asked = {"model": tiny.MODEL, "prompt": f"{prompt}<think>\n", "max_tokens": 200}
+    extras = {"parse_output": True, "return_arrival_time": True}
+    (plain,), (parsed,) = (
+        raw.post("/v1/completions", json={**asked, **more}).json()["choices"]
+        for more in ({}, extras)
+    )
+    reasoning, text = plain["text"].split("\n\n\n")
+    assert (parsed["reasoning_content"], parsed["text"]) == (reasoning, text)
+    assert parsed["arrival_time"] > 0
+
+
 # Chats
 
 
@@ -107,15 +120,6 @@ def test_a_chat_can_be_token_ids(raw: httpx.Client, tree: str, field: str) -> No
 
     assert tiny.text_of(answer) == tiny.PARIS
     assert answer["usage"]["prompt_tokens"] == len(ids)
-
-
-def test_token_ids_that_start_reasoning_get_reasoning(raw: httpx.Client, tree: str) -> None:
-    ids = ids_of(raw, messages=tiny.QUESTION, chat_template_kwargs={"enable_thinking": True})
-
-    message = chat(raw, tree, messages=ids)["choices"][0]["message"]
-
-    assert "capital of France" in message["reasoning_content"]
-    assert message["content"] == tiny.PARIS
 
 
 def test_a_message_is_continued_and_echoed_on_request(
@@ -146,19 +150,6 @@ def test_a_prompt_can_lack_the_template_and_the_start_of_the_answer(
 
 
 # Efforts
-
-
-def test_any_effort_but_none_makes_the_model_think(raw: httpx.Client, tree: str) -> None:
-    for effort in ("minimal", "low", "medium", "high", "xhigh", "max"):
-        answer = chat(raw, tree, reasoning_effort=effort)
-        assert answer["choices"][0]["message"]["reasoning_content"], effort
-        assert tiny.text_of(answer) == tiny.PARIS
-        assert tiny.num_reasoning(answer) > 0
-
-    answer = chat(raw, tree, reasoning_effort="none")
-
-    assert "reasoning_content" not in answer["choices"][0]["message"]
-    assert tiny.num_reasoning(answer) == 0
 
 
 def test_reasoning_can_be_left_out_but_is_counted(

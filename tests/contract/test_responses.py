@@ -68,19 +68,6 @@ def test_the_events_of_a_stream_come_in_order_and_may_be_padded(client: openai.O
     assert all("obfuscation" in (event.model_extra or {}) for event in deltas)
 
 
-def test_instructions_and_typed_messages_are_understood(client: openai.OpenAI) -> None:
-    typed = {"type": "input_text", "text": "What is my name?"}
-    turns = [
-        {"role": "user", "content": "My name is Alice."},
-        {"role": "assistant", "content": "Nice to meet you, Alice!"},
-        {"type": "message", "role": "user", "content": [typed]},
-    ]
-
-    response = respond(client, turns, instructions="You are a helpful assistant.")
-
-    assert response.output_text == "Your name is Alice."
-
-
 def test_a_tool_is_called_and_used_and_a_streamed_call_has_its_events(
     client: openai.OpenAI,
 ) -> None:

@@ -7,7 +7,7 @@ import openai
 
 from tests.tables import table
 
-from .tiny_chat import MODEL, ask, prompt_of, refusal, text_of
+from .tiny_chat import MODEL, ask, prompt_of, text_of
 
 STORY = prompt_of("Tell me a story.")
 MESSAGES = [{"role": "user", "content": "Tell me a story."}]
@@ -76,22 +76,3 @@ def test_beams_can_be_streamed_and_come_at_the_end(client: openai.OpenAI) -> Non
     whole = client.chat.completions.create(model=MODEL, **asked)
     assert texts == [choice.message.content for choice in whole.choices]
     assert all(texts)
-
-
-REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
-    ("v1", {"early_stopping": True}, "early_stopping", "is an option of beam search"),
-    ("v3", {"best_of": 3, "temperature": 0.7}, "temperature", "cannot go with beam search"),
-    ("v3", {"best_of": 3, "presence_penalty": 1}, "presence_penalty", "cannot go with beam search"),
-    ("v3", {"best_of": 3, "logprobs": 1}, "logprobs", "cannot go with beam search"),
-    ("v3", {"best_of": 3, "logit_bias": {"5": 1}}, "logit_bias", "cannot go with beam search"),
-    ("v3", {"best_of": 65}, "best_of", "at most 64"),
-]
-
-
-@table("tree, fields, param, words", REFUSED)
-def test_impossible_combinations_are_refused(
-    tree: str, fields: dict[str, Any], param: str, words: str, raw: httpx.Client
-) -> None:
-    error = refusal(raw, f"/{tree}/completions", prompt="a", **fields)
-    assert error["param"] == param
-    assert words in error["message"]

@@ -9,7 +9,6 @@ from tests.tables import table
 from . import tiny_chat as tiny
 
 EOS = 2
-SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
 
 
 class Completed:
@@ -90,18 +89,6 @@ def test_a_stop_string_ends_no_reasoning_and_cuts_no_call(raw: httpx.Client, tre
     assert "Paris" in choice["message"]["tool_calls"][0]["function"]["arguments"]
 
 
-def test_min_tokens_holds_against_every_kind_of_end(raw: httpx.Client, tree: str) -> None:
-    fields: Any
-    for fields in (
-        {"to": 5},
-        {"to": 30, "stop": " 7"},
-        {"to": 30, "stop_token_ids": ["7"]},
-        {"to": 5, "ignore_eos": True, "stop_token_ids": [EOS]},
-    ):
-        assert complete(raw, tree, **fields).num_tokens < 30
-        assert complete(raw, tree, **fields, min_tokens=30, max_tokens=60).num_tokens >= 30
-
-
 def test_the_text_is_not_parsed_with_special_tokens(raw: httpx.Client, tree: str) -> None:
     asked: Any = {"messages": tiny.WEATHER_QUESTION, "skip_special_tokens": False}
     choice = chat(raw, tree, **asked, tools=[tiny.WEATHER])
@@ -112,12 +99,3 @@ def test_the_text_is_not_parsed_with_special_tokens(raw: httpx.Client, tree: str
     assert choice["finish_reason"] == "stop"
     assert "</think>" in reasoning_choice["message"]["content"]
     assert "reasoning_content" not in reasoning_choice["message"]
-
-
-@table("param, value", [("min_tokens", 5), ("ignore_eos", True)])
-def test_a_complete_message_cannot_be_continued(
-    raw: httpx.Client, tree: str, param: str, value: Any
-) -> None:
-    asked: Any = {"messages": tiny.WEATHER_QUESTION, "response_format": SCHEMA, param: value}
-
-    assert tiny.refusal(raw, f"/{tree}/chat/completions", **asked)["param"] == param

@@ -8,7 +8,7 @@ from tests.conftest import Running
 from tests.tables import table
 from vinery_platform import __version__
 
-from .tiny_chat import CONTEXT, QUESTION, ask, refusal
+from .tiny_chat import CONTEXT, QUESTION, ask
 
 every_root = table("root", ["", "/v1", "/v3"])
 
@@ -58,24 +58,6 @@ def test_ovms_asks_with_text_and_a_long_one_is_read_whole(raw: httpx.Client, roo
     assert [len(tokens) for tokens in many["tokens"]] == [2, 2]
     assert many["tokens"][0][0] == 0  # <|endoftext|>
     assert ask(raw, f"{root}/tokenize", prompt="hello " * 50_000)["count"] > 50_000
-
-
-@every_root
-@table(
-    "path, body, param",
-    [
-        ("tokenize", {}, "prompt"),
-        ("tokenize", {"prompt": 5}, "prompt"),
-        ("tokenize", {"messages": []}, "messages"),
-        ("tokenize", {"messages": QUESTION, "chat_template": "x"}, "chat_template"),
-        ("detokenize", {}, "tokens"),
-        ("detokenize", {"tokens": [99999]}, "tokens"),
-    ],
-)
-def test_a_wrong_body_is_refused_by_name(
-    raw: httpx.Client, root: str, path: str, body: dict[str, Any], param: str
-) -> None:
-    assert refusal(raw, f"{root}/{path}", **body)["param"] == param
 
 
 @every_root

@@ -69,21 +69,6 @@ def test_reasoning_and_calls_are_not_among_the_tokens_of_the_answer(raw: httpx.C
     assert text.strip() == choice["message"]["content"]
 
 
-def test_completions_return_offsets_in_the_text(client: openai.OpenAI, tree: str) -> None:
-    choice = client.completions.create(
-        model=tiny.MODEL, prompt=PROMPT, logprobs=3, temperature=0, max_tokens=10
-    ).choices[0]
-    returned = choice.logprobs
-    assert returned is not None
-    assert returned.tokens is not None
-    assert returned.text_offset is not None
-    assert "".join(returned.tokens) == choice.text
-    whole = PROMPT + choice.text if tree == "v1" else choice.text
-    for token, offset in zip(returned.tokens, returned.text_offset, strict=True):
-        assert whole[offset:].startswith(token)
-    assert all(len(top) in (3, 4) for top in returned.top_logprobs or ())
-
-
 def first_offsets(raw: httpx.Client, tree: str, *, num_bytes: int = 0, **values: Any) -> list[int]:
     """The first `text_offset` of each choice of a body and of a stream, which are the same."""
     body = {"model": tiny.MODEL, "logprobs": 0, "temperature": 0, "max_tokens": 3, **values}
@@ -169,20 +154,6 @@ def answers(raw: httpx.Client, endpoint: str, *, stream: bool, **fields: Any) ->
 
 
 @table("is_streamed", [False, True])
-def test_token_ids_come_with_the_text(is_streamed: bool, raw: httpx.Client) -> None:
-    prompts = ["count to 3", "hello"]
-    fields: Any = {"return_token_ids": True, "max_tokens": 5, "temperature": 0}
-    found: dict[str, list[list[int]]] = {"prompt_token_ids": [[], []], "token_ids": [[], []]}
-
-    for choice in answers(raw, "completions", stream=is_streamed, prompt=prompts, **fields):
-        for name, lists in found.items():
-            lists[choice["index"]] += choice.get(name, [])
-
-    assert found["prompt_token_ids"] == [tiny.ids_of(raw, prompt) for prompt in prompts]
-    assert all(1 <= len(ids) <= 5 for ids in found["token_ids"])
-
-
-@table("is_streamed", [False, True])
 @table("interval", [1, 4])
 @table("endpoint", TEXTS)
 def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
@@ -211,20 +182,6 @@ def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
         assert tiny.ask(raw, "/detokenize", tokens=ids)["prompt"] == text
     assert returned["completion_tokens"].endswith("<|im_end|>")
     assert ("</think>" in returned["completion_tokens"]) == (endpoint == "chat/completions")
-
-
-@table("is_streamed", [False, True])
-def test_a_text_that_ends_inside_a_character_is_complete(
-    is_streamed: bool, raw: httpx.Client
-) -> None:
-    grape = tiny.ids_of(raw, "\U0001f347")
-    assert len(grape) > 1
-    fields: Any = {"max_tokens": 1, "allowed_token_ids": grape[:1], "return_token_ids": True}
-
-    returned = answers(raw, "completions", stream=is_streamed, prompt="Hi", **fields)
-
-    assert "".join(each.get("completion_tokens", "") for each in returned) == "\ufffd"
-    assert "".join(each["text"] for each in returned) == "\ufffd"
 
 
 THINKING: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}

@@ -190,6 +190,9 @@ class Loop:
     def cancel(self, id_: int, num_used: int) -> None:
         self._receive(messages.Cancel(id_, num_used))
 
+    def announce(self) -> None:
+        self._receive(messages.Arriving())
+
     def turn(self) -> None:
         self.loop.turn(cast(SocketServer, self))
 
@@ -209,7 +212,7 @@ class Loop:
         alive = self.kind.requests.get((id(self), id_))
         return len(self.answers[id_].tokens) if alive is None else len(alive.tokens)
 
-    def _receive(self, message: messages.Submit | messages.Grant | messages.Cancel) -> None:
+    def _receive(self, message: messages.ToEngine) -> None:
         self.loop.receive(Incoming(cast(Connection, self), message))
 
 

@@ -24,8 +24,6 @@ from tests.platform_ import scripts
 from tests.system.clients import new_key, platform_with
 from tests.system.ledger import metric
 
-pytestmark = pytest.mark.system
-
 GUIDES = REPOSITORY / "docs" / "guides"
 # Blocks of `bash` are for every reader as they stand. Other tests run those of these two guides.
 OTHERS = ("backup.md", "management-api.md")

@@ -33,6 +33,7 @@ from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool, WorkerProcess, WorkLimits
 from vinery_serving.protocols.pooling import parse_pooling
+from vinery_serving.transport.messages import Load, Submit
 
 Response = tuple[int, bytes]
 LIMITS = WorkLimits(
@@ -134,6 +135,33 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
         yield server
     await server.engine.replicas.close()
     await server.workers.stop()
+
+
+@pytest.mark.parametrize("has_low_tier", [True, False])
+async def test_an_engine_with_a_low_tier_learns_of_other_requests_before_they_are_prepared(
+    tmp_path: Path, has_low_tier: bool
+) -> None:
+    server = Server(tmp_path)
+    received: list[str] = []
+
+    async def note(gateway: Gateway) -> None:
+        gateway.send(Load(0, has_low_tier=has_low_tier))
+        while True:
+            message = await gateway.receive()
+            received.append(type(message).__name__)
+            if isinstance(message, Submit):
+                gateway.accept(message)
+                gateway.tokens(message, [2], "stop")
+
+    async with FakeEngine(server.engine.replicas.path, note):
+        server.engine.replicas.open()
+        while server.engine.replicas.clients[0].load is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for tier in ("flex", "default"):
+            assert (await server.ask(CHAT, messages=HELLO, service_tier=tier))[0] == 200
+        await server.engine.replicas.close()
+
+    assert received == ["Submit", *["Arriving"] * has_low_tier, "Submit"]
 
 
 @small_and_large
@@ -283,6 +311,16 @@ async def test_a_refused_field_is_recorded_with_the_model(server: Server, paddin
     assert settlement.error_message == "`temperature` must be at most 2."
     assert (settlement.error_param, settlement.admission.model) == ("temperature", "tiny-chat")
     assert len(server.admitted) == 1
+
+
+@small_and_large
+async def test_a_request_is_recorded_with_its_parameters(server: Server, padding: str) -> None:
+    await server.ask(CHAT, padding, messages=HELLO, max_tokens=9, stop="secret", user="ann")
+    await server.ask(CHAT, padding, messages=HELLO, temperature=5)
+
+    taken, refused = (each.admission.parameters for each in server.settled)
+    assert taken == '{"max_tokens":9,"messages":1,"stop":1,"user":"…"}'
+    assert refused is None
 
 
 @small_and_large

@@ -35,6 +35,7 @@ from vinery_serving.gateway.workers.pool import Worker, WorkerCrashed, WorkerPoo
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits, decode_image
 from vinery_serving.prompting.assets import ModelAssets
+from vinery_serving.prompting.vision import QwenProcessor
 from vinery_serving.protocols import parse
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -309,6 +310,18 @@ async def test_the_setting_limits_the_frames_of_a_video(engine: Engine) -> None:
         draft = await shown(pool, engine, {"type": "video_url", "video_url": {"url": url}})
 
     assert [media.num_frames for media in draft.submits[0].media] == [4]
+
+
+async def test_a_video_is_refused_by_a_model_for_pictures(engine: Engine) -> None:
+    moving = {"type": "video_url", "video_url": {"url": a_gif(RED, BLUE)}}
+    body = json.dumps({"messages": [question(moving)]}).encode()
+    media, vision = RequestMedia(parse(Endpoint.CHAT, body, V1).request.media), engine.assets.vision
+    assert isinstance(vision, QwenProcessor)
+
+    with pytest.raises(InvalidRequest, match="takes pictures only") as caught:
+        media.decode(0, None, replace(vision, takes_video=False))
+
+    assert caught.value.param == "messages[0].content[1].video_url"
 
 
 @table("kind", ["image_url", "video_url"])

@@ -1,4 +1,4 @@
-"""A web server with a picture, a page, and a redirect from one to the other."""
+"""A web server with a picture and a page."""
 
 import threading
 from collections.abc import Iterator
@@ -17,16 +17,13 @@ def picture(width: int = 40, height: int = 30) -> bytes:
 
 @contextmanager
 def serving_a_picture(data: bytes) -> Iterator[int]:
-    """The port of a server on 127.0.0.1: `/page` is HTML, `/moved` leads elsewhere, and every other
-    path is the picture."""
+    """The port of a server on 127.0.0.1: `/page` is HTML, and every other path is the picture."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            is_moved, is_text = self.path.startswith("/moved"), self.path.startswith("/page")
+            is_text = self.path.startswith("/page")
             body = b"<html></html>" if is_text else data
-            self.send_response(302 if is_moved else 200)
-            if is_moved:
-                self.send_header("location", "/cat.png")
+            self.send_response(200)
             self.send_header("content-type", "text/html" if is_text else "image/png")
             self.send_header("content-length", str(len(body)))
             self.end_headers()

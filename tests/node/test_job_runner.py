@@ -52,8 +52,8 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path
 
 
 @asynccontextmanager
-async def a_node() -> AsyncIterator[None]:
-    runner = asyncio.create_task(JobRunner(FAKE).run())
+async def a_node(leads: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:
+    runner = asyncio.create_task(JobRunner(FAKE, leads).run())
     try:
         yield
     finally:
@@ -257,6 +257,33 @@ def test_an_attempt_of_a_node_that_was_killed_counts(tmp_path: Path) -> None:
     assert len(processes(tmp_path)) == 1
 
 
+def test_a_host_that_leads_no_more_ends_its_jobs_and_leaves_the_rows_to_the_next_one(
+    tmp_path: Path,
+) -> None:
+    job = begin(tmp_path, blocks=True)
+    looks = [True]
+
+    def leads() -> bool:
+        looks.append(looks[0])
+        return looks[0]
+
+    def go_on_elsewhere() -> None:
+        ModelJob.objects.update(state=JobState.RUNNING, num_attempts=2, done_bytes=7)
+        looks[:] = [False]
+
+    async def run() -> None:
+        async with a_node(leads):
+            await until(job, has_begun)
+            (pid,) = processes(tmp_path)
+            await in_thread(go_on_elsewhere)
+            await until(job, lambda _: not psutil.pid_exists(pid) and len(looks) > 3)
+
+    asyncio.run(run())
+    job.refresh_from_db()
+    assert (job.state, job.num_attempts, job.done_bytes) == (JobState.RUNNING, 2, 7)
+    assert len(processes(tmp_path)) == 1
+
+
 SECRETS = {"VINERY_SECRET_KEY": "s1", "VINERY_DATABASE_URL": "s2", "DATABASE_URL": "s3"}
 TOKENS = {"HF_TOKEN": "t1", "AWS_SECRET_ACCESS_KEY": "t2", "PIP_INDEX_URL": "t3"}
 TOKENS |= {"XDG_CACHE_HOME": "/c"}  # where Hugging Face's login writes its token
@@ -297,8 +324,8 @@ def test_a_job_that_ends_while_its_row_is_read_is_not_begun_again(tmp_path, monk
     job, runner = begin(tmp_path, error="No such repository."), JobRunner(FAKE)
     ended: list[int] = []
 
-    def read_slowly(*, leads: bool) -> Any:
-        found = read(leads=leads)
+    def read_slowly(leads: Callable[[], bool]) -> Any:
+        found = read(leads)
         for _, task in runner._running.values():
             while not task.done():
                 time.sleep(0.01)
@@ -324,8 +351,8 @@ def test_each_host_fetches_for_itself_and_the_first_one_does_all_else() -> None:
     other = ModelJob.objects.create(
         model=model_without_files("n"), kind=JobKind.FETCH, parameters={"host": "another"}
     )
-    assert set(job_runner._read_jobs(leads=True)[0]) == {pull.pk, fetch.pk}
-    assert set(job_runner._read_jobs(leads=False)[0]) == {fetch.pk}
+    assert set(job_runner._read_jobs(lambda: True)[0]) == {pull.pk, fetch.pk}
+    assert set(job_runner._read_jobs(lambda: False)[0]) == {fetch.pk}
     assert other.is_unfinished
 
 

@@ -45,6 +45,37 @@ def test_requests_wake_one_engine_and_others_follow(scheduler: EngineScheduler) 
     assert second.phase is Phase.LOADING
 
 
+def test_a_request_of_another_host_wakes_the_first_replica_and_others_where_there_is_room(
+    scheduler: EngineScheduler,
+) -> None:
+    other = awake(scheduler, 2, 0, 1.0)
+    first, second, third = (add(scheduler, 1, replica=each) for each in range(3))
+    for each in (second, third):
+        each.note_wait(is_waited=True)
+    scheduler.plan()
+    assert [each.phase for each in (second, third)] == [Phase.LOADING, Phase.ASLEEP]
+    assert second.wake_reason == "woken by a request"
+    scheduler.plan()
+    assert other.phase is Phase.AWAKE, "no model makes room for a further replica"
+
+    first.note_wait(is_waited=True)
+    scheduler.plan()
+    assert other.phase is Phase.LEAVING
+    other.give_back()
+    scheduler.plan()
+    assert (first.phase, first.wake_reason) == (Phase.LOADING, "woken by a request")
+
+    for each in (first, second):
+        each.wake(ScriptedEngine(0.0))
+        each.awake_since_s = 0.0
+    first.change(is_pinned=False, idle_limit_s=1.0)
+    scheduler.plan()
+    assert first.phase is Phase.AWAKE, "the other host has not connected yet"
+    first.note_wait(is_waited=False)
+    scheduler.plan()
+    assert first.phase is Phase.LEAVING
+
+
 def test_no_other_model_makes_room_for_a_second_engine(scheduler: EngineScheduler) -> None:
     awake(scheduler, 1, 0, None)
     second = add(scheduler, 1, replica=1)

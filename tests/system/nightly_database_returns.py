@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.conftest import Running, until
 from tests.relay import Relay
@@ -16,8 +15,6 @@ from tests.system.ledger import is_written
 from tests.system.test_database_unavailable import is_unavailable, platform, relay
 
 __all__ = ["platform", "relay"]
-
-pytestmark = pytest.mark.system
 
 NUM_RETURNS = 10
 

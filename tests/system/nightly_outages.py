@@ -22,8 +22,6 @@ from tests.system.ledger import execute, is_written, metric, rows, wait_until_se
 from tests.system.load import load
 from tests.system.test_outages import Servers
 
-pytestmark = pytest.mark.system
-
 DAY_S = 86_400
 NUM_FAILOVERS = 3
 

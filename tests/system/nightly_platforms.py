@@ -20,8 +20,6 @@ from tests.system.test_faults import kill_all_but_engines
 from tests.system.test_usage_after_kills import check_phase
 from vinery_serving.engine.supervision import ORPHAN_S
 
-pytestmark = pytest.mark.system
-
 NAMES = [f"chat-{number}" for number in range(10)]
 KILLS = (("engine",), ("web",), ("engine", "web"), ("web", "engine"))
 

@@ -19,8 +19,6 @@ from tests.system.clients import vinery
 from tests.system.ledger import execute, rows
 from tests.system.limiting import ask, limit
 
-pytestmark = pytest.mark.system
-
 
 @pytest.mark.stores
 def test_each_threshold_is_delivered_despite_bad_answers_and_kills(tmp_path: Path) -> None:

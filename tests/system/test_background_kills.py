@@ -15,7 +15,7 @@ from tests.system.clients import platform_with, vinery
 from tests.system.ledger import execute, rows
 from tests.system.test_alerts import wake
 
-pytestmark = [pytest.mark.system, pytest.mark.stores]
+pytestmark = pytest.mark.stores
 
 NUM_TOKENS = 1500
 LIMIT = 1_000_000

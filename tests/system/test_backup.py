@@ -8,16 +8,16 @@ import subprocess
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from tests import forked_commands
 from tests.conftest import REPOSITORY, Running, run_platform, until
-from tests.system.clients import command, complete
+from tests.contract.tiny_chat import CAPITAL
+from tests.system.clients import MODEL, command, complete, openai_of
 from tests.system.ledger import is_written, outcomes, rows
-
-pytestmark = pytest.mark.system
 
 GUIDE = (REPOSITORY / "docs" / "guides" / "backup.md").read_text(encoding="utf-8")
 
@@ -53,10 +53,32 @@ def lose_state(home: Path, environment: Mapping[str, str]) -> None:
     home.rename(home.with_name("old"))
 
 
+def remember(platform: Running) -> tuple[Any, Any]:
+    """A stored response, and a conversation with another one."""
+    v1 = openai_of(platform)
+    conversation = v1.conversations.create(items=[{"role": "user", "content": CAPITAL}])
+    v1.responses.create(model=MODEL, input="And again?", conversation=conversation.id)
+    return v1.responses.create(model=MODEL, input=CAPITAL), conversation
+
+
+def goes_on(platform: Running, response: Any, conversation: Any) -> bool:
+    """Whether both are read as they were, and their continuations begin with what they have."""
+    v1 = openai_of(platform)
+    assert v1.responses.retrieve(response.id) == response
+    assert v1.conversations.retrieve(conversation.id) == conversation
+    assert len(v1.conversations.items.list(conversation.id).data) == 3
+    for before in ({"previous_response_id": response.id}, {"conversation": conversation.id}):
+        next_one: Any = v1.responses.create(model=MODEL, input="Once more?", extra_body=before)
+        bare: Any = v1.responses.create(model=MODEL, input="Once more?")
+        assert next_one.usage.input_tokens > bare.usage.input_tokens
+    return True
+
+
 @pytest.mark.stores
 def test_a_lost_database_comes_back_with_its_keys_and_balanced_usage(tmp_path: Path) -> None:
     home, archive = tmp_path / "home", tmp_path / "one.tar.gz"
     with run_platform(home) as platform:
+        remembered = remember(platform)
         early = back_up_during_requests(platform, str(archive))
         environment = platform.environment
         refused = vinery(environment, "restore FILE", FILE=str(archive))
@@ -80,6 +102,7 @@ def test_a_lost_database_comes_back_with_its_keys_and_balanced_usage(tmp_path: P
     with run_platform(home) as platform:
         assert platform.api_key == key
         assert complete(platform).status_code == 200
+        assert goes_on(platform, *remembered)
         until(lambda: is_written(platform) and len(rows(platform)) >= 5 + 1)
         stored = [row.request_id for row in rows(platform)]
         assert set(early) <= set(stored)

@@ -16,12 +16,9 @@ from tests.accounts.webhook_receiver import Receiver, receiving
 from tests.conftest import Running, run_platform, until
 from tests.system.clients import chat, http_of, new_key
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.skipif(
-        not (shutil.which("curl") and shutil.which("bash")), reason="there is no curl or no bash"
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("curl") and shutil.which("bash")), reason="there is no curl or no bash"
+)
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/management-api.md"
 _END = "this section has ended"

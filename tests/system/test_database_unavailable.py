@@ -18,7 +18,7 @@ from tests.system.clients import http_of
 from tests.system.ledger import metric, rows
 from tests.system.limiting import ask
 
-pytestmark = [pytest.mark.system, pytest.mark.stores]
+pytestmark = pytest.mark.stores
 
 PAGES = ("", "admin/", "accounts/login/", "accounts/", "console/", "console/keys/", "api/keys/")
 

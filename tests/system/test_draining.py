@@ -10,14 +10,11 @@ from typing import Any
 
 import httpx
 import psutil
-import pytest
 
 from tests.conftest import Running, runs, until
 from tests.platform_.edge_server import read_to_end, status_of
 from tests.system.clients import connect, head, http_of, platform_with
 from tests.system.ledger import rows
-
-pytestmark = pytest.mark.system
 
 # Longer than any test waits: nothing but a second signal ends a request.
 SETTINGS = {"VINERY_DRAIN_S": "600", "VINERY_WEB_WORKERS": "1"}

@@ -19,8 +19,6 @@ from tests.system.ledger import is_written, metric, rows
 from tests.system.limiting import limit, num_tokens, remove_limits, stopped
 from tests.tables import golden_errors, table
 
-pytestmark = pytest.mark.system
-
 CAT, KITTEN = "The cat sleeps on the mat.", "A kitten naps on the mat."
 TRAIN = "The train to the city leaves at noon."
 

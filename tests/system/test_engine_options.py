@@ -1,6 +1,5 @@
 """An administrator's options for a model's engine, as the clients see them."""
 
-import asyncio
 import json
 import shutil
 from collections.abc import Iterator
@@ -9,13 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import REPOSITORY, Running, until
+from tests.conftest import REPOSITORY, Running
 from tests.prompting.builders import name_markers
-from tests.system.clients import async_http_of, http_of, serving, vinery
-from tests.system.ledger import metric
+from tests.system.clients import http_of, serving, vinery
 from tests.tables import table
-
-pytestmark = pytest.mark.system
 
 CHAT = REPOSITORY / "models" / "tiny-chat"
 DRAFT = REPOSITORY / "models" / "tiny-draft"
@@ -38,13 +34,9 @@ BOUNDED = {
     "sparse_attention": {"num_recent_tokens": 256},
 }
 MARKERS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
-CODER_OPTIONS = ("max_tokens_limit=12", "best_of_limit=2", "trust_request_chat_template=true")
+CODER_OPTIONS = ("max_tokens_limit=12", "best_of_limit=2")
 CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]
 CHAT_WITH_CODER = {"model": "coder", "messages": CAPITAL}
-ENDLESS = (
-    "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
-    "{% endfor %}{% endfor %}{% endfor %}"
-)
 COUNTING = {"messages": [{"role": "user", "content": "count to 30"}], "temperature": 0}
 
 
@@ -176,22 +168,3 @@ def test_a_middle_is_filled_in_within_the_limits_of_the_model(raw: httpx.Client,
     assert answer["usage"]["prompt_tokens"] == 3 + tokens("Once upon") + tokens(" the end")
     assert answer["choices"][0]["text"].startswith("Once upon")
     assert answer["usage"]["completion_tokens"] >= 1
-
-
-async def test_an_endless_template_ends_beside_others(raw: httpx.Client, running: Running) -> None:
-    async with async_http_of(running) as others:
-        path = "/v1/chat/completions"
-        asked = others.post(path, json={**CHAT_WITH_CODER, "chat_template": ENDLESS})
-        endless = asyncio.create_task(asked)
-        await asyncio.to_thread(until, lambda: metric(running, "vinery_work_running") > 0)
-        answers = [await others.post(path, json=CHAT_WITH_CODER)]
-        was_endless = not endless.done()
-        answers += [await others.post(path, json=CHAT_WITH_CODER) for _ in range(2)]
-        response = await endless
-
-    assert [answer.status_code for answer in answers] == [200] * 3
-    assert was_endless
-    assert response.status_code == 400
-    error = response.json()["error"]
-    assert error["param"] == "chat_template"
-    assert "too long" in error["message"]

@@ -18,8 +18,6 @@ from tests.system.clients import platform_with, text_of
 from tests.system.ledger import execute, metric, outcomes
 from tests.tables import table
 
-pytestmark = pytest.mark.system
-
 LOOPING = Path(__file__).with_name("looping")
 PATH = os.pathsep.join((str(LOOPING), clean_environment()["PYTHONPATH"]))
 # Two web processes, and all processes loop when they are asked to. A loop takes a core from all

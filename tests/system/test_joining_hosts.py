@@ -12,7 +12,6 @@ import pytest
 from tests import stores
 from tests.conftest import clean_environment, until
 
-pytestmark = pytest.mark.system
 COMMAND = (sys.executable, "-m", "vinery_platform.cli")
 WITHIN_S = 240.0
 

@@ -16,7 +16,6 @@ from tests.system.clients import MODEL, http_of, is_ready, platform_with
 from tests.system.ledger import rows
 from tests.system.limiting import LONG, ask, client, limit, num_tokens, remove_limits, settled_rows
 
-pytestmark = pytest.mark.system
 platform = platform_with(VINERY_HUNG_AFTER_S="0")  # tests stop processes
 no_limits = limiting.no_limits
 TURNS = [{"role": "user", "content": "Count to 100."}]

@@ -15,7 +15,7 @@ from tests.system.clients import MODEL, command, post
 from tests.system.ledger import metric, wait_until_seen
 from tests.system.limiting import LONG, ask, check_many_at_once, limit, settled_rows
 
-pytestmark = [pytest.mark.system, pytest.mark.stores]
+pytestmark = pytest.mark.stores
 
 NUM_WEB_PROCESSES = 2
 

@@ -17,8 +17,6 @@ from tests.conftest import Running, until
 from tests.system.clients import command, openai_of, platform_with
 from tests.system.ledger import rows
 
-pytestmark = pytest.mark.system
-
 platform = platform_with(VINERY_WEB_WORKERS="2")
 
 # As long as the context allows, and slow enough for a person.

@@ -17,8 +17,6 @@ from tests.conftest import Running, run_platform, until
 from tests.system.clients import async_http_of, http_of, is_ready, vinery
 from vinery_serving.processes.logs.folder import engine_name, log_path
 
-pytestmark = pytest.mark.system
-
 _SETTINGS = {
     "VINERY_WEB_WORKERS": "1",
     "VINERY_LOG_LEVEL": "debug",
@@ -143,6 +141,10 @@ async def test_no_secret_reaches_a_log_and_crashes_leave_their_stacks(
 
     files = [*(platform.home / "logs").iterdir(), platform.log]
     texts = {path: path.read_text(encoding="utf-8") for path in files}
+    lines = vinery(platform, "usage", "export", "--format", "jsonl").splitlines()
+    records = [{**json.loads(line), "end_user": "the client's own"} for line in lines]
+    assert {"tools": 1, "messages": 4, "max_tokens": 8} in [row["parameters"] for row in records]
+    texts[Path("usage records")] = json.dumps(records)
     known = (platform.api_key, platform.admin_password, _KEY.rpartition("_")[2])
     found = [
         (path.name, word)

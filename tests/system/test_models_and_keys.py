@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
 
@@ -33,8 +32,6 @@ from tests.system.clients import (
     vinery,
 )
 from tests.system.ledger import execute, metric, wait_until_seen
-
-pytestmark = pytest.mark.system
 
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 HELLO = [{"role": "user", "content": "Hello!"}]
@@ -161,27 +158,6 @@ def test_a_key_that_is_rotated_or_expires_ends_what_it_runs(running: Running, en
     if end == "rotated":
         assert api.get(f"{made['id']}/").json()["state"] == "revoked"
         assert status(running, answer.json()["secret"]) == 200
-
-
-def test_a_full_queue_is_503_with_a_time_to_come_back(running: Running, tmp_path: Path) -> None:
-    write_qwen2_folder(tmp_path / "small")
-    bounds = ["--option", "max_running=1", "--option", "max_waiting=1"]
-
-    def ask(number: int) -> httpx.Response:
-        return complete(running, "small", max_tokens=400, n=number, temperature=0)
-
-    with serving(running, {"small": [tmp_path / "small", *bounds]}):
-        with ThreadPoolExecutor(4) as clients:
-            answers = list(clients.map(ask, [2] * 4))
-        too_many = ask(6)
-
-    refused = [answer for answer in answers if answer.status_code != 200]
-    assert refused
-    assert {answer.status_code for answer in refused} == {503}
-    assert {answer.json()["error"]["code"] for answer in refused} == {"overloaded"}
-    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
-    assert too_many.status_code == 400
-    assert "takes at most 2 at once" in too_many.json()["error"]["message"]
 
 
 def test_who_would_wait_longer_than_max_queue_s_gets_a_status_streamed_or_not(

@@ -16,8 +16,6 @@ from tests.conftest import Running, run_platform, until
 from tests.system.clients import chat, command, http_of, vinery
 from tests.system.ledger import execute, wait_until_seen
 
-pytestmark = pytest.mark.system
-
 # Each model may fill a KV cache of 1 GB, so two models fit, whatever their processes take.
 SETTINGS = {"VINERY_MODEL_MEMORY_MB": "2600", "VINERY_MIN_AWAKE_S": "0"}
 NAMES = [f"chat-{number}" for number in range(5)]

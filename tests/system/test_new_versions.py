@@ -13,8 +13,6 @@ from tests.system.clients import chat, platform_with, vinery
 from tests.system.ledger import execute, labelled, metric
 from tests.system.load import load
 
-pytestmark = pytest.mark.system
-
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 # Longer than the part of a prompt by which conversations are recognised.
 TEXT = "The capital of France is Paris. " * 12

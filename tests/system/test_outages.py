@@ -15,7 +15,7 @@ from tests.relay import Relay
 from tests.system.clients import chat, new_key, vinery
 from tests.system.ledger import execute, metric, rows
 
-pytestmark = [pytest.mark.system, pytest.mark.stores]
+pytestmark = pytest.mark.stores
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,12 @@ import openai
 import pytest
 from PIL import Image
 
-from tests import forked_commands, shapes
+from tests import forked_commands
 from tests.conftest import REPOSITORY, Running, until
-from tests.engine.family_models import a_family_folder
 from tests.media.picture_server import serving_a_picture
-from tests.media.videos import video
 from tests.shapes import data_url, encoded
 from tests.system.clients import answers, claude_of, openai_of, post, serving, vinery
 
-pytestmark = pytest.mark.system
 NAME = "seer"
 IMAGE_TOKENS = 16  # of a picture of 224 x 224 pixels
 # Without it, a message asks for an answer without reasoning, and other requests do not.
@@ -225,32 +222,3 @@ def test_a_loaded_vision_model_is_tested_by_command_and_by_the_recipe_of_the_gui
     )
 
     assert run.stdout.strip()
-
-
-# -- A model of another vision family. Each family: tests/engine/test_vision_families.py
-
-
-def test_pictures_of_another_family_are_counted_and_refused_far_behind(
-    running: Running, tmp_path: Path
-) -> None:
-    client = openai_of(running)
-    picture = Image.linear_gradient("L").resize((300, 300)).convert("RGB")
-    part = {"type": "image_url", "image_url": {"url": data_url(encoded(picture))}}
-
-    def ask(text: str, *parts: Any) -> Any:
-        content = [{"type": "text", "text": text}, *parts]
-        messages: Any = [{"role": "user", "content": content}]
-        return client.chat.completions.create(model="gemma", messages=messages, max_tokens=4)
-
-    folder = a_family_folder("gemma3", tmp_path / "model")
-    with serving(running, {"gemma": [folder]}):
-        for num_pictures in range(3):
-            usage = ask("What is it?", *[part] * num_pictures).usage
-            assert (image_tokens(usage) or 0) == num_pictures * 16
-
-        film = data_url(video(shapes.moving("left"), rate=2), "video/mp4")
-        with pytest.raises(openai.BadRequestError, match="takes pictures only") as caught:
-            ask("What moves?", {"type": "video_url", "video_url": {"url": film}})
-        assert caught.value.param == "messages[0].content[1].video_url"
-        with pytest.raises(openai.BadRequestError, match="first 1024 tokens"):
-            ask("a" * 1500, part)

@@ -16,8 +16,6 @@ from tests.media.videos import video
 from tests.shapes import data_url, encoded
 from tests.system.clients import openai_of, serving
 
-pytestmark = pytest.mark.system
-
 NAME = "tiny-vision"
 COLOUR = "What colour is it?"
 CONTENT = "What is in the picture?"
@@ -129,25 +127,6 @@ def test_pictures_of_one_turn_or_more_are_distinguished_and_cached(client: opena
     assert details.cached_tokens >= details.image_tokens == 16
 
 
-CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-
-
-def test_a_picture_may_come_from_a_tool_or_the_assistant(client: openai.OpenAI) -> None:
-    green = [image(shapes.a_shape("triangle", "green"))]
-    by_a_tool = [
-        {"role": "user", "content": "Look."},
-        {"role": "assistant", "content": "", "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "call_1", "content": green},
-        {"role": "assistant", "content": "I see it."},
-    ]
-    by_the_assistant = [
-        {"role": "user", "content": "Show me a picture."},
-        {"role": "assistant", "content": green},
-    ]
-    for shown in (by_a_tool, by_the_assistant):
-        assert answer_to(client, [*shown, {"role": "user", "content": COLOUR}]) == "Green."
-
-
 def test_films_run_forwards_and_animations_are_films_or_pictures(client: openai.OpenAI) -> None:
     def film(url: str) -> dict[str, Any]:
         return {"type": "video_url", "video_url": {"url": url}}
@@ -184,16 +163,3 @@ def test_documents_and_details_are_seen(client: openai.OpenAI) -> None:
 
     assert low.choices[0].message.content == high.choices[0].message.content == "Purple."
     assert low.usage.prompt_tokens <= high.usage.prompt_tokens
-
-
-# Messages: test_pictures.py
-def test_responses_see_what_chat_sees(client: openai.OpenAI) -> None:
-    url = data_url(encoded(shapes.an_arrow("up")))
-    content: Any = [
-        {"type": "input_image", "image_url": url, "detail": "auto"},
-        {"type": "input_text", "text": "Where does the arrow point?"},
-    ]
-    response = client.responses.create(model=NAME, input=[{"role": "user", "content": content}])
-
-    assert response.output_text == "Up."
-    assert response.usage.input_tokens_details.image_tokens == 16

@@ -162,6 +162,15 @@ def test_models_answer_from_two_hosts_and_move_from_one_that_drains_or_dies(
     assert "replica 1 on mars" in moon.run("model", "show", "b")
     until(lambda: mars.ask("tiny-chat", key) == 200, timeout_s=WITHIN_S)  # over the relay of moon
 
+    moon.run("model", "change", "tiny-chat", "--idle-s", "1")
+    asleep = ("active", "b (ready), tiny-chat (asleep)")
+    become(moon=asleep, mars=("active", "b (ready)"))
+    assert mars.ask("tiny-chat", key) == 200, "moon's node wakes it for a request of mars"
+    become(moon=asleep, mars=("active", "b (ready)"))
+    moon.run("model", "change", "tiny-chat", "--idle-s", "0")
+    moon.run("model", "load", "tiny-chat")
+    become(moon=("active", both), mars=("active", "b (ready)"))
+
     moon.run("model", "change", "b", "--replicas", "1")
     until(lambda: not mars.engines(), timeout_s=WITHIN_S)
     moon.run("host", "drain", "moon")

@@ -20,7 +20,7 @@ from tests.shapes import data_url, encoded
 from tests.system.clients import new_key, openai_of, served, vinery
 from tests.system.ledger import is_written
 
-pytestmark = [pytest.mark.system, pytest.mark.smoke]
+pytestmark = pytest.mark.smoke
 
 
 class Figures(NamedTuple):

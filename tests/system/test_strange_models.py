@@ -3,12 +3,8 @@
 import shutil
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import REPOSITORY, Running, until
 from tests.system.clients import chat, command, http_of, vinery
-
-pytestmark = pytest.mark.system
 
 _LOOPS = "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}"
 

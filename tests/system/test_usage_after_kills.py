@@ -25,7 +25,7 @@ from tests.conftest import Running, runs, until
 from tests.system.clients import async_http_of, complete
 from tests.system.ledger import Row, is_idle, is_written, metric, num_sent_tokens, rows
 
-pytestmark = [pytest.mark.system, pytest.mark.stores]
+pytestmark = pytest.mark.stores
 
 # The same each time, so that a failure is not chance; others are tried with VINERY_TEST_SEED.
 SEED = int(os.environ.get("VINERY_TEST_SEED", "1"))

@@ -4,13 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.conftest import Running, until
 from tests.system.clients import bearer, complete, connect, head, http_of, new_key
 from tests.system.ledger import Row, execute, is_written, labelled, rows
-
-pytestmark = pytest.mark.system
 
 GENERATION = "/v1/chat/completions"
 TOKENIZE = "/v1/tokenize"

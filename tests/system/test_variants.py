@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from tests.conftest import Running, run_platform, runs, until
 from tests.system.clients import async_http_of, bearer, new_key, platform_with
 from tests.system.ledger import is_idle, outcomes
 from tests.system.limiting import client
-
-pytestmark = pytest.mark.system
 
 COUNT = " ".join(str(number) for number in range(1, 41))
 ASKED: Any = {"model": "tiny-chat", "messages": [{"role": "user", "content": "Count to 40."}]}

@@ -7,13 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests import forked_commands
 from tests.conftest import Running, run_platform, until
 from tests.system.clients import async_http_of
-
-pytestmark = pytest.mark.system
 
 # Any web process has more.
 SETTINGS = {"VINERY_WEB_MEMORY_MB": "32", "VINERY_WEB_WORKERS": "1"}

@@ -4,13 +4,10 @@ from contextlib import suppress
 
 import httpx
 import psutil
-import pytest
 
 from tests.conftest import Running, until
 from tests.system.clients import http_of, post
 from tests.system.ledger import labelled, metric
-
-pytestmark = pytest.mark.system
 
 # Tokenizing it takes seconds.
 LONG_TEXT = "ab " * 1_300_000

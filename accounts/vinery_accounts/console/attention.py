@@ -87,11 +87,11 @@ def _of_quotas(quotas: Sequence[QuotaRow]) -> Iterator[Finding]:
     for owner, what, quota in quotas:
         text = ""
         if not quota.num_left:
-            text = "are used up."
+            text = "is used up."
         elif quota.runs_out_at and quota.resets_at:
-            text = "may be used up before they reset."
+            text = "may be used up before it resets."
         if text:
-            yield f"The {what} of {owner} {text}", "#quotas", "See the quotas"
+            yield f"The quota of {what} of {owner} {text}", "#quotas", "See the quotas"
 
 
 def _of_keys(access: Access, now: datetime) -> Iterator[Finding]:

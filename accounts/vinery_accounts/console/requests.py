@@ -1,5 +1,6 @@
 """The log of requests, the saved views of requests and of usage, and the page of one request."""
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -229,6 +230,7 @@ class OneRequest(Page):
                 for each in limits
             ],
             "spans": list(_spans(row)),
+            "parameters": json.loads(row.parameters or "{}"),
             "total": duration(row.total_ms or 0),
             "cost": row.cost and short_money(row.cost, code),
             "inter_token": row.inter_token_ms and duration(row.inter_token_ms),

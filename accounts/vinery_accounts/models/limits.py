@@ -144,7 +144,7 @@ class Limit(Stamped):
         ]
 
     def __str__(self) -> str:
-        return self.described_for(str(self.scope_id or self.model))
+        return self.described_for(str(self.owner() or self.scope_id or self.model))
 
     def owner(self) -> models.Model | None:
         """The row that the limit applies to; None for a model, for the platform, and for a row

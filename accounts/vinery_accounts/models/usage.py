@@ -98,6 +98,9 @@ class UsageRecord(models.Model):
     # As the client got it, but with "…" for texts of the request; and the path of the field.
     error_message = models.CharField(max_length=500, blank=True, default="")
     error_param = models.CharField("error field", max_length=200, blank=True, default="")
+    parameters = models.TextField(  # noqa: DJ001 -- null is quick to add to millions of rows
+        null=True, help_text="What the client sent, as a JSON object without texts."
+    )
     is_exact = models.BooleanField(
         "exact",
         default=True,

@@ -266,7 +266,7 @@ class ModelWeights(Resource[ModelWeight]):
         "remove": "Each token of the model counts 1 and costs nothing from then on. Past costs "
         "stay. To undo this, set the weights again."
     }
-    empty_text = "No weights yet: each token of each model counts 1."
+    empty_text = "None yet: each token of each model counts 1 and costs nothing."
     columns = columns_of("model input=uncached cached_input=cached output image")
     search = ("model",)
 

@@ -32,7 +32,7 @@ def create(owner: Owners, public_id: str, metadata: bytes, items: Sequence[Item]
     with transaction.atomic():
         pks, num_bytes = store_items(owner, items, now)
         row: Conversation = rows.insert(Conversation, owner, public_id, metadata, now, num_bytes)
-        _link(row, pks)
+        link(row, pks)
     return row
 
 
@@ -56,8 +56,10 @@ def delete(project_id: int | None, public_id: str) -> None:
 def remove_all(condition: Q, until_s: float = inf) -> int:
     """Remove these conversations, each with its items in groups. Returns how many there were."""
     num_removed, these = 0, Conversation.objects.filter(condition).order_by("expires_at")
-    while time.monotonic() < until_s and (row := these.first()):
+    while time.monotonic() < until_s:
         with transaction.atomic():
+            if (row := these.select_for_update().first()) is None:
+                break
             found = dict(row.links.values_list("pk", "item_id")[:_REMOVED_AT_ONCE])
             row.links.filter(pk__in=found).delete()
             rows.remove_unlinked(found.values())
@@ -69,15 +71,8 @@ def remove_all(condition: Q, until_s: float = inf) -> int:
 # -- Items
 
 
-def append(project_id: int | None, public_id: str, item_pks: Sequence[int]) -> Conversation:
-    """Link stored items at the end. Within a transaction."""
-    row = row_of(Conversation, project_id, public_id, is_locked=True)
-    _link(row, item_pks)
-    return row
-
-
-def _link(row: Conversation, item_pks: Sequence[int]) -> None:
-    """An item that is there stays where it is."""
+def link(row: Conversation, item_pks: Sequence[int]) -> None:
+    """Link stored items at the end of a locked row. An item that is there stays where it is."""
     known = set(row.links.filter(item__in=item_pks).values_list("item_id", flat=True))
     new = [pk for pk in dict.fromkeys(item_pks) if pk not in known]
     ConversationItem.objects.bulk_create(
@@ -93,7 +88,7 @@ def add(owner: Owners, public_id: str, items: Sequence[Item]) -> list[Item]:
     with transaction.atomic():
         row = row_of(Conversation, owner.project_id, public_id, is_locked=True)
         pks, num_bytes = store_items(owner, items, datetime.now(UTC))
-        _link(row, pks)
+        link(row, pks)
         rows.count_bytes(owner.project_id, num_bytes)
         return items_of(pks)
 

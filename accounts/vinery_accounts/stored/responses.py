@@ -8,7 +8,6 @@ and stays for the responses that continue it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -17,10 +16,9 @@ from typing import Any, Final
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 
-from vinery_accounts.models import ResponseItem, StoredItem, StoredResponse
+from vinery_accounts.models import Conversation, ResponseItem, StoredItem, StoredResponse
 from vinery_accounts.models.stored import OwnedQuerySet
-from vinery_accounts.stored import rows
-from vinery_accounts.stored.conversations import append
+from vinery_accounts.stored import conversations, rows
 from vinery_accounts.stored.rows import Item, New, NotStored, row_of, store_items
 
 # The most responses of a chain. A longer chain is refused where it is continued.
@@ -69,9 +67,11 @@ def keep(new: NewResponse) -> StoredResponse:
         locked = found.select_for_update(no_key=True).order_by().values_list("pk", flat=True)
         if (previous := next(iter(locked), None)) is None:
             raise NotStored(StoredResponse.noun, new.previous_id)
-    pks, num_bytes = store_items(new.owner, (*new.inputs, *new.outputs), new.created_at)
     if new.conversation_id is not None:
-        conversation = append(project_id, new.conversation_id, () if is_background else pks)
+        conversation = row_of(Conversation, project_id, new.conversation_id, is_locked=True)
+    pks, num_bytes = store_items(new.owner, (*new.inputs, *new.outputs), new.created_at)
+    if conversation is not None and not is_background:
+        conversations.link(conversation, pks)
     row: StoredResponse = new.insert(
         StoredResponse,
         new.payload,
@@ -96,13 +96,16 @@ def complete(row: StoredResponse, end: End) -> None:
     """Give a background response its end, and add its items to its conversation if it ended well.
     Within a transaction."""
     now, (status, payload, outputs) = datetime.now(UTC), end
+    conversation = None  # also if it was deleted meanwhile
+    if row.conversation_id is not None and status in FINISHED:
+        found = Conversation.objects.kept(now).filter(pk=row.conversation_id)
+        conversation = found.select_for_update().first()
     row = StoredResponse.objects.select_for_update().get(pk=row.pk)
     inputs = list(row.links.order_by("position").values_list("item_id", flat=True))
     pks, num_bytes = store_items(row, outputs, now)
     _link(row, pks, len(inputs), len(inputs))
-    if row.conversation is not None and status in FINISHED:
-        with suppress(NotStored):  # it was deleted meanwhile
-            append(row.project_id, row.conversation.public_id, [*inputs, *pks])
+    if conversation is not None:
+        conversations.link(conversation, [*inputs, *pks])
     rows.rewrite(row, payload, num_bytes, status=status, events_until=now + EVENTS_KEPT)
 
 

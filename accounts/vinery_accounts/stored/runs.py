@@ -196,12 +196,14 @@ def cancel(project_id: int | None, public_id: str) -> bool:
     """End a response that has not ended. Returns whether it is one of the background. Raises
     `NotStored`."""
     with transaction.atomic():
-        row = row_of(StoredResponse, project_id, public_id, is_locked=True)
+        row = row_of(StoredResponse, project_id, public_id)
         if row.status in ACTIVE:
             BackgroundRun.objects.filter(response=row).delete()
+            conversations.unlock(public_id)
+            row = row_of(StoredResponse, project_id, public_id, is_locked=True)
+        if row.status in ACTIVE:
             row.status, row.events_until = "cancelled", datetime.now(UTC) + EVENTS_KEPT
             row.save(update_fields=["status", "events_until"])
-            conversations.unlock(public_id)
             response_ended(project_id, public_id, "cancelled")
     is_background: bool = row.is_background
     return is_background

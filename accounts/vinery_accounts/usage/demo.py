@@ -44,6 +44,7 @@ PRICES: Final = {
 }
 """The columns of `ModelWeight` of each model that is made up."""
 _SERVED: Final = (_CHAT, 15.0)
+_PARAMETERS: Final = '{{"max_tokens":1024,"messages":{},"temperature":0.7}}'
 _ERROR: Final = ("error_code", "error_message", "error_param")
 _EXHAUSTED: Final = (Outcome.REJECTED, 429, "insufficient_quota", "The budget is used up.", "")
 _TOO_HOT: Final = "temperature must be at most 2."
@@ -157,6 +158,7 @@ def _admission(
         is_streamed=endpoint != _EMBEDDINGS and random.random() < 0.7,
         ip=f"10.0.{random.randrange(4)}.{random.randrange(1, 255)}",
         num_request_bytes=200 + 4 * num,
+        parameters=_PARAMETERS.format(num % 9 + 1) if endpoint == _CHAT else None,
         end_user=f"{PREFIX}customer-{random.randrange(1, 40)}" if has_end_user else "",
         **owners,
     )

@@ -146,6 +146,7 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     num_request_bytes: int = 0
     end_user: str = ""  # of the client, cut or hashed
     mm_hashes: str = ""  # as the client sent them, between blanks
+    parameters: str | None = None  # that the client sent: a JSON object without texts
     # Known before an engine gets the request, and not part of the settlement.
     media: Media | None = None
 

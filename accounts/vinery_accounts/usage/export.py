@@ -36,7 +36,7 @@ COLUMNS = (
     *("first_token_ms", "inter_token_ms", "total_ms", "num_request_bytes", "num_response_bytes"),
     *("num_continuations", "num_media", "num_media_bytes", "num_media_pixels", "fetch_ms"),
     *("decode_ms", "encode_ms", "is_exact", "num_video_tokens", "mm_hashes", "end_user"),
-    *("error_message", "error_param", "cost"),
+    *("error_message", "error_param", "cost", "parameters"),
 )
 
 REFUSAL_COLUMNS = (
@@ -135,6 +135,7 @@ def _pages(rows: QuerySet[Any, _Row]) -> Iterator[list[_Row]]:
 def _with_more(page: list[_Row]) -> list[_Row]:
     """Add whether the owners exist. The cost is in the currency; empty: none."""
     for row in page:
+        row["parameters"] = row["parameters"] and msgspec.json.decode(row["parameters"])
         row["cost"] = round(row["cost"] / MILLION, 9) or None
     for owner in (column.removesuffix("_id") for column in NAME_COLUMNS):
         table = OWNERS[owner]
@@ -165,6 +166,8 @@ def _cell(value: Any) -> Any:
     match value:
         case bool():
             return "true" if value else "false"
+        case dict():
+            return msgspec.json.encode(value).decode()
         case str() if value.startswith(_FORMULA):
             return f"'{value}"
         case _:

@@ -129,16 +129,9 @@ class _Queue:
 class Connections:
     """Belongs to the event loop."""
 
-    def __init__(
-        self,
-        limits: ConnectionLimits,
-        refusals: Refusals = REFUSALS,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """`clock` returns seconds."""
+    def __init__(self, limits: ConnectionLimits, refusals: Refusals = REFUSALS) -> None:
         self._limits = limits
         self._refusals = refusals
-        self._clock = clock
         self._groups: dict[Connection, str | None] = {}  # None: an address without a limit
         self._nums: Counter[str] = Counter()  # of connections, by group
         self._reading = _Queue(limits.header_timeout_s, aborts=False, is_counted=True)
@@ -218,7 +211,7 @@ class Connections:
         self._refusals.count(reason)
 
     def end_overdue(self) -> None:
-        now_s = self._clock()
+        now_s = time.monotonic()
         for queue in (self._reading, self._idle, self._closing, self._stalled):
             while (found := queue.pop_older_than(queue.timeout_s, now_s)) is not None:
                 connection, reason = found
@@ -239,7 +232,7 @@ class Connections:
         if connection in self._groups:
             self._leave(connection)
             self._queues[connection] = queue
-            queue.entries[connection] = (self._clock(), reason)
+            queue.entries[connection] = (time.monotonic(), reason)
 
     def _leave(self, connection: Connection) -> None:
         queue = self._queues.pop(connection, None)
@@ -248,7 +241,7 @@ class Connections:
 
     def _make_room(self) -> bool:
         """End the connection that has waited longest without a request, if there is one."""
-        now_s = self._clock()
+        now_s = time.monotonic()
         for queue in (self._reading, self._closing, self._idle):
             found = queue.pop_older_than(_MAY_BE_REPLACED_AFTER_S, now_s)
             if found is not None:

@@ -153,6 +153,8 @@ def _place(lease: HostLease, placer: Placer) -> bool:
     ended = lease.ended(each.number for each in hosts)
     gone = {each.pk for each in hosts if each.number in ended and each.number != lease.number}
     num_gone = Host.objects.filter(pk__in=gone, is_gone=False).update(is_gone=True)
+    if num_gone:
+        forget_waits()
     offers = [
         _offer(each, lease)
         for each in hosts
@@ -251,6 +253,14 @@ def _status(model: ServedModel) -> EngineStatus:
 
 
 # -- What the hosts report
+
+
+def forget_waits() -> None:
+    """Forget which requests wait for models: a process that has ended cannot say that its own wait
+    no more. The nodes of requests that still wait say so again."""
+    waits = EngineStatus.objects.filter(num_waiting_to_load__gt=0)
+    waits.update(num_waiting_to_load=0, waiting_since=None)
+
 
 Row = dict[str, Any]
 _REPORTED: Final = ("device", "state", "pid", "num_restarts", "error")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -114,7 +114,7 @@ class _Turn:
                 self._take(replica, host)
                 here = [former for former in here if former.is_ready]
             elif not here:
-                refused[replica.model] = why_nowhere(replica, self._hosts.values(), "is away")
+                refused[replica.model] = why_nowhere(replica, self._hosts.values())
             for former in here:
                 self._take(replica, self._hosts[former.host])
         return Placing(frozenset(self._found), refused)
@@ -181,10 +181,14 @@ def obstacle(replica: Replica, host: HostOffer) -> str:
     return ""
 
 
-def why_nowhere(replica: Replica, hosts: Iterable[HostOffer], otherwise: str) -> str:
+def why_nowhere(
+    replica: Replica,
+    hosts: Iterable[HostOffer],
+    otherwise: Callable[[HostOffer], str] = lambda _: "is away",
+) -> str:
     """`otherwise`: what keeps it from a host that could run it."""
     named = sorted(hosts, key=lambda each: each.name)
-    reasons = (f"{each.name} {obstacle(replica, each) or otherwise}" for each in named)
+    reasons = (f"{each.name} {obstacle(replica, each) or otherwise(each)}" for each in named)
     return f"No host can run it: {', '.join(reasons)}."
 
 

@@ -122,6 +122,10 @@ class RayPlacer:
             text = str(error).strip().partition("\n")[0]
             raise RayAway(f"Ray's head at {self._address} {what}: {text}") from error
 
+    @property
+    def hosts(self) -> Collection[str]:
+        return self._hosts.values()
+
     def all(self) -> list[Group]:
         nodes = [each for each in self._ray.nodes() if each["Alive"]]
         self._hosts = {each["NodeID"]: each["Labels"].get(HOST_LABEL, "") for each in nodes}

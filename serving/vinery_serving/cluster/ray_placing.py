@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import Final, Protocol
 
@@ -47,6 +48,11 @@ class Group:
 
 class Groups(Protocol):
     """The placement groups of a cluster."""
+
+    @property
+    def hosts(self) -> Collection[str]:
+        """The ids of the hosts that are in the cluster."""
+        ...
 
     def all(self) -> Collection[Group]: ...
 
@@ -143,9 +149,14 @@ def place(
         of_model.update((model, each) for each in homes)
         assignments |= {(*wish.key, each) for each in homes}
         if not homes and (not wish.hosts or (now is not None and now.is_stuck)):
-            full = f"has not {wish.bundle[1]} MiB of {wish.bundle[0]} left in Ray"
-            refused[model] = why_nowhere(wish.replica, hosts, full)
+            refused[model] = why_nowhere(wish.replica, hosts, partial(_why_stuck, groups, wish))
     return Placing(frozenset(assignments), refused)
+
+
+def _why_stuck(groups: Groups, wish: Wish, host: HostOffer) -> str:
+    if host.id not in groups.hosts:
+        return "is not in Ray yet"
+    return f"has not {wish.bundle[1]} MiB of {wish.bundle[0]} left in Ray"
 
 
 def _group_of(

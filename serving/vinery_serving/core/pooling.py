@@ -47,6 +47,7 @@ class PoolingRequest:
     role: TextRole | None = None
     prompt_name: str | None = None  # of a text before the inputs that the model's files name
     unused: Unused = NOTHING_UNUSED
+    sent: str = ""  # as in `GenerationRequest`
     end_user: str = ""  # the client's own user
 
     @property

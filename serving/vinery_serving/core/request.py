@@ -499,6 +499,8 @@ class GenerationRequest:
     compact_above: int | None = None
     # Describes the rest of the body, which is no part of the request.
     unused: Unused = field(default=NOTHING_UNUSED, compare=False)
+    # The parameters that the client sent, as a JSON object without texts, for the usage record.
+    sent: str = field(default="", compare=False)
 
     @property
     def media(self) -> tuple[MediaPart, ...]:

@@ -56,11 +56,21 @@ class Admission:
         submit = generation.submit
         if not submit.is_low_tier:
             self._slices.note_use(submit.lane, time.monotonic())
+            self._low.release()
         if generation.num_known:
             self.put_back(generation)
         else:
             self._queue_of(submit).add(generation, submit.lane, submit.priority)
             self._note_media(generation)
+
+    def expect(self) -> None:
+        """Note that a request which is not of the low tier will come soon."""
+        self._low.hold(time.monotonic())
+
+    @property
+    def held_s(self) -> float:
+        """For how long all that waits must wait at least."""
+        return 0.0 if self._queue else self._low.held_s(time.monotonic())
 
     def put_back(self, generation: Generation) -> None:
         """Add a generation that has run before, in front of all of the same lane and priority."""
@@ -159,7 +169,8 @@ class Admission:
         if now < self._next_report_at:
             return None
         self._next_report_at = now + _REPORT_INTERVAL_S
-        load = Load(len(self._batch) + len(self), *cached.changes())
+        has_low_tier = bool(self._low.queue) or self._batch.runs_low_tier
+        load = Load(len(self._batch) + len(self), *cached.changes(), has_low_tier)
         if load == self._last_report:
             return None
         self._last_report, self._reported_at = load, now

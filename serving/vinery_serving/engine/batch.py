@@ -117,7 +117,9 @@ class Batch:
             if generation.is_decoding:
                 continue
             num_added = len(generation.added_ids)
-            if generation.first_chunk_end is None:  # no step had it
+            if generation.first_chunk_end is None and generation.has_run:
+                num_tokens += (num_added - 1) % BLOCK + 1  # the cache has its full blocks
+            elif generation.first_chunk_end is None:  # no step had it
                 uncached = self._cached.uncached(generation.submit.lane)
                 num_tokens += (num_added - generation.num_sliced) * uncached
             else:

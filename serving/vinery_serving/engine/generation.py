@@ -146,6 +146,11 @@ class Generation:
         return len(self.added_ids) > 0
 
     @property
+    def has_run(self) -> bool:
+        """Whether this engine has computed the prompt, and tokens behind it."""
+        return len(self.tokens) > self.num_known
+
+    @property
     def is_decoding(self) -> bool:
         return bool(self.generated)
 

@@ -12,6 +12,7 @@ from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.supervision import Lifeline
 from vinery_serving.transport.messages import (
     PROTOCOL_VERSION,
+    Arriving,
     Cancel,
     Hello,
     Keep,
@@ -108,8 +109,8 @@ class EngineLoop:
                 self._lifeline.add(connection)
             case _ if self._kind.receive(connection, message):
                 pass
-            case TestPictures():
-                pass  # the node does not test a model without pictures
+            case TestPictures() | Arriving():
+                pass  # only models with pictures, or with a low tier, are asked
             case _:
                 code = errors.InvalidRequest.code or ""
                 connection.send(Rejected(message.id, code, self._kind.REFUSAL))

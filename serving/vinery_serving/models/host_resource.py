@@ -74,7 +74,7 @@ class Hosts(PlatformResource[Host]):
     def remove(self, access: Access, row: Host) -> None:
         """Raises `Conflict` for a host that lives."""
         if not row.is_gone:
-            raise Conflict(f"{row} is {row.state}: drain and stop it first.")
+            raise Conflict(f"{row} still runs: drain it, and stop it there.")
         fetches = ModelJob.objects.filter(kind=JobKind.FETCH, parameters__host=str(row.pk))
         super().remove(access, row)
         fetches.delete()

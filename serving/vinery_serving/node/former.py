@@ -8,7 +8,7 @@ former engine that crashes is not started again, and makes room for the new one 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -108,14 +108,12 @@ class FormerEngines:
         return [each for at, each in self._formers.items() if (at.model_id, at.replica) == wanted]
 
 
-async def _drain_when_unused(
-    engine: EngineProcess, clock: Callable[[], float] = time.monotonic
-) -> None:
-    began_at = clock()
-    while clock() - began_at < _PREPARED_WITHIN_S:
+async def _drain_when_unused(engine: EngineProcess) -> None:
+    began_at = time.monotonic()
+    while time.monotonic() - began_at < _PREPARED_WITHIN_S:
         await asyncio.sleep(_LOOK_INTERVAL_S)
         idle_since_s = engine.idle_since_s
-        if idle_since_s is not None and clock() - max(idle_since_s, began_at) >= _UNUSED_S:
+        if idle_since_s is not None and time.monotonic() - max(idle_since_s, began_at) >= _UNUSED_S:
             break
     engine.drain()
 

@@ -81,7 +81,7 @@ class JobRunner:
         self, command: Sequence[str] = COMMAND, leads: Callable[[], bool] = lambda: True
     ) -> None:
         """`command` starts the process of a job. `leads`: whether this host runs the jobs that name
-        no host."""
+        no host now."""
         self._command = command
         self._leads = leads
         self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
@@ -97,7 +97,7 @@ class JobRunner:
                         job_id: each for job_id, each in self._running.items() if not each[1].done()
                     }
                     try:
-                        jobs, futile = await asyncio.to_thread(_read_jobs, leads=self._leads())
+                        jobs, futile = await asyncio.to_thread(_read_jobs, self._leads)
                     except DatabaseError as error:
                         log.warning("database unavailable, jobs left unchanged error=%s", error)
                     else:
@@ -296,9 +296,10 @@ def _turn(job: ModelJob) -> str:
 
 
 @giving_back
-def _read_jobs(*, leads: bool) -> tuple[dict[int, ModelJob], dict[int, str]]:
+def _read_jobs(leads: Callable[[], bool]) -> tuple[dict[int, ModelJob], dict[int, str]]:
     """Return the jobs of this host that have not ended, the oldest first, and why some of them
     cannot end well."""
+    does_others = leads()
     # A paused job that is to go on waits for its turn.
     paused = ModelJob.objects.filter(state=JobState.PAUSED, asked=Asked.RUN)
     paused.update(state=JobState.WAITING)
@@ -307,7 +308,7 @@ def _read_jobs(*, leads: bool) -> tuple[dict[int, ModelJob], dict[int, str]]:
     jobs = {
         job.pk: job
         for job in unfinished.order_by("pk")
-        if (job.parameters["host"] == own if job.kind == fetches else leads)
+        if (job.parameters["host"] == own if job.kind == fetches else does_others)
     }
     return jobs, {id_: why for id_, job in jobs.items() if (why := why_futile(job))}
 
@@ -327,7 +328,8 @@ async def _write(job: ModelJob, state: JobState, **columns: object) -> None:
 def _update(job: ModelJob, columns: dict[str, object]) -> None:
     if columns.get("state") in (JobState.FAILED, JobState.CANCELLED):
         columns["secret"] = ""
-    ModelJob.objects.filter(pk=job.pk).update(**columns)
+    # Another host may have begun a later attempt.
+    ModelJob.objects.filter(pk=job.pk, num_attempts__lte=job.num_attempts).update(**columns)
     if "state" in columns:
         for name, value in columns.items():
             setattr(job, name, value)

@@ -146,8 +146,7 @@ class Keeper:
         if asked.retried_at != self._retried_at:
             self._retried_at = asked.retried_at
             self._retry()
-        if asked.waited_since is not None and self._spec.replica == 0:
-            self._memory.want()
+        self._memory.note_wait(is_waited=asked.waited_since is not None)
         if asked.test_asked_at is not None:
             self.test_pictures(asked.test_asked_at)
 

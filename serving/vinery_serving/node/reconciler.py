@@ -53,8 +53,10 @@ log = logging.getLogger(__name__)
 
 # Changes are signalled, see `change_signal`, but not those of another host.
 _POLL_INTERVAL_S: Final = 3.0
-# How often it is stored at most which requests wait.
+# How often it is stored at most which requests wait, and how often at least while some do: another
+# host may have forgotten them.
 _WAITS_INTERVAL_S: Final = 0.5
+_WAITS_AGAIN_S: Final = 3.0
 # How long more changes are waited for: a command or a form often makes several.
 _SETTLE_S: Final = 0.05
 # How often the logs of engines are read.
@@ -188,7 +190,7 @@ class WantedModels:
 async def _run_jobs(wanted: WantedModels) -> None:
     """Each host fetches files for itself, and the first one runs all other jobs."""
     await wanted.has_read.wait()
-    await JobRunner(leads=wanted.leads.is_set).run()
+    await JobRunner(leads=lambda: wanted.lease.renew().is_leader).run()
 
 
 async def _note_folders(wanted: WantedModels) -> None:
@@ -241,14 +243,18 @@ async def _follow_waits(scheduler: EngineScheduler) -> None:
     except OSError as error:
         log.error("requests cannot wake models: %s", error)
     stored: Mapping[int, Wait] = {}
+    is_stored = True
     try:
         while True:
-            await changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_WAITS_AGAIN_S if stored else None):
+                    await changed.wait()
+            is_again = is_stored and not changed.is_set()
             changed.clear()
             waits = server.waits
             ended = {id_: Wait(0, wait.since_s) for id_, wait in stored.items() if id_ not in waits}
-            await status.report_waits({**waits, **ended})
-            stored = waits
+            is_stored = await status.report_waits({**waits, **ended}, is_again=is_again)
+            stored = waits if is_stored else {**waits, **ended}
             await asyncio.sleep(_WAITS_INTERVAL_S)
     finally:
         server.close()

@@ -73,6 +73,7 @@ class ModelMemory:
         self.engine: AwakeEngine | None = None  # while the model is awake
         self.is_former = False  # a new engine replaces this one
         self._scheduler = scheduler
+        self._waited_since_s: float | None = None  # Unix time: a request of any host waits
         self._has_asked = False  # for memory that is not granted yet
         self._verdict: Verdict | None = None
         self._has_verdict = asyncio.Event()
@@ -99,6 +100,13 @@ class ModelMemory:
         """An administrator wants the model loaded: others make room as for a request."""
         if self.phase is Phase.ASLEEP:
             self.wanted_since_s = time.time()
+            self._scheduler.note()
+
+    def note_wait(self, *, is_waited: bool) -> None:
+        """Whether requests of any host wait for the model. Nothing makes room for a further
+        replica."""
+        if is_waited != (self._waited_since_s is not None):
+            self._waited_since_s = time.time() if is_waited else None
             self._scheduler.note()
 
     def wake(self, engine: AwakeEngine) -> None:
@@ -143,11 +151,14 @@ class ModelMemory:
         if self.is_former:
             # A former engine serves until the keeper ends it, or the new engine needs the memory.
             return replace(use, is_former=True)
-        since = [each for each in (wait and wait.since_s, self.wanted_since_s) if each is not None]
+        # One replica is enough, and others follow if there is room.
+        elsewhere_s = None if self.replica else self._waited_since_s
+        known = (wait and wait.since_s, self.wanted_since_s, elsewhere_s)
+        since = [each for each in known if each is not None]
         return replace(
             use,
             is_pinned=self.is_pinned,
-            is_eager=self.is_eager,
+            is_eager=self.is_eager or self._waited_since_s is not None,
             waiting_since_s=min(since, default=None),
             awake_since_s=self.awake_since_s,
             idle_since_s=None if self.engine is None else self.engine.idle_since_s,

@@ -189,8 +189,10 @@ async def report_memory(model_id: int, measured: Measured, needed_bytes: int) ->
     await _try_to_change({model_id: values})
 
 
-async def report_waits(waits: Mapping[int, Wait]) -> None:
-    """Write which requests wait for models, by model id; a number of 0 ends a wait."""
+async def report_waits(waits: Mapping[int, Wait], *, is_again: bool = False) -> bool:
+    """Write which requests wait for models, by model id; a number of 0 ends a wait. `is_again`:
+    only where another host has written that none wait. Returns whether the database has taken
+    it."""
     changes: dict[int, dict[str, object]] = {
         model_id: {
             "num_waiting_to_load": wait.num_requests,
@@ -198,11 +200,14 @@ async def report_waits(waits: Mapping[int, Wait]) -> None:
         }
         for model_id, wait in waits.items()
     }
-    await _try_to_change(changes)
+    return await _try_to_change(changes, {"num_waiting_to_load": 0} if is_again else None)
 
 
-async def _try_to_change(changes: Mapping[int, Mapping[str, object]]) -> None:
-    await _write_or_warn({"model_ids": list(changes)}, _change, changes)
+async def _try_to_change(
+    changes: Mapping[int, Mapping[str, object]], present: Mapping[str, object] | None = None
+) -> bool:
+    """`present`: what the rows must have."""
+    return await _write_or_warn({"model_ids": list(changes)}, _change, changes, present or {})
 
 
 async def _write_or_warn(
@@ -217,9 +222,9 @@ async def _write_or_warn(
     return True
 
 
-def _change(changes: Mapping[int, Mapping[str, object]]) -> None:
+def _change(changes: Mapping[int, Mapping[str, object]], present: Mapping[str, object]) -> None:
     for model_id, values in changes.items():
-        EngineStatus.objects.filter(model_id=model_id).update(**values)
+        EngineStatus.objects.filter(model_id=model_id, **present).update(**values)
 
 
 def _write(model_id: int, values: dict[str, object], reason: str | None) -> None:
@@ -251,9 +256,8 @@ def reset(found: Collection[int]) -> None:
     has reported. Models that were asleep still are."""
     elsewhere = places.models_of_others()
     known = {*found, *_replicas.model_ids, *elsewhere}
-    EngineStatus.objects.exclude(model_id__in=elsewhere).update(
-        num_waiting_to_load=0, waiting_since=None, has_former=False, replicas=[]
-    )
+    places.forget_waits()
+    EngineStatus.objects.exclude(model_id__in=elsewhere).update(has_former=False, replicas=[])
     EngineStatus.objects.exclude(model_id__in=known).exclude(state=EngineState.ASLEEP).update(
         state=EngineState.UNLOADED, pid=None, next_attempt_at=None
     )

@@ -36,6 +36,7 @@ from vinery_serving.protocols.common.parameters import (
     Text,
     parameter,
     refuse_long,
+    sent_parameters,
 )
 from vinery_serving.protocols.common.prompting import (
     Ids,
@@ -112,6 +113,7 @@ class PoolingBody(Wire):
             param=param,
             truncation=self._truncation(),
             unused=unused,
+            sent=sent_parameters(self),
             end_user=self.user or "",
             **options,
         )

@@ -33,6 +33,7 @@ from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.supervision import Liveness, PipelineBroken
 from vinery_serving.transport.messages import (
     FINISH_LENGTH,
+    Arriving,
     EngineStats,
     GrammarSpec,
     Grant,
@@ -174,8 +175,10 @@ class TextEngine(EngineKind[Generation]):
     @property
     def wait_s(self) -> float:
         is_admitting = bool(self._waiting) and self._batch.has_free_slot
-        if self._batch.has_work or is_admitting or self._picture_tests.is_running:
+        if self._batch.has_work or self._picture_tests.is_running:
             return 0
+        if is_admitting:
+            return self._waiting.held_s
         return CALM_WAIT_S if self._is_calm else _IDLE_WAIT_S
 
     @property
@@ -236,6 +239,8 @@ class TextEngine(EngineKind[Generation]):
                 self._pixels.add(connection, message)
             case Grant():
                 self._grant(connection, message)
+            case Arriving():
+                self._waiting.expect()
             case TestPictures(nonce=nonce):
                 self._picture_tests.ask(connection, nonce)
             case _:

@@ -190,6 +190,8 @@ class ApiRequest:
                         record.admit(model=self.scope[DEPLOYMENT] or _model_in(body))
                 raise
             engine = await admit(head)
+            if record is not None and not head.is_low_tier:
+                engine.replicas.announce()
             self.body = body if head.may_compact else b""
 
             async def fetch(parts: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
@@ -350,6 +352,7 @@ def admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
         is_streamed=head.is_streamed,
         mm_hashes=[part.sha256 for part in head.media if part.sha256],
         end_user=head.end_user,
+        sent=head.sent,
     )
     replaced = () if head.model in (None, model) else ("model",)
     report_unused(head.unused, request.scope, request.runtime.traffic, *replaced)

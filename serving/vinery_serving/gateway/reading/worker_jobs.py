@@ -104,9 +104,11 @@ class Head:
     unused: Unused = NOTHING_UNUSED
     media: tuple[MediaPart, ...] = ()  # all media of the request
     end_user: str = ""
+    sent: str = ""  # the parameters, for the usage record
     # What must be recalled; then the body is read again, and only model and streaming are known.
     needs: Needs | None = None
     is_background: bool = False
+    is_low_tier: bool = False
     may_compact: bool = False  # then the body may be read again
 
 
@@ -130,7 +132,9 @@ def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
         unused=request.unused,
         media=request.media,
         end_user=request.handling.end_user,
+        sent=request.sent,
         is_background=request.handling.is_background,
+        is_low_tier=request.handling.is_low_tier,
         may_compact=bool(request.compact_above),
     )
 
@@ -141,6 +145,7 @@ def _pooling_head(request: PoolingRequest) -> Head:
         costly_param=request.param,
         unused=request.unused,
         end_user=request.end_user,
+        sent=request.sent,
     )
 
 

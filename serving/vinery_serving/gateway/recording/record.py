@@ -116,6 +116,7 @@ class RequestRecord:
         is_streamed: bool = False,
         mm_hashes: Iterable[str] = (),
         end_user: str = "",
+        sent: str = "",
     ) -> None:
         """Write the request to the usage journal, so that it is recorded even if this process is
         killed. Raises `UsageNotRecorded`."""
@@ -128,6 +129,7 @@ class RequestRecord:
             is_streamed=is_streamed,
             mm_hashes=" ".join(mm_hashes),
             end_user=stored_end_user(end_user, self._caller),
+            parameters=sent or None,
         )
         self.reservation.end_user = self._admission.end_user
         self._write_admission()

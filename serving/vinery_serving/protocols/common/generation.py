@@ -39,6 +39,7 @@ from vinery_serving.protocols.common.parameters import (
     ModelName,
     parameter,
     refuse_long,
+    sent_parameters,
 )
 from vinery_serving.protocols.common.prompting import EncodingFields
 from vinery_serving.protocols.common.reading import Wire, invalid, only_null, refusal, refusing
@@ -359,4 +360,5 @@ class GenerationBody(
                 self.handling(), end_user=self.end_user, is_flex=self.service_tier == "flex"
             ),
             unused=self._with_hosted(unused, is_kept=is_kept),
+            sent=sent_parameters(self),
         )

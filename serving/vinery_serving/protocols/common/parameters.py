@@ -3,14 +3,17 @@
 `Limited(MESSAGES)` in an annotation checks the field before its type does, and adds the limit of
 the table in `core/field_limits` to the JSON schema. Put it last: the last check of an annotation
 runs first. The OpenAPI document and `docs/parameters.md` read `parameter(...)`.
+`sent_parameters` is for usage records.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from functools import cache
+from itertools import islice
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import AfterValidator, BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticUndefined, core_schema
@@ -18,7 +21,9 @@ from pydantic_core import CoreSchema, PydanticUndefined, core_schema
 from vinery_serving.core import field_limits
 from vinery_serving.core.field_limits import Counted, FieldLimit
 from vinery_serving.core.json_text import MAX_NUMBER_DIGITS, JsonSize, NumberTooLarge, size_of
-from vinery_serving.protocols.common.reading import invalid, refusal
+from vinery_serving.core.request import ToolChoice
+from vinery_serving.protocols.common.encoding import json_bytes
+from vinery_serving.protocols.common.reading import invalid, refusal, types_of
 
 # The keyword of a JSON schema that names the setting of its limit.
 SETTING: Final = "x-setting"
@@ -227,3 +232,58 @@ def parameter(
 def parameter_of(field: FieldInfo) -> Parameter | None:
     """Return the facts that `parameter` gave to a field. None for other fields."""
     return next((each for each in field.metadata if isinstance(each, Parameter)), None)
+
+
+# -- The parameters that a client sent
+
+# More would make a long line in the journal.
+_MOST_SENT: Final = 32
+# The record names the model, and the client does not send the tag itself.
+_NOT_SENT: Final = frozenset(("model", "tag"))
+
+
+def sent_parameters(body: BaseModel) -> str:
+    """Return the parameters of a body as a JSON object, or an empty text. It has no text of the
+    client: only numbers, booleans and words of the protocol, for a list the number of entries, and
+    for other values `…`."""
+    sent = dict(islice(_sent(body, ""), _MOST_SENT))
+    return json_bytes(sent).decode() if sent else ""
+
+
+def _sent(body: BaseModel, path: str) -> Iterator[tuple[str, object]]:
+    known = _words(type(body))
+    for name in sorted(body.model_fields_set):
+        if name not in known:
+            continue
+        value, (sent_as, words) = getattr(body, name), known[name]
+        match value:
+            case None:
+                pass
+            case bool() | int() | float():
+                yield path + sent_as, value
+            case str():
+                yield path + sent_as, value if words is None or value in words else "…"
+            case list() | tuple():
+                yield path + sent_as, len(value)
+            case ToolChoice(mode=mode):
+                yield path + sent_as, mode
+            case BaseModel():
+                yield from _sent(value, f"{path}{sent_as}.")
+            case _:
+                yield path + sent_as, "…"
+
+
+@cache
+def _words(model: type[BaseModel]) -> Mapping[str, tuple[str, frozenset[str] | None]]:
+    """The client's name of each field, and the words that its values may be. None: the field is a
+    `type`, whose values are all checked."""
+    return {
+        name: (field.alias or name, None if name == "type" else _literals(field.annotation))
+        for name, field in model.model_fields.items()
+        if name not in _NOT_SENT
+    }
+
+
+def _literals(annotation: Any) -> frozenset[str]:
+    choices = (each for each in types_of(annotation) if get_origin(each) is Literal)
+    return frozenset(word for each in choices for word in get_args(each))

@@ -246,18 +246,18 @@ def _kinds(model: type[BaseModel]) -> Mapping[str, type]:
     """The fields that hold one number, by the name that clients send: `int` or `float`."""
     kinds: dict[str, type] = {}
     for name, field in model.model_fields.items():
-        types = _types(field.annotation)
+        types = types_of(field.annotation)
         kind = next((each for each in (float, int) if each in types), None)
         if kind is not None and str not in types:
             kinds[field.alias or name] = kind
     return kinds
 
 
-def _types(annotation: Any) -> set[Any]:
+def types_of(annotation: Any) -> set[Any]:
     """The types of a union, without their annotations."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        return _types(get_args(annotation)[0])
+        return types_of(get_args(annotation)[0])
     if origin in (Union, UnionType):
-        return set().union(*map(_types, get_args(annotation)))
+        return set().union(*map(types_of, get_args(annotation)))
     return {annotation}

@@ -74,13 +74,21 @@ function stacked(values) {
   return sums;
 }
 
+// Which values get a dot where all dots would be too dense: those without a neighbour, of which no
+// line could be seen. `null`: as uPlot has decided.
+function alone(plot, at, isShown) {
+  const isGap = (value) => value === null || value === undefined;
+  const found = plot.data[at].map((value, x, all) => (isGap(value) || !isGap(all[x - 1]) || !isGap(all[x + 1]) ? -1 : x));
+  return isShown ? null : found.filter((x) => x >= 0);
+}
+
 function seriesOf(data, colours, quiet) {
   const bars = uPlot.paths.bars({ size: [0.86, 90] });
   const found = colours.map((colour) => (data.kind === "bars"
     ? { fill: colour, paths: bars, points: { show: false } }
-    : { stroke: colour, width: 1.6, points: { size: 5, fill: colour } }));
+    : { stroke: colour, width: 1.6, points: { size: 5, fill: colour, filter: alone } }));
   if (data.kind === "bars") found.reverse();
-  if (data.earlier.length) found.push({ stroke: quiet, width: 1.4, dash: [4, 3], points: { show: false } });
+  if (data.earlier.length) found.push({ stroke: quiet, width: 1.4, dash: [4, 3], points: { show: false, filter: alone } });
   return found;
 }
 

@@ -1,0 +1,84 @@
+"""Transactions over stored rows wait in one order, so that none of them waits in a circle."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import pytest
+from django.db import connection, transaction
+from stored_builders import Owner, message, queue, store_conversation, store_response
+
+from tests.conftest import until
+from tests.tables import table
+from vinery_accounts.models import BackgroundRun, Conversation, StoredItem, StoredResponse
+from vinery_accounts.stored import conversations, runs
+from vinery_accounts.stored.rows import Item
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.stores]
+
+OWNER = Owner(1)
+ORDER: Final[tuple[Any, ...]] = (BackgroundRun, Conversation, StoredResponse, StoredItem)
+REFERENCE = Item("msg_1", "item_reference", b"")
+
+
+def store_rows() -> None:
+    """A conversation with an item, and a response that runs in it."""
+    for each in ORDER:
+        each.objects.all().delete()
+    store_conversation("conv_1", OWNER, message("msg_1"))
+    queue("resp_1", OWNER, inputs=(REFERENCE,), conversation_id="conv_1")
+    conversations.lock(1, "conv_1", "resp_1")
+
+
+def refer() -> None:
+    store_response("resp_2", OWNER, inputs=(REFERENCE,), conversation_id="conv_1")
+
+
+def finish() -> None:
+    run = BackgroundRun.objects.select_related("response").get()
+    runs.finish(run, ("completed", b"{}", [message("msg_2")]), [b"event\n\n"], None)
+
+
+def num_waiting_for_us() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks "
+            "WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+        )
+        return int(cursor.fetchone()[0])
+
+
+@table(
+    "held, work",
+    [
+        (Conversation, refer),
+        (Conversation, lambda: conversations.add(OWNER, "conv_1", [REFERENCE])),
+        (Conversation, lambda: conversations.delete_item(1, "conv_1", "msg_1")),
+        (Conversation, lambda: conversations.delete(1, "conv_1")),
+        (Conversation, finish),
+        (Conversation, lambda: runs.cancel(1, "resp_1")),
+        (BackgroundRun, lambda: runs.cancel(1, "resp_1")),
+        (StoredResponse, lambda: runs.delete(1, "resp_1")),
+    ],
+)
+def test_who_waits_for_a_row_has_locked_none_that_comes_later(
+    held: Any, work: Callable[[], object]
+) -> None:
+    if connection.vendor == "sqlite":  # which has one writer at a time
+        return
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            connection.close()
+
+    store_rows()
+    with ThreadPoolExecutor(1) as thread:
+        with transaction.atomic():
+            list(held.objects.select_for_update())
+            done = thread.submit(run)
+            until(num_waiting_for_us)
+            for each in ORDER[ORDER.index(held) + 1 :]:
+                assert list(each.objects.select_for_update(nowait=True, no_key=True))
+        done.result()
