@@ -121,6 +121,19 @@ def test_the_list_shows_sign_ins_and_is_filtered(client: Client, ours: Tenant) -
         assert re.findall(r'<th scope="row"><a [^>]*>(\w+)', text) == names
 
 
+def test_a_role_is_in_no_organisation_by_mistake(
+    owner: User, root: User, ours: Tenant, theirs: Tenant
+) -> None:
+    """Of several organisations none is chosen beforehand."""
+    chosen = '<option value="" selected>Choose one</option>'
+    assert "Choose one" not in text_of(signed_in(owner).get(f"{MEMBERS}new/"))
+    client = signed_in(root)
+    assert chosen in text_of(client.get(f"{MEMBERS}new/"))
+    form = form_of("carl", ours.organization, email="") | {"where": ""}
+    assert "errorlist" in text_of(client.post(f"{MEMBERS}new/", form))
+    assert not User.objects.filter(username="carl").exists()
+
+
 def test_a_new_user_sets_a_password_by_link(client: Client, ours: Tenant, theirs: Tenant) -> None:
     text = text_of(new_user(client, "bob", ours.organization, email="bob@ours.example"))
     name = f"bob@o{ours.organization.pk}"
@@ -128,6 +141,7 @@ def test_a_new_user_sets_a_password_by_link(client: Client, ours: Tenant, theirs
 
     link, visitor = link_in(text), Client()
     form = visitor.get(link, follow=True)
+    assert f"Welcome, {name}" in text_of(form)
     password = "a long password of bob"
     visitor.post(form.request["PATH_INFO"], {"password1": password, "password2": password})
     assert Client().login(username=name, password=password)

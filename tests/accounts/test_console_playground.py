@@ -1,5 +1,6 @@
 """The playground of the console, and the key that its script uses."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -9,10 +10,11 @@ from django.utils import timezone
 from pages import page, signed_in
 from row_builders import logged
 
+from vinery_accounts.access import changes
 from vinery_accounts.access.changes import first_project
 from vinery_accounts.base.errors import KeyRefused
 from vinery_accounts.keys.lifecycle import create_key, find_key, pause_key, revoke_key
-from vinery_accounts.models import ApiKey, Project, User
+from vinery_accounts.models import ApiKey, Organization, Project, Role, User
 
 pytestmark = pytest.mark.django_db
 
@@ -83,6 +85,17 @@ def test_only_members_get_a_key_from_a_form_of_the_console(
     assert asked(Client()).status_code == 302
     assert signed_in(member).get(f"{PAGE}key/").status_code == 405
     assert not ApiKey.objects.exists()
+
+
+def test_the_own_projects_come_before_those_of_other_organisations(root: User) -> None:
+    own = first_project()
+    other = changes.add(Organization(name="another"))
+    changes.add(Project(organization=other, name="theirs"))
+    assert other.name < own.organization.name
+    changes.set_role(root, own.organization, Role.OWNER)
+
+    options = page(signed_in(root), PAGE).partition('id="project"')[2].partition("</select>")[0]
+    assert re.findall(r">([^<>]+)</option>", options) == [str(own), "another / theirs"]
 
 
 def test_the_page_says_what_is_missing_without_a_project(member: User) -> None:

@@ -1,5 +1,6 @@
 """Decisions and output of `vinery up`, and changes that a reload notices."""
 
+import argparse
 import asyncio
 import errno
 import json
@@ -25,7 +26,7 @@ from vinery_platform.cli import up
 from vinery_platform.cli.greeting import Greeting, command_words
 from vinery_platform.cli.up import modification_times
 from vinery_platform.cli.wait import curl_line
-from vinery_platform.config import env
+from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home, default_path
 from vinery_platform.config.notes import Credentials, RunningServer
@@ -226,6 +227,25 @@ async def test_files_are_not_watched_without_the_option(tmp_path: Path) -> None:
     plan = up.Plan(Home(tmp_path), Address("127.0.0.1", 8000), 1)
 
     await up._reload(plan, RecordingSupervisor(), plan.services(3))  # type: ignore[arg-type]
+
+
+def test_a_home_that_gets_an_address_for_hosts_has_its_key_before_any_process_begins(
+    platform_home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(plan: up.Plan, _: socket.socket) -> int:
+        keys.append(secret_files.host_key(plan.home))
+        return 0
+
+    keys: list[str] = []
+    monkeypatch.setattr(up, "_run", run)
+    monkeypatch.setattr(up, "server_for", Mock())
+    monkeypatch.setattr(up.logs, "begin", Mock())
+    monkeypatch.setenv("VINERY_PORT", "0")
+    assert secret_files.host_key(platform_home) == ""
+    monkeypatch.setenv("VINERY_HOST_ADDRESS", "127.0.0.2:8200")
+    assert up.run_up(argparse.Namespace(reload=False, end_with_parent=False)) == 0
+    assert keys == [secret_files.host_key(platform_home)]
+    assert keys != [""]
 
 
 URL = "http://127.0.0.1:8123"

@@ -8,15 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.conftest import REPOSITORY, until
-from tests.system import test_several_hosts
-from tests.system.test_several_hosts import WITHIN_S, Installed, runs, states
+from tests.system.hosts import WITHIN_S, Installed, states, two_hosts
 
 pytestmark = pytest.mark.system
-hosts = test_several_hosts.hosts
 # Beside the weights: larger than what each host gets, and long enough to be interrupted.
 LARGE_BYTES = {"big": 256 << 20, "changed": 65 << 20}
 
@@ -30,11 +27,6 @@ def add_model(host: Installed, name: str) -> Path:
         file.truncate(LARGE_BYTES[name])
     host.run("model", "add", str(folder), "--name", name)
     return large
-
-
-def relay_of(host: Installed) -> psutil.Process:
-    (found,) = (each for each in host.processes() if runs(each, "relay"))
-    return found
 
 
 def fetches(host: Installed) -> dict[str, dict[str, Any]]:
@@ -67,9 +59,13 @@ def change_content(host: Installed, large: Path) -> None:
 
 
 def test_a_host_answers_for_models_of_another_and_gets_their_files_when_they_move(
-    hosts: list[Installed],
+    tmp_path: Path,
 ) -> None:
-    moon, mars = hosts
+    with two_hosts(tmp_path) as (moon, mars):
+        check_files(moon, mars)
+
+
+def check_files(moon: Installed, mars: Installed) -> None:
     moon.start()
     until((moon.home / "bootstrap.json").exists, timeout_s=WITHIN_S)
     key = json.loads((moon.home / "bootstrap.json").read_text())["api_key"]
@@ -81,7 +77,7 @@ def test_a_host_answers_for_models_of_another_and_gets_their_files_when_they_mov
     assert not (models / "big").exists()
     assert mars.engines() == []
 
-    relay = relay_of(moon)
+    relay = moon.relay()
     moon.run("host", "drain", "moon")
     begun = until(lambda: begun_in(models), timeout_s=WITHIN_S, pause_s=0.002)
     relay.send_signal(signal.SIGSTOP)
@@ -106,4 +102,4 @@ def test_a_host_answers_for_models_of_another_and_gets_their_files_when_they_mov
     assert "large.dat has another content than is listed" in fetches(moon)["changed/1"]["error"]
     assert not (models / "changed").exists()
     assert "changed (ready)" in states(moon)["moon"][1], "moon serves what mars cannot"
-    assert [host.ask(each, key) for host in hosts for each in LARGE_BYTES] == [200] * 4
+    assert [host.ask(each, key) for host in (moon, mars) for each in LARGE_BYTES] == [200] * 4

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.conf import settings
 from django.contrib import messages
+from django.db.models import Exists, OuterRef
 from django.http import HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -249,8 +250,10 @@ class SwitchKey(_ActOnKey, ButtonPage):
 
 
 def projects_for(access: Access, user: User) -> Any:
+    """Return the projects in which the caller may make keys of the user, the user's own first."""
     active = access.rows(Project).filter(is_active=True, organization__is_active=True)
-    rows = active.select_related("organization")
+    own = Exists(user.memberships.filter(organization=OuterRef("organization")))
+    rows = active.select_related("organization").order_by(own.desc(), "organization__name", "name")
     return rows.filter(
         pk__in=[
             project.pk

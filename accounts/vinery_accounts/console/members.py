@@ -113,6 +113,8 @@ class RoleForm(ResourceForm):
     def __init__(self, resource: Resource[Any], access: Access, *args: Any, **more: Any) -> None:
         super().__init__(resource, access, *args, **more | {"initial": {"role": Role.MEMBER}})
         choices = scope_choices(access, access.leads)
+        if len(choices) > 1:  # else a mistake shows a stranger the first organisation
+            choices.insert(0, ("", "Choose one"))
         text = "A role in an organisation holds in all of its projects."
         self.fields["where"] = ScopeField(access, choices, label="Where", help_text=text)
         self.order_fields(self.field_order)

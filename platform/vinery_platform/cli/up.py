@@ -156,6 +156,7 @@ def run_up(arguments: argparse.Namespace) -> int:
     if not plan.home.path.exists():
         listen(plan.address).close()  # a used port leaves no new home behind
     plan.home.create()
+    secret_files.create_missing(plan.home)  # before any process reads its settings
     with plan.home.locked(), listen(plan.address) as server:
         server_for(server)
         logs.begin("supervisor")
@@ -188,7 +189,7 @@ async def _run(plan: Plan, server: socket.socket) -> int:
     is_first_start = Credentials.read(plan.home.bootstrap_file) is None
     logs.announce(f"preparing {plan.home.path}")
     services = plan.services(server.fileno())
-    if services[0].forks_others and not is_first_start:  # a new home has no secrets yet
+    if services[0].forks_others:
         supervisor.begin(services[0])
     status = await supervisor.run_once(_service("prepare", "prepare"))
     if supervisor.is_stopping:
