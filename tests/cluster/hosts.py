@@ -65,8 +65,8 @@ class Host:
     def engine(self, engine: EngineAddress = ENGINE) -> TlsAddress:
         return TlsAddress(self.address, self.port, host_fingerprint(NODE_HOST), engine)
 
-    async def start(self) -> None:
-        listener = socket.create_server((self.address, 0))
+    async def start(self, port: int = 0) -> None:
+        listener = socket.create_server((self.address, port))
         self.port = listener.getsockname()[1]
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _RUN, str(self.run_dir), str(listener.fileno())),

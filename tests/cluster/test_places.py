@@ -1,5 +1,6 @@
 """Rows of hosts and placements, on PostgreSQL; on SQLite the only host runs all."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,17 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tests.conftest import until
-from vinery_serving.cluster import places
+from vinery_accounts.access.access import Access
+from vinery_accounts.models import User
+from vinery_serving.cluster import files, places
 from vinery_serving.cluster.lease import HostLease
 from vinery_serving.cluster.placing import LocalPlacer
+from vinery_serving.gateway.state.model_rows import read_models
 from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.host_resource import HOSTS
 from vinery_serving.models.host_rows import Host, Placement
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
+from vinery_serving.models.models import ServedModel, own_folder
 
 pytestmark = [pytest.mark.stores, pytest.mark.django_db(transaction=True)]
 MOON, MARS = UUID(int=1), UUID(int=2)
@@ -155,6 +161,158 @@ def test_a_model_without_a_host_has_the_reason_and_a_host_says_which_files_it_la
     places.own_replicas()
     places.place(leases[MOON], LocalPlacer())
     assert where(model) == ["moon"]
+
+
+@pytest.fixture
+def fetched(
+    on_host: Callable[[UUID, str], None],
+    leases: dict[UUID, HostLease],
+    tmp_path: Path,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> ServedModel:
+    """A model of moon, of which mars has a replica and no files. This is mars."""
+    settings.VINERY_PULLED_DIR = tmp_path / "models"
+    settings.VINERY_RUN_DIR = tmp_path
+    for id_, name in ((MOON, "moon"), (MARS, "mars")):
+        on_host(id_, name)
+        places.register()
+    settings.VINERY_HOST_KEY = "k"
+    found = {"address": "moon:8001", "fingerprint": "f", "digests": {"m/1": ["d", 9]}}
+    Host.objects.filter(pk=MOON).update(**found)
+    model = add_model("one", tmp_path / "models" / "m" / "1", num_replicas=2)
+    places.place(leases[MOON], LocalPlacer())
+    assert where(model) == ["moon", "mars"]
+    monkeypatch.setattr(files, "host_id", lambda: MARS)
+    return model
+
+
+def has_small_files() -> None:
+    ModelJob.objects.update(state=JobState.DONE)
+    own_folder(".small/m/1").mkdir(parents=True)
+
+
+@pytest.mark.several_hosts
+def test_a_host_fetches_the_files_of_its_replica_and_runs_it_then(fetched: ServedModel) -> None:
+    for _ in range(2):
+        assert places.own_replicas() == frozenset(), "not before the files are there"
+    assert ModelJob.objects.get().parameters == {
+        "host": str(MARS),
+        "on": "mars",
+        "folder": ".small/m/1",
+        "kind": "host",
+        "name": "moon",
+        "address": "moon:8001",
+        "fingerprint": "f",
+        "generation": 1,
+        "digest": "d",
+        "list_bytes": 9,
+    }
+    assert Host.objects.get(pk=MARS).lacks == []
+    has_small_files()
+    for _ in range(2):
+        assert places.own_replicas() == frozenset()
+    assert ModelJob.objects.get(state=JobState.WAITING).parameters["folder"] == "m/1"
+    Path(fetched.folder).mkdir(parents=True)
+    assert places.own_replicas() == {(fetched.pk, 1)}
+
+
+@pytest.mark.several_hosts
+def test_web_processes_read_the_small_files_of_models_that_run_elsewhere(
+    fetched: ServedModel, settings: Any
+) -> None:
+    Placement.objects.filter(host=MARS).delete()
+    places.own_replicas()
+    assert ModelJob.objects.get().parameters["folder"] == ".small/m/1"
+    has_small_files()
+    places.own_replicas()
+    assert not ModelJob.objects.exclude(state=JobState.DONE).exists(), "no weights"
+    (entries, *_), _ = read_models()
+    assert entries["one"].folder == own_folder(".small/m/1")
+    digest = fetched.settings_digest
+    settings.VINERY_PULLED_DIR = Path("/another/home/models")
+    other = ServedModel.objects.get()
+    assert other.folder == "/another/home/models/m/1"
+    assert other.settings_digest == digest, "web processes of all homes find the engines"
+
+
+@pytest.mark.several_hosts
+def test_a_failed_fetch_is_not_begun_again_from_there_and_a_cancelled_one_not_at_all(
+    fetched: ServedModel,
+) -> None:
+    has_small_files()
+    places.own_replicas()
+    ModelJob.objects.update(state=JobState.FAILED)
+    assert places.own_replicas() == {(fetched.pk, 1)}, "the host reports what is missing"
+    assert Host.objects.get(pk=MARS).lacks == ["m/1"]
+    moon = Host.objects.get(pk=MOON)
+    Host.objects.create(name="sun", address="sun:1", fingerprint="s", digests=moon.digests)
+    assert places.own_replicas() == frozenset()
+    assert Host.objects.get(pk=MARS).lacks == []
+    waiting = ModelJob.objects.filter(state=JobState.WAITING)
+    assert waiting.get().parameters["name"] == "sun"
+    waiting.update(state=JobState.CANCELLED)
+    Host.objects.create(name="star", address="star:1", fingerprint="s", digests=moon.digests)
+    assert places.own_replicas() == {(fetched.pk, 1)}
+
+
+@pytest.mark.several_hosts
+def test_what_no_host_has_comes_from_the_hub_and_what_lies_elsewhere_from_nowhere(
+    fetched: ServedModel, tmp_path: Path
+) -> None:
+    Host.objects.update(digests={})
+    assert places.own_replicas() == {(fetched.pk, 1)}
+    source = {"kind": "hub", "endpoint": "https://hub", "repository": "a/b", "include": []}
+    source |= {"revision": "main", "commit": "c" * 40, "licence": "x"}
+    of_hub = str(tmp_path / "models" / "a--b" / ("c" * 12))
+    ServedModel.objects.update(source=source, folder=of_hub)
+    assert places.own_replicas() == frozenset()
+    assert ModelJob.objects.get().parameters["repository"] == "a/b"
+    ModelJob.objects.all().delete()
+    elsewhere = str(tmp_path / "elsewhere")
+    ServedModel.objects.update(folder=elsewhere)
+    assert places.own_replicas() == {(fetched.pk, 1)}
+    assert Host.objects.get(pk=MARS).lacks == [elsewhere]
+    assert not ModelJob.objects.exists()
+
+
+@pytest.mark.several_hosts
+def test_hosts_fetch_at_the_same_time_and_one_that_is_removed_does_not(
+    fetched: ServedModel,
+) -> None:
+    parameters = {"host": str(UUID(int=3)), "on": "sun", "folder": "m/1"}
+    ModelJob.objects.create(model=fetched, kind=JobKind.FETCH, parameters=parameters)
+    assert places.own_replicas() == frozenset()
+    assert {each.parameters["on"] for each in ModelJob.objects.all()} == {"sun", "mars"}
+    Host.objects.filter(pk=MARS).update(is_gone=True)
+    administrator = Access.of(User.objects.create_superuser("root"))
+    HOSTS.remove(administrator, Host.objects.get(pk=MARS))
+    assert [each.parameters["on"] for each in ModelJob.objects.all()] == ["sun"]
+
+
+@pytest.mark.several_hosts
+def test_a_host_says_which_folders_others_can_fetch(
+    fetched: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noted() -> dict[str, list[Any]]:
+        asyncio.run(files.note_folders())
+        found: dict[str, list[Any]] = Host.objects.get(pk=MARS).digests
+        return found
+
+    folder, outside = Path(fetched.folder), tmp_path / "outside"
+    folder.mkdir(parents=True)
+    outside.mkdir()
+    add_model("outside", outside)
+    (folder / "x").write_text("1")
+    first = noted()
+    assert list(first) == ["m/1"]
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_read", None)  # nothing is read again
+        assert noted() == first
+    (folder / "x").write_text("22")
+    assert noted()["m/1"] != first["m/1"]
+    (folder / "link").symlink_to(tmp_path)
+    assert noted() == {}
 
 
 @pytest.mark.several_hosts

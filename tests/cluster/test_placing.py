@@ -43,6 +43,8 @@ def test_a_host_that_drains_keeps_its_replica_until_another_one_serves() -> None
     assert hosts_of([ONE], hosts, old, Assignment(1, 0, "b")) == ["a", "b"]
     assert hosts_of([ONE], hosts, old, Assignment(1, 0, "b", is_ready=True)) == ["b"]
     assert hosts_of([ONE], hosts, old, Assignment(1, 0, "b", is_asleep=True)) == ["b"]
+    failed = Assignment(1, 0, "b", is_asleep=True, has_failed=True)
+    assert hosts_of([ONE], hosts, old, failed) == ["a", "b"], "the new one cannot answer"
     assert hosts_of([ONE], hosts, replace(old, is_ready=False)) == ["b"], "nothing serves there"
 
     assert hosts_of([ONE], hosts[:1], old) == ["a"], "there is no other host"
@@ -76,6 +78,13 @@ def test_a_replica_goes_where_its_device_its_files_and_room_are() -> None:
     assert hosts_of([replace(ONE, needed_bytes=11)], [cpu, gpu]) == ["b"]
     _, refused = placed([replace(ONE, device="GPU", needed_bytes=11)], [cpu, gpu])
     assert refused == {1: "No host can run it: a has no GPU, b has too little memory."}
+
+    having = replace(B, has=frozenset({"/m"}))
+    several = [replace(ONE, number=number, files="/m") for number in range(3)]
+    assert hosts_of(several, [A, having]) == ["b", "a", "b"], "spread, and first where files are"
+    full = replace(having, budgets={"CPU": 1})
+    fetched = replace(ONE, files="/m", needed_bytes=2)
+    assert hosts_of([fetched], [replace(A, budgets={"CPU": 2}), full]) == ["a"], "not asleep"
 
     other = replace(cpu, id="c", name="c")
     wanted = [Replica(number, 0, "CPU", needed_bytes=6) for number in range(2)]

@@ -128,6 +128,8 @@ def test_a_host_that_drains_keeps_its_replica_until_another_one_serves() -> None
     served = [old, replace(new, is_ready=True)]
     assert hosts_of(place(ray, [ONE], hosts, served)) == ["b"]
     assert ray.free == {"a": 100, "b": 40}
+    failed = replace(new, is_asleep=True, has_failed=True)
+    assert hosts_of(place(ray, [ONE], hosts, [old, failed])) == ["a", "b"]
     assert hosts_of(place(ray, [ONE], hosts, [old, replace(new, is_asleep=True)])) == ["b"]
     back = place(ray, [ONE], [A, B], [new, old])
     assert hosts_of(back) == ["a"], "the one that serves stays"

@@ -102,10 +102,11 @@ async def test_models_are_served_under_names_that_others_had(directory):
 
 async def test_only_a_model_whose_engine_is_connected_is_in_the_state_loaded(directory):
     broken = replace(LOADED, id=4, name="d", folder=TINY_CHAT / "none")
-    await serve(directory, LOADED, UNLOADED, broken)
+    elsewhere = replace(broken, id=5, name="e", places=(Place(0, "[::1]:8001", "f"),))
+    await serve(directory, LOADED, UNLOADED, broken, elsewhere)
     engine = directory.find("a")
 
-    assert directory.state_of(LOADED) is ModelState.LOADING
+    assert directory.state_of(LOADED) is directory.state_of(elsewhere) is ModelState.LOADING
     assert directory.state_of(UNLOADED) is ModelState.NOT_LOADED
     assert directory.state_of(broken) is ModelState.FAILED
     async with FakeEngine(engine.replicas.path, until_left, key=engine.replicas.clients[0].key):

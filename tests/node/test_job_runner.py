@@ -344,6 +344,18 @@ def test_a_job_that_ends_while_its_row_is_read_is_not_begun_again(tmp_path, monk
     assert (job.state, len(processes(tmp_path))) == (JobState.FAILED, 1)
 
 
+def test_each_host_fetches_for_itself_and_the_first_one_does_all_else() -> None:
+    model, own = model_without_files(), str(job_runner.host_id())
+    pull = jobs.begin(model, JobKind.PULL, {"path": "/m"})
+    fetch = ModelJob.objects.create(model=model, kind=JobKind.FETCH, parameters={"host": own})
+    other = ModelJob.objects.create(
+        model=model_without_files("n"), kind=JobKind.FETCH, parameters={"host": "another"}
+    )
+    assert set(job_runner._read_jobs(lambda: True)[0]) == {pull.pk, fetch.pk}
+    assert set(job_runner._read_jobs(lambda: False)[0]) == {fetch.pk}
+    assert other.is_unfinished
+
+
 def test_a_killed_process_is_begun_again(tmp_path: Path) -> None:
     job = begin(tmp_path, num_kills=2, result={"folder": str(TINY_CHAT)})
     meanwhile(until(job, in_state(JobState.DONE)))

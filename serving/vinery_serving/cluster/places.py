@@ -17,6 +17,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from vinery_accounts.base import change_signal
+from vinery_serving.cluster import files
 from vinery_serving.cluster.lease import HostLease, host_id
 from vinery_serving.cluster.placing import Assignment, HostOffer, Placer, Replica
 from vinery_serving.core.model_files import weights_bytes_of
@@ -24,7 +25,7 @@ from vinery_serving.models import devices
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.host_rows import Host, Placement
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ServedModel, stored_folder
 from vinery_serving.transport.messages import PROTOCOL_VERSION
 
 _TURN: Final = 0x56494E46  # the lock of who places, for one transaction
@@ -77,8 +78,8 @@ def note_devices() -> None:
 
 def own_replicas() -> frozenset[tuple[int, int]] | None:
     """Return the models and replicas that this host should run; None: it is the only host, and runs
-    all. It is back if it was gone, and says which folders it lacks. The relay learns which hosts
-    there are."""
+    all. Replicas whose files are fetched now are left out. The host is back if it was gone, and
+    says which folders it lacks. The relay learns which hosts there are."""
     if not has_several_hosts():
         return None
     own = Host.objects.filter(pk=host_id())
@@ -92,12 +93,18 @@ def own_replicas() -> frozenset[tuple[int, int]] | None:
     if not _others().exists():
         return None
     rows = Placement.objects.filter(host=host_id())
-    found = set(rows.values_list("model_id", "replica", "model__folder"))
-    known: list[str] = next(iter(own.values_list("lacks", flat=True)), [])
-    folders = {folder for _, _, folder in found}.union(known)
-    if (lacks := sorted(each for each in folders if not Path(each).is_dir())) != known:
-        own.update(lacks=lacks)
-    return frozenset((model_id, replica) for model_id, replica, _ in found)
+    placed = {
+        (model_id, replica): stored_folder(folder)
+        for model_id, replica, folder in rows.values_list("model_id", "replica", "model__folder")
+    }
+    wanted = wanted_models().values_list("folder", "pk")
+    missing = {
+        stored_folder(each): model_id for each, model_id in wanted if not Path(each).is_dir()
+    }
+    lacks = files.fetch(missing, set(placed.values()))
+    own.exclude(lacks=sorted(lacks)).update(lacks=sorted(lacks))
+    coming = missing.keys() - lacks
+    return frozenset(replica for replica, folder in placed.items() if folder not in coming)
 
 
 def _others() -> QuerySet[Host]:
@@ -189,6 +196,7 @@ def _offer(host: Host, lease: HostLease) -> HostOffer:
         budgets=host.devices,
         labels=frozenset((*host.labels, f"host={host.name}")),
         lacks=frozenset(host.lacks),
+        has=frozenset(host.digests),
         is_draining=host.is_draining,
         is_away=not lease.is_renewed(host.number),
     )
@@ -205,7 +213,7 @@ def _replicas(model: ServedModel, placed: Collection[tuple[int, int]]) -> Iterab
             number=number,
             device=first_device(model.device_of(number)),
             needed_bytes=needed or 0,
-            files=model.folder,
+            files=stored_folder(model.folder),
             labels=frozenset(model.host_labels),
         )
 
@@ -217,6 +225,7 @@ def _assignment(row: Placement) -> Assignment:
         str(row.host_id),
         is_ready=row.state == EngineState.READY,
         is_asleep=row.state in (EngineState.ASLEEP, EngineState.FAILED),
+        has_failed=row.state == EngineState.FAILED,
     )
 
 

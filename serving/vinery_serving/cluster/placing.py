@@ -2,8 +2,8 @@
 
 A replica that runs stays, unless its host drains or is gone, or the labels of its model name other
 hosts. A host that drains keeps its replica until a new one serves elsewhere. A replica that sleeps
-for want of memory goes where there is room. New replicas are spread over the hosts. A sole host
-gets all, and reports itself what does not fit.
+for want of memory goes where there is room. New replicas are spread over the hosts, to those that
+have the files first. A sole host gets all, and reports itself what does not fit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class HostOffer:
     name: str
     budgets: Mapping[str, int | None] = field(default_factory=dict)  # empty: not known yet
     labels: frozenset[str] = frozenset()
-    lacks: frozenset[str] = frozenset()  # models whose files it does not have
+    lacks: frozenset[str] = frozenset()  # models whose files it does not have, and cannot get
+    has: frozenset[str] = frozenset()  # models whose files it is known to have
     is_draining: bool = False
     is_away: bool = False  # its lease has not ended, but nobody renews it
 
@@ -46,7 +47,12 @@ class Assignment:
     number: int
     host: str  # its id
     is_ready: bool = False  # the replica serves there
-    is_asleep: bool = False  # there is no engine: it waits for a request or for memory
+    is_asleep: bool = False  # there is no engine: it waits for a request or for memory, or failed
+    has_failed: bool = False
+
+    @property
+    def can_answer(self) -> bool:
+        return self.is_ready or (self.is_asleep and not self.has_failed)
 
     @property
     def key(self) -> tuple[int, int, str]:
@@ -120,7 +126,7 @@ class _Turn:
             return False
         best = max(staying, key=lambda each: each.is_ready)
         self._take(replica, self._hosts[best.host])
-        if not best.is_ready and not best.is_asleep:
+        if not best.can_answer:
             for each in held:
                 if each.is_ready and each not in staying:
                     self._take(replica, self._hosts[each.host])
@@ -143,9 +149,10 @@ class _Turn:
             hosts = [each for each in hosts if self._has_room(replica, each)]
         return min(hosts, key=lambda host: self._order(replica, host), default=None)
 
-    def _order(self, replica: Replica, host: HostOffer) -> tuple[bool, int, int, str]:
+    def _order(self, replica: Replica, host: HostOffer) -> tuple[bool, int, bool, int, str]:
+        is_full, is_new = not self._has_room(replica, host), replica.files not in host.has
         beside = self._of_model[host.id, replica.model]
-        return not self._has_room(replica, host), beside, self._of_host[host.id], host.name
+        return is_full, beside, is_new, self._of_host[host.id], host.name
 
     def _take(self, replica: Replica, host: HostOffer) -> None:
         self._found.add((replica.model, replica.number, host.id))

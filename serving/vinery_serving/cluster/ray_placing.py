@@ -85,6 +85,7 @@ class Wish:
         usable = (each for each in hosts if not (each.is_away or obstacle(replica, each)))
         free = sorted(each.id for each in usable)
         self.hosts = tuple(free) if best is None else (best.host,)
+        self.having = {each.id for each in hosts if replica.files in each.has}
         mib = -(-replica.needed_bytes // _MIB)
         # Ray refuses an empty bundle.
         self.bundle = resource_of(replica.device), max(1, mib)
@@ -105,7 +106,7 @@ class Wish:
         """Return the hosts of the replica. A former host keeps a replica that serves until the new
         one does."""
         home = self.stays_on or (None if group is None else group.host)
-        if any(each.host == home and (each.is_ready or each.is_asleep) for each in self._held):
+        if any(each.host == home and each.can_answer for each in self._held):
             return {each.host for each in self._held if each.host == home}
         former = {each.host for each in self._held if each.is_ready or home is None}
         return former if home is None else former | {home}
@@ -139,6 +140,7 @@ def place(
         model, former = wish.key[0], found.get(wish.key)
         fewest = min((of_model[model, each] for each in wish.hosts), default=0)
         first = tuple(each for each in wish.hosts if of_model[model, each] == fewest)
+        first = tuple(each for each in first if each in wish.having) or first
         now = _group_of(groups, wish, former, first, may_create=num_left > 0)
         num_left -= now is not former
         if now is not None and now.host is None and not now.is_stuck:

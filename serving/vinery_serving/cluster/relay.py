@@ -1,5 +1,5 @@
 """The relay of a host: copies bytes between web processes of other hosts and the engines of this
-host.
+host, and sends files of models to hosts that lack them.
 
 The relay is a process of its own beside the node. So no plan of the node and no wait for the
 database holds up a token, and a node that restarts ends no stream. An engine knows nothing of TLS:
@@ -21,10 +21,11 @@ from typing import Final, cast
 import msgspec
 
 from vinery_accounts.base.files import write_private
+from vinery_serving.cluster import folders
 from vinery_serving.cluster.authority import Certificates
 from vinery_serving.transport import relayed
 from vinery_serving.transport.handshake import Handshake, Stranger, socket_key
-from vinery_serving.transport.relayed import Attach, Join
+from vinery_serving.transport.relayed import Attach, Fetch, Join
 from vinery_serving.transport.sockets import EngineAddress, engine_socket
 
 log = logging.getLogger(__name__)
@@ -34,11 +35,15 @@ _MAX_CONNECTIONS: Final = 1024
 _MAX_NEW: Final = 64
 _NEW_S: Final = 10.0
 _ACCEPT_PAUSE_S: Final = 0.5
-_MAX_FIRST_BYTES: Final = 4096
+_MAX_FIRST_BYTES: Final = 8192
+# Files that are sent at once. To encrypt a part takes less than a millisecond, so that it holds up
+# no token.
+_MAX_FILES: Final = 4
+_PART_BYTES: Final = 1 << 18
 _LENGTH: Final = struct.Struct(">I")
 _HOSTS: Final = "hosts"
 Admit = Callable[[Join], Awaitable[bytes]]
-_first: Final = msgspec.msgpack.Decoder(Attach | Join)
+_first: Final = msgspec.msgpack.Decoder(Attach | Fetch | Join)
 
 
 def note_hosts(run_dir: Path, fingerprints: Collection[str]) -> None:
@@ -75,6 +80,7 @@ class Relay:
         self._admit = admit
         self.remotes: set[_Remote] = set()
         self._new = asyncio.Semaphore(_MAX_NEW)
+        self._files = asyncio.Semaphore(_MAX_FILES)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, listener: socket.socket) -> None:
@@ -121,6 +127,8 @@ class Relay:
         try:
             if isinstance(wish, Attach):
                 await self._attach(remote, EngineAddress(wish.model_id, wish.key, wish.replica))
+            elif isinstance(wish, Fetch):
+                await self._send_file(remote, wish)
             elif self._admit is not None:
                 answer = await self._admit(wish)
                 remote.transport.write(_LENGTH.pack(len(answer)) + answer)
@@ -134,9 +142,7 @@ class Relay:
 
     async def _attach(self, remote: _Remote, engine: EngineAddress) -> None:
         """Return when one of the ends has ended. Raises `Stranger` or OSError."""
-        if remote.fingerprint not in noted_hosts(self._run_dir):
-            log.warning("an unknown host wanted an engine: %s", remote.fingerprint[:16])
-            raise Stranger
+        self._check(remote)
         path = engine_socket(self._run_dir, engine)
         handshake = Handshake(socket_key(self._secret, path), listens=False)
         local, _ = await asyncio.get_running_loop().create_unix_connection(
@@ -146,6 +152,29 @@ class Relay:
             await remote.closed
         finally:
             local.abort()
+
+    async def _send_file(self, remote: _Remote, wish: Fetch) -> None:
+        """Return when the other end has ended. Raises `Stranger` or OSError."""
+        self._check(remote)
+        async with self._files:
+            with contextlib.suppress(FileNotFoundError):
+                opening = (self._run_dir, wish.digest, wish.file)
+                with await asyncio.to_thread(folders.opened, *opening) as file:
+                    file.seek(wish.offset)
+                    while data := await asyncio.to_thread(file.read, _PART_BYTES):
+                        await remote.can_write.wait()
+                        if remote.closed.done():
+                            return
+                        remote.transport.write(relayed.part(data))
+        remote.transport.write(relayed.END)
+        remote.transport.close()
+        await remote.closed
+
+    def _check(self, remote: _Remote) -> None:
+        """Raises `Stranger` or OSError."""
+        if remote.fingerprint not in noted_hosts(self._run_dir):
+            log.warning("an unknown host wanted an engine or files: %s", remote.fingerprint[:16])
+            raise Stranger
 
     async def _beat(self) -> None:
         while True:
@@ -171,7 +200,8 @@ class _Remote(asyncio.Protocol):
         self.first_frame: asyncio.Future[bytes] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self._received = b""
-        self._is_paused = False
+        self.can_write = asyncio.Event()
+        self.can_write.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -201,6 +231,7 @@ class _Remote(asyncio.Protocol):
         self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.can_write.set()
         if not self.first_frame.done():
             self.first_frame.set_exception(EOFError())
             self.first_frame.exception()  # read here, so that asyncio does not warn
@@ -208,18 +239,18 @@ class _Remote(asyncio.Protocol):
             self.closed.set_result(None)
 
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self.can_write.clear()
         if self.local is not None:
             self.local.pause_reading()
 
     def resume_writing(self) -> None:
-        self._is_paused = False
+        self.can_write.set()
         if self.local is not None:
             self.local.resume_reading()
 
     def beat(self) -> None:
         """A peer that reads too slowly hears enough."""
-        if not self._is_paused:
+        if self.can_write.is_set():
             self.transport.write(relayed.BEAT)
 
     def cancel(self) -> None:

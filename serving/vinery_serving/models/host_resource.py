@@ -11,7 +11,7 @@ from vinery_accounts.access.access import Access, Action
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.host_rows import Host
-from vinery_serving.models.job_rows import bytes_text
+from vinery_serving.models.job_rows import JobKind, ModelJob, bytes_text
 from vinery_serving.models.models import ServedModel
 
 
@@ -28,8 +28,8 @@ class HostSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     class Meta:
         model = Host
         fields = [
-            *("id", "name", "state", "address", "labels", "devices", "lacks", "version"),
-            *("protocol_version", "generation", "started_at", "models"),
+            *("id", "name", "state", "address", "labels", "devices", "lacks", "digests"),
+            *("version", "protocol_version", "generation", "started_at", "models"),
         ]
 
     def get_models(self, host: Host) -> str:
@@ -75,7 +75,9 @@ class Hosts(PlatformResource[Host]):
         """Raises `Conflict` for a host that lives."""
         if not row.is_gone:
             raise Conflict(f"{row} still runs: drain it, and stop it there.")
+        fetches = ModelJob.objects.filter(kind=JobKind.FETCH, parameters__host=str(row.pk))
         super().remove(access, row)
+        fetches.delete()
 
 
 class _Replica(NamedTuple):

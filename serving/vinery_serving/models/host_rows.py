@@ -46,7 +46,16 @@ class Host(models.Model):
         help_text="The bytes that models may use, by device; null: no limit. Empty: unknown.",
     )
     lacks = models.JSONField(
-        default=list, blank=True, help_text="The folders of models that are not there."
+        default=list,
+        blank=True,
+        help_text="The folders of models that are not there, and that it cannot fetch.",
+    )
+    digests = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="The folders of models that others can fetch: the SHA-256 and the size of the "
+        "list of their files.",
     )
     version = models.CharField(max_length=32, blank=True, default="", db_default="")
     protocol_version = models.PositiveIntegerField(default=0, db_default=0)

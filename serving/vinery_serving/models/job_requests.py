@@ -330,4 +330,5 @@ _TAKERS: Final[Mapping[JobKind, TakeResult]] = {
     JobKind.CONVERT: _take_folder,
     JobKind.BENCH: _take_speed,
     JobKind.TUNE: lambda job, result: None,  # the row of the job has it
+    JobKind.FETCH: lambda job, result: None,  # the host sees the folder
 }

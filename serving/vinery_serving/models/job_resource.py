@@ -45,7 +45,7 @@ class ModelJobs(PlatformResource[ModelJob]):
     serializer = ModelJobSerializer
     filters = Filters.of(
         model_id=fields.id_filter("a model"),
-        kind=fields.text_filter("Only of this kind: pull, convert, bench or tune."),
+        kind=fields.text_filter("Only of this kind: pull, convert, bench, tune or fetch."),
         state=fields.text_filter("Only in this state, such as running."),
     )
     related = ("model",)
@@ -75,7 +75,8 @@ class ModelJobs(PlatformResource[ModelJob]):
         ),
     )
     columns = columns_of(
-        "id kind model=model.name state=state_text progress created=created_at error",
+        "id kind host model=model.name state=state_text progress created=created_at error",
+        host=lambda row: row.parameters.get("on", ""),
         error=lambda row: row.error.partition("\n")[0],
     )
 

@@ -26,6 +26,7 @@ class JobKind(models.TextChoices):
     CONVERT = "convert", "convert"
     BENCH = "bench", "bench"
     TUNE = "tune", "tune"
+    FETCH = "fetch", "fetch"  # of the host that its parameters name
 
 
 class JobState(models.TextChoices):
@@ -97,7 +98,7 @@ class ModelJob(models.Model):
             # Two processes would write the same folder.
             models.UniqueConstraint(
                 fields=["model", "kind"],
-                condition=models.Q(state__in=UNFINISHED),
+                condition=models.Q(state__in=UNFINISHED) & ~models.Q(kind=JobKind.FETCH),
                 name="one_unfinished_job",
                 violation_error_message="The model has a job of this kind, which has not ended.",
             )

@@ -36,6 +36,26 @@ _MAX_REPLICAS: Final = 64
 _COMMIT_DIGITS: Final = 12
 
 
+def stored_folder(folder: str) -> str:
+    """Return a folder as all hosts know it: what is in the folder of the models of the home has the
+    path there, because the homes of other hosts may lie elsewhere."""
+    return folder.removeprefix(f"{settings.VINERY_PULLED_DIR}/")
+
+
+def own_folder(stored: str) -> Path:
+    """Return a stored folder as this host has it."""
+    return Path(settings.VINERY_PULLED_DIR, stored)
+
+
+class FolderField(models.CharField):  # type: ignore[type-arg]
+    def from_db_value(self, stored: str, *_: object) -> str:
+        return stored and str(own_folder(stored))
+
+    def get_prep_value(self, value: Any) -> Any:
+        found = super().get_prep_value(value)
+        return stored_folder(found) if isinstance(found, str) else found
+
+
 class ServedModel(models.Model):
     """A model that clients can request. Administrators write this table; the node writes
     `EngineStatus`."""
@@ -47,7 +67,7 @@ class ServedModel(models.Model):
         validators=[MODEL_NAME],
         help_text="The name that clients send as `model`.",
     )
-    folder = models.CharField(
+    folder = FolderField(
         max_length=1024,
         blank=True,
         help_text="Absolute path of the folder that holds openvino_model.xml.",
@@ -210,7 +230,8 @@ class ServedModel(models.Model):
     def settings_digest(self) -> str:
         """SHA-256 of the settings of the engine. Another digest needs another engine."""
         devices = ", ".join([self.device, *self.replica_devices])
-        return settings_digest(self.name, self.folder, devices, options_text(self.options))
+        folder, options = stored_folder(self.folder), options_text(self.options)
+        return settings_digest(self.name, folder, devices, options)
 
     def device_of(self, replica: int) -> str:
         devices: list[str] = self.replica_devices

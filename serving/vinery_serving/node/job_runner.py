@@ -27,6 +27,8 @@ from django.utils import timezone
 
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.connections import giving_back
+from vinery_serving.cluster.folders import is_small
+from vinery_serving.cluster.lease import host_id
 from vinery_serving.models.job_requests import take_result, why_futile
 from vinery_serving.models.job_rows import (
     FOLDER_KINDS,
@@ -78,7 +80,8 @@ class JobRunner:
     def __init__(
         self, command: Sequence[str] = COMMAND, leads: Callable[[], bool] = lambda: True
     ) -> None:
-        """`command` starts the process of a job. `leads`: whether this host runs jobs now."""
+        """`command` starts the process of a job. `leads`: whether this host runs the jobs that name
+        no host now."""
         self._command = command
         self._leads = leads
         self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
@@ -266,12 +269,15 @@ def _document(job: ModelJob, action: str = "run") -> JobDocument:
         home=settings.VINERY_HOME,
         parameters=job.parameters,
         secret=secret_of(job) if action == "run" else "",
-        **_socket_keys(job),
+        **(_keys(job) if action == "run" else {}),
     )
 
 
-def _socket_keys(job: ModelJob) -> dict[str, bytes]:
-    """The keys of the sockets that a job of this kind uses."""
+def _keys(job: ModelJob) -> dict[str, Any]:
+    """The keys of the connections that a job of this kind makes."""
+    if job.kind == JobKind.FETCH:
+        authorities, own = settings.VINERY_AUTHORITY_SECRETS, settings.VINERY_HOST_KEY
+        return {"authorities": authorities, "host_key": own}
     if job.kind != JobKind.BENCH:
         return {}
     run_dir, secret = Path(settings.VINERY_RUN_DIR), settings.VINERY_SOCKET_SECRET
@@ -284,20 +290,26 @@ def _socket_keys(job: ModelJob) -> dict[str, bytes]:
 
 
 def _turn(job: ModelJob) -> str:
+    if job.kind == JobKind.FETCH and is_small(job.parameters["folder"]):
+        return "small"  # web processes wait for them
     return _TURNS.get(job.kind, job.kind)
 
 
 @giving_back
 def _read_jobs(leads: Callable[[], bool]) -> tuple[dict[int, ModelJob], dict[int, str]]:
-    """Return the jobs that have not ended, the oldest first, and why some of them cannot end
-    well; none if another host runs them."""
-    if not leads():
-        return {}, {}
+    """Return the jobs of this host that have not ended, the oldest first, and why some of them
+    cannot end well."""
+    does_others = leads()
     # A paused job that is to go on waits for its turn.
     paused = ModelJob.objects.filter(state=JobState.PAUSED, asked=Asked.RUN)
     paused.update(state=JobState.WAITING)
     unfinished = ModelJob.objects.filter(state__in=UNFINISHED).select_related("model__engine")
-    jobs = {job.pk: job for job in unfinished.order_by("pk")}
+    own, fetches = str(host_id()), JobKind.FETCH
+    jobs = {
+        job.pk: job
+        for job in unfinished.order_by("pk")
+        if (job.parameters["host"] == own if job.kind == fetches else does_others)
+    }
     return jobs, {id_: why for id_, job in jobs.items() if (why := why_futile(job))}
 
 
@@ -368,7 +380,7 @@ def job_environment(document: JobDocument) -> dict[str, str]:
             return environment_with()
         case JobKind.CONVERT, _:
             return environment_with("PIP_", "VINERY_JOB_", *NETWORK_VARIABLES)
-        case JobKind.PULL, "hub":
+        case JobKind.PULL | JobKind.FETCH, "hub":
             return environment_with(
                 "HF_", "XDG_CACHE_HOME", "VINERY_JOB_NETWORKS", *NETWORK_VARIABLES
             )

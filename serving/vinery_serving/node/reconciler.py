@@ -20,7 +20,7 @@ from vinery_accounts.base import change_signal
 from vinery_accounts.base.change_signal import commit_state
 from vinery_accounts.base.connections import giving_back
 from vinery_accounts.base.sealed_table import SealedTable
-from vinery_serving.cluster import lease, places
+from vinery_serving.cluster import files, lease, places
 from vinery_serving.cluster.lease import HostLease, host_id
 from vinery_serving.cluster.placing import LocalPlacer
 from vinery_serving.core.tasks import Task
@@ -61,6 +61,8 @@ _WAITS_AGAIN_S: Final = 3.0
 _SETTLE_S: Final = 0.05
 # How often the logs of engines are read.
 _OUTPUT_INTERVAL_S: Final = 1.0
+# How often it is seen whether files of models have changed.
+_FOLDERS_INTERVAL_S: Final = 10.0
 
 _Specs = list[tuple[ModelSpec, LiveSettings]]
 
@@ -95,6 +97,7 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
         asyncio.create_task(_renew(wanted, wake)),
         asyncio.create_task(_find_devices(wanted)),
         asyncio.create_task(_run_jobs(wanted)),
+        asyncio.create_task(_note_folders(wanted)),
         asyncio.create_task(scheduler.run()),
         asyncio.create_task(_follow_waits(scheduler)),
     ]
@@ -185,9 +188,20 @@ class WantedModels:
 
 
 async def _run_jobs(wanted: WantedModels) -> None:
-    """Only one host runs jobs: it is not stored whose they are."""
-    await wanted.leads.wait()
+    """Each host fetches files for itself, and the first one runs all other jobs."""
+    await wanted.has_read.wait()
     await JobRunner(leads=lambda: wanted.lease.renew().is_leader).run()
+
+
+async def _note_folders(wanted: WantedModels) -> None:
+    """Other hosts can fetch models from this one."""
+    await wanted.has_read.wait()
+    while settings.VINERY_HOST_ADDRESS and places.has_several_hosts():
+        try:
+            await files.note_folders()
+        except (DatabaseError, OSError) as error:
+            log.warning("no other host can fetch new models from here: %s", error)
+        await asyncio.sleep(_FOLDERS_INTERVAL_S)
 
 
 async def _renew(wanted: WantedModels, wake: asyncio.Event) -> None:

@@ -39,11 +39,15 @@ async def run_apart(
     *arguments: object,
     reads: Sequence[Path] = (),
     within_s: float = 15.0,
+    cpu_s: int = _LIMITS[resource.RLIMIT_CPU],
+    nice: int = 0,
 ) -> bytes:
     """Return what `work` returns, a function of a module. `reads`: its files and folders, which may
-    be missing. Raises `NoAnswer`, and OSError if no process can be started."""
+    be missing. `nice`: its priority, 19 is the lowest. Raises `NoAnswer`, and OSError if no process
+    can be started."""
+    limits = _LIMITS | {resource.RLIMIT_CPU: cpu_s}
     with TemporaryFile() as call, TemporaryFile() as answer:
-        call.write(pickle.dumps((Needs(reads=reads, limits=_LIMITS), work, arguments)))
+        call.write(pickle.dumps((Needs(reads=reads, limits=limits), work, arguments)))
         call.seek(0)
         process = ChildProcess(
             (sys.executable, "-P", "-m", _MODULE),
@@ -55,13 +59,15 @@ async def run_apart(
             leads_group=False,
         )
         try:
+            if nice:
+                os.setpriority(os.PRIO_PROCESS, process.pid, nice)
             await process.ends_within(within_s)
         finally:
             process.kill()
             await process.ends_within(_KILLED_WITHIN_S)
             process.close()
         if process.status != 0:
-            cpu_s, num_bytes, _ = _LIMITS.values()
+            num_bytes = _LIMITS[resource.RLIMIT_AS]
             raise NoAnswer(f"fails, or takes more than {cpu_s} s or {num_bytes >> 30} GB")
         answer.seek(0)
         return answer.read()

@@ -60,13 +60,23 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag=True):
     fingerprint: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
+class Fetch(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The first and only frame of a host that lacks files: it gets parts from `offset` on, and the
+    end. What the host does not have, ends at once."""
+
+    digest: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]  # of the folder, see `folders`
+    file: Annotated[str, Meta(max_length=1024)]  # empty: the list of files
+    offset: Annotated[int, Meta(ge=0, le=(1 << 62))]
+
+
 def part(data: bytes) -> bytes:
-    """A part with bytes of an engine: their number and one, a zero, and they."""
+    """A part with bytes of an engine or a file: their number and one, a zero, and they."""
     return _PART.pack(len(data) + 1, 0) + data
 
 
 BEAT: Final = bytes(4)  # a part of no length
-END: Final = _PART.pack(1, 1)  # the engine has ended its connection: it may have crashed
+# The engine has ended its connection, it may have crashed; or it is the end of a file.
+END: Final = _PART.pack(1, 1)
 
 
 class Attached:

@@ -334,6 +334,8 @@ class LocalDirectory:
     def _begin_load(self, entry: ModelEntry) -> None:
         if entry.id in self._loads or entry.id in self.failures:
             return
+        if entry.places and not entry.folder.is_dir():
+            return  # this host fetches the files
         task = asyncio.create_task(self._load(entry), name=f"load {entry.name}")
         self._loads[entry.id] = entry, task
 

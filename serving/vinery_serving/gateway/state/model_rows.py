@@ -1,11 +1,12 @@
 """Reads the rows of served models, and what the node reports of their engines."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from vinery_serving.cluster import places
+from vinery_serving.cluster.folders import small_of
 from vinery_serving.cluster.lease import host_id
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
@@ -15,7 +16,7 @@ from vinery_serving.gateway.state.copies import Models
 from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import EngineState
 from vinery_serving.models.host_rows import Placement
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ServedModel, own_folder, stored_folder
 from vinery_serving.transport.sockets import settings_key
 
 log = logging.getLogger(__name__)
@@ -65,17 +66,24 @@ def _is_failing(model: ServedModel) -> bool:
     return status.num_failures_in_row >= _FAILING_AFTER_FAILURES
 
 
-def _entry(model: ServedModel, rows: Iterable[Placement]) -> ModelEntry:
+def _entry(model: ServedModel, rows: Sequence[Placement]) -> ModelEntry:
     """`rows`: where its replicas run, of several hosts."""
     try:
         options = parse_options(model.options, Task(model.task))
     except ValueError as error:  # the engine cannot start, and the node reports why
         log.warning("bad options: %s", error, extra={"fields": {"model": model.name}})
         options = EngineOptions()
+    folder = Path(model.folder)
+    if (
+        rows
+        and not folder.is_dir()
+        and (small := own_folder(small_of(stored_folder(model.folder)))).is_dir()
+    ):
+        folder = small
     return ModelEntry(
         id=model.pk,
         name=model.name,
-        folder=Path(model.folder),
+        folder=folder,
         options=options,
         is_loaded=model.is_loaded and bool(model.folder),
         created_at=model.created_at,

@@ -46,6 +46,9 @@ class JobDocument(msgspec.Struct, frozen=True, kw_only=True):
     # Of the sockets of the model's engine and of the node: for a job that asks the engine.
     engine_key: bytes = b""
     node_key: bytes = b""
+    # With which a job connects to other hosts, see `cluster.authority`.
+    authorities: list[bytes] = []
+    host_key: str = ""
 
     @classmethod
     def from_json(cls, text: bytes) -> JobDocument:

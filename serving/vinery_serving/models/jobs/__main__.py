@@ -24,6 +24,7 @@ _MODULES: Final[Mapping[str, str]] = {
     "convert": "vinery_serving.models.convert.conversion",
     "bench": "vinery_serving.models.speed.bench_job",
     "tune": "vinery_serving.models.speed.tune_job",
+    "fetch": "vinery_serving.cluster.fetching",
 }
 
 
