@@ -1,8 +1,6 @@
 """A benchmark on each database: a new SQLite file, and a new PostgreSQL server if this machine has
 PostgreSQL."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil

@@ -7,8 +7,6 @@ They are asked in turns of one run, with half as many clients again as there are
 when an aim is missed.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

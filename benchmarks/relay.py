@@ -5,8 +5,6 @@ socket and one through a relay, in turns of one run. The processor time is that 
 the relay, as the kernel counts it; the time until a first token is by the clock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

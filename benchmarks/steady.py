@@ -11,8 +11,6 @@ tiny-chat 1.4 MB, for up to 256 numbers. Prompts of each length come first, so t
 the load is a leak.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64

@@ -5,8 +5,6 @@ what clients, pages and sweeps do. Times are of processors: of this process, and
 Ends with 1 when something takes longer than it may.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -5,8 +5,6 @@ with made-up requests (`generated_usage`) and measures reports and pages: their 
 time, and that of PostgreSQL's process. Ends with 1 when one takes longer than it may.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
