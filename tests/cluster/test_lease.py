@@ -65,6 +65,23 @@ def test_a_host_has_one_node_and_one_host_leads_also_after_an_outage(relay: Rela
 
 @pytest.mark.stores
 @pytest.mark.usefixtures("wrapper")
+def test_a_host_that_hangs_or_is_cut_off_leads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server keeps its session: of a stopped process, or of one behind a proxy."""
+    first = HostLease(1, "first")
+    assert first.renew().is_leader
+    monkeypatch.setattr(lease, "LEASE_S", 0.0)
+    second = HostLease(2, "second")
+
+    until(lambda: second.renew().is_leader)
+
+    with pytest.raises(OperationalError):
+        first.renew()
+    assert first.renew() == Lease(is_leader=False)
+    second.close()
+
+
+@pytest.mark.stores
+@pytest.mark.usefixtures("wrapper")
 def test_a_lease_ends_some_time_after_its_host_but_not_in_an_outage_of_all(relay: Relay) -> None:
     now = [100.0]
     own, other = HostLease(1, "own", lambda: now[0]), HostLease(2, "other")

@@ -3,7 +3,8 @@
 On PostgreSQL the lease is a session of the database that holds the lock of the host. The session
 asks the database a question every 2 s; the database's clock notes when. So a lease costs no commit,
 which would let all web processes read their tables again, and no host's clock counts. A lease ends
-10 s after the last question. The end stops no engine: it lets other hosts start more.
+10 s after the last question. The end stops no engine: it lets other hosts start more. The session
+of a leader is then ended, so that another host leads.
 
 A database on SQLite has one host. The lock of a file beside the database keeps others away.
 """
@@ -62,7 +63,12 @@ class HostLease:
         self._clock = clock
         self.number = number
         self._sessions: frozenset[int] = frozenset()  # the hosts that have one
-        self._numbers = {"host": _LOCKS << 32 | number, "leader": _LOCKS, "locks": _LOCKS}
+        self._numbers: dict[str, float] = {
+            "host": _LOCKS << 32 | number,
+            "leader": _LOCKS,
+            "locks": _LOCKS,
+            "lease_s": LEASE_S,
+        }
         self._connection: Any = None
         self._file: Any = None
         self._lock = threading.Lock()
@@ -82,7 +88,7 @@ class HostLease:
             except DATABASE_UNAVAILABLE:
                 self._close()
                 raise
-            holder, is_leader, ages_s = row
+            holder, is_leader, ages_s, _ = row
             now_s = self._clock()
             found = {int(number): now_s - age_s for number, age_s in ages_s.items()}
             self._renewed_at_s = self._renewed_at_s | found
@@ -172,13 +178,23 @@ _RENEW: Final = """
         WHERE locktype = 'advisory' AND granted AND classid = %(locks)s AND database = (
             SELECT oid FROM pg_database WHERE datname = current_database()
         )
-    ), own AS MATERIALIZED (SELECT pg_try_advisory_lock(%(host)s) AS is_own)
+    ), own AS MATERIALIZED (SELECT pg_try_advisory_lock(%(host)s) AS is_own),
+    -- A stopped process, or a proxy in between, would keep the session of a leader for ever.
+    late AS MATERIALIZED (
+        SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
+        WHERE locktype = 'advisory' AND granted
+        AND classid::bigint << 32 | objid::bigint = %(leader)s AND pid <> pg_backend_pid()
+        AND database = (
+            SELECT oid FROM pg_database WHERE datname = current_database()
+        ) AND clock_timestamp() - state_change > %(lease_s)s * interval '1 second'
+    )
     SELECT
         CASE WHEN is_own THEN '' ELSE coalesce((
             SELECT name FROM leases WHERE number = (%(host)s & 4294967295)
         ), 'another process') END,
         CASE WHEN is_own THEN pg_try_advisory_lock(%(leader)s) ELSE false END,
-        coalesce((SELECT json_object_agg(number, age_s) FROM leases), '{}')
+        coalesce((SELECT json_object_agg(number, age_s) FROM leases), '{}'),
+        (SELECT count(*) FROM late)
     FROM own
 """
 
