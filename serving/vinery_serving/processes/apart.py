@@ -39,13 +39,13 @@ async def run_apart(
     *arguments: object,
     reads: Sequence[Path] = (),
     within_s: float = 15.0,
-    cpu_s: int = _LIMITS[resource.RLIMIT_CPU],
+    cpu_s: int = 0,
     nice: int = 0,
 ) -> bytes:
     """Return what `work` returns, a function of a module. `reads`: its files and folders, which may
-    be missing. `nice`: its priority, 19 is the lowest. Raises `NoAnswer`, and OSError if no process
-    can be started."""
-    limits = _LIMITS | {resource.RLIMIT_CPU: cpu_s}
+    be missing. `cpu_s`: 0 for the limit of a short reading. `nice`: its priority, 19 is the lowest.
+    Raises `NoAnswer`, and OSError if no process can be started."""
+    limits = _LIMITS | ({resource.RLIMIT_CPU: cpu_s} if cpu_s else {})
     with TemporaryFile() as call, TemporaryFile() as answer:
         call.write(pickle.dumps((Needs(reads=reads, limits=limits), work, arguments)))
         call.seek(0)
@@ -67,7 +67,7 @@ async def run_apart(
             await process.ends_within(_KILLED_WITHIN_S)
             process.close()
         if process.status != 0:
-            num_bytes = _LIMITS[resource.RLIMIT_AS]
+            cpu_s, num_bytes, _ = limits.values()
             raise NoAnswer(f"fails, or takes more than {cpu_s} s or {num_bytes >> 30} GB")
         answer.seek(0)
         return answer.read()
