@@ -34,7 +34,8 @@ def wrapper(
     monkeypatch.setenv("DATABASE_URL", relay.url)
     defaults = {**connections["default"].settings_dict, "TEST": {}}
     found = defaults | servers.database(Home.from_env())
-    wrapper = load_backend(found["ENGINE"]).DatabaseWrapper(found, "default")
+    # Pools go by this name: closing that of `default` would leave sessions of other tests open.
+    wrapper = load_backend(found["ENGINE"]).DatabaseWrapper(found, "leases")
     monkeypatch.setattr(lease, "connection", wrapper)
     with django_db_blocker.unblock():
         yield wrapper
