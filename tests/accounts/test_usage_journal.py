@@ -132,7 +132,7 @@ def test_space_is_allocated_for_lines_and_replacements_and_given_back(journal: J
     journal.replace(b"new\n")
     journal.clear_draft(1000)
     assert journal.path.with_suffix(".draft").stat().st_size == 1000
-    assert journal.path.with_suffix(".draft").read_bytes() == bytes(1000)
+    assert journal.path.with_suffix(".draft").read_bytes() == b"\n" + bytes(999)
 
 
 def test_a_replacement_without_links_keeps_no_old_file(
@@ -263,7 +263,8 @@ def test_the_lines_of_a_journal_are_copied_while_its_owner_has_it(journal: Journ
 
 
 def test_no_copy_is_that_of_a_draft(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is opened, becomes a draft, is cleared and read, and is the journal again."""
+    """A file is opened, becomes a draft, is cleared and read, is the journal again, and then a
+    draft once more."""
     journal.append(b"first\n")
     find_end, reads = journal_module._find_end, iter(range(100))
 
@@ -272,13 +273,16 @@ def test_no_copy_is_that_of_a_draft(journal: Journal, monkeypatch: pytest.Monkey
         if number == 0:
             journal.replace(b"second\n")
             journal.clear_draft(1_000_000)
+        if number == 2:
+            journal.replace(b"fourth\n")
+            journal.clear_draft(1_000_000)
         end = find_end(fd)
         if number == 1:
             journal.replace(b"third\n")
         return end
 
     monkeypatch.setattr(journal_module, "_find_end", find_end_meanwhile)
-    assert read_lines(journal.path) == b"third\n"
+    assert read_lines(journal.path) == b"fourth\n"
 
 
 def test_a_copy_has_all_unstored_lines_whatever_is_replaced_meanwhile(journal: Journal) -> None:

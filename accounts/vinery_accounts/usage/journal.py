@@ -8,7 +8,7 @@ for each request would cost milliseconds on the event loop.
 
 Disk space is allocated before it is needed, also for the file that replaces a journal. So a
 journal takes lines while the disk is full. The allocated rest of a file is zeros, which no line
-contains.
+contains. A replaced file is cleared, and then begins with a newline, which no journal does.
 
 Only one thread at a time may call the methods that write. Methods of the draft may run beside
 `append` and `allocate`.
@@ -33,6 +33,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _BLOCK_BYTES = 256 * 1024
 _SCAN_BYTES = 1024 * 1024
 _MAX_COPIES = 100
+_CLEARED = b"\n"
 
 
 class Journal:
@@ -192,13 +193,17 @@ class _Draft:
         _write(self.fd, lines + bytes(max(0, num_dirty - len(lines))), 0)
 
     def clear(self, max_bytes: int) -> None:
+        max_bytes = max(max_bytes, len(_CLEARED))
+        if self.dirty_bytes:
+            # First of all, so that a reader never sees a part of the old lines alone.
+            _write(self.fd, _CLEARED, 0)
         if self.allocated_bytes > max_bytes:
             os.ftruncate(self.fd, max_bytes)
             self.allocated_bytes = max_bytes
             self.dirty_bytes = min(self.dirty_bytes, max_bytes)
-        if self.dirty_bytes:
-            _write(self.fd, bytes(self.dirty_bytes), 0)
-            self.dirty_bytes = 0
+        if self.dirty_bytes > len(_CLEARED):
+            _write(self.fd, bytes(self.dirty_bytes - len(_CLEARED)), len(_CLEARED))
+            self.dirty_bytes = len(_CLEARED)
 
 
 def journals_in(directory: Path) -> list[Path]:
@@ -217,18 +222,17 @@ def read_lines(path: Path) -> bytes:
         try:
             with path.open("rb", buffering=0) as file:
                 fd = file.fileno()
-                # A replaced file is cleared, perhaps in the middle of a read. So the file must
-                # still have its name afterwards, and begin with the bytes read.
+                # A replaced file is cleared, perhaps in the middle of a read, and may be named as
+                # the journal again before the name is checked. So the file must have its name
+                # afterwards, begin with the bytes read, and not be a cleared one.
                 lines, again = (os.pread(fd, _find_end(fd), 0) for _ in range(2))
                 has_name = os.path.samestat(path.stat(), os.fstat(fd))
-                # The file may have been cleared, read, and named as the journal again before the
-                # name was checked: then it is not empty.
-                is_whole = bool(lines) or not _find_end(fd)
         except FileNotFoundError:
             return b""
         # The first line counts unwritten settlements, and may change.
         _, first_end, entries = lines.partition(b"\n")
-        if has_name and is_whole and again.partition(b"\n")[2].startswith(entries):
+        is_cleared = lines.startswith(_CLEARED)
+        if has_name and not is_cleared and again.partition(b"\n")[2].startswith(entries):
             return lines[: lines.rfind(b"\n") + 1] if first_end else b""
     raise OSError(errno.EBUSY, "the usage journal changes all the time", str(path))
 
