@@ -117,12 +117,16 @@ async def ask(change: Callable[[ModelJob], ModelJob], job: ModelJob) -> None:
 
 
 @pytest.mark.stores
-def test_a_result_gives_the_model_its_folder(tmp_path: Path) -> None:
+def test_a_result_gives_the_model_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_runner, "_WRITE_INTERVAL_S", 600.0)
     job = begin(tmp_path, result={"folder": str(TINY_CHAT)})
     assert job.model.shown_state is ShownState.PULLING
     assert _read_specs(None)[1] == {}
     meanwhile(until(job, in_state(JobState.DONE)))
 
+    assert (job.stage, job.done_bytes, job.total_bytes) == ("working", 1, 4), "the last progress"
     model = ServedModel.objects.get()
     assert model.folder == str(TINY_CHAT)
     assert [spec.name for spec in _read_specs(None)[1] or ()] == ["m"]

@@ -33,7 +33,7 @@ def serving_hosts(folder: Path) -> Iterator[tuple[Installed, Installed]]:
         moon.run("prepare")
         moon.run("model", "change", "tiny-chat", *EXACTLY)
         moon.start()
-        until((moon.home / "bootstrap.json").exists, timeout_s=WITHIN_S)
+        become(moon, moon=("active", READY))  # first, so that no replica is placed on mars
         mars.start()
         become(moon, moon=("active", READY), mars=("active", ""))
         moon.run("model", "change", "tiny-chat", "--replicas", "2")

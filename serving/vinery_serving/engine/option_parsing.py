@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -47,6 +48,7 @@ def _check_task(name: str, task: Task) -> None:
 
 
 _DEFAULTS: Final = EngineOptions()
+_kinds = cache(get_type_hints)  # takes a ms, and is asked for with each table of models
 # The types of options in the words of administrators.
 _TYPE_NAMES: Final = {
     int: "a whole number",
@@ -66,7 +68,7 @@ def _check_members(struct: type[msgspec.Struct], values: Mapping[str, Any], at: 
         near = difflib.get_close_matches(name, known, n=1)
         advice = f"Did you mean {at}{near[0]}?" if near else f"There are {', '.join(known)}."
         raise ValueError(f"There is no option {at}{name}. {advice}")
-    kinds = get_type_hints(struct)
+    kinds = _kinds(struct)
     for name in (each.name for each in msgspec.structs.fields(struct) if each.required):
         if name not in values:
             raise ValueError(f"{at}{name} is missing: {at.rstrip('.')} needs it.")

@@ -156,6 +156,7 @@ class _Progress:
         self.stage = ""
         self.done_bytes = 0
         self.total_bytes: int | None = None
+        self.stored: dict[str, object] = {}
         self._seen: deque[tuple[float, int]] = deque()
 
     def take(self, line: JobLine) -> None:
@@ -210,6 +211,7 @@ async def _carry_out(job: ModelJob, command: Sequence[str]) -> None:
     finally:
         writing.cancel()
         await asyncio.gather(writing, return_exceptions=True)
+    await _store(job, progress)
     await _finish(job, num_attempts, end)
 
 
@@ -238,14 +240,17 @@ async def _fail(job: ModelJob, error: str) -> None:
 
 
 async def _write_progress(job: ModelJob, progress: _Progress) -> None:
-    written: dict[str, object] = {}
     while True:
         await asyncio.sleep(_WRITE_INTERVAL_S)
-        columns = progress.columns() if progress.stage else {}
-        if columns != written:
-            written = columns
-            with contextlib.suppress(DatabaseError):
-                await asyncio.to_thread(_update, job, columns)
+        await _store(job, progress)
+
+
+async def _store(job: ModelJob, progress: _Progress) -> None:
+    columns = progress.columns() if progress.stage else {}
+    if columns != progress.stored:
+        progress.stored = columns
+        with contextlib.suppress(DatabaseError):
+            await asyncio.to_thread(_update, job, columns)
 
 
 async def _discard(job: ModelJob, command: Sequence[str]) -> bool:
