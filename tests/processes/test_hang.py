@@ -88,6 +88,14 @@ def test_a_process_that_beats_or_continues_in_time_is_left_alone(watched: Watche
         assert watched.look_for(INTERVAL_S) is None
 
 
+def test_a_late_sign_of_life_is_one(watched: Watched) -> None:
+    """Between two looks a starved process beats, and the new promise is broken, too."""
+    watched.look_for(UNTIL_S)
+    for _ in range(10):
+        watched.heartbeat.beat(-INTERVAL_S)
+        assert watched.look_for(CONFIRM_S - INTERVAL_S) is None
+
+
 def test_the_system_is_not_asked_about_a_process_that_beats(watched: Watched) -> None:
     watched.process.letter = None  # type: ignore[assignment,method-assign]
     for _ in range(10):

@@ -88,11 +88,12 @@ class HangWatch:
         passed_s, self._looked_at = now - self._looked_at, now
         counted_s = 0.0 if passed_s > self.next_look_s + _LATE_S else passed_s
         deadline_s = self._page.deadline_s
-        if deadline_s != self._deadline_s and now <= deadline_s:
-            # A sign has come since the last look: no need to ask the system, which costs more.
-            self._deadline_s, self.next_look_s = deadline_s, CALM_INTERVAL_S
+        if deadline_s != self._deadline_s:  # a sign of life has come since the last look
+            self._deadline_s = deadline_s
             self._overdue_s, self._stopped_s, self._waited_s = 0.0, 0.0, {}
-            return None
+            if now <= deadline_s:  # no need to ask the system, which costs more
+                self.next_look_s = CALM_INTERVAL_S
+                return None
         letter = self._process.letter()
         is_overdue = now > deadline_s and letter != _TRACED
         is_calm = not is_overdue and letter != _STOPPED
