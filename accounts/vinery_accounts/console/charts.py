@@ -6,23 +6,13 @@ Colours are classes, which the style sheet knows for light and dark.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from functools import cached_property
 from itertools import islice
 from statistics import median_low
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 _MAX_ROWS: Final = 100
-
-
-class Span(Protocol):
-    """The time of a column, such as a point of a report."""
-
-    @property
-    def since(self) -> datetime: ...
-
-    @property
-    def until(self) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +27,15 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Durations in milliseconds as lines, or numbers as stacked bars or as lines. Screen readers
-    read `what` and the largest value. `earlier` are the values of the period before: of all series
-    together, or of the first line. `opens` is the address of a page to which `since` and `until` of
-    a column can be added, `zooms` that for several columns; empty: columns open nothing."""
+    """Durations in milliseconds as lines, or numbers as stacked bars or as lines. `points` have
+    `since` and `until`. Screen readers read `what` and the largest value. `earlier` are the values
+    of the period before: of all series together, or of the first line. `opens` is the address of a
+    page to which `since` and `until` of a column can be added, `zooms` that for several columns;
+    empty: columns open nothing."""
 
     name: str
     what: str
-    points: Sequence[Span]
+    points: Sequence[Any]
     series: Sequence[Series]
     zone: tzinfo
     is_of_durations: bool = False

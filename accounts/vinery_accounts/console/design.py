@@ -16,8 +16,6 @@ _SIZE: Final = re.compile(r"--([\w-]+): ([\d.]+)rem")
 
 @at("design/", "design")
 class Design(Page):
-    template_name = "console/design.html"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         require_administrator(self.access)
         found = finders.find("console/tokens.css")

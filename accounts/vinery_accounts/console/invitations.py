@@ -106,7 +106,6 @@ class OpenInvitations(Page):
     """Invitations that wait for an answer, and new users who have not logged in yet."""
 
     name, needs = "members", "is_leader"
-    template_name = "console/invitations.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         new = MEMBERSHIPS.rows(self.access).filter(

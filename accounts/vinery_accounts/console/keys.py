@@ -136,8 +136,6 @@ class KeysPage(Page):
 
 @at("keys/", "keys")
 class Keys(KeysPage):
-    template_name = "console/keys.html"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         now = timezone.now()
         form = FilterForm(KEYS, {"search": _SEARCH, "state": {}}, self.request.GET)
@@ -270,8 +268,6 @@ _CLIENT: Final = re.compile(r"^=== (.+?): (.+)\n((?:.|\n)+?)\n+(?====|\Z)", re.M
 
 @at("connect/", "connect")
 class Connect(Page):
-    template_name = "console/connect.html"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         root, model = self.base_url(), for_example(visible_models(self.access))
         values = {"root": root, "base": f"{root}/v1", "key": "vny_...", "model": model}

@@ -42,8 +42,6 @@ _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 @at("limits/", "limits")
 class Limits(Page):
-    template_name = "console/limits.html"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         rows = limit_rows(self.access, self.access.rows(Limit))
         return super().get_context_data(**kwargs) | {**rows, "may_set": may_set_limits(self.access)}

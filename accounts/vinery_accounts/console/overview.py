@@ -79,7 +79,6 @@ _COLOURS: Final = {"refused by limits": "refused", "client errors": "4", "failed
 class Overview(LivePage, UsagePage):
     """All but the charts stays up to date."""
 
-    template_name = "console/overview.html"
     has_charts = True
     throttle = " throttle:5s"
 
@@ -202,8 +201,6 @@ def _speed(between: Percentiles | None) -> tuple[str, str]:
 
 @at("account/", "account")
 class Account(Page):
-    template_name = "console/account.html"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         now = timezone.now()
         mine = KEYS.rows(self.access).filter(owner=self.user, revoked_at=None)

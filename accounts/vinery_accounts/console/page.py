@@ -54,11 +54,13 @@ urlpatterns: Final[list[URLPattern]] = []
 
 
 def at(address: str, url_name: str, *does: str, **options: Any) -> Callable[[PageT], PageT]:
-    """Give a page its URL below `/console/`, and the URL a name. With `does` the page has a URL for
-    each of its actions: `keys/<int:row_id>/revoke/` with the name `key-revoke`."""
+    """Give a page its URL below `/console/`, and the URL a name, which is by default that of its
+    template, too. With `does` the page has a URL for each of its actions:
+    `keys/<int:row_id>/revoke/` with the name `key-revoke`."""
 
     def register(page: PageT) -> PageT:
         page.name = page.name or address.partition("/")[0] or "overview"
+        page.template_name = page.template_name or f"console/{url_name.replace('-', '_')}.html"
         actions = [(f"{each}/", f"-{each}", {"does": each}) for each in does]
         for end, suffix, action in actions or [("", "", {})]:
             view = page.as_view(**options, **action)

@@ -37,8 +37,6 @@ _KNOWN_AFTER: Final = timedelta(seconds=1.5)
 
 @at("playground/", "playground")
 class Playground(Page):
-    template_name = "console/playground.html"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         projects = list(projects_for(self.access, self.user))
         return super().get_context_data(**kwargs) | {"projects": projects}

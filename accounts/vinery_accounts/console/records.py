@@ -185,7 +185,6 @@ _MOST: Final = 5
 class Refusals(UsagePage):
     """The newest first; `before=17` continues before that row."""
 
-    template_name = "console/refusals.html"
     dimensions = frozenset(Dimension) - {
         *(Dimension.ENDPOINT, Dimension.OUTCOME, Dimension.STATUS, Dimension.END_USER)
     }

@@ -68,7 +68,6 @@ class Requests(UsagePage):
     """The newest first; `before` continues before a request. The page shows what the export has.
     `search` is the client's own id: our id leads to the page of the request."""
 
-    template_name = "console/requests.html"
     fields = (*Filters.base_fields, "before")
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -212,8 +211,6 @@ class SavedViews(Page):
 
 @at("requests/<slug:request_id>/", "request")
 class OneRequest(Page):
-    template_name = "console/request.html"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         request_id = kwargs["request_id"]
         row = get_object_or_404(self.access.rows(UsageRecord), request_id=request_id)

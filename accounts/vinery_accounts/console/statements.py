@@ -76,7 +76,6 @@ class StatementPage(Page):
     """`of` is the owner, such as `project:3`; `month` is such as `2026-10`."""
 
     name = "usage"
-    template_name = "console/statement.html"
 
     @cached_property
     def form(self) -> StatementForm:

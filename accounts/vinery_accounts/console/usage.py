@@ -74,7 +74,6 @@ class Usage(UsagePage):
     """`by` and `by2` are the dimensions of the groups. `most` is what is counted. `sort` is the
     column that orders the rows, the largest first, or with `-` the smallest."""
 
-    template_name = "console/usage.html"
     has_charts = True
     fields = ("by2",)
     max_rows = 50

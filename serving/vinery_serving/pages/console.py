@@ -119,8 +119,6 @@ def _row(model: ServedModel, speed: SpeedResult | None, *, is_admin: bool) -> di
 
 @at("models/", "models")
 class Models(LivePage):
-    template_name = "console/models.html"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         is_admin = self.access.is_superuser
         models = registry.models_seen_by(self.access)

@@ -82,7 +82,6 @@ class ModelTab(RowPage):
 
 @at(f"{_MODEL}speed/", "model-speed")
 class ModelSpeed(ModelTab, LivePage):
-    template_name = "console/model_speed.html"
     tab = "model-speed"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -179,8 +178,6 @@ _DONE: Final = {
 
 @at(_MODEL, "model")
 class ModelPage(ModelTab, LivePage):
-    template_name = "console/model.html"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs)
         row = context["row"]
@@ -219,7 +216,6 @@ class ModelSettings(ModelTab, ChangeRow):
 
 @at(f"{_MODEL}history/", "model-history")
 class ModelHistory(ModelTab, LivePage):
-    template_name = "console/model_history.html"
     tab = "model-history"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -297,7 +293,6 @@ class LogPage(RowPage):
 
 @at(f"{_MODEL}log/", "model-log")
 class ModelLog(ModelTab, LogPage):
-    template_name = "console/model_log.html"
     tab = "model-log"
 
     def log(self) -> tuple[Path, dict[str, str]]:
@@ -311,8 +306,6 @@ class ModelLog(ModelTab, LogPage):
 
 @at(f"{_JOB}log/", "model-job-log")
 class JobLog(_JobPage, LogPage):
-    template_name = "console/job_log.html"
-
     def log(self) -> tuple[Path, dict[str, str]]:
         return self.row.log_path, {
             "heading": f"Log of job {self.row.pk}: {self.row.kind} {self.row.model}",

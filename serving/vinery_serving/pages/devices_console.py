@@ -28,8 +28,6 @@ _WITHOUT_ENGINE: Final = (ShownState.ASLEEP, ShownState.UNLOADED, ShownState.FAI
 
 @at("devices/", "devices")
 class Devices(LivePage):
-    template_name = "console/devices.html"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         known = devices.read(Path(settings.VINERY_RUN_DIR))
         rows = _rows_by_device(MODELS.load(list(MODELS.rows(self.access))))

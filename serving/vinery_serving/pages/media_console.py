@@ -193,8 +193,6 @@ _BY_SCOPE: Final = (
 
 @at("media/", "media")
 class Media(Page):
-    template_name = "console/media.html"
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         page = page_of(MEDIA_RULES.rows(self.access).order_by(*_BY_SCOPE, "host"), self.request)
         folders = MEDIA_FOLDERS.rows(self.access).order_by(*_BY_SCOPE, "folder")[:_MAX_ROWS]
