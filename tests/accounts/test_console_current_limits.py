@@ -126,7 +126,10 @@ def test_while_the_store_is_unavailable_pages_of_limits_show_the_policy(
 ) -> None:
     store_is(_Dead(), when_unavailable)
 
-    for text in (limits_page(alice), page(signed_in(alice), "/console/account/")):
+    def each(address: str) -> str:
+        return page(signed_in(alice), f"/console/{address}")
+
+    for text in map(each, ("limits/", "account/", "keys/", "usage/", "")):
         assert re.search(r"The store of the limits has not answered for \d+ s\. ", text)
         assert result in text
         assert 'data-name="Left">10<' not in text

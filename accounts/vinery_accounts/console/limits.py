@@ -1,6 +1,5 @@
 """Limits: how much is used and left, and the pages that set, change and remove them."""
 
-import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -22,10 +21,10 @@ from vinery_accounts.base.money import MILLION, limited, quantity, whole
 from vinery_accounts.console.generated import New, Rows
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
-from vinery_accounts.console.words import reset, store_outage
+from vinery_accounts.console.words import reset
 from vinery_accounts.limits.rulebook import scope_of, valid_rules
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window, in_words
-from vinery_accounts.limits.service import Level, current_levels, current_state
+from vinery_accounts.limits.service import Level, current_levels
 from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import id_of
@@ -75,9 +74,7 @@ def limit_rows(access: Access, found: Iterable[Limit]) -> dict[str, Any]:
             "may_change": rule.id in may_change,
         }
         rows.append(row)
-    # Read after the levels: reading those notices an outage.
-    outage = store_outage(current_state(), time.time())
-    return {"rows": rows, "is_known": levels is not None, "outage": outage}
+    return {"rows": rows, "is_known": levels is not None}
 
 
 def _numbers(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, Any]:

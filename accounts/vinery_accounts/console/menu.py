@@ -1,5 +1,6 @@
 """The frame of the console: the menu, error pages and the headers of all pages."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
@@ -19,6 +20,8 @@ from django.utils.safestring import SafeString
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.quotas import num_open
 from vinery_accounts.console.reader import access_of
+from vinery_accounts.console.words import store_outage
+from vinery_accounts.limits.service import current_state
 from vinery_accounts.models import Alert, Organization
 from vinery_accounts.resources.base import registered
 from vinery_accounts.signin import passkeys
@@ -100,6 +103,8 @@ def frame(request: HttpRequest) -> dict[str, Callable[[], object]]:
     return {
         "menu": lambda: menu_of(access_of(request)),
         "num_open_alerts": lambda: num_open(access_of(request).rows(Alert), timezone.now()),
+        # Read after the page, because reading the levels of limits notices an outage.
+        "outage": lambda: store_outage(current_state(), time.time()),
         "whose": lambda: _whose(access_of(request)),
         "scope": lambda: access_of(request).scope,
         "page": lambda: "account" if is_own else "",
