@@ -8,7 +8,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db.models import Sum
 from django.test import Client
-from pages import page, sent, signed_in, store, used
+from pages import limit_of, page, sent, signed_in, store, used
 
 from vinery_accounts.access import changes
 from vinery_accounts.models import Currency, Limit, ModelWeight, Project, Role, UsageRecord, User
@@ -29,6 +29,8 @@ def test_an_administrator_sets_the_currency_and_exact_prices(root: User, client:
     assert 'href="/console/currency/new/"' in page(client, PRICES)
     assert "Give three capital letters" in sent(client, "/console/currency/new/", {"code": "eur"})
     sent(client, "/console/currency/new/", {"code": "EUR"})
+    there = client.get("/console/currency/new/")
+    assert there.headers["Location"] == f"/console/currency/{Currency.objects.get().pk}/"
     with pytest.raises(ValidationError, match="There is a currency already"):
         changes.add(Currency(code="USD"))
 
@@ -48,6 +50,7 @@ def test_a_budget_is_entered_and_shown_in_the_currency(
 ) -> None:
     client.force_login(root)
     new = "/console/limits/new/"
+    assert "millionths" not in page(client, new)
     form = {"of": f"project:{search.pk}", "metric": "cost", "window": "month", "amount": "12.50"}
     form |= {"time_zone": "UTC", "week_start": "monday"}
     assert "at most six decimals" in sent(client, new, form | {"amount": "1.0000001"})
@@ -71,7 +74,13 @@ def test_a_budget_is_entered_and_shown_in_the_currency(
         changes.add(Limit(scope="platform", metric="cost", window="month", amount=1))
 
 
-def test_without_a_currency_no_page_has_a_cost(alice: User) -> None:
+def test_the_account_shows_a_budget_in_the_currency(alice: User, euro: Currency) -> None:
+    limit_of(alice, "cost", "month", 12_500_000)
+    assert "of 12.50 EUR</td>" in page(signed_in(alice), "/console/account/")
+
+
+def test_without_a_currency_no_page_has_a_cost(alice: User, root: User) -> None:
+    assert "millionths" not in page(signed_in(root), "/console/limits/new/")
     store(used(alice, "r1", model="chat"))
     text = page(signed_in(alice), "/console/usage/")
     assert "Cost" not in text and "Weighted" not in text

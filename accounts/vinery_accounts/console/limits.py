@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -27,9 +27,15 @@ from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window, in_words
 from vinery_accounts.limits.service import Level, current_levels
 from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
-from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.fields import MAX_ID, id_of
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS, owner_choices, owners_of
+from vinery_accounts.resources.limits import (
+    CURRENCIES,
+    LIMITS,
+    MODEL_WEIGHTS,
+    owner_choices,
+    owners_of,
+)
 
 _KIND: Final = ("model", "metric", "window")
 _VALUES: Final = ("amount", "time_zone", "week_start", "alert_at", "is_shadow")
@@ -137,6 +143,7 @@ def closest(quotas: list[Quota]) -> list[Quota]:
 class LimitForm(ResourceForm):
     """A limit of the cost has its amount in the currency, others whole numbers."""
 
+    amount = forms.IntegerField(min_value=1, max_value=MAX_ID, help_text="Maximum per window.")
     currency = ""
 
     def take_money(self, currency: str) -> None:
@@ -288,11 +295,7 @@ class Prices(Rows):
     def buttons(self) -> dict[str, str]:
         if not self.access.is_superuser:
             return {}
-        currency = Currency.objects.first()
-        more = {"Set a currency": reverse("console:currency-new")}
-        if currency is not None:
-            more = {"Change the currency": reverse("console:currency-row", args=[currency.pk])}
-        return {**super().buttons(), **more}
+        return {**super().buttons(), "Set the currency": reverse("console:currency-new")}
 
 
 @at("model-weights/new/", "model-weights-new")
@@ -304,6 +307,18 @@ class NewPrices(New):
     def make_form(self, data: QueryDict | None, row: Any = None, **more: Any) -> ResourceForm:
         more["initial"] = more["initial"] | {"model": self.request.GET.get("model", "")[:255]}
         return super().make_form(data, row, **more)
+
+
+@at("currency/new/", "currency-new")
+class NewCurrency(New):
+    """Leads to the currency if there is one: there is at most one."""
+
+    resource, heading = CURRENCIES, "Set the currency"
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if currency := Currency.objects.first():
+            return redirect("console:currency-row", currency.pk)
+        return super().get(request, *args, **kwargs)
 
 
 def prices_address(model: str) -> str:
