@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from api.api_client import Tenant
+from api.api_client import Tenant, make_tenant
 from django.test import Client
 from django.utils import timezone
 from pages import limit_of, page, sent, signed_in
@@ -94,6 +94,21 @@ def failed_delivery(webhook: Webhook, organization_id: int) -> Delivery:
     alert = stored_alert(organization_id=organization_id, whose="ours one")
     state = {"state": "failed", "num_tries": 7, "error": "The receiver answered 500."}
     return Delivery.objects.create(alert=alert, webhook=webhook, due_at=timezone.now(), **state)
+
+
+def test_an_organisation_leads_to_what_is_in_it(ours: Tenant, root: User) -> None:
+    stranger = make_tenant("theirs")
+    changes.set_role(root, stranger.one, Role.MEMBER)
+    number = ours.organization.pk
+    client = signed_in(root)
+    text = page(client, f"/console/organizations/{number}/")
+    for address in ("projects/", "members/", "keys/"):
+        assert f'href="/console/{address}?organization={number}"' in text
+        found = page(client, f"/console/{address}?organization={number}")
+        table = found.partition("<tbody>")[2]
+        assert "theirs" not in table
+    assert f'href="/console/limits/new/?of=organization:{number}"' in text
+    assert "ours one" in page(client, f"{PROJECTS}?organization={number}")
 
 
 def test_a_webhook_is_created_rotated_and_removed(client: Client, ours: Tenant) -> None:

@@ -18,15 +18,19 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from rest_framework.serializers import DateTimeField
 
+from vinery_accounts.access.access import Access
 from vinery_accounts.console import page
 from vinery_accounts.console.menu import moment, state
 from vinery_accounts.console.page import Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, ResourcePage, page_of, verb
+from vinery_accounts.models import OWNERS
 from vinery_accounts.resources.base import Resource, registered
 from vinery_accounts.resources.fields import VisibleRelatedField
 from vinery_accounts.resources.forms import ResourceForm, form_field, text_of
+from vinery_accounts.resources.limits import owner_choices
 
 Columns = Mapping[str, Callable[[Any], Any]]
+Inputs = Mapping[str, Mapping[str, Any]]
 Cell = tuple[str, Any, bool]
 """A name, a value in words, and whether the value is a figure."""
 _LABELS: Final = {"at": "Time", "ip": "IP", "organization": "Organisation", "url": "URL"}
@@ -35,18 +39,18 @@ _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 class FilterForm(forms.Form):
     """Filters of a resource. An invalid value is shown at its field, and ignored. `inputs` has the
-    attributes of the input of each filter."""
+    attributes of the input of each filter. The id of an owner is chosen from a list."""
 
-    def __init__(
-        self, resource: Resource[Any], inputs: Mapping[str, Mapping[str, Any]], data: Any
-    ) -> None:
+    def __init__(self, resource: Resource[Any], access: Access, inputs: Inputs, data: Any) -> None:
         super().__init__(data)
         self._filters = resource.filters()
         for name, attributes in inputs.items():
             known: Any = self._filters.fields[name]
             field = self.fields[name] = form_field(known)
-            field.help_text = ""
-            if isinstance(field, forms.ChoiceField):
+            field.help_text, kind = "", name.removesuffix("_id")
+            if kind in OWNERS:
+                self.fields[name] = _owner_field(access, kind, data.get(name, ""))
+            elif isinstance(field, forms.ChoiceField):
                 field.choices = [("", "any"), *known.choices.items()]
             elif not isinstance(field, forms.BooleanField):
                 field.widget = forms.TextInput({**attributes, **field.widget.attrs})
@@ -62,6 +66,14 @@ class FilterForm(forms.Form):
         for lookup, value in self.wanted.items():
             rows = self._filters.narrow(rows, lookup, value)
         return rows
+
+
+def _owner_field(access: Access, kind: str, chosen: str) -> forms.Field:
+    found = owner_choices({kind: access.rows(OWNERS[kind])}, f"{kind}:{chosen}")
+    rows = [(key.partition(":")[2], name) for _, group in found for key, name in group]
+    widget = forms.Select if len(rows) > 1 else forms.HiddenInput
+    label, choices = kind.replace("z", "s").capitalize(), [("", "any"), *rows]
+    return forms.ChoiceField(choices=choices, required=False, label=label, widget=widget)
 
 
 # -- Tables
@@ -131,7 +143,7 @@ class Rows(Generated):
     empty_text: str = ""
     """By default that of the resource."""
     ordering: ClassVar[tuple[str, ...]] = ()
-    inputs: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    inputs: ClassVar[Inputs] = {}
     """The filters that the page offers, see `FilterForm`."""
 
     def buttons(self) -> Mapping[str, str]:
@@ -152,7 +164,7 @@ class Rows(Generated):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         resource = self.resource
         inputs = self.inputs or dict.fromkeys(resource.page_filters, _NONE)
-        form = FilterForm(resource, inputs, self.request.GET)
+        form = FilterForm(resource, self.access, inputs, self.request.GET)
         rows = form.narrow(self.listed())
         found = page_of(rows.order_by(*(self.ordering or resource.ordering), "-pk"), self.request)
         shown = {"form": form, "table": self._table(found["rows"])}
@@ -179,7 +191,7 @@ class Row(Generated, ChangeRow):
     """Actions that need no confirmation."""
 
     def links(self) -> Mapping[str, str]:
-        """Return addresses of pages about the row, by texts."""
+        """Return addresses of pages about the row, below `/console/`, by texts."""
         return {}
 
     def does(self) -> list[str]:

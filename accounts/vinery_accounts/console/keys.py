@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import for_example, served_to, visible_models
-from vinery_accounts.console.generated import FilterForm
+from vinery_accounts.console.generated import FilterForm, Inputs
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import (
     ActPage,
@@ -36,9 +36,10 @@ from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS
 
 _ROTATION: Final = ("rotate_every_days", "rotation_grace_days")
-_VIEW: Final = ("search", "state", "page")
-_SENT: Final = "console_forms_sent"
 _SEARCH: Final = {"type": "search", "placeholder": "name, key, owner or project", "size": 28}
+_FILTERS: Final[Inputs] = {"search": _SEARCH, "state": {}, "organization": {}, "project": {}}
+_VIEW: Final = (*_FILTERS, "page")
+_SENT: Final = "console_forms_sent"
 
 
 class NamesField(forms.MultipleChoiceField):
@@ -138,7 +139,7 @@ class KeysPage(Page):
 class Keys(KeysPage):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         now = timezone.now()
-        form = FilterForm(KEYS, {"search": _SEARCH, "state": {}}, self.request.GET)
+        form = FilterForm(KEYS, self.access, _FILTERS, self.request.GET)
         found = page_of(form.narrow(KEYS.rows(self.access)).order_by("-pk"), self.request)
         keys = found["rows"]
         shown = self.access.rows_to_limit(ApiKey).filter(pk__in=[key.pk for key in keys])

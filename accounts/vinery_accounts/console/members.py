@@ -43,7 +43,8 @@ class Roles(Rows):
     inputs = {
         "search": {"type": "search", "placeholder": "name or e-mail", "size": 20},
         "role": {},
-        "project": {"type": "hidden"},
+        "organization": {},
+        "project": {},
     }
     hint = "Search for part of a name or an e-mail address."
 
@@ -56,8 +57,6 @@ class Roles(Rows):
 
 @at("members/", "members")
 class Members(Roles):
-    """`project=7` shows the roles in that project alone."""
-
     title = "Members"
     note = "Owners manage members, admins manage service accounts."
 

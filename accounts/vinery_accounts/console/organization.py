@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
@@ -17,7 +16,7 @@ from vinery_accounts.console.rows import ButtonPage
 from vinery_accounts.models import Delivery, DeliveryState, Organization, Project
 from vinery_accounts.resources.alerts import WEBHOOKS
 from vinery_accounts.resources.base import columns_of
-from vinery_accounts.resources.organizations import PROJECTS
+from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
 
 # -- Where a role holds
 
@@ -57,28 +56,41 @@ def scope_choices(
     return list(found.values())
 
 
-# -- Projects
+# -- Organisations and projects
 
 
-@at("projects/<int:row_id>/", "projects-row")
-class ProjectPage(Row):
-    resource = PROJECTS
-    note = "The keys of a deactivated project are refused."
+class Scope(Row):
+    """An organisation or a project, with links to what is in it."""
+
+    note = "The keys of a deactivated one are refused."
 
     def links(self) -> dict[str, str]:
-        project: Project = self.row
-        num_roles = project.memberships.filter(user__is_service=False).count()
-        found = {
-            f"Roles in this project alone ({num_roles})": f"members/?project={project.pk}",
-            "Keys": f"keys/?{urlencode({'search': project.name})}",
-            "Usage by key": f"usage/?by=key&project={project.pk}",
-            "Usage by user": f"usage/?by=user&project={project.pk}",
-            "Stored responses": f"stored-responses/?project_id={project.pk}",
+        kind, number = self.row._meta.model_name, self.row.pk
+        asked = f"{kind}={number}"
+        own = {
+            "Projects": f"projects/?{asked}",
+            "Members": f"members/?{asked}",
+            "Service accounts": f"service-accounts/?{asked}",
         }
-        if self.access.rows_to_limit(Project).filter(pk=project.pk).exists():
-            found["Set a limit"] = f"limits/new/?of=project:{project.pk}"
-        start = reverse("console:overview")
-        return {text: f"{start}{address}" for text, address in found.items()}
+        if kind == "project":
+            own = {
+                "Roles in this project alone": f"members/?{asked}",
+                "Stored responses": f"stored-responses/?project_id={number}",
+            }
+        own |= {
+            "Keys": f"keys/?{asked}",
+            "Requests": f"requests/?{asked}",
+            "Usage by key": f"usage/?by=key&{asked}",
+            "Usage by user": f"usage/?by=user&{asked}",
+        }
+        if self.access.rows_to_limit(type(self.row)).filter(pk=number).exists():
+            own["Set a limit"] = f"limits/new/?of={kind}:{number}"
+        return own
+
+
+for each in (ORGANIZATIONS, PROJECTS):
+    page: Any = type("Scope", (Scope,), {"resource": each})
+    at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
 
 
 # -- Webhooks

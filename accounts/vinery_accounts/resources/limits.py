@@ -324,11 +324,15 @@ def owner_choices(
         scope, _, owner = chosen.partition(":")
         if scope == kind and (pk := id_of(owner)):
             ids += rows.filter(pk=pk).values_list("pk", flat=True)
-        named = names_of(EVERYTHING, OWNERS[kind], ids).items()
+        if OWNERS[kind] is Project:  # of one name in several organisations
+            projects = Project.objects.filter(pk__in=ids).select_related("organization")
+            named = {row.pk: str(row) for row in projects}
+        else:
+            named = names_of(EVERYTHING, OWNERS[kind], ids)
         if named:
             name = f"{kind.replace('z', 's').capitalize()}s"
             group = "Each end user of" if kind == LimitScope.END_USER else name
-            yield group, [(f"{kind}:{pk}", name) for pk, name in named]
+            yield group, [(f"{kind}:{pk}", name) for pk, name in named.items()]
 
 
 def owners_of(access: Access, scopes: Iterable[str]) -> dict[str, str]:

@@ -124,6 +124,7 @@ class Projects(Resource[Project]):
     )
     counted = {"num_keys": Count("api_keys", filter=Q(api_keys__revoked_at=None), distinct=True)}
     search = ("name", "organization__name")
+    page_filters = ("organization",)
 
     def hidden(self, access: Access, row: Project | None) -> frozenset[str]:
         may = row is None or access.may(Action.CAPTURE, row)
