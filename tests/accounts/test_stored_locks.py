@@ -6,28 +6,42 @@ from typing import Any, Final
 
 import pytest
 from django.db import connection, transaction
-from stored_builders import Owner, message, queue, store_conversation, store_response
+from django.utils import timezone
+from stored_builders import Owner, message, store_conversation, store_response, store_run
 
 from tests.conftest import until
 from tests.tables import table
-from vinery_accounts.models import BackgroundRun, Conversation, StoredItem, StoredResponse
-from vinery_accounts.stored import conversations, runs
+from vinery_accounts.models import (
+    BackgroundRun,
+    Conversation,
+    ResponseEvents,
+    StoredItem,
+    StoredResponse,
+)
+from vinery_accounts.stored import care, conversations, runs
 from vinery_accounts.stored.rows import Item
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.stores]
 
 OWNER = Owner(1)
-ORDER: Final[tuple[Any, ...]] = (BackgroundRun, Conversation, StoredResponse, StoredItem)
+ORDER: Final[tuple[Any, ...]] = (
+    BackgroundRun,
+    Conversation,
+    StoredResponse,
+    ResponseEvents,
+    StoredItem,
+)
 REFERENCE = Item("msg_1", "item_reference", b"")
 
 
 def store_rows() -> None:
-    """A conversation with an item, and a response that runs in it."""
+    """A conversation with an item, and a response that runs in it and has an event."""
     for each in ORDER:
         each.objects.all().delete()
     store_conversation("conv_1", OWNER, message("msg_1"))
-    queue("resp_1", OWNER, inputs=(REFERENCE,), conversation_id="conv_1")
+    store_run("resp_1", OWNER, inputs=(REFERENCE,), conversation_id="conv_1")
     conversations.lock(1, "conv_1", "resp_1")
+    StoredResponse.objects.update(events_until=timezone.now())
 
 
 def refer() -> None:
@@ -37,6 +51,11 @@ def refer() -> None:
 def finish() -> None:
     run = BackgroundRun.objects.select_related("response").get()
     runs.finish(run, ("completed", b"{}", [message("msg_2")]), [b"event\n\n"], None)
+
+
+def expire_and_sweep() -> None:
+    StoredResponse.objects.update(expires_at=timezone.now(), events_until=None)
+    care.sweep(timezone.now())
 
 
 def num_waiting_for_us() -> int:
@@ -58,7 +77,9 @@ def num_waiting_for_us() -> int:
         (Conversation, finish),
         (Conversation, lambda: runs.cancel(1, "resp_1")),
         (BackgroundRun, lambda: runs.cancel(1, "resp_1")),
+        (BackgroundRun, expire_and_sweep),
         (StoredResponse, lambda: runs.delete(1, "resp_1")),
+        (StoredResponse, lambda: runs.remove_old_events(timezone.now())),
     ],
 )
 def test_who_waits_for_a_row_has_locked_none_that_comes_later(

@@ -16,7 +16,13 @@ from typing import Any, Final
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 
-from vinery_accounts.models import Conversation, ResponseItem, StoredItem, StoredResponse
+from vinery_accounts.models import (
+    BackgroundRun,
+    Conversation,
+    ResponseItem,
+    StoredItem,
+    StoredResponse,
+)
 from vinery_accounts.models.stored import OwnedQuerySet
 from vinery_accounts.stored import conversations, rows
 from vinery_accounts.stored.rows import Item, New, NotStored, row_of, store_items
@@ -213,8 +219,12 @@ def remove_all(condition: Q, until_s: float = inf) -> int:
 def _remove(these: OwnedQuerySet[StoredResponse]) -> int:
     """Remove a group of these rows that no other row continues. Within a transaction."""
     continued = StoredResponse.objects.filter(previous=OuterRef("pk"))
-    leaves = these.filter(~Exists(continued)).select_for_update().values_list("pk", flat=True)
-    pks = list(leaves[:_REMOVED_AT_ONCE])
+    leaves = these.filter(~Exists(continued)).values_list("pk", flat=True)
+    found = list(leaves[:_REMOVED_AT_ONCE])
+    BackgroundRun.objects.filter(response__in=found).delete()  # locked first, as everywhere
+    rows_of_group = StoredResponse.objects.filter(pk__in=found).order_by("pk")
+    locked = list(rows_of_group.select_for_update().values_list("pk", flat=True))
+    pks = list(leaves.filter(pk__in=locked))  # that nobody continued meanwhile
     links = ResponseItem.objects.filter(response__in=pks)
     items = list(links.values_list("item_id", flat=True))
     links.delete()

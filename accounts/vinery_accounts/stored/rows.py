@@ -3,7 +3,7 @@
 All functions block and belong in a thread. Payloads are JSON, which this package does not read.
 
 Transactions lock rows in one order, so that none waits in a circle: the run of a response, the
-conversation, the response, items, the bytes of the project.
+conversation, the response, its events, items, the bytes of the project.
 """
 
 from __future__ import annotations

@@ -239,5 +239,5 @@ def remove_old_events(now: datetime) -> None:
     old = StoredResponse.objects.filter(events_until__lte=now).order_by("events_until")
     while pks := list(old.values_list("pk", flat=True)[:200]):
         with transaction.atomic():
-            ResponseEvents.objects.filter(response__in=pks).delete()
             StoredResponse.objects.filter(pk__in=pks).update(events_until=None)
+            ResponseEvents.objects.filter(response__in=pks).delete()
