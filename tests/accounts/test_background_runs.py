@@ -62,6 +62,20 @@ def test_events_are_stored_once_though_a_timeout_hides_that_they_are(told: list[
         end(run)
 
 
+def test_events_have_gone_an_hour_after_the_end_and_not_before(told: list[Any]) -> None:
+    for id_ in ("resp_1", "resp_2"):
+        queued(id_)
+    end(claimed())
+    runs.cancel(1, "resp_2")  # before it had an event
+    now, hour = datetime.now(UTC), timedelta(hours=1, minutes=1)
+
+    for moment, has_gone in ((now, False), (now + hour, True)):
+        runs.remove_old_events(moment)
+        found = [runs.read_events(1, id_, -1) for id_ in ("resp_1", "resp_2")]
+        assert [each.has_gone for each in found] == [has_gone] * 2
+    assert not ResponseEvents.objects.exists()
+
+
 def test_the_next_process_has_the_tokens_and_the_former_can_change_nothing() -> None:
     queued()
     former = claimed(DEAD)

@@ -217,8 +217,8 @@ def delete(project_id: int | None, public_id: str) -> None:
 
 
 class FoundEvents(NamedTuple):
-    """`is_over`: no further ones will come. `has_gone`: the response has no events, or they are not
-    kept any more."""
+    """`is_over`: no further ones will come. `has_gone`: the response has none, because it is not of
+    the background, or they are not kept any more."""
 
     events: list[bytes]
     is_over: bool
@@ -228,10 +228,9 @@ class FoundEvents(NamedTuple):
 def read_events(project_id: int | None, public_id: str, after: int) -> FoundEvents:
     """The events with numbers above `after`. Raises `NotStored`."""
     row = row_of(StoredResponse, project_id, public_id)
-    events = _events(row, after)
-    has_ended = row.events_until is not None
-    has_gone = not row.is_background or (has_ended and not events and not row.events.exists())
-    return FoundEvents(events, row.status not in ACTIVE, has_gone)
+    is_over = row.status not in ACTIVE
+    has_gone = not row.is_background or (is_over and row.events_until is None)
+    return FoundEvents(_events(row, after), is_over, has_gone)
 
 
 def remove_old_events(now: datetime) -> None:
