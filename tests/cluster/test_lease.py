@@ -1,7 +1,9 @@
 """Leases of hosts: sessions on PostgreSQL, the lock of a file on SQLite."""
 
 import os
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +95,9 @@ def test_a_lease_ends_some_time_after_its_host_but_not_in_an_outage_of_all(relay
 
     other.close()
     until(lambda: own.renew() and not own.is_renewed(2))
-    now[0] += LEASE_S - 1
-    own.renew()
+    for _ in range(3):
+        now[0] += (LEASE_S - 1) / 3
+        own.renew()
     assert own.ended() == frozenset(), "a node that starts again keeps its replicas"
     now[0] += 2
     assert own.ended() == {2, 3}
@@ -109,6 +112,34 @@ def test_a_lease_ends_some_time_after_its_host_but_not_in_an_outage_of_all(relay
     relay.join()
     until(lambda: own.renew() == Lease())
     assert own.ended([1, 2, 3]) == frozenset(), "the others were cut off, too"
+    for _ in range(3):
+        now[0] += LEASE_S / 2
+        own.renew()
+    assert own.ended() == {2, 3}
+    own.close()
+
+
+@pytest.mark.stores
+@pytest.mark.usefixtures("wrapper")
+def test_no_lease_ends_when_the_database_answers_all_hosts_late(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No connection breaks, and the server has not heard of the others in the meantime."""
+    monkeypatch.setattr(lease, "LEASE_S", 0.2)
+    monkeypatch.setattr(lease, "_HELD_UP_S", 0.1)
+    own, other = HostLease(1, "own"), HostLease(2, "other")
+    other.renew()
+    own.renew()
+    relay.block()
+    with ThreadPoolExecutor(1) as thread:
+        late = thread.submit(own.renew)
+        time.sleep(1.0)
+        ended = own.ended()
+        relay.unblock()
+        late.result()
+    assert ended == frozenset(), "a host that is held up knows nothing"
+    assert own.ended() == frozenset(), "the others were held up, too"
+    other.close()
     own.close()
 
 

@@ -118,8 +118,8 @@ def test_replicas_move_from_a_host_that_drains_and_from_one_that_is_gone(
     leases[MARS].close()
     moon, mars = leases[MOON], leases[MARS].number
     until(lambda: moon.renew() and not moon.is_renewed(mars))
-    for _ in range(3):
-        leases[MOON].now[0] += 9.0  # type: ignore[attr-defined]
+    for _ in range(4):
+        leases[MOON].now[0] += 4.0  # type: ignore[attr-defined]
         leases[MOON].renew()
         place()
     assert where(two) == ["moon", "moon"]

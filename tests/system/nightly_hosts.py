@@ -1,10 +1,11 @@
-"""Two hosts under load: one loses the database, and each is upgraded in turn. No request fails, and
-each is counted once."""
+"""Two hosts under load: one or both lose the database, and each is upgraded in turn. No request
+fails, and each is counted once."""
 
 import json
 import os
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from vinery_serving.transport.messages import PROTOCOL_VERSION
 WITHIN_S = 240.0
 ADDRESSES = {"moon": "127.0.0.1", "mars": "127.0.0.2"}
 NEXT_VERSION = "99.0.0"
+OUTAGE_S = 60.0
 
 
 class Hosts:
@@ -97,19 +99,36 @@ def until_on(hosts: Iterable[Running], is_so: Callable[[Running], object]) -> No
         until(partial(is_so, host), timeout_s=WITHIN_S)
 
 
-def spread(moon: Running, mars: Running) -> dict[str, list[int]]:
-    """Let each host run one of two replicas. Returns the engines by host."""
+def num_ready(host: Running) -> int:
+    """The replicas on all hosts that serve."""
+    return sum(models.count("(ready)") for _, models in states(host).values())
+
+
+def spread(moon: Running, mars: Running, num_replicas: int = 2) -> dict[str, list[int]]:
+    """Let the hosts run so many replicas, at most one each. Returns the engines by host."""
     until(
         lambda: [state for state, _ in states(moon).values()] == ["active", "active"],
         timeout_s=WITHIN_S,
     )
     command(moon, "model", "change", "tiny-chat", "--replicas", "1")
     until(lambda: len(moon.pids("engine") + mars.pids("engine")) == 1, timeout_s=WITHIN_S)
-    command(moon, "model", "change", "tiny-chat", "--replicas", "2")
-    become(moon, moon=SERVES, mars=SERVES)
+    command(moon, "model", "change", "tiny-chat", "--replicas", str(num_replicas))
+    until(lambda: num_ready(moon) == num_replicas, timeout_s=WITHIN_S, pause_s=0.5)
     engines = {"moon": moon.pids("engine"), "mars": mars.pids("engine")}
-    assert [len(each) for each in engines.values()] == [1, 1]
+    assert sum(map(len, engines.values())) == num_replicas
+    assert max(map(len, engines.values())) == 1
     return engines
+
+
+def check_unmoved(moon: Running, mars: Running, engines: Mapping[str, list[int]]) -> None:
+    """Both hosts are active, and run these engines, also when one more has been placed."""
+    num_replicas = sum(map(len, engines.values())) + 1
+    command(moon, "model", "change", "tiny-chat", "--replicas", str(num_replicas))
+    until(lambda: num_ready(moon) == num_replicas, timeout_s=WITHIN_S, pause_s=0.5)
+    assert [state for state, _ in states(moon).values()] == ["active", "active"]
+    found = {"moon": moon.pids("engine"), "mars": mars.pids("engine")}
+    assert all(set(engines[each]) <= set(found[each]) for each in engines), (engines, found)
+    assert sum(map(len, found.values())) == num_replicas
 
 
 def assert_all_counted_once(moon: Running, mars: Running, num_answers: int) -> None:
@@ -182,6 +201,32 @@ def test_a_host_without_the_database_serves_and_another_one_starts_more(
         until(lambda: not lost.pids("engine"), timeout_s=WITHIN_S)
         become(kept, **{which: ("active", ""), other: SERVES_TWICE})
     assert len(kept.pids("engine")) == 2
+
+
+@pytest.mark.parametrize(
+    ("how", "num_replicas", "killed"), [("cut", 1, ["node"]), ("blocked", 2, [])]
+)
+def test_hosts_that_lose_the_database_together_serve_and_move_nothing(
+    hosts: Hosts, moon: Running, mars: Running, how: str, num_replicas: int, killed: list[str]
+) -> None:
+    """With one replica, a host answers with the engine of the other."""
+    engines = spread(moon, mars, num_replicas)
+    with load_on(moon, mars) as loads:
+        with without_database(hosts.ways.values(), how):
+            until_on((moon, mars), lambda each: metric(each, "vinery_database_away"))
+            for role in killed:
+                kill(moon, role)
+                kill(mars, role)
+            until_s = time.monotonic() + OUTAGE_S
+            while time.monotonic() < until_s:
+                for each in loads:
+                    each.wait_for_more()
+        check_unmoved(moon, mars, engines)
+
+
+def kill(host: Running, role: str) -> None:
+    killed = host.kill(role)
+    until(lambda: host.has_replaced(role, killed), timeout_s=WITHIN_S)
 
 
 # -- Upgrades -------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -29,6 +30,8 @@ from vinery_accounts.base.files import write_private
 
 LEASE_S: Final = 10.0
 RENEW_S: Final = 2.0
+# A host without an answer for so long was held up, and knows nothing about the others.
+_HELD_UP_S: Final = LEASE_S / 2
 # The locks of hosts are this number and 32 bits of their ids; the leader has this number alone.
 _LOCKS: Final = 0x56494E45
 # In the place of a host: the agents of Ray.
@@ -72,8 +75,8 @@ class HostLease:
         self._connection: Any = None
         self._file: Any = None
         self._lock = threading.Lock()
-        # By `Host.number`, of this clock. Empty after an outage: all hosts have lost the database.
-        self._renewed_at_s: dict[int, float] = {}
+        self._renewed_at_s: dict[int, float] = {}  # by `Host.number`, of this clock
+        self._answered_at_s = self._back_at_s = -inf
 
     def renew(self) -> Lease:
         """Take or renew the lease. Raises `django.db.Error`."""
@@ -90,6 +93,9 @@ class HostLease:
                 raise
             holder, is_leader, ages_s, _ = row
             now_s = self._clock()
+            if now_s - self._answered_at_s > _HELD_UP_S:
+                self._back_at_s = now_s
+            self._answered_at_s = now_s
             found = {int(number): now_s - age_s for number, age_s in ages_s.items()}
             self._renewed_at_s = self._renewed_at_s | found
             self._sessions = frozenset(found)
@@ -102,9 +108,12 @@ class HostLease:
 
     def ended(self, numbers: Iterable[int] = ()) -> frozenset[int]:
         """Return which of these hosts, and of those of earlier calls, have no lease any more. One
-        that was never seen counts from the first call. Does not wait for the database."""
+        that was never seen counts from the first call, and all count from the time when this host
+        was held up last: what held it up may have held up all. Does not wait for the database."""
         now_s = self._clock()
         seen = self._renewed_at_s = dict.fromkeys(numbers, now_s) | self._renewed_at_s
+        if now_s - self._answered_at_s > _HELD_UP_S or now_s - self._back_at_s <= LEASE_S:
+            return frozenset()
         return frozenset(each for each, at_s in seen.items() if now_s - at_s > LEASE_S)
 
     def close(self) -> None:
@@ -112,7 +121,6 @@ class HostLease:
             self._close()
 
     def _close(self) -> None:
-        self._renewed_at_s = {}
         for each in (self._connection, self._file):
             if each is not None:
                 each.close()
