@@ -1,9 +1,11 @@
 """Stored responses, conversations and chats, as the gateway stores them."""
 
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta, tzinfo
+from types import ModuleType
+from typing import Any, Self
 
 import msgspec
+import pytest
 from django.db import transaction
 from django.db.models import Sum
 from django.utils import timezone
@@ -100,3 +102,14 @@ def store_run(id_: str, owner: Owners, **more: Any) -> models.BackgroundRun:
     (run,) = [e for e in runs.claim(runs.this_process(), 100) if e.response.public_id == id_]
     runs.progress(run, [b"event\n\n"], b"trail")
     return run
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, module: ModuleType, shift_s: int) -> None:
+    """Let a module run as on a host whose clock is wrong."""
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return super().now(tz) + timedelta(seconds=shift_s)
+
+    monkeypatch.setattr(module, "datetime", Wrong)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from stored_builders import Owner, queue
+from stored_builders import Owner, queue, set_clock
 
 from vinery_accounts.models import (
     BackgroundRun,
@@ -103,6 +103,19 @@ def test_a_lease_that_holds_is_not_given_to_others() -> None:
 
     assert runs.claim("here/1/1", 1) == []
     assert runs.renew(DEAD) == {run.pk}
+
+
+@pytest.mark.parametrize("shift_s", [-600, 600])
+def test_a_lease_holds_also_between_hosts_with_different_clocks(
+    monkeypatch: pytest.MonkeyPatch, shift_s: int
+) -> None:
+    queued()
+    claimed(DEAD)
+    with monkeypatch.context() as wrong:
+        set_clock(wrong, runs, shift_s)
+        assert runs.claim("here/1/1", 1) == []
+        runs.renew(DEAD)
+    assert runs.claim("here/1/1", 1) == []
 
 
 def test_projects_with_fewer_running_responses_come_first() -> None:

@@ -13,7 +13,7 @@ from django.db.models import Q, Sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase as HypothesisTestCase
-from stored_builders import Owner, store_chat, store_response
+from stored_builders import Owner, set_clock, store_chat, store_response
 
 from tests.examples import examples
 from vinery_accounts.models import (
@@ -340,3 +340,7 @@ def test_one_response_holds_a_conversation_and_a_dead_holder_does_not(
 
     conversations.renew(["req_2"])
     assert Conversation.objects.get().locked_by == "req_3"
+
+    set_clock(monkeypatch, conversations, 600)
+    with pytest.raises(conversations.ConversationLocked):
+        conversations.lock(1, "conv_1", "req_4")

@@ -1,5 +1,5 @@
-"""Two hosts under load: one or both lose the database, and each is upgraded in turn. No request
-fails, and each is counted once."""
+"""Two hosts under load: one or both lose the database, the clock of one is set, and the hosts are
+upgraded in turn. No request fails, and each is counted once."""
 
 import json
 import os
@@ -17,6 +17,7 @@ import pytest
 
 from tests import stores
 from tests.conftest import REPOSITORY, Running, clean_environment, run_platform, until
+from tests.false_clock import FalseClock
 from tests.relay import Relay
 from tests.system.clients import command
 from tests.system.ledger import is_written, metric, rows
@@ -28,6 +29,7 @@ WITHIN_S = 240.0
 ADDRESSES = {"moon": "127.0.0.1", "mars": "127.0.0.2"}
 NEXT_VERSION = "99.0.0"
 OUTAGE_S = 60.0
+CLOCK_SHIFT_S = 600
 
 
 class Hosts:
@@ -151,8 +153,14 @@ def moon(hosts: Hosts) -> Running:
 
 
 @pytest.fixture(scope="module")
-def mars(hosts: Hosts, moon: Running) -> Running:
-    return hosts.start("mars", {})
+def clock(tmp_path_factory: pytest.TempPathFactory) -> FalseClock:
+    """Of mars."""
+    return FalseClock(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture(scope="module")
+def mars(hosts: Hosts, moon: Running, clock: FalseClock) -> Running:
+    return hosts.start("mars", clock.environment)
 
 
 @contextmanager
@@ -227,6 +235,25 @@ def test_hosts_that_lose_the_database_together_serve_and_move_nothing(
 def kill(host: Running, role: str) -> None:
     killed = host.kill(role)
     until(lambda: host.has_replaced(role, killed), timeout_s=WITHIN_S)
+
+
+def test_the_clock_of_a_host_is_set_forward_and_back(
+    moon: Running, mars: Running, clock: FalseClock
+) -> None:
+    """New relays have certificates of the false time, and new nodes take their leases in it."""
+    limit = ("--metric", "tokens", "--window", "day", "--amount", "10000000")
+    command(moon, "limit", "set", "--platform", *limit)
+    engines = spread(moon, mars)
+    with load_on(moon, mars) as loads:
+        for shift_s in (CLOCK_SHIFT_S, -CLOCK_SHIFT_S, 0):
+            clock.set(shift_s)
+            kill(moon, "relay")
+            kill(mars, "relay")
+            kill(mars, "node")
+            until_on((moon, mars), lambda each: metric(each, "vinery_engine_ready") == 2)
+            for each in loads:
+                each.wait_for_more()
+        check_unmoved(moon, mars, engines)
 
 
 # -- Upgrades -------------------------------------------------------------------------------

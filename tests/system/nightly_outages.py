@@ -2,9 +2,7 @@
 fails over, a newer version migrates the database. No answer is lost from the ledger."""
 
 import os
-import shutil
 import socket
-import struct
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +13,7 @@ import pytest
 
 from tests import stores
 from tests.conftest import Running, run_platform, until
+from tests.false_clock import FalseClock
 from tests.own_postgres import OwnPostgres, folder_of_programs
 from tests.relay import Relay
 from tests.system.clients import chat, command, complete, is_ready, new_key, vinery
@@ -46,72 +45,20 @@ def replace_each(platform: Running) -> None:
     until(lambda: platform.has_replaced("web", former))
 
 
-# Adds the seconds in a shared file to the wall clock. libfaketime breaks sleeps of threads.
-CLOCK = """
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/time.h>
-#include <time.h>
-#include <unistd.h>
-
-static volatile long *shift;
-
-__attribute__((constructor)) static void begin(void) {
-    int fd = open(getenv("CLOCK_SHIFT"), O_RDONLY | O_CLOEXEC);
-    void *page = mmap(0, sizeof(long), PROT_READ, MAP_SHARED, fd, 0);
-    shift = page == MAP_FAILED ? 0 : page;
-    close(fd);
-}
-int clock_gettime(clockid_t clock, struct timespec *at) {
-    int failed = syscall(SYS_clock_gettime, clock, at);
-    if (shift && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) at->tv_sec += *shift;
-    return failed;
-}
-int gettimeofday(struct timeval *restrict at, void *restrict zone) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    at->tv_sec = now.tv_sec;
-    at->tv_usec = now.tv_nsec / 1000;
-    return 0;
-}
-time_t time(time_t *at) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (at) *at = now.tv_sec;
-    return now.tv_sec;
-}
-"""
-
-
 def test_the_clock_is_set_forward_and_back_by_a_day(tmp_path: Path) -> None:
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler for a clock that can be set")
-    source, library, shift = (tmp_path / name for name in ("clock.c", "clock.so", "shift"))
-    source.write_text(CLOCK)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
-
-    def set_clock(num_days: int) -> None:
-        with shift.open("r+b" if shift.exists() else "wb") as file:
-            file.write(struct.pack("l", num_days * DAY_S))
-
-    set_clock(0)
-    environment = {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}
-    with run_platform(tmp_path / "home", environment) as platform:
+    clock = FalseClock(tmp_path)
+    with run_platform(tmp_path / "home", clock.environment) as platform:
         what = ("--metric", "tokens", "--window", "day", "--amount", "10000000")
         command(platform, "limit", "set", "--platform", *what)
         with load(platform) as clients:
             for num_days in (1, -1, 0):
-                set_clock(num_days)
+                clock.set(num_days * DAY_S)
                 clients.wait_for_more()
                 kill(platform, "node", "jobs")
                 clients.wait_for_more()
                 until(lambda: is_ready(platform))
         for num_days in (1, -1):
-            set_clock(num_days)
+            clock.set(num_days * DAY_S)
             kill(platform, "web")
             until(lambda: is_ready(platform))
             assert complete(platform).status_code == 200

@@ -11,13 +11,15 @@ from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
 
 from vinery_accounts.models import Conversation, ConversationItem, StoredItem
 from vinery_accounts.stored import rows
 from vinery_accounts.stored.rows import Item, NotStored, items_of, row_of, store_items
 from vinery_accounts.usage.entries import Owners
 
-# A lock ends by itself if its holder dies, and is renewed while the response runs.
+# A lock ends by itself if its holder dies, and is renewed while the response runs. It goes by the
+# clock of the database: those of hosts differ.
 LOCK_S: Final = 30.0
 _REMOVED_AT_ONCE: Final = 1000
 
@@ -132,16 +134,15 @@ def delete_item(project_id: int | None, public_id: str, item_id: str) -> Convers
 
 def lock(project_id: int | None, public_id: str, holder: str) -> None:
     """Raises `ConversationLocked` while another response runs in the conversation."""
-    now = datetime.now(UTC)
-    wanted = Conversation.objects.of(project_id).kept(now).filter(public_id=public_id)
-    free = wanted.filter(Q(locked_until=None) | Q(locked_until__lte=now) | Q(locked_by=holder))
-    if not free.update(locked_by=holder, locked_until=now + timedelta(seconds=LOCK_S)):
+    wanted = Conversation.objects.of(project_id).kept().filter(public_id=public_id)
+    free = wanted.filter(Q(locked_until=None) | Q(locked_until__lte=Now()) | Q(locked_by=holder))
+    if not free.update(locked_by=holder, locked_until=Now() + timedelta(seconds=LOCK_S)):
         find(project_id, public_id)
         raise ConversationLocked(Conversation.noun, public_id)
 
 
 def renew(holders: Iterable[str]) -> None:
-    until = datetime.now(UTC) + timedelta(seconds=LOCK_S)
+    until = Now() + timedelta(seconds=LOCK_S)
     Conversation.objects.filter(locked_by__in=list(holders)).update(locked_until=until)
 
 

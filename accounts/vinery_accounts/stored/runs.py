@@ -1,7 +1,8 @@
 """Background responses: a row is the truth, and a process only leases it.
 
 The result, its usage record and the end of the run are one transaction. A process that lost its
-lease changes nothing, because each change names the number of the lease.
+lease changes nothing, because each change names the number of the lease. Leases go by the clock of
+the database: those of hosts differ.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 from django.db import transaction
 from django.db.models import Count, Q
+from django.db.models.functions import Now
 
 from vinery_accounts.alerts.deliveries import response_ended
 from vinery_accounts.models import BackgroundRun, ResponseEvents, StoredResponse
@@ -26,6 +28,7 @@ from vinery_accounts.usage.entries import Settlement
 from vinery_accounts.usage.store import store_settlements
 
 LEASE_S: Final = 30.0
+_LEASE: Final = timedelta(seconds=LEASE_S)
 MAX_TRIES: Final = 3
 ACTIVE: Final = ("queued", "in_progress")
 _NUM_LOOKED_AT: Final = 50
@@ -66,7 +69,7 @@ def create(new: NewResponse, request: StoredRequest) -> None:
     with transaction.atomic():
         BackgroundRun.objects.create(
             response=responses.keep(new),
-            due_at=datetime.now(UTC),
+            due_at=Now(),
             sealed_request=sealed(new.public_id, msgspec.msgpack.encode(request)),
         )
 
@@ -74,12 +77,12 @@ def create(new: NewResponse, request: StoredRequest) -> None:
 def claim(me: str, num: int) -> list[BackgroundRun]:
     """Lease up to `num` runs: such as wait, and such as lost their process. Projects with fewer
     running responses come first."""
-    now = datetime.now(UTC)
     runs = BackgroundRun.objects.select_related("response")
     owners = runs.exclude(lease_owner="").values_list("lease_owner", flat=True)
     dead = [owner for owner in set(owners) if _is_dead(owner)]
-    free = Q(lease_until=None, due_at__lte=now) | Q(lease_until__lte=now) | Q(lease_owner__in=dead)
-    others = runs.filter(lease_until__gt=now).exclude(lease_owner__in=dead).order_by()
+    is_over = Q(lease_until__lte=Now()) | Q(lease_owner__in=dead)
+    free = Q(lease_until=None, due_at__lte=Now()) | is_over
+    others = runs.filter(lease_until__gt=Now()).exclude(lease_owner__in=dead).order_by()
     running = dict(others.values_list("response__project_id").annotate(Count("pk")))
     found = sorted(
         runs.filter(free)[:_NUM_LOOKED_AT],
@@ -87,17 +90,17 @@ def claim(me: str, num: int) -> list[BackgroundRun]:
     )
     claimed: list[BackgroundRun] = []
     for run in found:
-        if len(claimed) < num and _is_claimed(run, me, now + timedelta(seconds=LEASE_S)):
+        if len(claimed) < num and _is_claimed(run, me):
             claimed.append(run)
     return claimed
 
 
-def _is_claimed(run: BackgroundRun, me: str, until: datetime) -> bool:
+def _is_claimed(run: BackgroundRun, me: str) -> bool:
     row = BackgroundRun.objects.filter(pk=run.pk, lease_number=run.lease_number)
     run.lease_number += 1
     run.num_tries += 1
     lease = {"lease_number": run.lease_number, "num_tries": run.num_tries}
-    if not row.update(lease_owner=me, lease_until=until, **lease):
+    if not row.update(lease_owner=me, lease_until=Now() + _LEASE, **lease):
         return False
     id_ = run.response.public_id
     run.request = msgspec.msgpack.decode(opened(id_, run.sealed_request), type=StoredRequest)
@@ -108,7 +111,7 @@ def _is_claimed(run: BackgroundRun, me: str, until: datetime) -> bool:
 def renew(me: str) -> set[int]:
     """Renew the leases of this process. Returns the primary keys of its runs."""
     mine = BackgroundRun.objects.filter(lease_owner=me)
-    mine.update(lease_until=datetime.now(UTC) + timedelta(seconds=LEASE_S))
+    mine.update(lease_until=Now() + _LEASE)
     return set(mine.values_list("pk", flat=True))
 
 
@@ -188,7 +191,7 @@ def put_back(run: BackgroundRun, delay_s: float, *, counts: bool = False) -> Non
         lease_owner="",
         lease_until=None,
         num_tries=run.num_tries - (not counts),
-        due_at=datetime.now(UTC) + timedelta(seconds=delay_s),
+        due_at=Now() + timedelta(seconds=delay_s),
     )
 
 
