@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import OperationalError
 
 from tests.conftest import until
 from vinery_platform.cli import status
@@ -32,10 +33,14 @@ class FakePlacer:
     is_away = False
     is_connected = False
 
-    def connect(self) -> None:
-        self.is_connected = not self.is_away
+    def look(self) -> None:
         if self.is_away:
+            self.is_connected = False
             raise RayAway("Ray's head does not answer")
+
+    def connect(self) -> None:
+        self.look()
+        self.is_connected = True
 
     def leave(self) -> None:
         self.is_connected = False
@@ -88,6 +93,30 @@ def test_one_agent_places_and_the_next_one_takes_over_without_a_second_placing(
     assert Placement.objects.get() == former
     ray_agent.turn(acting, first)
     assert not first.is_connected, "an agent that was replaced leaves Ray"
+
+
+def test_an_agent_that_does_not_reach_ray_lets_another_one_act(
+    leases: tuple[AgentLease, AgentLease], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cut_off, waiting), first, second = leases, FakePlacer(), FakePlacer()
+    monkeypatch.setitem(waiting._numbers, "lease_s", 0.5)
+    ray_agent.turn(cut_off, first)
+    ray_agent.turn(waiting, second)
+    first.is_away = True
+
+    def takes_over() -> bool:
+        with pytest.raises(RayAway):
+            ray_agent.turn(cut_off, first)
+        ray_agent.turn(waiting, second)
+        return second.is_connected
+
+    until(takes_over)
+    assert "by Ray" in status._placement()["placement"]
+    first.is_away = False
+    with pytest.raises(OperationalError):
+        ray_agent.turn(cut_off, first)  # its session was ended
+    ray_agent.turn(cut_off, first)
+    assert not first.is_connected, "it waits now"
 
 
 def test_an_agent_that_another_process_places_beside_changes_no_row(

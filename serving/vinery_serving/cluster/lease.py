@@ -154,6 +154,11 @@ class AgentLease(HostLease):
         super().__init__(_AGENTS, f"{_WITHOUT_RAY}vinery agent on {host}")
         self._numbers["leader"] = self._numbers["host"]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a session, which holds the lock or waits for it."""
+        return self._connection is not None
+
     def tell(self, *, is_away: bool) -> None:
         """Raises `django.db.Error`."""
         name = self._name.removeprefix(_WITHOUT_RAY)

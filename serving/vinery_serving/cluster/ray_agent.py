@@ -60,12 +60,15 @@ def run() -> None:
 
 
 def turn(lease: AgentLease, placer: RayPlacer) -> None:
-    """Place, unless another agent acts. Raises `RayAway` and `django.db.Error`."""
-    if lease.renew().other_holder:
-        placer.leave()
-        return
+    """Place, unless another agent acts. An agent that does not reach Ray lets its lease grow old,
+    so that another one takes it. Raises `RayAway` and `django.db.Error`."""
     is_away = True
     try:
+        if lease.is_open:
+            placer.look()
+        if lease.renew().other_holder:
+            placer.leave()
+            return
         placer.connect()
         lease.renew()  # connecting may have taken longer than leases last
         places.place(lease, placer)
@@ -83,11 +86,15 @@ class RayPlacer:
         self._groups: Any = None
         self._hosts: Mapping[str, str] = {}  # by the id of a Ray node
 
-    def connect(self) -> None:
-        """May take a minute. Raises `RayAway`."""
+    def look(self) -> None:
+        """Leave Ray if its head does not answer. Raises `RayAway`."""
         host, _, port = self._address.rpartition(":")
         with self._leaving_on_errors("does not answer"):
             socket.create_connection((host.strip("[]"), int(port)), _HEAD_ANSWERS_S).close()
+
+    def connect(self) -> None:
+        """May take a minute. Raises `RayAway`."""
+        self.look()
         if self._ray is not None:
             return
         with self._leaving_on_errors("refuses"):
