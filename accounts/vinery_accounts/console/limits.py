@@ -295,14 +295,15 @@ class Prices(Rows):
     def buttons(self) -> dict[str, str]:
         if not self.access.is_superuser:
             return {}
-        return {**super().buttons(), "Set the currency": reverse("console:currency-new")}
+        pages = {"Set prices of a model": "model-weights-new", "Set the currency": "currency-new"}
+        return {text: reverse(f"console:{name}") for text, name in pages.items()}
 
 
 @at("model-weights/new/", "model-weights-new")
 class NewPrices(New):
     """`model=qwen-a` fills in the form."""
 
-    resource, heading = MODEL_WEIGHTS, "Prices of a model"
+    resource, heading = MODEL_WEIGHTS, "Prices or weights of a model"
 
     def make_form(self, data: QueryDict | None, row: Any = None, **more: Any) -> ResourceForm:
         more["initial"] = more["initial"] | {"model": self.request.GET.get("model", "")[:255]}

@@ -62,7 +62,7 @@ def scope_choices(
 class Scope(Row):
     """An organisation or a project, with links to what is in it."""
 
-    note = "The keys of a deactivated one are refused."
+    note = "While it is deactivated, its keys are refused."
 
     def links(self) -> dict[str, str]:
         kind, number = self.row._meta.model_name, self.row.pk

@@ -275,7 +275,7 @@ class StoredChats(StoredObjects[StoredChat]):
         "id public_id created_at expires_at project_id user_id key_id model request_id num_bytes"
     )
     one, many = "a stored chat", "stored chats"
-    empty_text = "No chat completion is stored. Clients ask for it with `store`."
+    empty_text = "No chat completion is stored. Clients ask for it with store: true."
     columns = columns_of(
         "created=created_at name=public_id project user=user_id model bytes=num_bytes "
         "expires=expires_at"
