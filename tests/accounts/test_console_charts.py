@@ -61,7 +61,7 @@ def test_names_are_escaped_and_the_text_has_the_largest_value() -> None:
     assert "<b>" not in text.replace("&lt;", "")
 
     assert chart([10, 20], [30, 40], is_of_lines=True).largest_text == "40"
-    assert chart([None, 2500.0], is_of_durations=True).largest_text == "2.5 s"
+    assert chart([None, 2500.0], is_of_durations=True).largest_text == "2.5\xa0s"
     assert "At most 0." in page(chart())
 
 
@@ -76,7 +76,8 @@ def test_numbers_are_short_and_durations_have_their_unit() -> None:
     numbers = {0: "0", 7: "7", 999: "999", 999.9: "1k", 1234: "1.23k", 2_000_000: "2M"}
     assert {each: charts.short(each) for each in numbers} == numbers
     durations = {0: "0 ms", 12.34: "12.3 ms", 999.7: "1 s", 1250: "1.25 s", 180_000: "3 min"}
-    assert {each: charts.duration(each) for each in durations} == durations
+    found = {each: charts.duration(each) for each in durations}
+    assert found == {each: text.replace(" ", "\xa0") for each, text in durations.items()}
 
 
 def rendered(text: str, **context: object) -> str:

@@ -112,9 +112,9 @@ def short(number: float) -> str:
 
 
 def duration(ms: float) -> str:
-    """Return milliseconds as a short text: 0 ms, 12 ms, 1.25 s, 3 min."""
+    """Return milliseconds as a short text, which never breaks: 0 ms, 12 ms, 1.25 s, 3 min."""
     if ms < 999.5:
-        return f"{ms:.3g} ms"
+        return f"{ms:.3g}\u00a0ms"
     if ms < 120_000:
-        return f"{ms / 1000:.3g} s"
-    return f"{ms / 60_000:.3g} min"
+        return f"{ms / 1000:.3g}\u00a0s"
+    return f"{ms / 60_000:.3g}\u00a0min"

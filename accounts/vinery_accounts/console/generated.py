@@ -109,7 +109,7 @@ def cell_of(name: str, value: Any) -> Cell:
             value = state(value, "deactivated")
         case datetime():
             value = moment(value, seconds=True)
-        case int() if not isinstance(value, bool):
+        case int() | float() if not isinstance(value, bool):
             value, is_figure = f"{value:,}", True
         case str() if name == "request_id" and value:
             value = format_html(

@@ -57,8 +57,7 @@ class PlaygroundKey(Page):
         with audit.writing():
             key = self._key(project)
             if key is not None and key.state_at(timezone.now()) is KeyState.PAUSED:
-                text = f"Your key {key} is paused. Resume or revoke it under Keys."
-                return _refused(409, text)
+                return _refused(409, f"Your key {key} is paused. Resume or revoke it under Keys.")
             secret = self._known_secret(project, key) or self._new_secret(project, key)
         since = timezone.now() - find_key(secret).updated_at
         wait = max(_KNOWN_AFTER - since, timedelta(0))

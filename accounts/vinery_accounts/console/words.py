@@ -72,7 +72,7 @@ def causes(figures: Figures) -> str:
 
 def pixels(number: int) -> str:
     """Return a number of pixels: 12,544 pixels, 3.1 megapixels."""
-    return f"{number:,} pixels" if number < 1_000_000 else f"{number / 1e6:,.1f} megapixels"
+    return f"{number:,} pixels" if number < 1_000_000 else f"{number / 1e6:,.1f}\u00a0megapixels"
 
 
 def reset(rule: Rule, level: Level | None) -> str:

@@ -70,8 +70,7 @@ class ModelTab(RowPage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         (row,) = MODELS.load([self.resource.rows(self.access).get(pk=self.row.pk)])
-        shown = {"row": row, "tabs": _TABS}
-        return super().get_context_data(**kwargs) | shown
+        return super().get_context_data(**kwargs) | {"row": row, "tabs": _TABS}
 
     def jobs(self) -> list[ModelJob]:
         return list(self.row.jobs.select_related("model")[:_NUM_JOBS])
