@@ -21,7 +21,7 @@ from benchmarks.load import Endpoint, ServedModel
 from benchmarks.machine import REPOSITORY, show
 from benchmarks.measures import Stream
 from benchmarks.platform_under_test import own_platform, wait_until_it_answers
-from benchmarks.prompts import PromptSource, counting
+from benchmarks.prompts import PromptSource, counting, rambling
 from benchmarks.settings import TINY_CHAT
 
 _MAX_RATIO: Final = 1.1
@@ -42,15 +42,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--background", type=int, default=500, help="responses of the other key")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--chats", type=int, default=200)
+    parser.add_argument("--words", type=int, help="of each chat; else a short question")
     arguments = parser.parse_args(argv)
-    prompts, rounds = PromptSource(REPOSITORY / "models" / TINY_CHAT, counting), []
+    write = rambling(arguments.words) if arguments.words else counting
+    prompts, rounds = PromptSource(REPOSITORY / "models" / TINY_CHAT, write), []
     with own_platform() as platform, ServedModel(platform.endpoint, TINY_CHAT) as model:
         wait_until_it_answers(platform.endpoint, TINY_CHAT)
         key = platform.run("key", "create", "--name", "background").strip()
-        other = Endpoint(platform.endpoint.base_url, key)
         for number in range(1 + arguments.rounds):
             alone = _phase(model, platform.endpoint, prompts, arguments.chats)
-            with _background(other, arguments.background):
+            with _background(platform.endpoint.base_url, key, arguments.background):
                 beside = _phase(model, platform.endpoint, prompts, arguments.chats)
             if number:  # the first is to warm up
                 rounds.append((alone, beside))
@@ -79,9 +80,9 @@ def _num_generated(endpoint: Endpoint) -> float:
 
 
 @contextmanager
-def _background(endpoint: Endpoint, num: int) -> Iterator[None]:
-    headers = {"authorization": f"Bearer {endpoint.api_key}"}
-    with httpx.Client(base_url=endpoint.base_url, headers=headers, timeout=60) as client:
+def _background(base_url: str, key: str, num: int) -> Iterator[None]:
+    headers = {"authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=base_url, headers=headers, timeout=60) as client:
         made = [client.post("/v1/responses", json=_BACKGROUND) for _ in range(num)]
         yield
         for each in made:
