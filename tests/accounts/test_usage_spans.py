@@ -45,21 +45,21 @@ def test_a_span_is_read_while_no_request_is_missing_and_is_written_again() -> No
 
 
 def test_a_span_without_the_newest_dimensions_is_not_read_and_is_written_again() -> None:
-    store("r1", started_at=NOON - timedelta(days=7), project_id=3, model="a")
+    store("r1", started_at=NOON - timedelta(days=7), model="a")
     assert write_spans(NOON) == 1
     spans = SpanRollup._default_manager
-    assert spans.filter(slice__dimensions__startswith="project_").delete()[0] == 3
+    assert spans.filter(slice__dimensions__startswith="user_").delete()[0] == 3
 
     def found() -> list[int]:
         question = Question(since=SINCE, until=UNTIL, visible=None)
-        read = groups(question, [Dimension.PROJECT, Dimension.MODEL]).groups
+        read = groups(question, [Dimension.USER, Dimension.MODEL]).groups
         return [each.figures.num_requests for each in read]
 
     assert found() == [1]
     assert write_spans(NOON) == 1
-    spans.filter(slice__dimensions="project_model").update(num_requests=7)
+    spans.filter(slice__dimensions="user_model").update(num_requests=7)
     assert found() == [7], "the span is not read"
-    store("r2", started_at=NOON - timedelta(days=13), project_id=3, model="a")
+    store("r2", started_at=NOON - timedelta(days=13), model="a")
     assert found() == [8], "days without a span are not read"
 
 

@@ -57,6 +57,9 @@ class RollupDimensions(StrEnum):
     PROJECT_ENDPOINT = "project_endpoint"
     PROJECT_MODEL = "project_model"
     ORGANIZATION = "organization"
+    USER_MODEL = "user_model"
+    USER_ENDPOINT = "user_endpoint"
+    USER_OUTCOME = "user_outcome"
     KEY_MODEL = "key_model"
     KEY_ENDPOINT = "key_endpoint"
     KEY_OUTCOME = "key_outcome"
@@ -73,8 +76,12 @@ _COLUMNS: dict[RollupDimensions, frozenset[str]] = {
     RollupDimensions.KEY: frozenset({"key_id", "user_id", "project_id", "organization_id"}),
 }
 _COLUMNS |= {
-    RollupDimensions(f"{owner}_{what}"): _COLUMNS[owner] | _COLUMNS[what]
-    for owner in (RollupDimensions.PROJECT, RollupDimensions.KEY)
+    RollupDimensions(f"{owner}_{what}"): columns | _COLUMNS[what]
+    for owner, columns in (
+        ("project", _COLUMNS[RollupDimensions.PROJECT]),
+        ("user", frozenset({"user_id", "organization_id"})),
+        ("key", _COLUMNS[RollupDimensions.KEY]),
+    )
     for what in (RollupDimensions.OUTCOME, RollupDimensions.ENDPOINT, RollupDimensions.MODEL)
 }
 _COLUMNS[RollupDimensions.ORGANIZATION] = _COLUMNS[RollupDimensions.WHAT] | {"organization_id"}

@@ -57,7 +57,7 @@ def forget() -> None:
 def _of_spans(spans: range) -> dict[int, int]:
     """Return the numbers of requests. A span of a version without the newest dimensions has none,
     so it is written again."""
-    return _num_requests(SpanRollup, spans, RollupDimensions.PROJECT_OUTCOME)
+    return _num_requests(SpanRollup, spans, RollupDimensions.USER_OUTCOME)
 
 
 def _of_days(spans: range) -> dict[int, int]:
