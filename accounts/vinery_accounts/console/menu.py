@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from functools import cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, TypeVar
@@ -183,11 +184,10 @@ def moment(at: datetime | None, zone: tzinfo | None = None, *, seconds: bool = F
 
 
 @register.simple_tag
+@cache
 def icon(name: str) -> SafeString:
-    address = static("console/icons.svg")
-    return format_html(
-        '<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>', address, name
-    )
+    html = '<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>'
+    return format_html(html, static("console/icons.svg"), name)
 
 
 @register.simple_tag
