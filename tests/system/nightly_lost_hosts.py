@@ -1,11 +1,12 @@
 """A host that others use is lost or cut off while it runs their streams: the streams go on on
-another host, with the same text, and each is counted once."""
+another host, with the same text, and each is counted once. Clients of the lost host itself ask
+another one."""
 
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,30 +58,47 @@ def metric(host: Installed, name: str) -> dict[str, float]:
 class Answer(NamedTuple):
     request_id: str
     text: str
+    broken: tuple["Answer", ...] = ()  # what came of it from hosts that were lost
 
 
 @contextmanager
-def streams(host: Installed, model: str = "tiny-chat") -> Iterator[list[Future[Answer]]]:
-    """Greedy answers from the web process of a host, of which half have begun."""
-    key = json.loads((host.home.with_name("moon") / "bootstrap.json").read_text())["api_key"]
+def streams(*hosts: Installed, model: str = "tiny-chat") -> Iterator[list[Future[Answer]]]:
+    """Greedy answers from the web process of a host, of which half have begun. Clients whose
+    connection breaks ask the next host."""
+    key = json.loads((hosts[0].home.with_name("moon") / "bootstrap.json").read_text())["api_key"]
     begun = threading.Semaphore(0)
 
     def read(number: int) -> Answer:
+        broken: list[Answer] = []
+        for host in hosts:
+            answer, is_whole = ask(host, number)
+            if is_whole:
+                return answer._replace(broken=tuple(broken))
+            broken.append(answer)
+        raise AssertionError(f"no host has answered: {broken}")
+
+    def ask(host: Installed, number: int) -> tuple[Answer, bool]:
         body = {"model": model, "prompt": f"{number}: once upon a time", "temperature": 0}
         body |= {"max_tokens": NUM_TOKENS, "ignore_eos": True, "stream": True}
         texts: list[str] = []
-        with httpx.stream(
-            *("POST", f"{host.environment['URL']}/v1/completions"),
-            json=body,
-            headers={"Authorization": f"Bearer {key}"},
-            timeout=WITHIN_S,
-        ) as response:
+        request_id, is_whole = "", False
+        with (
+            suppress(httpx.TransportError),
+            httpx.stream(
+                *("POST", f"{host.environment['URL']}/v1/completions"),
+                json=body,
+                headers={"Authorization": f"Bearer {key}"},
+                timeout=WITHIN_S,
+            ) as response,
+        ):
+            request_id = response.headers["x-request-id"]
             for line in response.iter_lines():
                 if line.startswith("data: {"):
                     texts += [each["text"] for each in json.loads(line[6:])["choices"]]
                     if len(texts) == 1:
                         begun.release()
-        return Answer(response.headers["x-request-id"], "".join(texts))
+            is_whole = True
+        return Answer(request_id, "".join(texts)), is_whole
 
     with ThreadPoolExecutor(NUM_STREAMS) as threads:
         found = [threads.submit(read, number) for number in range(NUM_STREAMS)]
@@ -90,26 +108,58 @@ def streams(host: Installed, model: str = "tiny-chat") -> Iterator[list[Future[A
 
 
 def read(host: Installed, model: str = "tiny-chat") -> list[str]:
-    with streams(host, model) as found:
+    with streams(host, model=model) as found:
         return [each.result().text for each in found]
 
 
 def check_goes_on(
     host: Installed, lose: Callable[[], object], model: str = "tiny-chat", *, moves: bool = True
-) -> None:
-    """`moves`: some go on elsewhere."""
+) -> list[str]:
+    """`moves`: some go on elsewhere. Returns the texts."""
     wanted = read(host, model)
-    with streams(host, model) as found:
+    with streams(host, model=model) as found:
         lose()
         answers = [each.result() for each in found]
-    wrong = {a: b for a, b in zip(wanted, (each.text for each in answers), strict=True) if a != b}
-    assert not wrong
+    assert not wrong(answers, wanted)
+    rows = counted_once(host, answers)
+    assert any(num_continuations for *_, num_continuations in rows) == moves
+    return wanted
+
+
+def check_another_is_asked(lost: Installed, other: Installed, wanted: Sequence[str]) -> None:
+    with streams(lost, other) as found:
+        lost.kill()
+        answers = [each.result() for each in found]
+    assert not wrong(answers, wanted)
+    broken = [part for each in answers for part in each.broken if part.request_id]
+    assert broken, "the host was asked by all, and lost some"
+    assert all(
+        whole.startswith(part.text)
+        for whole, each in zip(wanted, answers, strict=True)
+        for part in each.broken
+    )
+    lost.start()
+    counted_once(other, answers)
+    until(lambda: len(rows_of(other, broken)) >= len(broken), timeout_s=WITHIN_S)
+    rows = rows_of(other, broken)
+    assert sorted(row[0] for row in rows) == sorted(each.request_id for each in broken)
+    # The host may have ended an answer of which the last bytes did not arrive.
+    assert "interrupted" in {row[1] for row in rows} <= {"interrupted", "ok"}
+
+
+def wrong(answers: Sequence[Answer], wanted: Sequence[str]) -> dict[str, str]:
+    """The wanted and the other texts where they differ."""
+    pairs = zip(wanted, (each.text for each in answers), strict=True)
+    return {text: other for text, other in pairs if text != other}
+
+
+def counted_once(host: Installed, answers: Sequence[Answer]) -> list[tuple[str, str, int, int]]:
     until(lambda: len(rows_of(host, answers)) >= NUM_STREAMS, timeout_s=WITHIN_S)
     rows = rows_of(host, answers)
     assert sorted(row[:3] for row in rows) == sorted(
         (each.request_id, "ok", NUM_TOKENS) for each in answers
     ), "each is counted once"
-    assert any(num_continuations for *_, num_continuations in rows) == moves
+    return rows
 
 
 def rows_of(host: Installed, answers: Sequence[Answer]) -> list[tuple[str, str, int, int]]:
@@ -127,11 +177,13 @@ def test_all_processes_of_a_host_are_killed(tmp_path: Path) -> None:
         become(moon, moon=("active", f"{READY}, {READY}"), mars=("gone", ""))
 
 
-def test_an_engine_of_another_host_is_killed(tmp_path: Path) -> None:
+def test_an_engine_is_killed_and_then_its_host_with_clients_of_its_own(tmp_path: Path) -> None:
     with serving_hosts(tmp_path) as (moon, mars):
-        check_goes_on(moon, lambda: [each.kill() for each in mars.engines()])
+        wanted = check_goes_on(moon, lambda: [each.kill() for each in mars.engines()])
         become(moon, moon=("active", READY), mars=("active", READY))
         check_uses_both(moon)
+        until(lambda: num_ready(mars) == 2, timeout_s=WITHIN_S)
+        check_another_is_asked(mars, moon, wanted)
 
 
 def test_the_network_of_a_host_is_cut(tmp_path: Path) -> None:
