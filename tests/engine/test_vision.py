@@ -236,7 +236,8 @@ def test_requests_that_wait_to_be_encoded_hold_up_no_other(batch: Batch, monkeyp
         for each in (asked("Hello!", max_new_tokens=1), others[0])
     )
     assert waiting.check_wait(text) is None
-    assert waiting.check_wait(picture) == 2 * 100 - 60
+    # The sum with the time of the clock may be a little more, and is rounded up.
+    assert waiting.check_wait(picture) in (2 * 100 - 60, 2 * 100 - 59)
     waiting.discard(others[0])
     waiting.discard(others[1])
     assert waiting.check_wait(picture) is None
