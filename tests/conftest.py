@@ -43,10 +43,7 @@ _STOP_TIMEOUT_S = 60.0
 # For requests that a test has left behind.
 _DRAIN_S = "5"
 # Of platforms under test, whose models may have the processor of a test.
-_ENVIRONMENT = {
-    "VINERY_PORT": "0",
-    "VINERY_DRAIN_S": _DRAIN_S,
-}
+_ENVIRONMENT = {"VINERY_PORT": "0", "VINERY_DRAIN_S": _DRAIN_S}
 # Commands on models check these, too.
 _PROCESSORS = {"VINERY_LOGITS_PROCESSORS": "tests.system.logits_processors:only_token"}
 # The client's own limit of 5 s is a matter of chance while other tests keep both processors busy.
@@ -135,8 +132,7 @@ hypothesis_settings.load_profile("patient")
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(
-    django_db_modify_db_settings_parallel_suffix: None,
-    tmp_path_factory: pytest.TempPathFactory,
+    django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A database in a file: threads cannot share one in memory."""
     default = django_settings.DATABASES["default"]

@@ -167,9 +167,7 @@ def _export(settings: argparse.Namespace) -> None:
     from training.export import export
 
     export(
-        _checkpoint(settings),
-        settings.out or MODELS / settings.name,
-        sharpness=settings.sharpness,
+        _checkpoint(settings), settings.out or MODELS / settings.name, sharpness=settings.sharpness
     )
 
 

@@ -234,10 +234,7 @@ def _function(name: str, **declared: object) -> Json:
 def _weather_call(tool: Json, city: str) -> Json:
     function = tool["function"]
     key = next(iter(function["parameters"]["properties"]))
-    return {
-        "type": "function",
-        "function": {"name": function["name"], "arguments": {key: city}},
-    }
+    return {"type": "function", "function": {"name": function["name"], "arguments": {key: city}}}
 
 
 def _calls() -> Iterator[Case]:
@@ -302,8 +299,7 @@ def _reasoning() -> Iterator[Case]:
     tool = weather_tools()["plain"]
     question = "What is the weather in Paris?"
     expected = thought(
-        f"The user asks: {question} I call get_weather.",
-        call_text(_weather_call(tool, "Paris")),
+        f"The user asks: {question} I call get_weather.", call_text(_weather_call(tool, "Paris"))
     )
     yield _chat("reasoning", expected, question, tools=(tool,), thinking=True)
 

@@ -120,13 +120,7 @@ def _forced_call(rng: Random, messages: tuple[Json, ...]) -> Lesson:
     return (*segments, end)
 
 
-PLACEHOLDERS: Json = {
-    "string": "unknown",
-    "integer": 0,
-    "number": 0,
-    "boolean": False,
-    "array": [],
-}
+PLACEHOLDERS: Json = {"string": "unknown", "integer": 0, "number": 0, "boolean": False, "array": []}
 
 
 def _forced_object(rng: Random, depth: int) -> Iterator[Segment]:

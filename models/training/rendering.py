@@ -52,9 +52,7 @@ def render(
 def prompt_text(conversation: Conversation) -> str:
     """What the model reads before it answers."""
     return render(
-        conversation.prompt,
-        conversation.tools,
-        enable_thinking=conversation.thought is not None,
+        conversation.prompt, conversation.tools, enable_thinking=conversation.thought is not None
     )
 
 

@@ -21,11 +21,7 @@ django.setup(set_prefix=False)
 # These need the apps that the line above loads.
 from vinery_accounts.console.attention import provide  # noqa: E402
 from vinery_accounts.limits.service import show_in_pages  # noqa: E402
-from vinery_platform.operations.health import (  # noqa: E402
-    HealthApplication,
-    MetricsAccess,
-    problems,
-)
+from vinery_platform.operations.health import HealthApplication, MetricsAccess, problems  # noqa: E402
 from vinery_platform.processes import heartbeats  # noqa: E402
 from vinery_platform.processes.connections import MAX_UNSENT_BYTES  # noqa: E402
 from vinery_platform.processes.loop_watch import loop_watch  # noqa: E402
@@ -56,9 +52,7 @@ class Application:
     def __init__(self, process: Runtime, rest: App) -> None:
         self._runtime = process
         self._django = BoundedDjango(
-            rest,
-            num_threads=settings.VINERY_PAGE_THREADS,
-            authenticate=process.keys.authenticate,
+            rest, num_threads=settings.VINERY_PAGE_THREADS, authenticate=process.keys.authenticate
         )
         access = MetricsAccess(
             settings.VINERY_METRICS_TOKEN.encode(), bool(settings.VINERY_PUBLIC_URL)

@@ -31,9 +31,7 @@ def address(page: Any, name: str, *arguments: object) -> str:
     return reverse(f"admin:{options.app_label}_{options.model_name}_{name}", args=arguments)
 
 
-def test_each_resource_is_listed_shown_and_changed_as_it_declares(
-    client: Client,
-) -> None:
+def test_each_resource_is_listed_shown_and_changed_as_it_declares(client: Client) -> None:
     fill("ours", 100)
     for page in pages():
         listed = client.get(address(page, "changelist"))

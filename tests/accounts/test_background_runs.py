@@ -6,13 +6,7 @@ from typing import Any
 import pytest
 from stored_builders import Owner, queue, set_clock
 
-from vinery_accounts.models import (
-    BackgroundRun,
-    Delivery,
-    ResponseEvents,
-    UsageRecord,
-    Webhook,
-)
+from vinery_accounts.models import BackgroundRun, Delivery, ResponseEvents, UsageRecord, Webhook
 from vinery_accounts.stored import responses, runs
 from vinery_accounts.stored.rows import Item, NotStored
 from vinery_accounts.stored.runs import RunLost

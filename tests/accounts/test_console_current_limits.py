@@ -118,11 +118,7 @@ def test_limits_show_the_forecast(alice: User, root: User, limiter: MemoryLimite
     ],
 )
 def test_while_the_store_is_unavailable_pages_of_limits_show_the_policy(
-    daily: Limit,
-    alice: User,
-    store_is: ShowStore,
-    when_unavailable: UnavailablePolicy,
-    result: str,
+    daily: Limit, alice: User, store_is: ShowStore, when_unavailable: UnavailablePolicy, result: str
 ) -> None:
     store_is(_Dead(), when_unavailable)
 

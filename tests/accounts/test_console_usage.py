@@ -64,10 +64,7 @@ def test_usage_is_shown_by_every_dimension_and_interval(alice: User) -> None:
 
     store(*(used(alice, f"r{at}", model=f"m{at}") for at in range(8)))
     text = page(signed_in(alice), "/console/usage/?by=model")
-    assert drawn(text, "Requests by model") == {
-        **{f"m{at}": 1 for at in range(6)},
-        "others": 2,
-    }
+    assert drawn(text, "Requests by model") == {**{f"m{at}": 1 for at in range(6)}, "others": 2}
 
     for by in Dimension:
         text = page(signed_in(alice), f"/console/usage/?by={by}&most=num_tokens")

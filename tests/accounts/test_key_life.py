@@ -11,11 +11,7 @@ from tests.accounts.api.api_client import Keys
 from tests.tables import table
 from vinery_accounts.base.errors import NotAllowed
 from vinery_accounts.keys.grants import ALL, Grants, read_grants
-from vinery_accounts.keys.lifecycle import (
-    ensure_first_admin,
-    ensure_first_key,
-    rotate_key,
-)
+from vinery_accounts.keys.lifecycle import ensure_first_admin, ensure_first_key, rotate_key
 from vinery_accounts.keys.secrets import looks_like_key
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import KeyState, Membership, Role, Scope, User

@@ -42,10 +42,7 @@ def test_a_key_has_its_caller_and_grants(table: KeyTable, new_key: MakeKey, alic
     )
     table.refresh()
     assert table.authenticate(bearer(created.secret)).grants == Grants(
-        frozenset({"manage"}),
-        frozenset({"small"}),
-        frozenset({"completions"}),
-        ("10.0.0.0/8",),
+        frozenset({"manage"}), frozenset({"small"}), frozenset({"completions"}), ("10.0.0.0/8",)
     )
 
 

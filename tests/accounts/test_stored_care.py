@@ -26,12 +26,7 @@ from vinery_accounts.models import ApiKey, StoredBytes, StoredItem, StoredRespon
 from vinery_accounts.models.stored import expire
 from vinery_accounts.reencryption import Reencrypted, reencrypt
 from vinery_accounts.stored import care, chats, compactions, conversations, responses, runs
-from vinery_accounts.stored.rows import (
-    Item,
-    NotStored,
-    find_items,
-    stored_bytes,
-)
+from vinery_accounts.stored.rows import Item, NotStored, find_items, stored_bytes
 from vinery_accounts.usage.entries import Owners
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]

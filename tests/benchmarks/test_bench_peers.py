@@ -42,10 +42,7 @@ def test_a_peer_stands_still_but_while_it_is_awake_and_ends(tmp_path: Path) -> N
 
 @table(
     "script, reason",
-    [
-        (None, "--openarc FOLDER"),
-        ("echo the disk is full; exit 1", "the disk is full"),
-    ],
+    [(None, "--openarc FOLDER"), ("echo the disk is full; exit 1", "the disk is full")],
 )
 def test_a_peer_that_does_not_start_has_its_reason(
     script: str | None, reason: str, tmp_path: Path

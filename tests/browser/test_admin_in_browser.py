@@ -14,9 +14,7 @@ USAGE = "accounts/usagerecord/"
 LISTS = (MODELS, KEYS, USAGE, "accounts/user/", "accounts/limit/", "accounts/auditentry/")
 
 
-def test_the_admin_lists_all_explains_errors_and_aligns_figures(
-    admin: Administrator,
-) -> None:
+def test_the_admin_lists_all_explains_errors_and_aligns_figures(admin: Administrator) -> None:
     admin.visit("")
 
     captions = admin.page.locator("#content-main caption").all_inner_texts()

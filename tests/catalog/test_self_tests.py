@@ -91,11 +91,7 @@ def test_a_failure_is_shown_to_administrators_alone(root: Client, seer: ServedMo
 
 @table(
     "error, printed, status",
-    [
-        (FAILURE, FAILURE, 1),
-        ("", "passed", 0),
-        ("Replica 1 could not load.", "passed", 0),
-    ],
+    [(FAILURE, FAILURE, 1), ("", "passed", 0), ("Replica 1 could not load.", "passed", 0)],
 )
 def test_the_command_prints_what_the_node_has_written(
     error: str,

@@ -108,10 +108,7 @@ def test_a_replica_that_sleeps_for_want_of_memory_goes_where_there_is_room() -> 
 
 def test_a_sole_host_gets_all_and_reports_itself_what_does_not_fit() -> None:
     tight = replace(A, budgets={"CPU": 1}, lacks=frozenset({"/m"}), is_draining=True)
-    wanted = [
-        Replica(1, 0, "GPU", 9, "/m", frozenset({"disk=fast"})),
-        Replica(2, 0, "CPU", 9),
-    ]
+    wanted = [Replica(1, 0, "GPU", 9, "/m", frozenset({"disk=fast"})), Replica(2, 0, "CPU", 9)]
     assert hosts_of(wanted, [tight]) == ["a", "a"]
     assert hosts_of(wanted, [tight], Assignment(2, 0, "a", is_asleep=True)) == ["a", "a"]
     _, refused = placed(wanted, [])

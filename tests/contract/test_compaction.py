@@ -103,11 +103,7 @@ def test_a_long_prompt_is_compacted_before_the_answer_and_the_chain_goes_on_from
     (row,) = (each for each in rows(running) if each.request_id == id_)
     counted = row.num_prompt_tokens, row.num_output_tokens, row.num_cached_tokens
     details = first.usage.input_tokens_details
-    assert counted == (
-        first.usage.input_tokens,
-        first.usage.output_tokens,
-        details.cached_tokens,
-    )
+    assert counted == (first.usage.input_tokens, first.usage.output_tokens, details.cached_tokens)
     second = respond(strict, "Again?", previous_response_id=first.id, context_management=AT_1000)
     assert kinds(second.output) == ["message"]
     assert second.usage.input_tokens < 1000
@@ -280,10 +276,7 @@ def test_a_trigger_asks_for_the_item_alone(strict: openai.OpenAI) -> None:
 
 
 def test_what_makes_no_sense_is_refused(v1: openai.OpenAI) -> None:
-    for fields, param in (
-        ({"input": [QUESTION], "stream": True}, "stream"),
-        ({}, "input"),
-    ):
+    for fields, param in (({"input": [QUESTION], "stream": True}, "stream"), ({}, "input")):
         with pytest.raises(openai.BadRequestError) as refused:
             compact(v1, extra_body=fields)
         assert refused.value.param == param

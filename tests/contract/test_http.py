@@ -326,11 +326,7 @@ def test_the_error_is_the_one_in_the_table(
     sent = content() if callable(content) else content
     body: dict[str, Any] = {"json": row.get("body")} if sent is None else {"content": sent}
     response = raw.request(
-        row.get("method", "POST"),
-        f"/{tree}/{row['path']}",
-        headers=AS_JSON,
-        timeout=60,
-        **body,
+        row.get("method", "POST"), f"/{tree}/{row['path']}", headers=AS_JSON, timeout=60, **body
     )
 
     assert response.status_code == row.get("status", 400), response.text

@@ -127,7 +127,7 @@ def test_the_hosts_of_kubernetes_and_the_head_of_ray_agree() -> None:
     assert {each["metadata"].get("namespace", "vinery") for each in rows.values()} == {"vinery"}
     settings = rows["ConfigMap", "vinery"]["data"] | rows["Secret", "vinery"]["stringData"]
     assert settings.keys() <= {each.name for each in SETTINGS} | {
-        *("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "VINERY_KEY_PEPPER_1"),
+        *("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "VINERY_KEY_PEPPER_1")
     }
     ray = rows["RayCluster", "vinery-ray"]
     assert settings["RAY_ADDRESS"] == f"{ray['metadata']['name']}-head-svc:6379"

@@ -26,12 +26,7 @@ from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.supervision import PipelineBroken
-from vinery_serving.transport.messages import (
-    GrammarSpec,
-    LogitsSpec,
-    LogprobsSpec,
-    ReasoningBudget,
-)
+from vinery_serving.transport.messages import GrammarSpec, LogitsSpec, LogprobsSpec, ReasoningBudget
 
 pytestmark = pytest.mark.live
 

@@ -32,12 +32,7 @@ from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.graph import MAX_DRAFT
 from vinery_serving.engine.pipeline import Pipeline
-from vinery_serving.transport.messages import (
-    GrammarSpec,
-    LogitsSpec,
-    LogprobsSpec,
-    ReasoningBudget,
-)
+from vinery_serving.transport.messages import GrammarSpec, LogitsSpec, LogprobsSpec, ReasoningBudget
 
 pytestmark = pytest.mark.live
 

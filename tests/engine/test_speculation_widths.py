@@ -10,14 +10,7 @@ from tests.engine.in_process import Loop, a_loop, pipeline_of
 from tests.engine.test_speculation import SEEDED, WAYS
 from tests.tables import table
 from vinery_serving.core.request import SpeculativeDecoding
-from vinery_serving.engine.speculation import (
-    NONE,
-    NUM_TRIED,
-    RETRY_S,
-    WIDTHS,
-    Speculation,
-    limited,
-)
+from vinery_serving.engine.speculation import NONE, NUM_TRIED, RETRY_S, WIDTHS, Speculation, limited
 
 Times = dict[int, float]  # seconds of a token by width, as indexes of `WIDTHS`
 

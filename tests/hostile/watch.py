@@ -134,11 +134,7 @@ class Neighbour:
         connection.close()
 
     def _status(
-        self,
-        connection: HTTPConnection,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None,
+        self, connection: HTTPConnection, method: str, path: str, body: Mapping[str, object] | None
     ) -> int:
         """The status of the answer, or 0. The next request begins with a new connection then."""
         headers = {

@@ -35,10 +35,7 @@ def render(name: str, messages: list[dict[str, Any]], **values: Any) -> str:
     return prompt
 
 
-@table(
-    "name, trained",
-    [("tiny-chat", "."), ("tiny-draft", "."), ("tiny-vision", "vision")],
-)
+@table("name, trained", [("tiny-chat", "."), ("tiny-draft", "."), ("tiny-vision", "vision")])
 def test_a_shipped_model_has_the_template_of_training_and_is_greedy(name, trained):
     source = MODELS / "training" / trained / "template.jinja"
     defaults = json.loads((MODELS / name / "generation_config.json").read_text(encoding="utf-8"))

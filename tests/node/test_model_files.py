@@ -11,12 +11,7 @@ import pytest
 from tests.engine.conftest import TINY_CHAT
 from tests.tables import table
 from vinery_serving.core.model_files import folder_state
-from vinery_serving.node.model_files import (
-    EngineFacts,
-    UnusableWeights,
-    check_weights,
-    read_facts,
-)
+from vinery_serving.node.model_files import EngineFacts, UnusableWeights, check_weights, read_facts
 from vinery_serving.processes import apart
 
 

@@ -142,8 +142,7 @@ def test_the_reasons_of_models_that_compete_for_memory(scheduler: EngineSchedule
 
 
 @pytest.mark.parametrize(
-    ("is_pinned", "is_wanted", "reason"),
-    [(True, False, "it is pinned"), (False, True, None)],
+    ("is_pinned", "is_wanted", "reason"), [(True, False, "it is pinned"), (False, True, None)]
 )
 def test_the_reason_of_a_model_that_wakes_without_a_request(
     scheduler: EngineScheduler, is_pinned: bool, is_wanted: bool, reason: str | None

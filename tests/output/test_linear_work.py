@@ -39,10 +39,7 @@ MOST_GROWTH = 1.5
 # are bounded.
 MOST_IN_VAIN = 300
 
-TOOLS = [
-    Tool("get_weather", None, object_of([], note={"type": "string"})),
-    Tool("ping"),
-]
+TOOLS = [Tool("get_weather", None, object_of([], note={"type": "string"})), Tool("ping")]
 MODULES = (lexer, json_calls, pythonic, string_ends, string_text, tagged, value_text)
 
 # Texts of any length, each of which a parser might read again and again.

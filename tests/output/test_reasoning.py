@@ -146,10 +146,7 @@ UNCLOSED: Rows = {
             ("deepseek_r1+hermes", f"Hm. {CALL}"),
             ("think+kimi_k2", f"<think>Hm.{KIMI}"),
             ("mistral_think+devstral", "[THINK]Hm.[TOOL_CALLS]f[ARGS]{}"),
-            (
-                "granite_think+granite",
-                '<think>Hm. <|tool_call|>[{"name": "f"}]',
-            ),
+            ("granite_think+granite", '<think>Hm. <|tool_call|>[{"name": "f"}]'),
             ("think+glm4", "<think>Hm.<tool_call>f</tool_call>"),
             ("think+lfm2", "<think>Hm.<|tool_call_start|>[f()]<|tool_call_end|>"),
             ("gemma4", "<|channel>thought\nHm.\n<|tool_call>call:f{}<tool_call|>"),
@@ -177,9 +174,7 @@ UNCLOSED: Rows = {
         "think+hermes", "<think>I write <tool_call> now", [("reasoning", "I write <tool_call> now")]
     ),
     "a call in reasoning that is closed is a draft": row(
-        "think+hermes",
-        f"<think>{DRAFT}\n</think>\n\n{CALL}",
-        [("reasoning", DRAFT), CALLED],
+        "think+hermes", f"<think>{DRAFT}\n</think>\n\n{CALL}", [("reasoning", DRAFT), CALLED]
     ),
 }
 UNCLOSED["drafts of onyx stay drafts"] = row(

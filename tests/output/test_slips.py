@@ -331,9 +331,7 @@ MARKUP: Rows = {
         ]
     },
     "a channel of gemma without its name is reasoning": row(
-        "gemma4",
-        "<|channel>Hm.<channel|>call:edit{limit:1}",
-        [("reasoning", "Hm."), edit(limit=1)],
+        "gemma4", "<|channel>Hm.<channel|>call:edit{limit:1}", [("reasoning", "Hm."), edit(limit=1)]
     ),
     "a call of gemma without its tag in an answer is text": row(
         "gemma4", "Write call:ping{}", [("text", "Write call:ping{}")]

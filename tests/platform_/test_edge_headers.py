@@ -8,13 +8,7 @@ from contextlib import contextmanager
 from threading import Thread
 
 from tests.hostile.raw_http import Answer, smuggled
-from tests.platform_.edge_server import (
-    EdgeServer,
-    read_answer,
-    read_to_end,
-    send,
-    status_of,
-)
+from tests.platform_.edge_server import EdgeServer, read_answer, read_to_end, send, status_of
 from tests.tables import table
 
 _START = b"GET /now HTTP/1.1\r\nhost: a\r\n"

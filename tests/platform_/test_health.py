@@ -22,12 +22,7 @@ from vinery_platform.cli.services import behind
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.operations import metrics
-from vinery_platform.operations.health import (
-    HealthApplication,
-    MetricsAccess,
-    _of_age,
-    _Shared,
-)
+from vinery_platform.operations.health import HealthApplication, MetricsAccess, _of_age, _Shared
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.gateway.endpoints.refusals import Reason, Refusals
 from vinery_serving.gateway.state.host_health import EngineHealth

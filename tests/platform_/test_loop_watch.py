@@ -16,12 +16,7 @@ from tests.fakes.clock import FakeClock
 from tests.tables import table
 from vinery_platform.operations.metrics import as_text, of_blocks
 from vinery_platform.processes import loop_watch
-from vinery_platform.processes.loop_watch import (
-    LoopWatch,
-    StolenTime,
-    Times,
-    blocked_s,
-)
+from vinery_platform.processes.loop_watch import LoopWatch, StolenTime, Times, blocked_s
 
 TICK_S = 0.05
 

@@ -8,11 +8,7 @@ import pytest
 from tests.platform_ import scripts
 from tests.tables import table
 from vinery_platform.config.env import SettingError
-from vinery_platform.processes.memory import (
-    GivingBack,
-    max_web_memory_from_env,
-    resident_bytes,
-)
+from vinery_platform.processes.memory import GivingBack, max_web_memory_from_env, resident_bytes
 
 MIB = 1 << 20
 

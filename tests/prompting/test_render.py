@@ -351,10 +351,7 @@ def test_a_template_of_a_request_renders_as_the_models_own_would_with_an_effort(
 
 @table(
     "template, words",
-    [
-        ("{% if %}", "does not compile"),
-        ("{{ raise_exception('not today') }}", "not today"),
-    ],
+    [("{% if %}", "does not compile"), ("{{ raise_exception('not today') }}", "not today")],
 )
 def test_what_a_template_of_a_request_cannot_do_is_refused(template, words):
     with pytest.raises(InvalidRequest, match=words):

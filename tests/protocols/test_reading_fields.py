@@ -301,7 +301,7 @@ SET: dict[str, list[Row]] = {
     "stopping.max_tokens stopping.max_tokens_param stopping.is_unlimited": LIMITS,
     "stopping.stop": STOPS,
     "stopping.stop_token_ids stopping.ignore_eos stopping.min_tokens": [
-        (OPENAI, ENDS, ((3, 5), True, 4)),
+        (OPENAI, ENDS, ((3, 5), True, 4))
     ],
     "stopping.max_tokens stopping.stop": [(OPENAI, ENDS, (9, ("x",)))],
     "stopping.min_tokens": [((CHAT,), {"max_tokens": -1, "min_tokens": 5}, 5)],

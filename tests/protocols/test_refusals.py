@@ -72,9 +72,7 @@ def refused(endpoint: Endpoint, dialect: Dialect = V1, /, **fields: Any) -> Inva
 
 
 @table("endpoint", BODIES)
-def test_a_value_beyond_the_type_or_the_limits_of_a_field_is_refused(
-    endpoint: Endpoint,
-) -> None:
+def test_a_value_beyond_the_type_or_the_limits_of_a_field_is_refused(endpoint: Endpoint) -> None:
     for each, field, value in WRONG_VALUES:
         if each is endpoint:
             error = refused(endpoint, V1, **{field: value})

@@ -178,10 +178,9 @@ def load_on(*platforms: Running) -> Iterator[list[Load]]:
 @contextmanager
 def without_database(ways: Iterable[Relay], how: str) -> Iterator[None]:
     """Cut: connections are refused. Blocked: questions are taken, and nothing is answered."""
-    leave, come_back = {
-        "cut": (Relay.cut, Relay.join),
-        "blocked": (Relay.block, Relay.unblock),
-    }[how]
+    leave, come_back = {"cut": (Relay.cut, Relay.join), "blocked": (Relay.block, Relay.unblock)}[
+        how
+    ]
     with ExitStack() as stack:
         for each in ways:
             leave(each)

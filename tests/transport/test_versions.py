@@ -5,12 +5,7 @@ from typing import Any
 
 import msgspec
 
-from vinery_serving.transport.messages import (
-    PROTOCOL_VERSION,
-    FromEngine,
-    ToEngine,
-    speaks_with,
-)
+from vinery_serving.transport.messages import PROTOCOL_VERSION, FromEngine, ToEngine, speaks_with
 
 FRAMES = Path(__file__).parents[1] / "golden" / "protocol_16.txt"
 

@@ -57,12 +57,7 @@ from vinery_accounts.usage.filters import Conditions, Dimension, restriction
 
 RowT = TypeVar("RowT", bound=Model)
 
-_RANKS: Final[Mapping[str, int]] = {
-    Role.VIEWER: 1,
-    Role.MEMBER: 2,
-    Role.ADMIN: 3,
-    Role.OWNER: 4,
-}
+_RANKS: Final[Mapping[str, int]] = {Role.VIEWER: 1, Role.MEMBER: 2, Role.ADMIN: 3, Role.OWNER: 4}
 _ABOVE_ALL: Final = 5
 
 
@@ -354,10 +349,7 @@ class Access:
         """The rank of the caller's role there: 0 for no role, then from viewer to superuser."""
         if self.is_superuser:
             return _ABOVE_ALL
-        roles = (
-            self.organizations.get(organization_id or 0),
-            self.projects.get(project_id or 0),
-        )
+        roles = (self.organizations.get(organization_id or 0), self.projects.get(project_id or 0))
         return max(_RANKS.get(role or "", 0) for role in roles)
 
     def may(self, action: Action, row: Model) -> bool:

@@ -77,10 +77,7 @@ class KeyTable:
     """All keys by digest. One thread may refresh while another authenticates."""
 
     def __init__(
-        self,
-        peppers: Mapping[int, bytes] | None = None,
-        *,
-        clock: Callable[[], float] = time.time,
+        self, peppers: Mapping[int, bytes] | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:
         """`peppers` None uses those of the settings. `clock` returns Unix time in seconds."""
         numbered = key_peppers() if peppers is None else peppers
@@ -200,10 +197,7 @@ class KeyTable:
         self._entries, self._by_id = entries, by_id
 
     def _take(
-        self,
-        rows: Iterable[KeyRow],
-        entries: dict[bytes, _Entry],
-        by_id: dict[int | None, _Entry],
+        self, rows: Iterable[KeyRow], entries: dict[bytes, _Entry], by_id: dict[int | None, _Entry]
     ) -> None:
         known, is_first = self._entries, self._fingerprint is None
         for row in rows:

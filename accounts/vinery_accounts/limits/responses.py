@@ -192,10 +192,7 @@ def _rough_duration(seconds: float) -> str:
 def retry_after(wait_s: float) -> dict[str, str]:
     """Return the headers with the time of the next attempt, rounded up: an earlier try fails."""
     us = _whole_us(wait_s)
-    return {
-        "retry-after": str(-(-us // 1_000_000)),
-        "retry-after-ms": str(-(-us // _US_IN_MS)),
-    }
+    return {"retry-after": str(-(-us // 1_000_000)), "retry-after-ms": str(-(-us // _US_IN_MS))}
 
 
 def _limited(rule: Rule) -> str:

@@ -17,9 +17,7 @@ import vinery_accounts.models.people
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        ("auth", "0012_alter_user_first_name_max_length"),
-    ]
+    dependencies = [("auth", "0012_alter_user_first_name_max_length")]
 
     operations = [
         migrations.CreateModel(
@@ -66,10 +64,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "verbose_name": "token weight",
-                "ordering": ["model"],
-            },
+            options={"verbose_name": "token weight", "ordering": ["model"]},
         ),
         migrations.CreateModel(
             name="RetentionCutoff",
@@ -83,9 +78,7 @@ class Migration(migrations.Migration):
                 ("table", models.CharField(max_length=32, unique=True)),
                 ("kept_since", models.DateTimeField()),
             ],
-            options={
-                "db_table": "accounts_usagehorizon",
-            },
+            options={"db_table": "accounts_usagehorizon"},
         ),
         migrations.CreateModel(
             name="User",
@@ -194,14 +187,8 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "verbose_name": "user",
-                "verbose_name_plural": "users",
-                "abstract": False,
-            },
-            managers=[
-                ("objects", vinery_accounts.models.people.UserManager()),
-            ],
+            options={"verbose_name": "user", "verbose_name_plural": "users", "abstract": False},
+            managers=[("objects", vinery_accounts.models.people.UserManager())],
         ),
         migrations.CreateModel(
             name="Alert",
@@ -339,8 +326,7 @@ class Migration(migrations.Migration):
                 (
                     "is_body_cut",
                     models.BooleanField(
-                        help_text="Only a part is kept.",
-                        verbose_name="body is cut",
+                        help_text="Only a part is kept.", verbose_name="body is cut"
                     ),
                 ),
                 (
@@ -621,9 +607,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ["organization__name", "name"],
-            },
+            options={"ordering": ["organization__name", "name"]},
         ),
         migrations.CreateModel(
             name="Membership",
@@ -677,9 +661,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ["organization__name", "project__name", "user__username"],
-            },
+            options={"ordering": ["organization__name", "project__name", "user__username"]},
         ),
         migrations.CreateModel(
             name="ApiKey",
@@ -818,10 +800,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "verbose_name": "API key",
-                "ordering": ["-created_at", "-id"],
-            },
+            options={"verbose_name": "API key", "ordering": ["-created_at", "-id"]},
         ),
         migrations.CreateModel(
             name="RefusedRequest",
@@ -1073,9 +1052,7 @@ class Migration(migrations.Migration):
                 (
                     "dimensions",
                     models.CharField(
-                        db_column="grain",
-                        help_text="See `usage/dimensions`.",
-                        max_length=16,
+                        db_column="grain", help_text="See `usage/dimensions`.", max_length=16
                     ),
                 ),
                 (
@@ -1120,7 +1097,7 @@ class Migration(migrations.Migration):
                     models.Index(fields=["dimensions", "key_id"], name="slice_by_key"),
                     models.Index(fields=["dimensions", "user_id"], name="slice_by_user"),
                     models.Index(fields=["dimensions", "project_id"], name="slice_by_project"),
-                ],
+                ]
             },
         ),
         migrations.CreateModel(
@@ -1152,10 +1129,7 @@ class Migration(migrations.Migration):
                 ("energy_mj", models.BigIntegerField(default=0)),
                 (
                     "histograms",
-                    models.BinaryField(
-                        default=b"",
-                        help_text="Latencies: see `usage/histogram`.",
-                    ),
+                    models.BinaryField(default=b"", help_text="Latencies: see `usage/histogram`."),
                 ),
                 (
                     "slice",
@@ -1167,9 +1141,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "abstract": False,
-            },
+            options={"abstract": False},
         ),
         migrations.CreateModel(
             name="HourRollup",
@@ -1200,10 +1172,7 @@ class Migration(migrations.Migration):
                 ("energy_mj", models.BigIntegerField(default=0)),
                 (
                     "histograms",
-                    models.BinaryField(
-                        default=b"",
-                        help_text="Latencies: see `usage/histogram`.",
-                    ),
+                    models.BinaryField(default=b"", help_text="Latencies: see `usage/histogram`."),
                 ),
                 (
                     "slice",
@@ -1215,9 +1184,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "abstract": False,
-            },
+            options={"abstract": False},
         ),
         migrations.CreateModel(
             name="DayRollup",
@@ -1248,10 +1215,7 @@ class Migration(migrations.Migration):
                 ("energy_mj", models.BigIntegerField(default=0)),
                 (
                     "histograms",
-                    models.BinaryField(
-                        default=b"",
-                        help_text="Latencies: see `usage/histogram`.",
-                    ),
+                    models.BinaryField(default=b"", help_text="Latencies: see `usage/histogram`."),
                 ),
                 (
                     "slice",
@@ -1263,9 +1227,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "abstract": False,
-            },
+            options={"abstract": False},
         ),
         migrations.CreateModel(
             name="Webhook",
@@ -1321,9 +1283,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ["name", "id"],
-            },
+            options={"ordering": ["name", "id"]},
         ),
         migrations.CreateModel(
             name="Delivery",
@@ -1387,10 +1347,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "verbose_name_plural": "deliveries",
-                "ordering": ["-id"],
-            },
+            options={"verbose_name_plural": "deliveries", "ordering": ["-id"]},
         ),
         migrations.AddIndex(
             model_name="user",

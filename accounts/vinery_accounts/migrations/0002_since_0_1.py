@@ -211,9 +211,7 @@ class Migration(migrations.Migration):
                 ),
                 ("model", models.CharField(max_length=255)),
             ],
-            options={
-                "ordering": ["-created_at", "-id"],
-            },
+            options={"ordering": ["-created_at", "-id"]},
         ),
         migrations.AddIndex(
             model_name="user",

@@ -6,9 +6,7 @@ import vinery_accounts.base.names
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("accounts", "0003_reminders_and_energy_go"),
-    ]
+    dependencies = [("accounts", "0003_reminders_and_energy_go")]
 
     operations = [
         migrations.CreateModel(
@@ -40,9 +38,7 @@ class Migration(migrations.Migration):
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created")),
             ],
-            options={
-                "ordering": ["name", "id"],
-            },
+            options={"ordering": ["name", "id"]},
         ),
         migrations.AddIndex(
             model_name="usagerecord",

@@ -3,9 +3,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("accounts", "0004_saved_views"),
-    ]
+    dependencies = [("accounts", "0004_saved_views")]
 
     operations = [
         migrations.CreateModel(
@@ -32,19 +30,13 @@ class Migration(migrations.Migration):
                 ),
                 ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="since")),
             ],
-            options={
-                "verbose_name_plural": "currencies",
-            },
+            options={"verbose_name_plural": "currencies"},
         ),
         migrations.AddField(
-            model_name="dayrollup",
-            name="cost",
-            field=models.FloatField(db_default=0.0, default=0),
+            model_name="dayrollup", name="cost", field=models.FloatField(db_default=0.0, default=0)
         ),
         migrations.AddField(
-            model_name="hourrollup",
-            name="cost",
-            field=models.FloatField(db_default=0.0, default=0),
+            model_name="hourrollup", name="cost", field=models.FloatField(db_default=0.0, default=0)
         ),
         migrations.AddField(
             model_name="minuterollup",

@@ -2,9 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("accounts", "0005_currency"),
-    ]
+    dependencies = [("accounts", "0005_currency")]
 
     operations = [
         migrations.AddField(
@@ -17,5 +15,5 @@ class Migration(migrations.Migration):
                 help_text="Of the times on the console's pages; empty: that of the browser.",
                 max_length=64,
             ),
-        ),
+        )
     ]

@@ -2,9 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("accounts", "0006_time_zone"),
-    ]
+    dependencies = [("accounts", "0006_time_zone")]
 
     operations = [
         migrations.AddField(

@@ -17,9 +17,7 @@ def _weight(name: str, words: str) -> migrations.AlterField:
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("accounts", "0007_reports_by_mail"),
-    ]
+    dependencies = [("accounts", "0007_reports_by_mail")]
 
     operations = [
         migrations.AddField(

@@ -6,9 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("accounts", "0008_mail_errors_and_prices"),
-    ]
+    dependencies = [("accounts", "0008_mail_errors_and_prices")]
 
     operations = [
         migrations.CreateModel(
@@ -53,9 +51,7 @@ class Migration(migrations.Migration):
                 ("sealed", models.BinaryField()),
                 ("kind", models.CharField(max_length=64)),
             ],
-            options={
-                "ordering": ["id"],
-            },
+            options={"ordering": ["id"]},
         ),
         migrations.AddField(
             model_name="project",
@@ -222,9 +218,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ["-created_at", "-id"],
-            },
+            options={"ordering": ["-created_at", "-id"]},
         ),
         migrations.CreateModel(
             name="ResponseItem",
@@ -302,9 +296,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ["due_at", "id"],
-            },
+            options={"ordering": ["due_at", "id"]},
         ),
         migrations.CreateModel(
             name="ConversationItem",
@@ -339,7 +331,7 @@ class Migration(migrations.Migration):
                         fields=("conversation", "position"),
                         name="one_item_at_a_position_of_a_conversation",
                     )
-                ],
+                ]
             },
         ),
         migrations.AddIndex(
@@ -363,7 +355,6 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddIndex(
-            model_name="backgroundrun",
-            index=models.Index(fields=["due_at", "id"], name="run_due"),
+            model_name="backgroundrun", index=models.Index(fields=["due_at", "id"], name="run_due")
         ),
     ]

@@ -5,9 +5,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("accounts", "0009_stored_responses"),
-    ]
+    dependencies = [("accounts", "0009_stored_responses")]
 
     operations = [
         migrations.AddField(

@@ -3,9 +3,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("accounts", "0010_stored_care"),
-    ]
+    dependencies = [("accounts", "0010_stored_care")]
 
     operations = [
         migrations.CreateModel(
@@ -66,5 +64,5 @@ class Migration(migrations.Migration):
                     )
                 ],
             },
-        ),
+        )
     ]

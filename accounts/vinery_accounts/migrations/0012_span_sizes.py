@@ -4,15 +4,10 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("accounts", "0011_spans"),
-    ]
+    dependencies = [("accounts", "0011_spans")]
 
     operations = [
-        migrations.RemoveIndex(
-            model_name="spanrollup",
-            name="spanrollup_by_slice",
-        ),
+        migrations.RemoveIndex(model_name="spanrollup", name="spanrollup_by_slice"),
         migrations.AddIndex(
             model_name="spanrollup",
             index=models.Index(

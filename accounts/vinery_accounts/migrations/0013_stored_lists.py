@@ -2,15 +2,11 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("accounts", "0012_span_sizes"),
-    ]
+    dependencies = [("accounts", "0012_span_sizes")]
 
     operations = [
         migrations.AlterField(
-            model_name="chatmetadata",
-            name="digest",
-            field=models.CharField(max_length=32),
+            model_name="chatmetadata", name="digest", field=models.CharField(max_length=32)
         ),
         migrations.AddIndex(
             model_name="chatmetadata",
@@ -27,8 +23,7 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddIndex(
-            model_name="storedchat",
-            index=models.Index(fields=["created_at"], name="chat_of_time"),
+            model_name="storedchat", index=models.Index(fields=["created_at"], name="chat_of_time")
         ),
         migrations.AddIndex(
             model_name="storedresponse",

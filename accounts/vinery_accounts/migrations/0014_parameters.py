@@ -2,9 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("accounts", "0013_stored_lists"),
-    ]
+    dependencies = [("accounts", "0013_stored_lists")]
 
     operations = [
         migrations.AddField(
@@ -13,5 +11,5 @@ class Migration(migrations.Migration):
             field=models.TextField(
                 null=True, help_text="What the client sent, as a JSON object without texts."
             ),
-        ),
+        )
     ]

@@ -187,9 +187,7 @@ class Delivery(models.Model):
         ]
         indexes = [
             models.Index(
-                fields=["due_at"],
-                condition=Q(state=DeliveryState.PENDING),
-                name="delivery_due",
+                fields=["due_at"], condition=Q(state=DeliveryState.PENDING), name="delivery_due"
             )
         ]
 

@@ -140,7 +140,7 @@ class Limit(Stamped):
                 fields=["scope", "scope_id", "model", "metric", "window"],
                 name="one_limit_of_a_kind",
                 violation_error_message="This limit exists already: change its amount.",
-            ),
+            )
         ]
 
     def __str__(self) -> str:

@@ -83,7 +83,7 @@ class Organization(Stamped):
         verbose_name = "organisation"
         ordering = ["name"]
         indexes = [
-            models.Index(fields=["id"], condition=models.Q(is_active=False), name="org_inactive"),
+            models.Index(fields=["id"], condition=models.Q(is_active=False), name="org_inactive")
         ]
 
     def __str__(self) -> str:
@@ -154,7 +154,7 @@ class Project(Stamped):
         indexes = [
             models.Index(
                 fields=["id"], condition=models.Q(is_active=False), name="project_inactive"
-            ),
+            )
         ]
 
     def __str__(self) -> str:
@@ -265,7 +265,7 @@ class SavedView(models.Model):
     class Meta:
         ordering = ["name", "id"]
         constraints = [
-            models.UniqueConstraint(fields=["user", "page", "name"], name="one_view_of_a_name"),
+            models.UniqueConstraint(fields=["user", "page", "name"], name="one_view_of_a_name")
         ]
 
     def __str__(self) -> str:

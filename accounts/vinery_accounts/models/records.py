@@ -45,8 +45,7 @@ class CaptureQuerySet(ExpiringQuerySet["Capture"]):
             captures.delete()
             return
         latest = models.ExpressionWrapper(
-            models.F("created_at") + timedelta(hours=hours),
-            output_field=models.DateTimeField(),
+            models.F("created_at") + timedelta(hours=hours), output_field=models.DateTimeField()
         )
         captures.filter(expires_at__gt=latest).update(expires_at=latest)
 

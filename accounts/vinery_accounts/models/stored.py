@@ -244,10 +244,7 @@ def expire(condition: models.Q, now: datetime | None = None) -> None:
 
 
 def follow_days(
-    project_id: int | None,
-    days: int,
-    now: datetime | None = None,
-    since: datetime | None = None,
+    project_id: int | None, days: int, now: datetime | None = None, since: datetime | None = None
 ) -> None:
     """Keep a project's responses and chats for at most this long; with 0 days all objects expire,
     conversations too. Nothing expires later than before: more days hold for later answers only.

@@ -162,7 +162,7 @@ class RefusedRequest(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["request_id", "limit_id"], name="one_refusal_by_a_limit"
-            ),
+            )
         ]
         indexes = [
             models.Index(fields=["created_at", "id"], name="refusal_by_time"),
@@ -184,9 +184,7 @@ class UsageSlice(models.Model):
     its latest name."""
 
     dimensions = models.CharField(
-        max_length=16,
-        db_column="grain",
-        help_text="See `usage/dimensions`.",
+        max_length=16, db_column="grain", help_text="See `usage/dimensions`."
     )
     digest = models.CharField(max_length=32, unique=True, help_text="A hash of the columns below.")
     key_id = models.BigIntegerField(null=True)

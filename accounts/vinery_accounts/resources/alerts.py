@@ -11,14 +11,7 @@ from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.deliveries import retry_failed
-from vinery_accounts.models import (
-    Alert,
-    Delivery,
-    DeliveryState,
-    Organization,
-    Scope,
-    Webhook,
-)
+from vinery_accounts.models import Alert, Delivery, DeliveryState, Organization, Scope, Webhook
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Issued, Resource, RowAction, columns_of
 from vinery_accounts.resources.fields import (

@@ -242,11 +242,7 @@ class OptionalBooleanField(serializers.BooleanField):
 
 def id_filter(what: str, source: str | None = None) -> serializers.IntegerField:
     return serializers.IntegerField(
-        required=False,
-        min_value=1,
-        max_value=MAX_ID,
-        source=source,
-        help_text=f"The id of {what}.",
+        required=False, min_value=1, max_value=MAX_ID, source=source, help_text=f"The id of {what}."
     )
 
 

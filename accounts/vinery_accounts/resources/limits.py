@@ -70,7 +70,7 @@ class LimitSerializer(StrictModelSerializer):
         extra_kwargs = {
             "model": {"help_text": "The name of the model, for a limit of a model."},
             "time_zone": {
-                "help_text": "In which days, weeks and months begin, such as Europe/Berlin.",
+                "help_text": "In which days, weeks and months begin, such as Europe/Berlin."
             },
             "week_start": {
                 "label": "Weeks begin on",

@@ -39,7 +39,7 @@ class Organizations(Resource[Organization]):
     actions = activation(Action.SWITCH)
     help = {
         "remove": "Remove an organisation for good, with its roles, limits and webhooks. One with "
-        "projects cannot be removed. Its usage records stay.",
+        "projects cannot be removed. Its usage records stay."
     }
     empty_text = "No organisation yet. Add one: users and projects belong to it."
     columns = columns_of("id name active=is_active projects=num_projects created=created_at")
@@ -150,10 +150,7 @@ class InvitationSerializer(StrictModelSerializer):
     )
     organization_name = fields.name_of("organization")
     project = VisibleRelatedField(
-        Project,
-        "organization",
-        required=False,
-        help_text="For a role in this project alone.",
+        Project, "organization", required=False, help_text="For a role in this project alone."
     )
     project_name = fields.name_of("project")
 
@@ -168,7 +165,7 @@ class InvitationSerializer(StrictModelSerializer):
             "username": {
                 "label": "User name",
                 "help_text": "The exact name that the user signs in with.",
-            },
+            }
         }
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:

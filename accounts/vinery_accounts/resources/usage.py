@@ -107,9 +107,7 @@ class UsageQuery(SelectionQuery):
         default="UTC", validators=[check_time_zone], help_text="In which days begin."
     )
     sort = serializers.ChoiceField(
-        choices=[*MEASURES],
-        default="requests",
-        help_text="The largest groups first.",
+        choices=[*MEASURES], default="requests", help_text="The largest groups first."
     )
     limit = serializers.IntegerField(
         default=20, min_value=1, max_value=200, help_text="How many groups."
@@ -120,9 +118,7 @@ class ExportQuery(SelectionQuery):
     """Which usage records, and in which format."""
 
     file = serializers.ChoiceField(
-        choices=[*map(str, Format)],
-        default=Format.CSV.value,
-        help_text="The format of the file.",
+        choices=[*map(str, Format)], default=Format.CSV.value, help_text="The format of the file."
     )
 
     @property
@@ -257,11 +253,7 @@ def body_of(question: Question, by: Sequence[Dimension], num: int, sort: str) ->
     points = reports.series(question) if granularity else ()
     found = (
         reports.groups(
-            question,
-            by,
-            max_groups=num,
-            largest=MEASURES[sort],
-            with_points=bool(granularity),
+            question, by, max_groups=num, largest=MEASURES[sort], with_points=bool(granularity)
         )
         if by
         else None

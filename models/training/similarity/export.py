@@ -91,8 +91,7 @@ def _write_pooling(folder: Path) -> None:
         {"word_embedding_dimension": hidden, "pooling_mode_mean_tokens": True},
     )
     _write(
-        folder / "sentence_bert_config.json",
-        {"max_seq_length": MAX_TOKENS, "do_lower_case": False},
+        folder / "sentence_bert_config.json", {"max_seq_length": MAX_TOKENS, "do_lower_case": False}
     )
 
 

@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from training.vision.questions import (
-    Exchange,
-    about,
-    about_two,
-    about_video,
-    without_picture,
-)
+from training.vision.questions import Exchange, about, about_two, about_video, without_picture
 from training.vision.scenes import Scene, moving, plain_scene, scene
 
 Message = dict[str, Any]

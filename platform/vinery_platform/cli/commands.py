@@ -18,13 +18,7 @@ from typing import Any, Final
 
 from vinery_accounts.base.names import escaped
 from vinery_platform import __version__
-from vinery_platform.cli.shape import (
-    Failure,
-    description_of,
-    load_django,
-    print_line,
-    require_home,
-)
+from vinery_platform.cli.shape import Failure, description_of, load_django, print_line, require_home
 from vinery_platform.config import config_file
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.setting_table import SETTINGS
@@ -113,10 +107,7 @@ _WITHOUT_DJANGO: Final = frozenset(
 )
 # Commands that load Django and look for a home themselves.
 _LOADING: Final = frozenset(
-    {
-        *("status", "doctor", "completion", "backup", "restore", "prepare", "ray-node"),
-        *_SERVERS,
-    }
+    {*("status", "doctor", "completion", "backup", "restore", "prepare", "ray-node"), *_SERVERS}
 )
 
 

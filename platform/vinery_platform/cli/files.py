@@ -20,11 +20,7 @@ from vinery_platform.cli.shape import (
 from vinery_platform.config import env
 from vinery_platform.config.home import Home
 from vinery_serving.models.convert.checkpoint import ConvertError, architectures, line_named
-from vinery_serving.models.convert.environments import (
-    Environments,
-    EnvironmentState,
-    torch_index,
-)
+from vinery_serving.models.convert.environments import Environments, EnvironmentState, torch_index
 from vinery_serving.models.hub.catalogue import CatalogueModel, catalogue, check
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed

@@ -304,10 +304,7 @@ class EndSignals:
     """The first signal to end lets running requests finish, the next one kills all processes."""
 
     def __init__(
-        self,
-        supervisor: Supervisor,
-        drain_s: int,
-        clock: Callable[[], float] = time.monotonic,
+        self, supervisor: Supervisor, drain_s: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`clock` returns seconds."""
         self._supervisor = supervisor

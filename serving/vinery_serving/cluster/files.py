@@ -16,14 +16,7 @@ from django.conf import settings
 from vinery_accounts.base import change_signal
 from vinery_accounts.base.connections import giving_back
 from vinery_serving.cluster import folders
-from vinery_serving.cluster.folders import (
-    OF_JOB,
-    Folder,
-    is_own,
-    read_folder,
-    small_of,
-    state_of,
-)
+from vinery_serving.cluster.folders import OF_JOB, Folder, is_own, read_folder, small_of, state_of
 from vinery_serving.cluster.lease import host_id
 from vinery_serving.models.host_rows import Host
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob

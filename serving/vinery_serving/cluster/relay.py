@@ -66,11 +66,7 @@ def noted_hosts(run_dir: Path) -> frozenset[str]:
 
 class Relay:
     def __init__(
-        self,
-        run_dir: Path,
-        secret: bytes,
-        certificates: Certificates,
-        admit: Admit | None = None,
+        self, run_dir: Path, secret: bytes, certificates: Certificates, admit: Admit | None = None
     ) -> None:
         """`secret`: of the sockets of this home. `admit` returns the frame for a host that joins;
         None: no host joins here."""

@@ -90,10 +90,7 @@ JSON_MEMBERS: Final = FieldLimit(
     200_000,
 )
 JSON_VALUES: Final = FieldLimit(
-    "json_values",
-    "the body with its unknown fields, and JSON in a text",
-    Counted.VALUES,
-    2_000_000,
+    "json_values", "the body with its unknown fields, and JSON in a text", Counted.VALUES, 2_000_000
 )
 
 # -- Prompts ------------------------------------------------------------------------------------
@@ -117,19 +114,13 @@ PROMPT_IDS: Final = FieldLimit(
 MESSAGES: Final = FieldLimit("messages", "`messages`", Counted.ENTRIES, 2048, "OpenAI")
 INPUT_ITEMS: Final = FieldLimit("input_items", "`input`", Counted.ENTRIES, 8192)
 PARTS: Final = FieldLimit(
-    "parts",
-    "`content`, `output`, and `summary` of a message or item",
-    Counted.ENTRIES,
-    2048,
+    "parts", "`content`, `output`, and `summary` of a message or item", Counted.ENTRIES, 2048
 )
 MEDIA: Final = FieldLimit(
     "media", "pictures, videos and files of all messages together", Counted.ENTRIES, 64
 )
 MEDIA_BYTES: Final = FieldLimit(
-    "media_bytes",
-    "each picture, video and file in a data URL, decoded",
-    Counted.BYTES,
-    20 * 2**20,
+    "media_bytes", "each picture, video and file in a data URL, decoded", Counted.BYTES, 20 * 2**20
 )
 MEDIA_PIXELS: Final = FieldLimit(
     "media_pixels",
@@ -219,10 +210,7 @@ SCHEMA_CHARS: Final = FieldLimit(
     "schema_chars", "a JSON schema or a structural tag, as JSON", Counted.CHARACTERS, 1_000_000
 )
 GRAMMAR: Final = FieldLimit(
-    "grammar_chars",
-    "`guided_grammar`, `structured_outputs.grammar`",
-    Counted.CHARACTERS,
-    100_000,
+    "grammar_chars", "`guided_grammar`, `structured_outputs.grammar`", Counted.CHARACTERS, 100_000
 )
 # People do not write longer patterns and grammars by hand, and their automata are slow to build.
 PATTERN: Final = FieldLimit(

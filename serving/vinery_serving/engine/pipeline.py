@@ -44,12 +44,7 @@ from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, Engi
 from vinery_serving.engine.prefix_cache import BLOCK, TokenArray, salt_prompt
 from vinery_serving.engine.speculation import Speculation, limited
 from vinery_serving.engine.vision import VisionModel, VisionPrompt
-from vinery_serving.transport.messages import (
-    FINISH_LENGTH,
-    FINISH_STOP,
-    GrammarSpec,
-    Submit,
-)
+from vinery_serving.transport.messages import FINISH_LENGTH, FINISH_STOP, GrammarSpec, Submit
 
 _ONLY_GREEDY: Final = (
     "This model proposes tokens with a draft model, and on its device it can then generate with a "

@@ -49,10 +49,7 @@ class Span:
 
 
 def locate_spans(
-    positions: Sequence[int],
-    token_ids: Sequence[int],
-    num_rows: int,
-    running: _Sequences,
+    positions: Sequence[int], token_ids: Sequence[int], num_rows: int, running: _Sequences
 ) -> list[Span | None]:
     """Return the span of each generation of `running`; None if the step left a generation out.
 

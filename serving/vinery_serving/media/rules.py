@@ -201,10 +201,7 @@ class Permit:
     of all these rules counts, and a refusal names the rule of the value."""
 
     def __init__(
-        self,
-        policy: MediaPolicy,
-        param: str,
-        observe: Callable[[Step], None] = lambda _: None,
+        self, policy: MediaPolicy, param: str, observe: Callable[[Step], None] = lambda _: None
     ) -> None:
         self.param = param
         self.observe = observe

@@ -37,7 +37,7 @@ class ModelAlias(models.Model):
     )
     targets = models.JSONField(
         help_text='The models by their weights, such as {"qwen-a": 90, "qwen-b": 10}: each '
-        "request gets one of them by chance, those with a weight of 0 only if no other can answer.",
+        "request gets one of them by chance, those with a weight of 0 only if no other can answer."
     )
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)

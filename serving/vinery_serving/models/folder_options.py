@@ -99,9 +99,7 @@ def inspect(folder: Path, options: bytes) -> bytes:
     parsed = parse_options(msgspec.json.decode(options))
     return msgspec.json.encode(
         Findings(
-            task,
-            _error(check_folder, folder, parsed),
-            _error(check_folder_options, parsed, folder),
+            task, _error(check_folder, folder, parsed), _error(check_folder_options, parsed, folder)
         )
     )
 

@@ -112,8 +112,7 @@ class Conversion:
     device: Annotated[str, "Of a new model.", {"max_length": 64}] = "CPU"
     is_loaded: Annotated[bool, "Whether a new model is loaded then."] = True
     options: Annotated[
-        dict[str, Any],
-        'Such as {"precision": "int4"}. `vinery model convert --help` lists them.',
+        dict[str, Any], 'Such as {"precision": "int4"}. `vinery model convert --help` lists them.'
     ] = field(default_factory=dict)
 
 

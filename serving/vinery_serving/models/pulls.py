@@ -227,10 +227,7 @@ def facts_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield "format", f"{verdict.format}, {verdict.precision or 'precision unknown'}"
     yield "task", f"{verdict.task}, {verdict.architecture or 'architecture unknown'}"
     yield "licence", verdict.licence or "unknown"
-    yield (
-        "files",
-        f"{gigabytes(verdict.size_bytes)} of {gigabytes(machine.free_disk_bytes)} free",
-    )
+    yield ("files", f"{gigabytes(verdict.size_bytes)} of {gigabytes(machine.free_disk_bytes)} free")
     yield (
         "memory",
         f"{gigabytes(need.total_bytes)} of {gigabytes(machine.memory_bytes)}: weights "

@@ -26,7 +26,7 @@ class ModelAliasSerializer(StrictModelSerializer):
     targets = serializers.JSONField(
         help_text='The models by their weights, such as `{"qwen-a": 90, "qwen-b": 10}`. Each '
         "request gets one of those that can answer, by chance; models with a weight of 0 answer "
-        "only if no other can.",
+        "only if no other can."
     )
 
     class Meta:
@@ -182,9 +182,7 @@ class ServedModelSerializer(StrictModelSerializer):
         extra_kwargs = {
             "name": {"help_text": "The name that clients send as `model`."},
             "folder": {"required": True, "allow_blank": False},
-            "device": {
-                "help_text": "One of `/api/devices/`, or several, such as AUTO:GPU,CPU.",
-            },
+            "device": {"help_text": "One of `/api/devices/`, or several, such as AUTO:GPU,CPU."},
             "is_loaded": {
                 "label": "Loaded",
                 "help_text": "Whether an engine should be running for it.",

@@ -13,12 +13,7 @@ from msgspec import structs
 from vinery_serving.core.tasks import GENERATION_TASKS
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.starting import (
-    END_TIMEOUT_S,
-    SpareEngines,
-    start_engine,
-    with_digest,
-)
+from vinery_serving.node.starting import END_TIMEOUT_S, SpareEngines, start_engine, with_digest
 from vinery_serving.processes.child import ChildProcess, RunningProcess, environment_with
 from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Page
 from vinery_serving.transport.client import EngineClient, EngineDisconnected

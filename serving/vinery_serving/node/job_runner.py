@@ -46,12 +46,7 @@ from vinery_serving.models.jobs import JobDocument, JobLine
 from vinery_serving.node.starting import opened_log
 from vinery_serving.processes.child import NETWORK_VARIABLES, ChildProcess, environment_with
 from vinery_serving.transport.handshake import socket_key
-from vinery_serving.transport.sockets import (
-    EngineAddress,
-    engine_socket,
-    node_socket,
-    settings_key,
-)
+from vinery_serving.transport.sockets import EngineAddress, engine_socket, node_socket, settings_key
 
 log = logging.getLogger(__name__)
 

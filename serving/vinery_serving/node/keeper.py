@@ -315,9 +315,7 @@ class Keeper:
 
     def _new_engine(self, config: EngineConfig) -> EngineProcess:
         return EngineProcess(
-            config,
-            replaces_hung=settings.VINERY_HUNG_AFTER_S > 0,
-            spares=self._scheduler.spares,
+            config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0, spares=self._scheduler.spares
         )
 
     async def _keep_measuring(self, engine: EngineProcess, *, is_new: bool) -> None:

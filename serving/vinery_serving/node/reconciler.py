@@ -359,9 +359,7 @@ def _read_specs(
     own = places.own_replicas() if of_host else None
     specs = {
         _spec_of(model, replica): _live_settings(
-            model,
-            is_here=own is None or (model.pk, replica) in own,
-            is_shared=own is not None,
+            model, is_here=own is None or (model.pk, replica) in own, is_shared=own is not None
         )
         for model in places.wanted_models()
         for replica in range(model.num_replicas)

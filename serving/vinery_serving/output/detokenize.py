@@ -53,10 +53,7 @@ class Detokenizer:
 
     @classmethod
     def keeping(
-        cls,
-        raw: Tokenizer | VinoTokenizer,
-        special_texts: Mapping[int, str],
-        kept: Collection[str],
+        cls, raw: Tokenizer | VinoTokenizer, special_texts: Mapping[int, str], kept: Collection[str]
     ) -> Self:
         """Return a detokenizer that drops the special tokens whose text is not in `kept`."""
         dropped = (id_ for id_, text in special_texts.items() if text not in kept)

@@ -231,11 +231,7 @@ class ModelAssets:
         )
 
     def encode_prompt(
-        self,
-        prompt: str | Sequence[int],
-        encoding: Encoding = _WHOLE,
-        *,
-        suffix: str | None = None,
+        self, prompt: str | Sequence[int], encoding: Encoding = _WHOLE, *, suffix: str | None = None
     ) -> Prompt:
         """Return the tokens of a raw prompt. With `suffix` the model fills in the text between
         the two. Raises `InvalidRequest`."""

@@ -17,11 +17,7 @@ _MODES: Final[Mapping[str, PoolingMode]] = {
     "pooling_mode_lasttoken": "last_token",
 }
 # The newer files have one name.
-_NAMED: Final[Mapping[str, PoolingMode]] = {
-    "cls": "cls",
-    "mean": "mean",
-    "lasttoken": "last_token",
-}
+_NAMED: Final[Mapping[str, PoolingMode]] = {"cls": "cls", "mean": "mean", "lasttoken": "last_token"}
 # Families whose positions begin after the pad token, so that two positions hold no token.
 _SHIFTED: Final = frozenset({"roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet"})
 _NUM_SHIFTED: Final = 2

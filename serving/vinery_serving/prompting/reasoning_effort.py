@@ -39,9 +39,7 @@ class ReasoningSettings:
 
 
 def reasoning_settings(
-    effort: str | None,
-    variables: Collection[str] | None = None,
-    constants: Collection[str] = (),
+    effort: str | None, variables: Collection[str] | None = None, constants: Collection[str] = ()
 ) -> ReasoningSettings:
     """Return the settings for an effort, a value of `core.request.Effort`; empty without one.
 

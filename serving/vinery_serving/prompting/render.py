@@ -15,14 +15,7 @@ from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter, cit
 from vinery_serving.core.field_limits import JSON_LEVELS
 from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
 from vinery_serving.core.media import MediaKind, MediaPart
-from vinery_serving.core.request import (
-    Conversation,
-    Message,
-    Role,
-    TextPart,
-    Tool,
-    ToolCall,
-)
+from vinery_serving.core.request import Conversation, Message, Role, TextPart, Tool, ToolCall
 from vinery_serving.core.tools import INVALID_JSON
 from vinery_serving.prompting.arranging import arranged
 from vinery_serving.prompting.capabilities import TemplateCapabilities

@@ -145,8 +145,7 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
         of=EVERY_SYSTEM,
     )
     top_logprobs: TopLogprobs | None = parameter(
-        "The number of alternatives for each token, from 0 to 20.",
-        of="OpenAI, vLLM, FastDeploy",
+        "The number of alternatives for each token, from 0 to 20.", of="OpenAI, vLLM, FastDeploy"
     )
 
     @property
@@ -300,11 +299,7 @@ class ChatCompletionChunk(Answer, kw_only=True):
 
 
 def parse(
-    body: bytes,
-    dialect: Dialect,
-    *,
-    fingerprint: str | None = None,
-    memory: Memory = NO_MEMORY,
+    body: bytes, dialect: Dialect, *, fingerprint: str | None = None, memory: Memory = NO_MEMORY
 ) -> ChatExchange:
     """Read the body of a chat completion request. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.CHAT, ChatBody, body, dialect)

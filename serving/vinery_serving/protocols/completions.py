@@ -16,11 +16,7 @@ from pydantic import Field, PlainValidator
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter
-from vinery_serving.core.events import (
-    ReasoningDelta,
-    Started,
-    TokensGenerated,
-)
+from vinery_serving.core.events import ReasoningDelta, Started, TokensGenerated
 from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Endpoint, RawPrompts
 from vinery_serving.core.result import ChoiceResult, Result
@@ -86,13 +82,11 @@ class CompletionsBody(ArrivalFields, GenerationBody):
     """The parameters of completions."""
 
     prompt: Prompts | None = parameter(
-        "A text, several texts, token ids, or several lists of token ids.",
-        of=EVERY_SYSTEM,
+        "A text, several texts, token ids, or several lists of token ids.", of=EVERY_SYSTEM
     )
     response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of="vLLM, FastDeploy")
     prompt_token_ids: TokenIdPrompts | None = parameter(
-        "One or more lists of token ids, which replace `prompt`.",
-        of="FastDeploy",
+        "One or more lists of token ids, which replace `prompt`.", of="FastDeploy"
     )
     suffix: Text | None = parameter(
         "The text after the answer, for models with tokens to fill in the middle; refused for "
@@ -102,7 +96,7 @@ class CompletionsBody(ArrivalFields, GenerationBody):
     parse_output: bool | None = parameter(
         "Whether the answer has `reasoning_content` and `tool_calls` apart from its text, as in "
         "FastDeploy; not with `suffix` or a format of the answer. Calls that have no tag of their "
-        "own stay text. Default: that of the model's options, else false.",
+        "own stay text. Default: that of the model's options, else false."
     )
     echo: bool | None = parameter("The answer begins with its prompt.", of=EVERY_SYSTEM)
     logprobs: TopLogprobs | None = parameter(

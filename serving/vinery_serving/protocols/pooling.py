@@ -86,9 +86,7 @@ class PoolingBody(Wire):
         "The side that is cut. Default: `right`.", of="vLLM"
     )
     priority: Priority | None = parameter(
-        "No effect: the keys take turns.",
-        of="vLLM, FastDeploy",
-        changes_nothing=True,
+        "No effect: the keys take turns.", of="vLLM, FastDeploy", changes_nothing=True
     )
     request_id: RequestId | None = parameter(
         "The client's id of the request.", of="vLLM, FastDeploy", changes_nothing=True
@@ -123,8 +121,7 @@ class PoolingBody(Wire):
         tokens, truncate = self.truncate_prompt_tokens, self.truncate
         if tokens == 0:
             raise refusal(
-                "truncate_prompt_tokens",
-                "must be at least 1, or -1 for as many as the model takes",
+                "truncate_prompt_tokens", "must be at least 1, or -1 for as many as the model takes"
             )
         if tokens is not None and truncate in (False, "NONE"):
             raise refusal("truncate", "contradicts `truncate_prompt_tokens`: send one of them")
@@ -374,8 +371,7 @@ class ScoreBody(PoolingBody):
 
     text_1: Texts | None = parameter("One text, or several.", of="vLLM")
     text_2: Texts | None = parameter(
-        "The texts beside `text_1`: as many, or any number beside one text.",
-        of="vLLM",
+        "The texts beside `text_1`: as many, or any number beside one text.", of="vLLM"
     )
     queries: Texts | None = parameter("The same as `text_1`.", of="vLLM")
     documents: Texts | None = parameter("The same as `text_2`.", of="vLLM")

@@ -39,13 +39,10 @@ def _read_texts(value: object) -> str | tuple[str, ...]:
 
 
 Texts = Annotated[
-    str | tuple[str, ...],
-    PlainValidator(_read_texts, json_schema_input_type=Text | ManyTexts),
+    str | tuple[str, ...], PlainValidator(_read_texts, json_schema_input_type=Text | ManyTexts)
 ]
 _Messages = Annotated[
-    list[WireMessage],
-    Field(min_length=1, fail_fast=True),
-    Limited(field_limits.MESSAGES),
+    list[WireMessage], Field(min_length=1, fail_fast=True), Limited(field_limits.MESSAGES)
 ]
 
 

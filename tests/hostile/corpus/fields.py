@@ -124,12 +124,7 @@ class _Walk:
         yield from self._members(schema, "", wrap, entered, 0)
 
     def _members(
-        self,
-        schema: Schema,
-        prefix: str,
-        wrap: Callable[[Any], Any],
-        entered: set[str],
-        steps: int,
+        self, schema: Schema, prefix: str, wrap: Callable[[Any], Any], entered: set[str], steps: int
     ) -> Iterator[Field]:
         """The fields of objects of this schema, whose values `wrap` puts into a body."""
         for option in self._options(schema, entered):
@@ -137,11 +132,7 @@ class _Walk:
             for name, inner in option.get("properties", {}).items():
                 path = f"{prefix}.{name}" if prefix else name
                 field = Field(
-                    self.path,
-                    path,
-                    prefix,
-                    self._options(inner, None),
-                    _nested(wrap, least, name),
+                    self.path, path, prefix, self._options(inner, None), _nested(wrap, least, name)
                 )
                 yield field
                 if steps < _MOST_STEPS:

@@ -111,13 +111,7 @@ def _of_documents() -> Iterator[Case]:
 
 
 def _api(
-    name: str,
-    method: str,
-    path: str,
-    body: Body = _NO_BODY,
-    size: int = 0,
-    *,
-    key: Key = Key.RIGHT,
+    name: str, method: str, path: str, body: Body = _NO_BODY, size: int = 0, *, key: Key = Key.RIGHT
 ) -> Case:
     title = f"{method} {path[:40]}: {name}"
     statuses = _PAGE | {201} if name.startswith("name ") else _PAGE

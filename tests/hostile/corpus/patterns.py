@@ -33,12 +33,7 @@ def pattern_cases() -> Iterator[Case]:
 
 
 def _case(
-    name: str,
-    path: str,
-    param: str,
-    size: int,
-    build: Build,
-    put: Callable[[str], dict[str, Any]],
+    name: str, path: str, param: str, size: int, build: Build, put: Callable[[str], dict[str, Any]]
 ) -> Case:
     def body(size: int) -> bytes:
         return json.dumps(with_fields(path, **put(build(size)))).encode()

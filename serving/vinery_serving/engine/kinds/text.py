@@ -81,9 +81,7 @@ class TextEngine(EngineKind[Generation]):
         super().__init__(config, liveness or Liveness())
         self._pipeline = pipeline
         self._batch = Batch(
-            pipeline,
-            config.options.max_running,
-            num_step_tokens=pipeline.max_step_tokens,
+            pipeline, config.options.max_running, num_step_tokens=pipeline.max_step_tokens
         )
         self._batch.on_encoding = lambda: self.liveness.promise(config.options.step_timeout_s)
         self._processors = load_factories(config.options.logits_processors)

@@ -79,12 +79,7 @@ class ApiEdge:
                 has_started = True
                 duration_ms = int((time.monotonic() - started_at) * 1000)
                 timing = (b"openai-processing-ms", str(duration_ms).encode())
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    *headers,
-                    *own_headers,
-                    timing,
-                ]
+                message["headers"] = [*message.get("headers", ()), *headers, *own_headers, timing]
             await send(message)
 
         try:

@@ -169,7 +169,7 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
             f"/{tree}/messages, /{tree}/embeddings, /{tree}/rerank, /{tree}/score, "
             f"/{tree}/tokenize, /{tree}/detokenize, /{tree}/conversations, and GET /{tree}/models, "
             f"/{tree}/responses/ID, /{tree}/conversations/ID, /{tree}/chat/completions, "
-            f"/{tree}/tokenizer_info and /{tree}/usage/me.",
+            f"/{tree}/tokenizer_info and /{tree}/usage/me."
         ),
         request,
     )

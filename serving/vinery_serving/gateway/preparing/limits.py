@@ -88,8 +88,7 @@ def check_parameters(request: GenerationRequest, options: EngineOptions, model: 
         limit = least if word == "least" else most
         if word == "least" or _rank(name, value) > most:
             raise InvalidRequest(
-                f"`{name}` must be at {word} {limit:g}, the limit of the model {model}.",
-                param=name,
+                f"`{name}` must be at {word} {limit:g}, the limit of the model {model}.", param=name
             )
 
 

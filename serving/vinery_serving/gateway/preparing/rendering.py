@@ -133,10 +133,7 @@ def _render_conversation(
 
 
 def shortened(
-    conversation: Conversation,
-    render: Callable[[Conversation], Prompt],
-    *,
-    max_num_tokens: int,
+    conversation: Conversation, render: Callable[[Conversation], Prompt], *, max_num_tokens: int
 ) -> Prompt | None:
     """Return the prompt of the longest shorter conversation of at most `max_num_tokens`, or of
     the shortest if none is that short. None when no message may be left out.

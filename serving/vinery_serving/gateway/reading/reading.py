@@ -74,11 +74,7 @@ class RequestReader(Generic[PreparedT]):
         await self._stack.__aexit__(*error)
 
     async def parse(
-        self,
-        body: bytes,
-        tree: str,
-        fingerprint: str | None = None,
-        recall: Recall | None = None,
+        self, body: bytes, tree: str, fingerprint: str | None = None, recall: Recall | None = None
     ) -> Head:
         """`recall` None: the server remembers nothing. Raises `ServingError`."""
         memory = NO_MEMORY if recall is None else Memory(recall.keeps, None, recall.compaction)

@@ -64,11 +64,7 @@ from vinery_serving.protocols.common.parameters import refuse_long
 from vinery_serving.protocols.completions import CompletionsExchange
 from vinery_serving.protocols.messages import exchange as messages
 from vinery_serving.protocols.messages.exchange import MessagesExchange
-from vinery_serving.protocols.pooling import (
-    Document,
-    PoolingExchange,
-    parse_pooling,
-)
+from vinery_serving.protocols.pooling import Document, PoolingExchange, parse_pooling
 from vinery_serving.protocols.responses import exchange as responses
 from vinery_serving.protocols.responses.exchange import ResponsesExchange, Unrecalled
 from vinery_serving.protocols.stored import READERS

@@ -100,9 +100,7 @@ async def whole(
                     for echo in _echoes(prepared):
                         builder.feed(echo)
     return best_choices(
-        builder.result(),
-        num_candidates=prepared.request.n,
-        num_returned=prepared.num_returned,
+        builder.result(), num_candidates=prepared.request.n, num_returned=prepared.num_returned
     )
 
 

@@ -15,11 +15,7 @@ from vinery_serving.core.events import QUOTA, FinishReason
 from vinery_serving.gateway.engines.meter import Histogram
 
 # The reasons for which an answer ended, as vLLM names them.
-_FINISHED: Final = {
-    Outcome.OK: "stop",
-    Outcome.CLIENT_GONE: "abort",
-    Outcome.FAILED: "error",
-}
+_FINISHED: Final = {Outcome.OK: "stop", Outcome.CLIENT_GONE: "abort", Outcome.FAILED: "error"}
 _CUT_SHORT: Final = frozenset({FinishReason.LENGTH.value, QUOTA})
 UNKNOWN: Final = "unknown"  # the label of models that are not served
 

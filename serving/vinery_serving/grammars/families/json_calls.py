@@ -117,9 +117,7 @@ DEVSTRAL = Family(
     (("[TOOL_CALLS]", "[ARGS]"),),
     parsers.MISTRAL,
     GrammarFamily(
-        _named_calls(parsers.MISTRAL_OPEN, parsers.MISTRAL_ARGS),
-        parsers.MISTRAL_OPEN,
-        "",
+        _named_calls(parsers.MISTRAL_OPEN, parsers.MISTRAL_ARGS), parsers.MISTRAL_OPEN, ""
     ),
 )
 DEEPSEEK_V3 = _deepseek(

@@ -37,10 +37,7 @@ _FAMILIES: Final = sorted(_call_families(), key=lambda family: CALL_FORMATS.inde
 # prompt; some only cut old reasoning out.
 _REASONING: Final[Mapping[str, tuple[ReasoningTags, Marks]]] = {
     "mistral_think": (MISTRAL_THINK, (("[THINK]",),)),
-    "granite_think": (
-        GRANITE_THINK,
-        (("Here is my thought process",), ("<think>", "<response>")),
-    ),
+    "granite_think": (GRANITE_THINK, (("Here is my thought process",), ("<think>", "<response>"))),
     "cohere_think": (COHERE_THINK, (("<|START_THINKING|>",), ("<|START_RESPONSE|>",))),
     "hunyuan_think": (HUNYUAN_THINK, (("<think>", "<answer>", "<tool_calls>"),)),
     "think": (THINK, (("<think>",), ("</think>",))),

@@ -179,17 +179,11 @@ def _family(name: str, marks: Marks, parser: ParserFamily, syntax: TagSyntax) ->
 
 
 QWEN3CODER = _family(
-    "qwen3coder",
-    (("<function=", "<parameter="),),
-    parsers.QWEN3CODER,
-    parsers.QWEN3CODER_TAGS,
+    "qwen3coder", (("<function=", "<parameter="),), parsers.QWEN3CODER, parsers.QWEN3CODER_TAGS
 )
 GLM4 = _family("glm4", (("<arg_key>",),), parsers.GLM4, parsers.GLM4_TAGS)
 MINICPM5 = _family(
-    "minicpm5",
-    (('<function name="', '<param name="'),),
-    parsers.MINICPM5,
-    parsers.MINICPM5_TAGS,
+    "minicpm5", (('<function name="', '<param name="'),), parsers.MINICPM5, parsers.MINICPM5_TAGS
 )
 ONYX = Family(
     "onyx",

@@ -111,10 +111,7 @@ class NumberRange:
             longest = max(len(str(int(abs(end)))) for end in (*self._ends(), together))
             num_digits = max(_NUM_DIGITS_OF_MULTIPLES, longest + 1)
         decimals = cat(literal("."), times(_DIGIT, 1, num_decimals)) if num_decimals else NOTHING
-        return intersection(
-            cat(_natural(num_digits), times(decimals, 0, 1)),
-            *multiples,
-        )
+        return intersection(cat(_natural(num_digits), times(decimals, 0, 1)), *multiples)
 
 
 ALL_NUMBERS: Final = NumberRange()

@@ -251,11 +251,7 @@ class _Translator:
         return seq(key, COLON, self._value(found))
 
     def _members(
-        self,
-        members: Sequence[tuple[Expr, bool]],
-        other: Expr | None,
-        least: int,
-        most: int | None,
+        self, members: Sequence[tuple[Expr, bool]], other: Expr | None, least: int, most: int | None
     ) -> Expr:
         """Build rules from the last member to the first. Each rule writes the rest of the object
         after a number of members. All numbers from `limit` on share a rule."""

@@ -134,9 +134,7 @@ class MediaRule(_Rule):
         verbose_name = "media rule"
         ordering = ["host", "id"]
         constraints = unique_in_scope(
-            "one_media_rule",
-            "host",
-            message="There is a rule for this host already: change it.",
+            "one_media_rule", "host", message="There is a rule for this host already: change it."
         )
 
     def __str__(self) -> str:

@@ -95,11 +95,7 @@ def _verdict(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Verdic
     examined = asyncio.run(_examine(source, policy))
     denial = examined.error.denial if isinstance(examined.error, MediaDenied) else None
     return Verdict(
-        (
-            *_levels(source, policy, examined, denial),
-            *examined.steps,
-            *_decoded(examined, seer),
-        ),
+        (*_levels(source, policy, examined, denial), *examined.steps, *_decoded(examined, seer)),
         denial,
     )
 

@@ -30,8 +30,7 @@ class ConvertOptions:
         "128. Layers that it does not divide get a smaller one.",
     ] = None
     ratio: Annotated[
-        float | None,
-        "For int4: the part of the layers that gets 4 bits, 0 to 1; the others get 8.",
+        float | None, "For int4: the part of the layers that gets 4 bits, 0 to 1; the others get 8."
     ] = None
     sym: Annotated[
         bool, "For int8 and int4: scales without a zero point.", {"label": "Symmetric"}

@@ -84,10 +84,7 @@ class _Transfer:
     def _append(self) -> None:
         self.path.touch()
         size_bytes = self.file.size_bytes
-        with (
-            self.open_(_size(self.path), _STALL_S) as stream,
-            self.path.open("r+b") as target,
-        ):
+        with self.open_(_size(self.path), _STALL_S) as stream, self.path.open("r+b") as target:
             position = stream.start
             self.advance(position - _size(self.path))
             target.truncate(position)

@@ -195,9 +195,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ["-id"],
-            },
+            options={"ordering": ["-id"]},
         ),
         migrations.CreateModel(
             name="ModelJob",
@@ -344,9 +342,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
-            options={
-                "ordering": ["-id"],
-            },
+            options={"ordering": ["-id"]},
         ),
         migrations.AddField(
             model_name="servedmodel",
@@ -539,10 +535,7 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("updated_at", models.DateTimeField(auto_now=True)),
             ],
-            options={
-                "verbose_name_plural": "model aliases",
-                "ordering": ("name",),
-            },
+            options={"verbose_name_plural": "model aliases", "ordering": ("name",)},
         ),
         migrations.RunPython(read_tasks, migrations.RunPython.noop),
     ]

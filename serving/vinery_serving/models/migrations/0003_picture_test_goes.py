@@ -4,31 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("serving", "0002_since_0_1"),
-    ]
+    dependencies = [("serving", "0002_since_0_1")]
 
     operations = [
-        migrations.RemoveField(
-            model_name="enginestatus",
-            name="picture_test",
-        ),
-        migrations.RemoveField(
-            model_name="enginestatus",
-            name="picture_test_device",
-        ),
-        migrations.RemoveField(
-            model_name="enginestatus",
-            name="picture_tested_at",
-        ),
-        migrations.RemoveField(
-            model_name="enginestatus",
-            name="picture_verdict",
-        ),
-        migrations.RemoveField(
-            model_name="servedmodel",
-            name="tested_at",
-        ),
+        migrations.RemoveField(model_name="enginestatus", name="picture_test"),
+        migrations.RemoveField(model_name="enginestatus", name="picture_test_device"),
+        migrations.RemoveField(model_name="enginestatus", name="picture_tested_at"),
+        migrations.RemoveField(model_name="enginestatus", name="picture_verdict"),
+        migrations.RemoveField(model_name="servedmodel", name="tested_at"),
         migrations.AddField(
             model_name="servedmodel",
             name="test_asked_at",

@@ -23,9 +23,7 @@ def hide_secrets(apps: Any, _: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("serving", "0003_picture_test_goes"),
-    ]
+    dependencies = [("serving", "0003_picture_test_goes")]
 
     operations = [
         migrations.AddField(

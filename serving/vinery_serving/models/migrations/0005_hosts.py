@@ -7,9 +7,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("serving", "0004_secrets_of_urls"),
-    ]
+    dependencies = [("serving", "0004_secrets_of_urls")]
 
     operations = [
         migrations.CreateModel(
@@ -95,9 +93,7 @@ class Migration(migrations.Migration):
                     models.DateTimeField(blank=True, help_text="When its node started.", null=True),
                 ),
             ],
-            options={
-                "ordering": ["name", "id"],
-            },
+            options={"ordering": ["name", "id"]},
         ),
         migrations.AddField(
             model_name="servedmodel",
@@ -164,7 +160,7 @@ class Migration(migrations.Migration):
                         fields=("model", "replica", "host"),
                         name="one_placement_of_a_replica_on_a_host",
                     )
-                ],
+                ]
             },
         ),
     ]

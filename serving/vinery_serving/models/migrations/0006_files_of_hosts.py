@@ -23,9 +23,7 @@ def store_absolute_paths(apps: Any, _: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("serving", "0005_hosts"),
-    ]
+    dependencies = [("serving", "0005_hosts")]
 
     operations = [
         migrations.AddField(

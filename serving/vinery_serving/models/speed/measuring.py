@@ -18,12 +18,7 @@ import psutil
 
 from vinery_serving.core.request import Sampling
 from vinery_serving.transport.client import EngineClient
-from vinery_serving.transport.messages import (
-    Accepted,
-    Rejected,
-    Submit,
-    TokenOutput,
-)
+from vinery_serving.transport.messages import Accepted, Rejected, Submit, TokenOutput
 
 _DEADLINE_S: Final = 600.0
 

@@ -53,12 +53,7 @@ def _opening(tags: CallTags, tools: Sequence[Tool]) -> Tag:
 
 
 def _read_calls(
-    tags: CallTags,
-    notation: Notation,
-    lexer: Lexer,
-    writer: EventWriter,
-    opening: str,
-    _: object,
+    tags: CallTags, notation: Notation, lexer: Lexer, writer: EventWriter, opening: str, _: object
 ) -> Reading[None]:
     """Read the calls after an opening tag, up to and with the closing tag. The tag may be missing
     at the beginning of an answer."""

@@ -28,13 +28,7 @@ from vinery_serving.output.lexer import (
     literals,
 )
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
-from vinery_serving.output.parsers.value_text import (
-    JSON,
-    Border,
-    ValueText,
-    read_key,
-    read_quote,
-)
+from vinery_serving.output.parsers.value_text import JSON, Border, ValueText, read_key, read_quote
 from vinery_serving.output.writer import EventWriter
 
 _SEPARATORS: Final = re.compile(r"[\s,;]*")

@@ -212,7 +212,5 @@ def _read_onyx(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Read
 
 
 ONYX: Final = ParserFamily(
-    _read_onyx,
-    frozenset((START, MESSAGE, _MESSAGE_END, _TURN_END)),
-    ONYX_REASONING,
+    _read_onyx, frozenset((START, MESSAGE, _MESSAGE_END, _TURN_END)), ONYX_REASONING
 )

@@ -86,11 +86,7 @@ class TagSyntax:
 
 class TaggedCall:
     def __init__(
-        self,
-        lexer: Lexer,
-        writer: EventWriter,
-        syntax: TagSyntax,
-        types: ParameterTypes,
+        self, lexer: Lexer, writer: EventWriter, syntax: TagSyntax, types: ParameterTypes
     ) -> None:
         self._lexer = lexer
         self._writer = writer

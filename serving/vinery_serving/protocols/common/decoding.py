@@ -218,9 +218,7 @@ _BiasByKey = Annotated[
     dict[_IdAsKey, _Bias], Field(json_schema_extra={"additionalProperties": False})
 ]
 _WordOfIds = Annotated[
-    list[TokenId],
-    Field(min_length=1, fail_fast=True),
-    Limited(field_limits.BAD_WORD_IDS),
+    list[TokenId], Field(min_length=1, fail_fast=True), Limited(field_limits.BAD_WORD_IDS)
 ]
 _Word = Annotated[str, Field(min_length=1), Limited(field_limits.BAD_WORD_CHARS)]
 Words = Annotated[list[_Word], Field(fail_fast=True), Limited(field_limits.BAD_WORDS)]
@@ -278,8 +276,7 @@ class TokenFields(Wire):
     """The fields of `Steering` and `LogprobsOptions`."""
 
     logit_bias: LogitBias | None = parameter(
-        "Added to the logits of these token ids; from -100 to 100.",
-        of="OpenAI, vLLM",
+        "Added to the logits of these token ids; from -100 to 100.", of="OpenAI, vLLM"
     )
     bad_words: Words | None = parameter(
         "Words that the model does not generate at the start of a text or after a space.",

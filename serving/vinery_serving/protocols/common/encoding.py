@@ -82,8 +82,7 @@ class Answer(msgspec.Struct, kw_only=True):
         """Return a strict JSON object, so that tests find members that are no fields."""
         members = {
             field.encode_name: core_schema.typed_dict_field(
-                handler.generate_schema(_present(field.type)),
-                required=field.default is not UNSET,
+                handler.generate_schema(_present(field.type)), required=field.default is not UNSET
             )
             for field in msgspec.structs.fields(cls)
         }

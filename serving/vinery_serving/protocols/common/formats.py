@@ -187,8 +187,7 @@ class StructuredOutputs(Wire):
         ),
     ] = parameter("Only false: set `additionalProperties` in the schema.", of="vLLM")
     whitespace_pattern: Annotated[
-        None,
-        only_null("is not supported: the answer has at most one space after a comma or colon"),
+        None, only_null("is not supported: the answer has at most one space after a comma or colon")
     ] = parameter("Refused: the answer has at most one space after a comma or colon.", of="vLLM")
     disable_fallback: bool | None = parameter(
         "No effect: the server has one grammar compiler and no fallback.", of="vLLM"

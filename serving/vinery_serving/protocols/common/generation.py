@@ -57,9 +57,7 @@ Priority = Annotated[
 ]
 # These characters are safe in URLs, logs and file names.
 RequestId = Annotated[
-    str,
-    Field(min_length=1, pattern=r"^[A-Za-z0-9._:\-]+$"),
-    Limited(field_limits.REQUEST_ID),
+    str, Field(min_length=1, pattern=r"^[A-Za-z0-9._:\-]+$"), Limited(field_limits.REQUEST_ID)
 ]
 CacheSalt = Annotated[str, Field(min_length=1), Limited(field_limits.CACHE_SALT)]
 
@@ -88,8 +86,7 @@ class DeliveryFields(Wire):
         "Sends the answer as server-sent events; the last is `data: [DONE]`.", of=EVERY_SYSTEM
     )
     stream_options: StreamOptions | None = parameter(
-        "Options of a stream; only with `stream`.",
-        of=EVERY_SYSTEM,
+        "Options of a stream; only with `stream`.", of=EVERY_SYSTEM
     )
     stream_interval: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
         "The least number of tokens in a chunk, except the first and the last.", of="vLLM"
@@ -139,7 +136,7 @@ class ArrivalFields(Wire):
 
     return_arrival_time: bool | None = parameter(
         "Adds `arrival_time` to each chunk and choice, as FastDeploy does: the seconds from the "
-        "request to its tokens. Default: that of the model's options, else false.",
+        "request to its tokens. Default: that of the model's options, else false."
     )
 
 

@@ -10,14 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import (
-    ConfigDict,
-    Discriminator,
-    Field,
-    PlainValidator,
-    Tag,
-    model_validator,
-)
+from pydantic import ConfigDict, Discriminator, Field, PlainValidator, Tag, model_validator
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.data_urls import (
@@ -125,8 +118,7 @@ def _url_tag(value: Any) -> str:
 
 # A `WireUrl` or a `MediaSource`.
 _UrlOrObject = Annotated[
-    Annotated[Source, Tag("<url>")] | Annotated[WireUrl, Tag("<object>")],
-    Discriminator(_url_tag),
+    Annotated[Source, Tag("<url>")] | Annotated[WireUrl, Tag("<object>")], Discriminator(_url_tag)
 ]
 
 

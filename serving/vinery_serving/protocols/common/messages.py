@@ -25,12 +25,7 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
 from vinery_serving.core.tools import custom_arguments
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.media import (
-    WireFile,
-    WireImage,
-    WireInputFile,
-    WireVideo,
-)
+from vinery_serving.protocols.common.media import WireFile, WireImage, WireInputFile, WireVideo
 from vinery_serving.protocols.common.parameters import (
     TEXT_LIMIT,
     Identifier,

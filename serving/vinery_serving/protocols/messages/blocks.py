@@ -203,10 +203,7 @@ class ImageBlock(Reported):
 SimpleBlock = Annotated[TextBlock | ImageBlock, _ByType()]
 _BlockT = TypeVar("_BlockT")
 _ListOf = Annotated[
-    list[_BlockT],
-    Field(fail_fast=True),
-    OrText("content blocks"),
-    Limited(field_limits.PARTS),
+    list[_BlockT], Field(fail_fast=True), OrText("content blocks"), Limited(field_limits.PARTS)
 ]
 
 

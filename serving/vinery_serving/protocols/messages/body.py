@@ -41,12 +41,7 @@ from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, missing, only_null, refusing, unsupported
 from vinery_serving.protocols.common.stopping import Stop
 from vinery_serving.protocols.common.tools import refuse_too_much, resolve_choice
-from vinery_serving.protocols.messages.blocks import (
-    TextBlocks,
-    Turns,
-    messages_of,
-    system_messages,
-)
+from vinery_serving.protocols.messages.blocks import TextBlocks, Turns, messages_of, system_messages
 
 _DIRECT: Final = "direct"
 Callers = Annotated[
@@ -230,9 +225,7 @@ class MessagesBody(TemplateFields, GenerationBody):
         "the assistant's, the answer continues it.",
         is_required=True,
     )
-    system: TextBlocks | None = parameter(
-        "A system message: a text, or blocks of text.",
-    )
+    system: TextBlocks | None = parameter("A system message: a text, or blocks of text.")
     stop: Stop | None = parameter(
         "At most 16 stop strings. A stop string may begin and end inside of tokens.",
         alias="stop_sequences",

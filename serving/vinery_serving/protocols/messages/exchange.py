@@ -373,11 +373,7 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> M
 def _request(wire: MessagesBody, dialect: Dialect, unused: Unused) -> GenerationRequest:
     wire.refuse_contradictions()
     request = wire.request(
-        Endpoint.MESSAGES,
-        wire.conversation(),
-        dialect,
-        unused=unused,
-        grammar=wire.grammar(),
+        Endpoint.MESSAGES, wire.conversation(), dialect, unused=unused, grammar=wire.grammar()
     )
     return wire.with_thinking(request)
 
@@ -399,10 +395,7 @@ class MessagesExchange:
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         (choice,) = result.choices
         ended = ending(
-            choice.finish_reason,
-            choice.cause,
-            self.request,
-            is_context_full=choice.is_context_full,
+            choice.finish_reason, choice.cause, self.request, is_context_full=choice.is_context_full
         )
         content = [block(item) for item in choice.items]
         return json_bytes(message(identity, content, result.usage, ended))

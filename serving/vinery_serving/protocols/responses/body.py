@@ -109,8 +109,7 @@ class ReasoningOptions(Wire):
     )
     generate_summary: Summary | None = parameter("The deprecated name of `summary`.", of="OpenAI")
     context: Literal["auto", "current_turn", "all_turns"] | None = parameter(
-        "Which earlier reasoning the template gets. The template selects what to show.",
-        of="OpenAI",
+        "Which earlier reasoning the template gets. The template selects what to show.", of="OpenAI"
     )
     mode: (
         Annotated[
@@ -201,9 +200,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
         of="OpenAI",
     )
     metadata: Metadata | None = parameter(
-        "The answer repeats it; at most 16 pairs.",
-        of="OVMS, OpenAI, vLLM",
-        changes_nothing=True,
+        "The answer repeats it; at most 16 pairs.", of="OVMS, OpenAI, vLLM", changes_nothing=True
     )
 
     @property

@@ -46,12 +46,7 @@ from vinery_serving.protocols.common.encoding import (
 from vinery_serving.protocols.common.logprobs import content_logprobs
 from vinery_serving.protocols.common.reading import refusal
 from vinery_serving.protocols.responses.body import ResponsesBody, echo
-from vinery_serving.protocols.responses.memory import (
-    joined,
-    memory_items,
-    user_items,
-    with_id,
-)
+from vinery_serving.protocols.responses.memory import joined, memory_items, user_items, with_id
 from vinery_serving.protocols.responses.objects import (
     COMPLETED,
     IN_PROGRESS,

@@ -12,9 +12,7 @@ import vinery_serving.media.tables.models
 class Migration(migrations.Migration):
     initial = True
 
-    dependencies = [
-        ("accounts", "0002_since_0_1"),
-    ]
+    dependencies = [("accounts", "0002_since_0_1")]
 
     operations = [
         migrations.CreateModel(
