@@ -71,7 +71,7 @@ class PeerReport:
         sides = dict.fromkeys([BARE, *self.versions, *self.absent, *(s for s, _ in known)])
         for side in sides:
             for users in self.settings["users"] if side not in (VINERY, "LiteLLM") else ():
-                what = f"{side}, {users} users: tokens/s of Vinery by its own"
+                what = f"{side}, {users} at once: tokens/s of Vinery by its own"
                 least = 0.97 if side == BARE else 1.0
                 yield Aim(what, least, known.get((side, users)), is_least=True)
 
@@ -124,7 +124,7 @@ def _summary(report: PeerReport) -> list[str]:
     users = report.settings["users"]
     ratios = {(each.side, each.num_users): each.ratio.median for each in report.points}
     sides = [side for side in dict.fromkeys(side for side, _ in ratios) if side != VINERY]
-    head = ("Vinery beside", *(f"tokens/s, {num} users" for num in users), "requests/s per core")
+    head = ("Vinery beside", *(f"tokens/s, {num} at once" for num in users), "requests/s per core")
     rows = [(side, *(_times(ratios.get((side, num))) for num in users), "-") for side in sides]
     proxies = [(each.name, each.ratio.median) for each in report.gateways if each.ratio]
     rows += [(name, *("-" for _ in users), _times(ratio)) for name, ratio in proxies]

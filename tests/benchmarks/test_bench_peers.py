@@ -82,15 +82,15 @@ def test_a_report_has_each_ratio_beside_its_aim_and_names_who_is_absent(
     monkeypatch.setattr(peer_report, "PICTURE", tmp_path / "peers.svg")
     for page in pages:
         page.write_text("<!-- peers --><!-- /peers -->")
-    before = {"llama.cpp, 8 users: tokens/s of Vinery by its own": 2.0}
+    before = {"llama.cpp, 8 at once: tokens/s of Vinery by its own": 2.0}
 
     peer_report.publish(MEASURED, before, datetime(2026, 3, 4, tzinfo=UTC))
 
     readme, text = (page.read_text() for page in pages)
     assert "| llama.cpp | 2.50 | - |" in readme
     assert "| LiteLLM before a scripted server | - | 10.00 |" in readme
-    assert "llama.cpp, 8 users: tokens/s of Vinery by its own | >= 1 | 2.5 | 2 | yes |" in text
-    assert "OpenArc, 8 users: tokens/s of Vinery by its own | >= 1 | - | - | not measured" in text
+    assert "llama.cpp, 8 at once: tokens/s of Vinery by its own | >= 1 | 2.5 | 2 | yes |" in text
+    assert "OpenArc, 8 at once: tokens/s of Vinery by its own | >= 1 | - | - | not measured" in text
     assert "servers: other programs used 40% of the machine" in text
     assert all("OpenArc was not measured: no folder" in each for each in (readme, text))
     assert "2.5 (&gt;= 1)" in peer_report.PICTURE.read_text()
