@@ -10,7 +10,8 @@ from django.db.models import Sum
 from django.test import Client
 from pages import limit_of, page, sent, signed_in, store, used
 
-from vinery_accounts.access import changes
+from vinery_accounts.access import changes, served
+from vinery_accounts.access.served import Served
 from vinery_accounts.models import Currency, Limit, ModelWeight, Project, Role, UsageRecord, User
 
 pytestmark = pytest.mark.django_db
@@ -43,6 +44,18 @@ def test_an_administrator_sets_the_currency_and_exact_prices(root: User, client:
     assert "In EUR for a million tokens" in page(client, PRICES)
     assert "chat is created." in text
     assert ModelWeight.objects.get().cached == 0.025
+
+
+@pytest.mark.parametrize("address", [f"{PRICES}new/", "/console/limits/new/"])
+def test_forms_offer_the_models_that_usage_counts(
+    address: str, root: User, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [Served("chat"), Served("latest", is_alias=True)]
+    monkeypatch.setattr(served, "_readers", [lambda: models])
+    client.force_login(root)
+    text = page(client, address)
+    [listed] = re.findall(r'<input type="text" name="model"[^>]* list="([^"]+)"', text)
+    assert f'<datalist id="{listed}"><option value="chat"></option></datalist>' in text
 
 
 def test_a_budget_is_entered_and_shown_in_the_currency(

@@ -164,7 +164,8 @@ class Resource(Generic[RowT]):
         return {}
 
     def choices(self, access: Access) -> Mapping[str, Any]:
-        """Return the choices of forms, by column, where they depend on the caller."""
+        """Return the choices of forms, by column, where they depend on the caller. A column of text
+        offers them, and takes others."""
         return {}
 
     def create(self, access: Access, values: Mapping[str, Any]) -> Any:

@@ -8,6 +8,8 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 from django.db.models import QuerySet
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from rest_framework import serializers
 from rest_framework.fields import empty
 
@@ -38,6 +40,20 @@ class NumbersField(CommaField):
         if not all(word.isascii() and word.isdigit() and len(word) <= 9 for word in words):
             raise ValidationError("Give whole numbers, separated by commas.")
         return [int(word) for word in words]
+
+
+class SuggestingInput(forms.TextInput):
+    """A text that the browser completes from `values`."""
+
+    def __init__(self, values: Iterable[str], attrs: Mapping[str, Any]) -> None:
+        super().__init__({**attrs})
+        self.values = tuple(values)
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        listed = f"{name}-values"
+        text = super().render(name, value, {**(attrs or {}), "list": listed}, renderer)
+        options = format_html_join("", '<option value="{}"></option>', ((v,) for v in self.values))
+        return format_html('{}<datalist id="{}">{}</datalist>', text, listed, options)
 
 
 class PercentsField(CommaField):
@@ -193,8 +209,11 @@ class ResourceForm(SerializerForm):
         more["initial"] = {**stored, **more.get("initial", {})}
         super().__init__(fields, taken, data, offered, **more)
         for name, choices in resource.choices(access).items():
-            if isinstance(chosen := self.fields.get(name), forms.ChoiceField):
-                chosen.choices = choices
+            field = self.fields.get(name)
+            if isinstance(field, forms.ChoiceField):
+                field.choices = choices
+            elif field is not None:
+                field.widget = SuggestingInput(choices, field.widget.attrs)
         if "organization" in related and not access.is_superuser:
             self.fields["organization"].required = True  # rows without one are the platform's
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from vinery_accounts.access.access import Access
-from vinery_accounts.access.served import check_models
+from vinery_accounts.access.served import check_models, visible_models
 from vinery_accounts.base.limit_table import Metric
 from vinery_accounts.base.money import money
 from vinery_accounts.models import (
@@ -119,6 +119,9 @@ class Limits(Resource[Limit]):
         "id scope whose metric window amount time_zone week_start shadow=is_shadow"
     )
     search = ("model", "scope_id")
+
+    def choices(self, access: Access) -> Mapping[str, Any]:
+        return {"model": _counted_models(access)}
 
     def check(self, access: Access, row: Limit, stored: Limit | None = None) -> None:
         super().check(access, row, stored)
@@ -282,9 +285,16 @@ class ModelWeights(Resource[ModelWeight]):
     def initial(self, access: Access) -> Mapping[str, Any]:
         return dict.fromkeys(SORTS, 0) if Currency.current() else {}
 
+    def choices(self, access: Access) -> Mapping[str, Any]:
+        return {"model": _counted_models(access)}
+
     def check(self, access: Access, row: ModelWeight, stored: ModelWeight | None = None) -> None:
         super().check(access, row, stored)
         _check_model(row, stored)
+
+
+def _counted_models(access: Access) -> list[str]:
+    return [each.name for each in visible_models(access) if not each.is_alias]
 
 
 def _check_model(row: Limit | ModelWeight, stored: Limit | ModelWeight | None) -> None:
