@@ -57,7 +57,6 @@ class TokenCounts:
     def with_generated(
         self, num_output: int, num_reasoning: int, num_proposed: int = 0, num_accepted: int = 0
     ) -> Self:
-        """Return the counts with so many more generated tokens."""
         # Not `replace`, which takes twice as long: this is done for each token.
         return type(self)(
             self.num_prompt_tokens,
@@ -161,8 +160,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The next events have tokens that came at this time, for requests with
-    `shows_arrival`."""
+    """The next events have tokens that came at this time, for requests with `shows_arrival`."""
 
     elapsed_s: float  # since the request
 

@@ -27,8 +27,7 @@ class Detail(StrEnum):
     HIGH = "high"
 
 
-# OpenAI's `low` shows a picture in a square of 512 pixels.
-LOW_DETAIL_PIXELS: Final = 512 * 512
+LOW_DETAIL_PIXELS: Final = 512 * 512  # OpenAI's `low` shows a picture in a square of 512 pixels
 
 
 # The pixels that a model sees of each picture, each frame and each page, at most. All media of a

@@ -23,10 +23,8 @@ class PictureSizes(Protocol):
         """Return sizes of at most this many pixels, or the least that the model takes."""
 
     def fit(self, width: int, height: int, detail: Detail, max_pixels: int) -> Size:
-        """Return the width and height to scale an upright picture to.
-
-        The result has at most `max_pixels`, unless the model takes no picture that small.
-        """
+        """Return the width and height to scale an upright picture to. The result has at most
+        `max_pixels`, unless the model takes no picture that small."""
 
     def num_tokens(self, width: int, height: int) -> int:
         """Return the tokens of a size that `fit` gave. Raises ValueError for any other size."""
@@ -35,11 +33,8 @@ class PictureSizes(Protocol):
 def picture_sizes(
     model_type: str, config: Mapping[str, Any], processor: Mapping[str, Any]
 ) -> PictureSizes | None:
-    """Return the sizes of a model; None for a type that is not known here.
-
-    `config` is config.json, `processor` is preprocessor_config.json. Raises ValueError if GenAI
-    could not use them.
-    """
+    """Return the sizes of a model; None for a type that is not known here. `config` is config.json,
+    `processor` is preprocessor_config.json. Raises ValueError if GenAI could not use them."""
     kind = _KINDS.get(model_type)
     return None if kind is None else kind.of(config, processor)
 
@@ -122,8 +117,7 @@ class TileSizes:
             )
         patches = side // _number(vision, "patch_size", 14)
         tokens = int(patches * patches * float(config.get("downsample_ratio", 0.5)) ** 2)
-        most = _number(config, "max_dynamic_patch", _MAX_TILES)
-        return cls(side, tokens, min(most, _MAX_TILES))
+        return cls(side, tokens, min(_number(config, "max_dynamic_patch", _MAX_TILES), _MAX_TILES))
 
     def within(self, max_pixels: int) -> Self:
         return replace(self, max_tiles=self._most(max_pixels)) if max_pixels else self
@@ -175,9 +169,7 @@ class PinpointSizes:
         return cls(side, patches, resolutions)
 
     def within(self, max_pixels: int) -> Self:
-        if not max_pixels:
-            return self
-        return replace(self, resolutions=self._at_most(max_pixels))
+        return self if not max_pixels else replace(self, resolutions=self._at_most(max_pixels))
 
     def fit(self, width: int, height: int, detail: Detail, max_pixels: int) -> Size:
         resolution = self._best(width, height, self._at_most(_limit(detail, max_pixels)))
@@ -197,8 +189,7 @@ class PinpointSizes:
     def _num_shown(self, length: int, most: int) -> int:
         """Return the patches along a side: the same number is left out at each end."""
         num_all = most // self.side * self.patches
-        num_left_out = (num_all - length * self.patches // self.side) // 2
-        return num_all - 2 * num_left_out
+        return num_all - 2 * ((num_all - length * self.patches // self.side) // 2)
 
     def _at_most(self, max_pixels: int) -> tuple[Size, ...]:
         small = tuple(each for each in self.resolutions if math.prod(each) <= max_pixels)
@@ -216,7 +207,6 @@ class PinpointSizes:
         return max(resolutions, key=quality)
 
     def _scaled(self, width: int, height: int, resolution: Size) -> Size:
-        """Return the size of the picture inside a resolution."""
         scale = min(resolution[0] / width, resolution[1] / height)
         columns, rows = (
             self._clear(round(each * scale), most)

@@ -14,9 +14,7 @@ from typing import Any, Final
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.json_text import size_of
 from vinery_serving.core.media import MediaPart
-
-# `X as X`: others import it from here.
-from vinery_serving.core.tasks import Endpoint as Endpoint
+from vinery_serving.core.tasks import Endpoint as Endpoint  # `X as X`: others import it from here
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 # The clients' names for the prompt, for error messages.
@@ -165,12 +163,10 @@ class ToolMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """`name` is set exactly when the mode is NAMED.
-
-    `allowed` holds the names of the tools that the model may call; None: all. It is never
-    empty, and set only with AUTO and REQUIRED. The prompt shows all tools in any case, so that
-    a client can change `allowed` without changing the prompt.
-    """
+    """`name` is set exactly when the mode is NAMED. `allowed` holds the names of the tools that the
+    model may call; None: all. It is never empty, and set only with AUTO and REQUIRED. The prompt
+    shows all tools in any case, so that a client can change `allowed` without changing the
+    prompt."""
 
     mode: ToolMode = ToolMode.AUTO
     name: str | None = None
@@ -194,7 +190,6 @@ class ToolChoice:
         return self.mode is not ToolMode.NONE and (self.allowed is None or name in self.allowed)
 
     def among(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
-        """Return the tools that the model may call."""
         names = None if self.allowed is None else frozenset(self.allowed)
         return tuple(
             tool
@@ -298,11 +293,9 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is sampled. Temperature 0 is greedy decoding.
-
-    The struct travels from the request to the pipeline. In a request, None means that the client
-    did not send the value; in the engine, a value that is None has no effect.
-    """
+    """How the next token is sampled. Temperature 0 is greedy decoding. The struct travels from the
+    request to the pipeline. In a request, None means that the client did not send the value; in the
+    engine, a value that is None has no effect."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -462,10 +455,8 @@ class BeamSearch:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """An HTTP request for generation.
-
-    A request has `num_prompts * n` choices. Choice `p * n + i` is sample `i` of prompt `p`.
-    """
+    """An HTTP request for generation. A request has `num_prompts * n` choices. Choice `p * n + i`
+    is sample `i` of prompt `p`."""
 
     endpoint: Endpoint
     model: str | None
@@ -504,7 +495,6 @@ class GenerationRequest:
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
-        """The media of the prompt. Raw prompts have none."""
         return self.prompt.media if isinstance(self.prompt, Conversation) else ()
 
     def with_media(self, parts_of: PartsOf) -> "GenerationRequest":

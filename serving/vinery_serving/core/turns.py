@@ -51,8 +51,7 @@ class TurnMessages:
                 assert_never(why)
 
 
-# Without limits no call is refused.
-_UNLIMITED: Final = TurnMessages("", "", "")
+_UNLIMITED: Final = TurnMessages("", "", "")  # Without limits no call is refused
 
 
 @dataclass(eq=False, slots=True)
@@ -80,8 +79,7 @@ class FairTurns:
         client. `refuse` returns the error of a call that gets no turn."""
         self._num_slots = num_slots
         self._max_each = max(1, num_slots - 1) if max_each is None else max_each
-        self._refuse = refuse
-        self._max_waiting = max_waiting
+        self._refuse, self._max_waiting = refuse, max_waiting
         in_all = max_waiting_in_all
         self._max_in_all = _NUM_LONG_QUEUES * max_waiting if in_all is None else in_all
         self._wait_s = wait_s

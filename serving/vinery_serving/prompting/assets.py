@@ -25,11 +25,9 @@ from vinery_serving.prompting.vision import (
     load_processor,
 )
 
-# Enough of a prompt's last tokens to contain the opening tag.
-_TAIL_TOKENS = 16
+_TAIL_TOKENS = 16  # Enough of a prompt's last tokens to contain the opening tag
 
-# Keeps all tokens of a text.
-_WHOLE = Encoding()
+_WHOLE = Encoding()  # Keeps all tokens of a text
 
 _NOT_AS_SENT = (
     "The model's chat template does not show the pictures of these messages as they were sent. "
@@ -44,12 +42,10 @@ class Prompt:
     token_ids: tuple[int, ...]  # never empty
     # The text of the ids; None when the client sent ids, or when some were cut off.
     text: str | None = None
-    # Whether the prompt ends inside reasoning.
-    opens_reasoning: bool = False
+    opens_reasoning: bool = False  # whether the prompt ends inside reasoning
     # The limit of the requested effort, in tokens; None: no limit.
     reasoning_budget: int | None = None
-    # Tokens that end the answer beside the model's own end tokens.
-    end_ids: tuple[int, ...] = ()
+    end_ids: tuple[int, ...] = ()  # Tokens that end the answer beside the model's own end tokens
     # The pictures and clips, whose tokens are in `token_ids`. `text` shows each by its markup.
     media: tuple[PromptMedia, ...] = ()
 
@@ -100,8 +96,7 @@ class ModelAssets:
     ) -> None:
         """`renderers`: none, one for all conversations, or two, the second for conversations with
         tools or calls. Raises `UnusableFolder` if the tokenizer does not fit `vision`."""
-        self.folder = folder
-        self.tokenizer = tokenizer
+        self.folder, self.tokenizer = folder, tokenizer
         self.vision = vision  # None: the model takes text only
         self.pooling = pooling
         self._media_tokens = None if vision is None else MediaTokens.of(vision, tokenizer)
@@ -110,10 +105,7 @@ class ModelAssets:
     @classmethod
     def load(cls, path: Path | str, chat_template: str = "", *, generates: bool = True) -> Self:
         """Read the folder of a model. May take any time and memory, and runs the model's templates:
-        only for processes that may be killed.
-
-        Raises `UnusableFolder`.
-        """
+        only for processes that may be killed. Raises `UnusableFolder`."""
         folder = ModelFolder.read(path, chat_template)
         pooling = None if generates else PoolingFolder.read(folder)
         templates = folder.templates
@@ -131,10 +123,7 @@ class ModelAssets:
     def of(cls, facts: ModelFacts, *, is_frugal: bool) -> Self:
         """Return what a process that may be killed has loaded. Reads only the tokenizer. With
         `is_frugal`, rendering and encoding may raise `OverBudget`, and a tokenizer that takes long
-        to load only decodes.
-
-        Raises `UnusableFolder`.
-        """
+        to load only decodes. Raises `UnusableFolder`."""
         folder, vision = facts.folder, facts.vision
         markup = None if vision is None else vision.markup
         renderers = [
@@ -175,10 +164,7 @@ class ModelAssets:
 
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
         """Return the prompt of a chat. Raises `InvalidRequest` for a prompt that the model cannot
-        render.
-
-        Ignores a template that came with the request: see `render_untrusted`.
-        """
+        render. Ignores a template that came with the request: see `render_untrusted`."""
         bare_budget = reasoning_settings(conversation.rendering.effort).budget
         if conversation.media:
             self._check_takes_media(conversation)

@@ -20,8 +20,7 @@ VINO_TOKENIZER = "openvino_tokenizer.xml"
 # names only that key (1,024), and the model reads 131,072 tokens.
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
 
-# Tokenizers without a limit have a `model_max_length` of 10^30.
-_SANE_CONTEXT = 1 << 28
+_SANE_CONTEXT = 1 << 28  # Tokenizers without a limit have a `model_max_length` of 10^30
 
 # Longer than the file of any model.
 _MAX_CONFIG_BYTES = 32 * 2**20
@@ -61,8 +60,7 @@ class ChatTemplates:
 class ModelFolder:
     path: Path
     model_type: str | None = None
-    # Prompt and output tokens together. None: unknown.
-    max_context: int | None = None
+    max_context: int | None = None  # Prompt and output tokens together. None: unknown.
     defaults: GenerationDefaults = GenerationDefaults()
     templates: ChatTemplates | None = None
     # Special tokens by the names that templates use, such as `bos_token`.

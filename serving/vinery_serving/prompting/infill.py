@@ -44,10 +44,8 @@ _FAMILIES: Final = (
     _Family(("<PRE>", _PREFIX, "<SUF>", _SUFFIX, "<MID>"), ("<EOT>",)),
     # DeepSeek Coder, whose bars are full-width
     _Family(("<｜fim▁begin｜>", _PREFIX, "<｜fim▁hole｜>", _SUFFIX, "<｜fim▁end｜>")),
-    # Codestral
-    _Family(("[SUFFIX]", _SUFFIX, "[PREFIX]", _PREFIX)),
-    # Seed Coder
-    _Family(("<[fim-suffix]>", _SUFFIX, "<[fim-prefix]>", _PREFIX, "<[fim-middle]>")),
+    _Family(("[SUFFIX]", _SUFFIX, "[PREFIX]", _PREFIX)),  # Codestral
+    _Family(("<[fim-suffix]>", _SUFFIX, "<[fim-prefix]>", _PREFIX, "<[fim-middle]>")),  # Seed Coder
     # GLM 4, CodeGeeX
     _Family(
         ("<|code_prefix|>", _PREFIX, "<|code_suffix|>", _SUFFIX, "<|code_middle|>"),

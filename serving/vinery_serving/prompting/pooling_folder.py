@@ -63,8 +63,7 @@ def _modules(path: Path) -> Mapping[str, str]:
 
 
 def _pooling(path: Path, modules: Mapping[str, str], config: Mapping[str, Any]) -> PoolingMode:
-    where = modules.get("Pooling", "1_Pooling")
-    file = path / where / "config.json"
+    file = path / modules.get("Pooling", "1_Pooling") / "config.json"
     values = read_object(file)
     if not values:
         names = config.get("architectures") or []

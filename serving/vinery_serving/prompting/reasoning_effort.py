@@ -34,18 +34,15 @@ class ReasoningSettings:
     """The effect of an effort on a template."""
 
     template_variables: Mapping[str, Any] = field(default_factory=dict)
-    # In tokens. None: no limit.
-    budget: int | None = None
+    budget: int | None = None  # in tokens. None: no limit.
 
 
 def reasoning_settings(
     effort: str | None, variables: Collection[str] | None = None, constants: Collection[str] = ()
 ) -> ReasoningSettings:
     """Return the settings for an effort, a value of `core.request.Effort`; empty without one.
-
-    `variables` and `constants` are the names and strings that the template uses. Without a
-    template (None) the effort becomes a budget only.
-    """
+    `variables` and `constants` are the names and strings that the template uses. Without a template
+    (None) the effort becomes a budget only."""
     if effort is None:
         return ReasoningSettings()
     budget = _BUDGETS[effort]

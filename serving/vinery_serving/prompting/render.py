@@ -30,11 +30,9 @@ _END_MARK = "\u2e28vinery:end\u2e29"
 # For templates that read the schema of every tool.
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
-# Longer than any model's context.
-_MAX_CHARS = 16_000_000
+_MAX_CHARS = 16_000_000  # longer than any model's context
 
-# The length of the ids that Mistral's templates accept.
-_NUM_ID_CHARS = 9
+_NUM_ID_CHARS = 9  # the length of the ids that Mistral's templates accept
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +51,7 @@ class ChatRenderer:
         capabilities: TemplateCapabilities | None = None,
     ) -> None:
         """`markup`: of a vision model. Without `capabilities` they are found out."""
-        self.template = template
-        self._markup = markup
+        self.template, self._markup = template, markup
         self.capabilities = capabilities or TemplateCapabilities(
             template.text, template.render, markup
         )
@@ -90,10 +87,9 @@ class ChatRenderer:
         ]
 
     def _unfinished_text(self, conversation: Conversation, variables: Mapping[str, Any]) -> str:
-        text = self._text(
+        unfinished, mark, _ = self._text(
             _with_end_mark(conversation), {**variables, "add_generation_prompt": False}
-        )
-        unfinished, mark, _ = text.rpartition(_END_MARK)
+        ).rpartition(_END_MARK)
         if not mark:
             raise UnsupportedParameter(
                 "The chat template of this model changes the text of the last message, so the "
@@ -181,9 +177,7 @@ class ChatRenderer:
                 for part in message.content
             ]
         text = marked_text(message, self._markup)
-        if self.capabilities.wants_parts:
-            return [{"type": "text", "text": text}]
-        return text
+        return [{"type": "text", "text": text}] if self.capabilities.wants_parts else text
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
         text = call.arguments or "{}"
@@ -201,16 +195,13 @@ class ChatRenderer:
 
 def render_untrusted(conversation: Conversation, named_tokens: Mapping[str, str]) -> Rendered:
     """Return the text of a conversation with the client's chat template, in a worker process.
-
     Jinja's sandbox keeps such a template from the server's objects, but not from endless loops or
     texts that fill the memory. A worker process has limits for both, and may be killed. Raises
-    `InvalidRequest` for messages that the template refuses or cannot render within these limits.
-    """
+    `InvalidRequest` for messages that the template refuses or cannot render within these limits."""
     template = conversation.rendering.template
     assert template is not None
     try:
-        renderer = ChatRenderer(ChatTemplate(template, named_tokens))
-        rendered = renderer.render(conversation)
+        rendered = ChatRenderer(ChatTemplate(template, named_tokens)).render(conversation)
     except UnusableFolder as error:
         raise _template_refusal(cited(error)) from None
     except MemoryError:

@@ -30,8 +30,7 @@ from vinery_serving.prompting.budget import (
 )
 from vinery_serving.prompting.folder import UnusableFolder
 
-# An error may quote what the client sent.
-_MAX_ERROR_CHARS = 1000
+_MAX_ERROR_CHARS = 1000  # An error may quote what the client sent
 
 
 class TemplateRefusal(jinja2.TemplateError):
@@ -106,9 +105,8 @@ class ChatTemplate:
 
 
 class _Generation(Extension):
-    """Renders the body of `{% generation %}`. As in Hugging Face's extension, which calls the
-    body as a macro, names that are set inside are not visible outside.
-    """
+    """Renders the body of `{% generation %}`. As in Hugging Face's extension, which calls the body
+    as a macro, names that are set inside are not visible outside."""
 
     tags = {"generation"}
 

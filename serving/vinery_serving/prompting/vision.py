@@ -148,8 +148,7 @@ class QwenProcessor:
         return columns * self.side, rows * self.side
 
     def grid(self, width: int, height: int, num_frames: int = 0) -> Grid:
-        depth = max(1, -(-num_frames // _FRAMES_OF_PATCH))
-        return depth, height // self.side, width // self.side
+        return max(1, -(-num_frames // _FRAMES_OF_PATCH)), height // self.side, width // self.side
 
     def num_tokens(self, width: int, height: int, num_frames: int = 0) -> int:
         depth, rows, columns = self.grid(width, height, num_frames)
@@ -291,9 +290,7 @@ class MediaTokens:
     ) -> None:
         """`kinds` are the ids that are repeated. `others` are the other reserved ids, with the
         kinds of media whose markup has the id once."""
-        self._processor = processor
-        self._kinds = kinds
-        self._others = others
+        self._processor, self._kinds, self._others = processor, kinds, others
 
     @classmethod
     def of(cls, processor: VisionProcessor, tokenizer: Tokenizer) -> Self:
@@ -303,10 +300,9 @@ class MediaTokens:
         if markup.video_token is not None:
             kinds[_id_of(tokenizer, markup.video_token)] = MediaKind.VIDEO
         tags = {MediaKind.IMAGE: markup.encoded_image, MediaKind.VIDEO: markup.video or ""}
-        reserved = {_id_of(tokenizer, name): name for name in markup.reserved}
         others = {
             id_: frozenset(kind for kind, tag in tags.items() if name in tag)
-            for id_, name in reserved.items()
+            for id_, name in {_id_of(tokenizer, name): name for name in markup.reserved}.items()
             if id_ not in kinds
         }
         return cls(processor, kinds, others)
@@ -318,10 +314,8 @@ class MediaTokens:
     def expand(
         self, token_ids: Sequence[int], media: Sequence[Picture | Clip]
     ) -> tuple[tuple[int, ...], tuple[PromptMedia, ...]]:
-        """Return the ids with as many tokens as each picture has, and where these are.
-
-        `media` are in the order of the prompt. Raises `WrongMedia`.
-        """
+        """Return the ids with as many tokens as each picture has, and where these are. `media` are
+        in the order of the prompt. Raises `WrongMedia`."""
         expanded: list[int] = []
         placed: list[PromptMedia] = []
         for id_ in token_ids:
@@ -334,8 +328,7 @@ class MediaTokens:
             source = media[len(placed)]
             if kind is not kind_of(source):
                 raise WrongMedia
-            grid = self.grid(source)
-            placed.append(PromptMedia(len(expanded), grid, source))
+            placed.append(PromptMedia(len(expanded), self.grid(source), source))
             expanded += [id_] * placed[-1].num_tokens
         for id_, kinds in self._others.items():
             if expanded.count(id_) != sum(kind_of(each.source) in kinds for each in placed):

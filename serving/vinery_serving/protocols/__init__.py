@@ -34,10 +34,8 @@ def parse(
     fingerprint: str | None = None,
     memory: Memory = NO_MEMORY,
 ) -> Exchange | Unrecalled:
-    """Read the JSON body of a request to `endpoint`.
-
-    `fingerprint` is the answer's `system_fingerprint`, if the protocol has one: a constant such
-    as `vinery-0.1`. Raises `InvalidRequest` with the path of the field in `param`.
-    """
+    """Read the JSON body of a request to `endpoint`. `fingerprint` is the answer's
+    `system_fingerprint`, if the protocol has one: a constant such as `vinery-0.1`. Raises
+    `InvalidRequest` with the path of the field in `param`."""
     remembered = {"memory": memory} if endpoint in REMEMBERED else {}
     return PARSERS[endpoint](body, dialect, fingerprint=fingerprint, **remembered)

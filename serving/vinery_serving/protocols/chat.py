@@ -428,7 +428,6 @@ class ChatExchange(ChunkExchange):
         return Chunk(json_members(delta), {"token_ids": event.token_ids})
 
     def _prompt(self, source: Started | Result) -> Members:
-        """Return the ids and the text of the prompt. A chat has one prompt."""
         members: dict[str, Any] = {}
         if self.request.wants_token_ids:
             members["prompt_token_ids"] = source.prompt_ids[0]

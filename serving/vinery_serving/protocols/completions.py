@@ -140,8 +140,7 @@ class CompletionChoice(Answer, kw_only=True):
 
     index: int
     text: str
-    # With `parse_output`, like `tool_calls`.
-    reasoning_content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET  # With `parse_output`, like `tool_calls`
     tool_calls: list[ToolCallChunk | FunctionToolCall] | UnsetType = UNSET
     logprobs: CompletionLogprobs | None
     finish_reason: Annotated[str, one_of("stop", "length", "tool_calls")] | None
@@ -236,7 +235,6 @@ class CompletionsExchange(ChunkExchange):
         return Chunk(self.no_text, _tokens(event.token_ids, event.text))
 
     def _prompt(self, source: Started | Result, prompt: int) -> Members:
-        """Return the ids and the text of a prompt."""
         members: dict[str, Any] = {}
         if self.request.wants_token_ids:
             members |= prompt_tokens(source.prompt_ids[prompt], source.prompt_texts[prompt])

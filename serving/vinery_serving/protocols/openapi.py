@@ -118,7 +118,6 @@ _ANTHROPIC: Final = MessageError
 
 
 def document(*, version: str, max_body_mb: int) -> Document:
-    """Return the whole document, as JSON values."""
     return {
         "openapi": "3.1.0",
         "info": {
@@ -209,7 +208,6 @@ def _reachable(schemas: Mapping[str, Schema], names: list[str]) -> Mapping[str, 
 
 
 def _answers(kind: Form) -> Iterator[Form]:
-    """Yield the types of all answers and of their parts."""
     for each in kind.__subclasses__():
         yield each
         yield from _answers(each)
@@ -217,8 +215,7 @@ def _answers(kind: Form) -> Iterator[Form]:
 
 # -- Schemas
 
-# The tags of members that exist only to refuse a value.
-_NEVER: Final = ("<unknown>", "<other>")
+_NEVER: Final = ("<unknown>", "<other>")  # the tags of members that exist only to refuse a value
 
 
 class _Generator(GenerateJsonSchema):
@@ -399,7 +396,6 @@ _STORED: Final[Sequence[tuple[str, str, type[BaseModel] | None, Form]]] = (
 
 
 def _stored() -> Iterator[_Operation]:
-    """Yield the operations on responses, conversations and chats."""
     for route, summary, body, answer in _STORED:
         method, _, path = route.partition(" ")
         yield _Operation(
@@ -512,8 +508,7 @@ def _without_key() -> Iterator[_Operation]:
 
 
 def _query(name: str, description: str) -> Document:
-    schema = {"type": "string"}
-    return {"name": name, "in": "query", "schema": schema, "description": description}
+    return {"name": name, "in": "query", "schema": {"type": "string"}, "description": description}
 
 
 def _streamed(whole: Form, event: Form, form: Form = _OPENAI) -> Document:
@@ -547,7 +542,6 @@ def _body(model: type[BaseModel], *sources: str) -> Document:
 
 
 def _json(description: str, *forms: Form) -> Document:
-    """Return the response with one of these forms."""
     schemas = [_reference(form) for form in forms]
     schema = {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
     return {"description": description, "content": {"application/json": {"schema": schema}}}

@@ -47,10 +47,8 @@ from vinery_serving.protocols.common.prompting import (
 )
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
-# Of vLLM: as many tokens as the model takes.
-_ALL_THAT_FIT: Final = -1
-# Cohere's words for the side that is cut, in upper case.
-Side = Literal["NONE", "START", "END"]
+_ALL_THAT_FIT: Final = -1  # of vLLM: as many tokens as the model takes
+Side = Literal["NONE", "START", "END"]  # Cohere's words for the side that is cut, in upper case
 
 
 def _check_truncate(value: object) -> object:
@@ -136,7 +134,6 @@ class PoolingBody(Wire):
 
 
 def _only_number(vector: bytes) -> float:
-    """Return the number of a vector that has one."""
     (number,) = array("f", vector)
     return number
 
@@ -441,9 +438,7 @@ class PoolingExchange:
         yield json_bytes(answer)
 
     def _written(self, vector: bytes) -> str | list[float]:
-        if self.is_base64:
-            return b64encode(vector).decode("ascii")
-        return array("f", vector).tolist()
+        return b64encode(vector).decode("ascii") if self.is_base64 else array("f", vector).tolist()
 
     def _ranked(self, index: int, score: float) -> RankedDocument:
         document = UNSET if self.documents is None else self.documents[index].as_object
@@ -462,5 +457,4 @@ def parse_pooling(endpoint: Endpoint, body: bytes, *, is_v2: bool = False) -> Po
     ranked, unused = read_body(endpoint, RerankBody, body)
     documents = ranked.documents if ranked.return_documents else None
     limit = COHERES_DOCUMENT_TOKENS if is_v2 else None
-    request = ranked.request(unused, limit)
-    return PoolingExchange(request, top_n=ranked.top_n, documents=documents)
+    return PoolingExchange(ranked.request(unused, limit), top_n=ranked.top_n, documents=documents)

@@ -166,11 +166,9 @@ class TokenizeExchange:
     unused: Unused = NOTHING_UNUSED
 
     def with_media(self, parts_of: PartsOf) -> "TokenizeExchange":
-        """Return the exchange with other parts for each of the request's media."""
         return replace(self, request=self.request.with_media(parts_of))
 
     def body(self, tokenized: Tokenized) -> bytes:
-        """Return the JSON of the answer, in the form of the body's system."""
         ids, strings = tokenized.token_ids, tokenized.token_strings
         if self.is_ovms:
             return json_bytes(Tokens(tokens=ids if self.has_many else ids[0]))
@@ -209,7 +207,6 @@ class DetokenizeExchange:
     unused: Unused = NOTHING_UNUSED
 
     def body(self, text: str) -> bytes:
-        """Return the JSON of the answer for the text of these tokens."""
         return json_bytes(Detokenized(prompt=text))
 
 

@@ -81,10 +81,8 @@ class EngineDisconnected(Exception):
 
 
 class _Stream(Generic[UpdateT]):
-    """The updates from an engine about the requests of some ids. One task reads the stream.
-
-    The inbox is bounded: an engine sends at most `max_new_tokens` outputs for each generation.
-    """
+    """The updates from an engine about the requests of some ids. One task reads the stream. The
+    inbox is bounded: an engine sends at most `max_new_tokens` outputs for each generation."""
 
     def __init__(self, link: _Link, ids: Iterable[int]) -> None:
         self._link = link
@@ -114,11 +112,9 @@ class _Stream(Generic[UpdateT]):
             self._link.grant(Grant(id_, num_tokens, is_last))
 
     def cancel(self, num_used: Mapping[int, int] | None = None) -> None:
-        """Free these requests in the engine; None: all that have not ended.
-
-        `num_used` has the tokens that the client used, by id. A generation that has ended
-        meanwhile may have generated more.
-        """
+        """Free these requests in the engine; None: all that have not ended. `num_used` has the
+        tokens that the client used, by id. A generation that has ended meanwhile may have generated
+        more."""
         if num_used is None:
             num_used = dict.fromkeys(self._open, 0)
         for id_, num_tokens in num_used.items():
@@ -206,9 +202,7 @@ class _Link(asyncio.Protocol):
         on_draining: Callable[[], None],
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._handshake = handshake
-        self._on_lost = on_lost
-        self._on_draining = on_draining
+        self._handshake, self._on_lost, self._on_draining = handshake, on_lost, on_draining
         self._frames = FrameReader()
         self._decode = msgspec.msgpack.Decoder(FromEngine).decode
         self._transport: asyncio.Transport | None = None
@@ -339,8 +333,7 @@ class _Link(asyncio.Protocol):
 
     async def ask(self, question: Ping | TestPictures) -> Pong | PicturesTested:
         """Return the answer, which has the question's nonce. Raises EngineDisconnected."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Pong | PicturesTested] = loop.create_future()
+        answer: asyncio.Future[Pong | PicturesTested] = asyncio.get_running_loop().create_future()
         self._answers[question.nonce] = answer
         try:
             self.send(question)
@@ -416,8 +409,7 @@ class EngineClient:
     def __init__(self, address: UnixAddress | TlsAddress, key: bytes | relayed.Key) -> None:
         """`key` is the engine's, see `handshake`; of an engine of another host it returns the
         certificates of this process."""
-        self.address = address
-        self.key = key
+        self.address, self.key = address, key
         name = address.path.name if isinstance(address, UnixAddress) else address.engine.file_name
         self.seed = seed(name)  # for `rank`
         self._link: _Link | None = None

@@ -106,11 +106,9 @@ class MediaInput(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MediaPixels(_Message, frozen=True):
-    """Gateway to engine: a part of the pixels of the next `Submit` of this id.
-
-    The parts of all its pictures and videos follow each other, in the order of `Submit.media`. A
-    `Cancel` of the id drops them.
-    """
+    """Gateway to engine: a part of the pixels of the next `Submit` of this id. The parts of all its
+    pictures and videos follow each other, in the order of `Submit.media`. A `Cancel` of the id
+    drops them."""
 
     id: int
     pixels: bytes
@@ -156,11 +154,9 @@ class Submit(_Message, frozen=True):
 
 
 class PoolTexts(_Message, frozen=True):
-    """Gateway to engine of a pooling model: one vector or score for each text.
-
-    The engine answers with `TextVectors`, of which the last one ends the id, or with `Rejected`. A
-    `Cancel` of the id drops the texts that wait.
-    """
+    """Gateway to engine of a pooling model: one vector or score for each text. The engine answers
+    with `TextVectors`, of which the last one ends the id, or with `Rejected`. A `Cancel` of the id
+    drops the texts that wait."""
 
     id: int
     texts: tuple[bytes, ...]  # each int32 little endian, (num_tokens,), at least one token
@@ -175,21 +171,17 @@ class PoolTexts(_Message, frozen=True):
 
 
 class Cancel(_Message, frozen=True):
-    """Gateway to engine: free the generation's slot. Unknown ids are ignored.
-
-    Only the first `num_used` tokens count as output; the engine may have generated more.
-    """
+    """Gateway to engine: free the generation's slot. Unknown ids are ignored. Only the first
+    `num_used` tokens count as output; the engine may have generated more."""
 
     id: int
     num_used: int
 
 
 class Grant(_Message, frozen=True):
-    """Gateway to engine: the generation may have `num_tokens` output tokens in all.
-
-    The generation pauses there. If `is_last`, the generation finishes there with FINISH_LENGTH, at
-    once if it has that many. Unknown ids and beam searches are ignored.
-    """
+    """Gateway to engine: the generation may have `num_tokens` output tokens in all. The generation
+    pauses there. If `is_last`, the generation finishes there with FINISH_LENGTH, at once if it has
+    that many. Unknown ids and beam searches are ignored."""
 
     id: int
     num_tokens: int
@@ -216,10 +208,7 @@ class Arriving(_Message, frozen=True):
 
 class Keep(_Message, frozen=True):
     """Node or supervisor to engine: run for as long as this connection, which gets no reports of
-    the load.
-
-    The node that has started the engine needs no `Keep`, see `engine.supervision`.
-    """
+    the load. The node that has started the engine needs no `Keep`, see `engine.supervision`."""
 
 
 class Hello(_Message, frozen=True):
@@ -359,9 +348,7 @@ class Draining(_Message, frozen=True):
 
 class Leaving(_Message, frozen=True):
     """The engine's last message on a connection at a planned end: the engine has not crashed.
-
-    Generations that have not ended get no `Rejected`: another engine may continue them.
-    """
+    Generations that have not ended get no `Rejected`: another engine may continue them."""
 
 
 ToEngine = Submit | MediaPixels | PoolTexts | Cancel | Grant | Ping | TestPictures | Arriving | Keep

@@ -148,8 +148,7 @@ class _Parts(asyncio.BufferedProtocol):
     gives them back, for each part."""
 
     def __init__(self, link: asyncio.Protocol, leave: Callable[[], None]) -> None:
-        self._link = link
-        self._leave = leave
+        self._link, self._leave = link, leave
         self._parts = FrameReader()
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._num_silent = 0

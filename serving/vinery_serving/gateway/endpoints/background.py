@@ -27,8 +27,7 @@ from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import DONE, KEEP_ALIVE, padded
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
 
-# Runs at once of one web process; others wait in the database.
-_MAX_RUNS: Final = 16
+_MAX_RUNS: Final = 16  # runs at once of one web process; others wait in the database
 _LOOK_INTERVAL_S: Final = 5.0  # for the runs of dead processes
 _FOLLOW_INTERVAL_S: Final = 0.5  # of a run in another process
 
@@ -58,8 +57,7 @@ class BackgroundRuns:
         assert isinstance(exchange, ResponsesExchange)
         assert exchange.to_keep is not None
         queued = exchange.queued(identity)
-        address = address_of(request.scope)
-        stored = runs.StoredRequest(tree=request.tree, body=body, address=address)
+        stored = runs.StoredRequest(tree=request.tree, body=body, address=address_of(request.scope))
         new = new_answer(request.memory, identity, exchange.to_keep, queued)
         assert isinstance(new, NewResponse)
         await ask(runtime, partial(runs.create, new, stored), param=PREVIOUS)
@@ -170,5 +168,4 @@ def _padded(frame: bytes) -> bytes:
 
 @cache
 def runs_of(runtime: Runtime) -> BackgroundRuns:
-    """The background runs of a web process."""
     return BackgroundRuns(runtime)

@@ -56,8 +56,7 @@ READING: Final = GENERATION[Endpoint.RESPONSES]
 _STORE_INTERVAL_S: Final = 0.3  # the events of a run
 _AWAY_S: Final = 1.0  # between two tries to store a result
 SILENCE_S: Final = 15.0
-# A response that could not begin for so long fails.
-_MAX_WAIT_S: Final = DETACHED_TIMEOUT_S
+_MAX_WAIT_S: Final = DETACHED_TIMEOUT_S  # A response that could not begin for so long fails
 _PASSING_S: Final = 5.0  # before the next try
 _MAX_LEASES: Final = 16  # the latest of one response; nearly all have settled theirs
 
@@ -86,7 +85,6 @@ class Run:
         return self._events[number + 1 : self._num_stored]
 
     async def wait(self) -> None:
-        """Wait for events, or for the end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SILENCE_S):
                 await self._changed.wait()
@@ -211,7 +209,6 @@ class Run:
         }
 
     def _is_passing(self, error: ServingError) -> bool:
-        """Whether the run may wait and try again."""
         is_young = time.time() - self.row.response.created_at.timestamp() < _MAX_WAIT_S
         kinds = (LimitReached, Unavailable, ConversationInUse)
         return not self._events and is_young and isinstance(error, kinds)

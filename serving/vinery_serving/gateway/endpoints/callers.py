@@ -54,11 +54,9 @@ def _has_token(authorization: bytes) -> bool:
 def authenticate(
     keys: KeyTable | None, scope: Mapping[str, Any], authorization: bytes | str | None
 ) -> Caller:
-    """Return the caller of a value of `authorization_of`, and add the caller's organisation to
-    the headers of the answer. Without `keys` authentication is off, and the caller is anonymous.
-
-    Raises `InvalidKey`.
-    """
+    """Return the caller of a value of `authorization_of`, and add the caller's organisation to the
+    headers of the answer. Without `keys` authentication is off, and the caller is anonymous. Raises
+    `InvalidKey`."""
     if keys is None:
         return ANONYMOUS
     try:

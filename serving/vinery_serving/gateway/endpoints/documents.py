@@ -33,8 +33,7 @@ from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.openapi import document
 
-# Bytes of a document that are sent in one pass of the event loop.
-_PART_BYTES: Final = 8 * 1024
+_PART_BYTES: Final = 8 * 1024  # bytes of a document that are sent in one pass of the event loop
 # The thread starts with the first document.
 _BUILDING: Final = ThreadPoolExecutor(1, thread_name_prefix="documents")
 
@@ -72,8 +71,7 @@ def constant(build: Callable[[], bytes]) -> App:
 
     async def read(scope: Scope) -> bytes:
         if not built:
-            loop = asyncio.get_running_loop()
-            built.append(await loop.run_in_executor(_BUILDING, build))
+            built.append(await asyncio.get_running_loop().run_in_executor(_BUILDING, build))
         return built[0]
 
     return _document(read, "GET, HEAD")

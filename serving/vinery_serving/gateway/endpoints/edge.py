@@ -134,8 +134,7 @@ async def send_error(send: Send, error: ServingError, scope: Scope) -> None:
 def error_response(error: ServingError, request: HttpRequest) -> JsonResponse:
     scope = getattr(request, "scope", None)  # WSGI requests have none
     body = error_object(error) if scope is None else _error_object(error, scope)
-    headers = error_headers(error)
-    return JsonResponse(to_builtins(body), status=error.status, headers=headers)
+    return JsonResponse(to_builtins(body), status=error.status, headers=error_headers(error))
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -177,8 +176,7 @@ DEPLOYMENT: Final = "vinery.deployment"
 # Names of models may have empty segments.
 _AS_SENT: Final = tuple(f"/{tree}/models/" for tree in DIALECTS)
 
-# `v2` is Cohere's.
-_PREFIXES: Final = (*DIALECTS, "v2")
+_PREFIXES: Final = (*DIALECTS, "v2")  # `v2` is Cohere's
 
 
 class OwnPath(NamedTuple):
@@ -230,24 +228,20 @@ def with_own_paths(app: App) -> App:
 
 # -- Turns
 
-# The first step of a request takes up to a millisecond.
-_MOST_IN_A_PASS: Final = 16
+_MOST_IN_A_PASS: Final = 16  # the first step of a request takes up to a millisecond
 
 
 class BeginInTurns:
-    """Begins a few requests in each pass of the event loop, in turns of their clients.
-
-    The loop runs everything that is ready before it looks for new events. A thousand requests that
-    come at once would be begun in one pass, and each other client would wait for all of them.
-    """
+    """Begins a few requests in each pass of the event loop, in turns of their clients. The loop
+    runs everything that is ready before it looks for new events. A thousand requests that come at
+    once would be begun in one pass, and each other client would wait for all of them."""
 
     def __init__(
         self, app: App, client_of: Callable[[Scope], Hashable], most: int = _MOST_IN_A_PASS
     ) -> None:
         """`client_of` finds the client whose turn a request takes, and is called only if there is a
         queue."""
-        self._app = app
-        self._client_of = client_of
+        self._app, self._client_of = app, client_of
         # The requests of this pass. No more wait than there are connections.
         self._turns = FairTurns(most, max_each=most)
 

@@ -80,10 +80,8 @@ _NEEDED: Final[Mapping[str, Endpoint]] = {
     "responses/input_tokens": Endpoint.RESPONSES,
     **{f"stored {each}": each for each in (Endpoint.RESPONSES, Endpoint.CHAT)},
 }
-# A background response may wait for all other requests.
-DETACHED_TIMEOUT_S: Final = 24 * 3600.0
-# A larger body would take milliseconds of the event loop.
-_MAX_SEARCHED_BYTES: Final = 2**20
+DETACHED_TIMEOUT_S: Final = 24 * 3600.0  # A background response may wait for all other requests
+_MAX_SEARCHED_BYTES: Final = 2**20  # A larger body would take milliseconds of the event loop
 
 
 class _Named(msgspec.Struct):
@@ -108,19 +106,16 @@ class ApiRequest:
     claim: BodyClaim
     name: str  # of the endpoint
     has_started: bool = False  # whether a part of the answer was sent
-    # The answer goes into the list of a background run, which stores it.
-    is_detached: bool = False
+    is_detached: bool = False  # the answer goes into the list of a background run, which stores it
     body: bytes = b""  # of a request whose conversation may be summarized
     memory: StoredMemory = field(init=False)
 
     @classmethod
     def of(cls, runtime: Runtime, scope: Scope, send: Send, name: str) -> Self:
         """Raises `InvalidKey`."""
-        authorization = authorization_of(scope["headers"])
-        caller = authenticate(runtime.required_keys, scope, authorization)
+        caller = authenticate(runtime.required_keys, scope, authorization_of(scope["headers"]))
         owner = address_of(scope) if caller.key_id is None else caller.key_id
-        claim = api_bodies().claim(owner)
-        return cls(runtime, scope, send, caller, owner, claim, name)
+        return cls(runtime, scope, send, caller, owner, api_bodies().claim(owner), name)
 
     def __post_init__(self) -> None:
         self.memory = StoredMemory(self.runtime, self.caller, self.id, self.claim.keep)
@@ -276,8 +271,7 @@ class JsonEndpoint(Generic[PreparedT]):
             await self.others(scope, receive, send)
             return
         name = Endpoint.RESPONSES if self.reading.name == COMPACT else self.reading.name
-        request = ApiRequest.of(self.runtime, scope, send, name)
-        await answer_body(request, receive, self._answer)
+        await answer_body(ApiRequest.of(self.runtime, scope, send, name), receive, self._answer)
 
     async def _answer(self, request: ApiRequest, body: bytes) -> None:
         if self.run is not None:
@@ -425,11 +419,8 @@ def raising_shutdown(drain: Drain) -> Iterator[None]:
 
 
 async def _until_disconnect(answer: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Await the answer, and cancel it when the client disconnects.
-
-    The answer runs in this task: a second task, and a wait for two, would cost a short answer more
-    than the parsing.
-    """
+    """Await the answer, and cancel it when the client disconnects. The answer runs in this task: a
+    second task, and a wait for two, would cost a short answer more than the parsing."""
     task = asyncio.current_task()
     assert task is not None
     is_answering, has_left = True, False

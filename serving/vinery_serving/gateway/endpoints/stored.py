@@ -135,8 +135,7 @@ def _deleting(work: Callable[..., None], kind: str) -> Answer:
 
 def _listing_items(page: Callable[..., tuple[list[Item], bool]]) -> Answer:
     async def answer(request: ApiRequest, _: ToKeep) -> bytes:
-        asked = _page_of_query(_query(request), "desc")
-        return _listed(await _find(request, page, **asked), _item)
+        return _listed(await _find(request, page, **_page_of_query(_query(request), "desc")), _item)
 
     return _including(answer)
 
@@ -207,8 +206,7 @@ async def _create_conversation(request: ApiRequest, sent: ToKeep) -> bytes:
 
 
 async def _add_items(request: ApiRequest, sent: ToKeep) -> bytes:
-    id_ = request.url["conversation_id"]
-    add = partial(conversations.add, public_id=id_)
+    add = partial(conversations.add, public_id=request.url["conversation_id"])
     return _listed((await _store(request, add, sent), False), _item)
 
 

@@ -84,8 +84,7 @@ class Streamed:
         exchange: Exchange,
         identity: AnswerIdentity,
     ) -> None:
-        self._request = request
-        self._record = record
+        self._request, self._record = request, record
         self._exchange, self._identity = exchange, identity
         self._encoder = exchange.encoder(identity)
         # All events, of an answer that is kept.

@@ -33,8 +33,7 @@ from vinery_serving.gateway.state.runtime import runtime
 from vinery_serving.prompting.folder import TOKEN_KEYS
 from vinery_serving.protocols.models import Model, ModelList, TokenizerInfo
 
-# Django's types do not know that a view may be a coroutine function.
-View = Callable[..., Any]
+View = Callable[..., Any]  # Django's types do not know that a view may be a coroutine function
 
 
 def for_clients(view: View) -> View:
@@ -95,14 +94,10 @@ async def retrieve_model(
 
 @for_clients
 async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
-    """The model's tokenizer configuration, with the names of Hugging Face's files. `?model=` may
-    be left out as in a body.
-
-    vLLM has a switch for this endpoint, because it shows the chat template. Here it needs a key,
-    and every key can see rendered prompts anyway (`return_prompt_text`).
-    """
-    engine = permitted_engine(runtime().directory, caller, request.GET.get("model"))
-    folder = engine.assets.folder
+    """The model's tokenizer configuration, with the names of Hugging Face's files. `?model=` may be
+    left out as in a body. vLLM has a switch for this endpoint, because it shows the chat template.
+    Here it needs a key, and every key can see rendered prompts anyway (`return_prompt_text`)."""
+    folder = permitted_engine(runtime().directory, caller, request.GET.get("model")).assets.folder
     templates = folder.templates
     named: Mapping[str, Any] = {**dict.fromkeys(TOKEN_KEYS), **folder.named_tokens}
     info = TokenizerInfo(
@@ -179,7 +174,6 @@ urlpatterns = [
     re_path(r"^(?P<tree>v1|v3)/models/?$", list_models),
     # Names may contain slashes, which clients percent-encode and servers decode.
     re_path(r"^(?P<tree>v1|v3)/models/(?P<name>.+)$", retrieve_model),
-    # vLLM has this path at the root.
-    re_path(r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info),
+    re_path(r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info),  # vLLM has this path at the root
     re_path(r"^(?P<tree>v1|v3)(?:/.*)?$", unknown_route),
 ]

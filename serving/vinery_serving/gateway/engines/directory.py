@@ -55,8 +55,7 @@ log = logging.getLogger(__name__)
 # How long a request waits for an engine that loads or restarts, unless the settings differ. An
 # engine that was killed is back sooner. A client that retries after this time has lost nothing.
 ENGINE_WAIT_S: Final = 60.0
-# How often a waiting request checks whether the engine can still start.
-_WAIT_CHECK_S: Final = 0.5
+_WAIT_CHECK_S: Final = 0.5  # how often a waiting request checks whether the engine can still start
 # How long the tokenizer of a model may load in this process, once its files are read.
 _LOAD_S: Final = 60.0
 # The model of a request that names none: an alias or a model of this name, or else the only one.
@@ -79,11 +78,8 @@ class Engine(LoadedModel):
         """`waiting` tells the node of waiting requests, which wakes the model; a request waits at
         most `wait_s`."""
         super().__init__(entry, assets)
-        self.replicas = replicas
-        self._waiting = waiting
-        self._wait_s = wait_s
-        self.quarantine = quarantine
-        self.suspects = suspects
+        self.replicas, self._waiting, self._wait_s = replicas, waiting, wait_s
+        self.quarantine, self.suspects = quarantine, suspects
         self._chat_decoders = _detokenizer(assets, self.family.parser.special_texts)
         self._raw_decoders = _detokenizer(assets, frozenset())
         self._all_tokens_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
@@ -110,21 +106,17 @@ class Engine(LoadedModel):
     def new_decoder(
         self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
     ) -> Decoder:
-        """Return a decoder for one choice, whose text continues that of the tokens `after`.
-
-        Answers to raw prompts have no special tokens, unless `shows_special`.
-        """
+        """Return a decoder for one choice, whose text continues that of the tokens `after`. Answers
+        to raw prompts have no special tokens, unless `shows_special`."""
         if shows_special:
             return self._all_tokens_decoders.new_decoder(after)
         return (self._raw_decoders if is_raw else self._chat_decoders).new_decoder(after)
 
     async def ready(self, *, goes_on: bool = False) -> tuple[Engine, Hello]:
-        """Return this engine or a successor, once connected, and the engine's first message.
-
-        A request that `goes_on` waits for as long as the model may take to load, and takes no place
+        """Return this engine or a successor, once connected, and the engine's first message. A
+        request that `goes_on` waits for as long as the model may take to load, and takes no place
         in the queue. Raises `ModelNotReady` after the time, or when the engine cannot start any
-        more, and `Overloaded` while too many requests wait.
-        """
+        more, and `Overloaded` while too many requests wait."""
         engine = self
         while True:
             try:
@@ -183,12 +175,8 @@ class LocalDirectory:
     ) -> None:
         """`on_change` is called when a model has loaded. `context` returns what other hosts ask
         for; None: there are none."""
-        self._context = context
-        self._run_dir = run_dir
-        self._secret = secret
-        self._read = read
-        self._on_change = on_change
-        self._wait_s = wait_s
+        self._context, self._run_dir, self._secret, self._read = context, run_dir, secret, read
+        self._on_change, self._wait_s = on_change, wait_s
         self._waiting = WaitingRequests(run_dir, socket_key(secret, node_socket(run_dir)))
         self.quarantine = quarantine or Quarantine()
         self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
@@ -217,12 +205,10 @@ class LocalDirectory:
     ) -> Engine:
         """Return the engine of a model that does one of `tasks`, or of a target of an alias. The
         name None means the alias `default` if a target does one of `tasks`, or else the only model.
-
         A model that the caller's project does not see does not exist for the caller. A caller who
         may not use an alias by name gets a target that the caller may use, if there is any. Raises
         `ModelNotFound`, `ModelNotReady`, `MissingParameter`, or `InvalidRequest` for a model that
-        does something else.
-        """
+        does something else."""
         visible = self.entries_of(project_id)
         name = self.named(name, tasks, project_id)
         entry = self._entry(self._target(name, may_use, visible), tasks, visible)
@@ -269,8 +255,7 @@ class LocalDirectory:
 
     def targets_of(self, alias: str, visible: Mapping[str, ModelEntry]) -> Targets:
         """Return the targets of an alias that are still served, and `visible` to the caller."""
-        targets = self.aliases[alias]
-        return {name: weight for name, weight in targets.items() if name in visible}
+        return {name: weight for name, weight in self.aliases[alias].items() if name in visible}
 
     def _can_answer(self, name: str) -> bool:
         return self.state_of(self.entries[name]).can_answer
@@ -300,11 +285,9 @@ class LocalDirectory:
         asleep: Set[str] = frozenset(),
     ) -> None:
         """Replace the list of models and aliases at once. New models and those with other files
-        load meanwhile: see `settle`. Until then a model serves with its former settings.
-
-        `failing` names the models whose engines fail again and again, `asleep` the models without
-        an engine until a request comes.
-        """
+        load meanwhile: see `settle`. Until then a model serves with its former settings. `failing`
+        names the models whose engines fail again and again, `asleep` the models without an engine
+        until a request comes."""
         if entries != self.entries:
             self.entries = dict(entries)
             self._has_hidden = any(entry.projects for entry in entries.values())

@@ -30,11 +30,9 @@ def alias_of(name: str | None, aliases: Collection[str]) -> str | None:
 
 
 def draw(targets: Targets, can_answer: Callable[[str], bool], dice: Random) -> str:
-    """Return a random target; there is at least one.
-
-    Targets that can answer come first, and among them targets with a weight. If no target can
-    answer, the request waits or gets the error of the drawn target.
-    """
+    """Return a random target; there is at least one. Targets that can answer come first, and among
+    them targets with a weight. If no target can answer, the request waits or gets the error of the
+    drawn target."""
     able = [name for name in targets if can_answer(name)] or list(targets)
     weights = [targets[name] for name in able]
     return dice.choices(able, weights if any(weights) else None)[0]
@@ -108,8 +106,7 @@ class LoadedModel:
     is_isolated = False
 
     def __init__(self, entry: ModelEntry, assets: ModelAssets) -> None:
-        self.entry = entry
-        self.assets = assets
+        self.entry, self.assets = entry, assets
         self.family = select_family(entry.options.output_format, assets.template_text)
         tags = self.family.parser.reasoning
         usual = ModelAssets.reasoning_tags

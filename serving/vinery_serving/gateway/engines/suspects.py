@@ -29,8 +29,7 @@ from vinery_serving.transport.messages import PoolTexts, Submit
 
 log = logging.getLogger(__name__)
 
-# So many engines must end under a request before it can be at fault.
-_NUM_ENDS: Final = 2
+_NUM_ENDS: Final = 2  # so many engines must end under a request before it can be at fault
 # After this long on an engine, a request is not suspected of the ends before.
 _INNOCENT_AFTER_S: Final = 60.0
 
@@ -75,10 +74,8 @@ class Suspects:
         self._end_turn(run)
 
     def engine_ended(self, run: Run) -> None:
-        """Note that the engine of a request ended without a plan.
-
-        All requests of the engine report the end; the first report counts for all.
-        """
+        """Note that the engine of a request ended without a plan. All requests of the engine report
+        the end; the first report counts for all."""
         if run not in self._running:
             return
         there = {each for each in self._running if each.engine is run.engine}
@@ -102,8 +99,7 @@ class Suspects:
 # -- Quarantine
 
 _DIGEST_BYTES: Final = 16
-# The work of an engine for one request.
-Work = Submit | PoolTexts
+Work = Submit | PoolTexts  # the work of an engine for one request
 
 
 class Quarantine:

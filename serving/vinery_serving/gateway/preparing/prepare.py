@@ -176,9 +176,7 @@ def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -
 
 def speculation_spec(request: GenerationRequest, model: LoadedModel) -> SpeculativeDecoding | None:
     """Return how many tokens are proposed ahead; None for a model without speculative decoding.
-
-    Raises `UnsupportedParameter` for an option that this model does not support.
-    """
+    Raises `UnsupportedParameter` for an option that this model does not support."""
     requested, options, defaults = request.assistance, model.entry.options, model.defaults
     _check_speculation(requested, options)
     if options.draft_model:
@@ -301,8 +299,7 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
 
 def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int | None:
     """The limit for a client that sets none: the default of the model's options, of the endpoint or
-    of generation_config.json, and at most `max_tokens_limit`. None: the rest of the context.
-    """
+    of generation_config.json, and at most `max_tokens_limit`. None: the rest of the context."""
     stopping, limit = request.stopping, model.entry.options.max_tokens_limit
     if stopping.is_unlimited:
         return limit or None
@@ -319,11 +316,9 @@ def _cache_key(
     request: GenerationRequest, model: LoadedModel, *, organization: int
 ) -> bytes | None:
     """Return the key of the organisation and of the request's salt; None: no organisation, and no
-    salt. Prompts of different keys share no cached block.
-
-    A hash, because the salt is the client's secret and the engine needs a uniform key. Clients
-    cannot choose the key itself, so the id of the organisation need not be secret.
-    """
+    salt. Prompts of different keys share no cached block. A hash, because the salt is the client's
+    secret and the engine needs a uniform key. Clients cannot choose the key itself, so the id of
+    the organisation need not be secret."""
     salt = request.handling.cache_salt
     if model.entry.options.share_prefix_cache or not organization:
         return None if salt is None else sha256(salt.encode()).digest()

@@ -24,8 +24,7 @@ from vinery_serving.output.writer import EventWriter
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.messages import Submit, TokenLogprobs
 
-# An integer in a tuple, and the bytes of `Submit.prompt_ids`.
-_BYTES_PER_TOKEN: Final = 40
+_BYTES_PER_TOKEN: Final = 40  # An integer in a tuple, and the bytes of `Submit.prompt_ids`
 # A raw prompt may describe any tool. A call that only the tool's name marks is not recognized.
 _UNKNOWN_TOOLS: Final = (Tool(""),)
 
@@ -38,8 +37,7 @@ class TokenWriter:
     def answer(
         self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
     ) -> tuple[Token, ...]:
-        pairs = zip(token_ids, logprobs, strict=True)
-        return tuple(self._token(id_, each) for id_, each in pairs)
+        return tuple(self._token(id_, each) for id_, each in zip(token_ids, logprobs, strict=True))
 
     def prompt(self, prompt: Prompt, logprobs: Sequence[TokenLogprobs]) -> tuple[Token, ...]:
         """Return all tokens of a prompt. The first has no log-probability: no token precedes it."""

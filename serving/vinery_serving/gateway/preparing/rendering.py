@@ -35,11 +35,8 @@ _INSTRUCTING: Final = (Role.SYSTEM, Role.DEVELOPER)
 def render(
     request: GenerationRequest, model: LoadedModel, *, must_fit: bool = False
 ) -> tuple[Prompt, ...]:
-    """Return the token ids for each prompt of the request.
-
-    Raises `InvalidRequest`. With `must_fit`, a text that cannot fit into the context is refused
-    before it is tokenized.
-    """
+    """Return the token ids for each prompt of the request. Raises `InvalidRequest`. With
+    `must_fit`, a text that cannot fit into the context is refused before it is tokenized."""
     assets, prompt = model.assets, request.prompt
     encoding = _encoding(request, model, must_fit=must_fit)
     if isinstance(prompt, RawPrompts):
@@ -71,8 +68,7 @@ def count_tokens(request: GenerationRequest, model: LoadedModel) -> int:
 def least_output(request: GenerationRequest) -> int:
     """Return the number of output tokens that must fit into the context with the prompt."""
     stopping = request.stopping
-    required = None if stopping.may_shrink else stopping.max_tokens
-    return required or stopping.min_tokens
+    return (None if stopping.may_shrink else stopping.max_tokens) or stopping.min_tokens
 
 
 def _encoding(request: GenerationRequest, model: LoadedModel, *, must_fit: bool) -> Encoding:
@@ -135,12 +131,10 @@ def _render_conversation(
 def shortened(
     conversation: Conversation, render: Callable[[Conversation], Prompt], *, max_num_tokens: int
 ) -> Prompt | None:
-    """Return the prompt of the longest shorter conversation of at most `max_num_tokens`, or of
-    the shortest if none is that short. None when no message may be left out.
-
-    Renders about log2(number of turns) times, because only a rendered part has a known number
-    of tokens. Raises `InvalidRequest` as `render` does.
-    """
+    """Return the prompt of the longest shorter conversation of at most `max_num_tokens`, or of the
+    shortest if none is that short. None when no message may be left out. Renders about log2(number
+    of turns) times, because only a rendered part has a known number of tokens. Raises
+    `InvalidRequest` as `render` does."""
     spans = droppable(conversation.messages)
     if not spans:
         return None
@@ -165,14 +159,11 @@ def _without(conversation: Conversation, spans: Sequence[Sequence[int]]) -> Conv
 
 
 def droppable(messages: Sequence[Message]) -> list[list[int]]:
-    """Return the indexes of the messages that may be left out, oldest first, in spans of
-    messages that are left out together.
-
-    Instructions, summaries, the last question and the newest turn stay: without them there is
-    nothing to answer. Before the last question, a span is a question with all messages up to the
-    next, so that the rest begins with a question: many templates demand that. After the last
-    question, a span is a turn. A tool call and its output are in one span.
-    """
+    """Return the indexes of the messages that may be left out, oldest first, in spans of messages
+    that are left out together. Instructions, summaries, the last question and the newest turn stay:
+    without them there is nothing to answer. Before the last question, a span is a question with all
+    messages up to the next, so that the rest begins with a question: many templates demand that.
+    After the last question, a span is a turn. A tool call and its output are in one span."""
     questions = [
         at for at, each in enumerate(messages) if each.role is Role.USER and not each.stays
     ]
@@ -274,8 +265,7 @@ def _token_ids(request: TokenizeRequest, model: LoadedModel) -> list[Sequence[in
     if isinstance(prompt, Conversation):
         chat = GenerationRequest(Endpoint.CHAT, request.model, prompt, encoding=request.encoding)
         return [each.token_ids for each in render(chat, model)]
-    ids_of_text = partial(model.assets.ids_of_text, encoding=request.encoding)
-    return list(map(ids_of_text, prompt))
+    return list(map(partial(model.assets.ids_of_text, encoding=request.encoding), prompt))
 
 
 def _tokenized(ids: list[Sequence[int]], request: TokenizeRequest, model: LoadedModel) -> Tokenized:

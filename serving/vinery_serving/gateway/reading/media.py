@@ -101,11 +101,10 @@ def configure(limits: DecodeLimits) -> None:
 
 def _limits(source: InlineSource) -> DecodeLimits:
     """A fetched file has the limits of the rule that allowed it."""
-    most = source.max_pixels or field_limits.MEDIA_PIXELS.value
     return replace(
         _configured[0],
         max_bytes=max(len(source.data), field_limits.MEDIA_BYTES.value),
-        max_pixels=most,
+        max_pixels=source.max_pixels or field_limits.MEDIA_PIXELS.value,
         max_pages=field_limits.MEDIA_PAGES.value,
     )
 

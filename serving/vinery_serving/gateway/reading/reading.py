@@ -54,9 +54,7 @@ class RequestReader(Generic[PreparedT]):
         self, pool: WorkerPool, key: Hashable, reading: Reading[PreparedT], num_bytes: int
     ) -> None:
         """`num_bytes` is the size of the body."""
-        self._pool = pool
-        self._key = key
-        self._reading = reading
+        self._pool, self._key, self._reading = pool, key, reading
         self._is_small = num_bytes <= SMALL_BODY_BYTES
         self._stack = AsyncExitStack()
         self._worker: Worker | None = None  # that has the request

@@ -93,10 +93,8 @@ class Head:
     model: str | None
     is_streamed: bool = False
     has_template: bool = False  # whether the request has a chat template of its own
-    # Whether preparing may take long although the body is small.
-    may_take_long: bool = False
-    # The field that is then the likeliest cause.
-    costly_param: str | None = None
+    may_take_long: bool = False  # whether preparing may take long although the body is small
+    costly_param: str | None = None  # the field that is then the likeliest cause
     unused: Unused = NOTHING_UNUSED
     media: tuple[MediaPart, ...] = ()  # all media of the request
     end_user: str = ""
@@ -184,11 +182,9 @@ _facts: dict[int, tuple[ModelEntry, ModelFacts]] = {}
 
 
 def load(wanted: tuple[Iterable[Loaded], Mapping[str, int], DecodeLimits]) -> None:
-    """Load these models before the fork, forget others, and set the limits of fields and files.
-
-    A process that may be killed has read their files. OpenVINO's tokenizers start threads, which no
-    fork survives, so `before_call` loads these in a worker.
-    """
+    """Load these models before the fork, forget others, and set the limits of fields and files. A
+    process that may be killed has read their files. OpenVINO's tokenizers start threads, which no
+    fork survives, so `before_call` loads these in a worker."""
     loaded, limits, of_files = wanted
     field_limits.configure(limits)
     request_media.configure(of_files)
@@ -244,12 +240,10 @@ def read_model(session: Session, folder: str, chat_template: str, task: Task) ->
 
 
 def parse(session: Session, name: str, tree: str, fingerprint: str | None, memory: Memory) -> Head:
-    """Read the body of a request to the endpoint `name`."""
     return _keep(session, name, READINGS[name].parse(session.body, tree, fingerprint, memory))
 
 
 def read_stored(session: Session, name: str) -> tuple[ToKeep, Unused]:
-    """Read the body of a request about stored objects."""
     return READERS[name](session.body)
 
 

@@ -23,8 +23,7 @@ from vinery_serving.gateway.state.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-# As in the column: lines of the journal have a bounded length.
-_MAX_MODEL_NAME = 255
+_MAX_MODEL_NAME = 255  # as in the column: lines of the journal have a bounded length
 
 
 class HeldSettlement:

@@ -66,11 +66,9 @@ def started(prepared: PreparedRequest) -> Started:
 
 
 class IntervalBuffer:
-    """Holds the events of one choice until they have `interval` tokens: `stream_interval`.
-
-    The first and the last event are never held. Tokens are still read as they arrive, so a stop
-    string ends a choice as early as without a buffer.
-    """
+    """Holds the events of one choice until they have `interval` tokens: `stream_interval`. The
+    first and the last event are never held. Tokens are still read as they arrive, so a stop string
+    ends a choice as early as without a buffer."""
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
@@ -215,11 +213,9 @@ class AnswersReader:
             self._output.grant(id_, grants.num_granted[id_], is_last=grants.is_last)
 
     def take(self, updates: list[GenerationUpdate]) -> list[Event]:
-        """Return the events of these updates.
-
-        Raises the error of a rejection before any text, so that the error can become the HTTP
-        status. A later error is `failure`, to be raised once the text was sent.
-        """
+        """Return the events of these updates. Raises the error of a rejection before any text, so
+        that the error can become the HTTP status. A later error is `failure`, to be raised once the
+        text was sent."""
         events: list[Event] = []
         deltas, self._early = self._early, []
         for update in updates:
@@ -305,8 +301,7 @@ class AnswersReader:
             self._prepared.trail.parts.append((tuple(token_ids[:num_read]), logprobs[:num_read]))
         if choice.raw is not None and num_read:
             ids = tuple(token_ids[:num_read])
-            text = "".join(map(choice.raw.feed, ids))
-            events.append(TokensGenerated(choice.index, ids, text))
+            events.append(TokensGenerated(choice.index, ids, "".join(map(choice.raw.feed, ids))))
         events += read
         num_reasoning = reader.num_reasoning_tokens - num_reasoning_before
         self._meter.tokens = self._meter.tokens.with_generated(num_read, num_reasoning)
@@ -343,8 +338,7 @@ class AnswersReader:
         """Whether the answer ended before its own limit, for want of grants."""
         if not self._is_last_grant or finished.reason is not FinishReason.LENGTH:
             return False
-        limit = self._prepared.submits[choice.index].max_new_tokens
-        return choice.reader.num_output_tokens < limit
+        return choice.reader.num_output_tokens < self._prepared.submits[choice.index].max_new_tokens
 
     def _scored_prompt(self, index: int, logprobs: tuple[TokenLogprobs, ...]) -> list[Event]:
         """The tokens of a prompt, sent with its first choice, and the echo of each choice."""
@@ -355,8 +349,7 @@ class AnswersReader:
         events: list[Event] = [PromptScored(at, tokens)] if sample == 0 else []
         if isinstance(request.prompt, RawPrompts) and request.prompt.echo:
             echoed = tokens if request.logprobs.num_top is not None else ()
-            text = self._prepared.engine.assets.text_of(prompt)
-            events.append(TextDelta(index, text, echoed))
+            events.append(TextDelta(index, self._prepared.engine.assets.text_of(prompt), echoed))
         return events
 
     def _error(self, rejected: Rejected) -> ServingError:

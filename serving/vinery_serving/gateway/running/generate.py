@@ -56,10 +56,8 @@ from vinery_serving.transport.messages import (
 )
 
 Batches = AsyncGenerator[list[Event], None]
-# How many engines may end under one request, whatever the reason.
-MAX_LOST_ENGINES: Final = 8
-# A connection that has just broken is noticed within this time.
-_NEXT_TRY_S: Final = 0.02
+MAX_LOST_ENGINES: Final = 8  # how many engines may end under one request, whatever the reason
+_NEXT_TRY_S: Final = 0.02  # A connection that has just broken is noticed within this time
 # After this long without an event a stream gets a comment, so that no proxy closes it.
 SILENCE_S: Final = 15.0
 
@@ -67,11 +65,9 @@ SILENCE_S: Final = 15.0
 async def stream(
     prepared: PreparedRequest, tokens: TokenSource | None = None, batches: Batches | None = None
 ) -> Batches:
-    """Yield batches of events; an empty batch means `SILENCE_S` without events.
-
-    Output tokens are reserved from `tokens`; None: they are not counted. `batches` come instead of
-    those of `run`. Raises `ServingError` before `Started`; later errors are `Failed` events.
-    """
+    """Yield batches of events; an empty batch means `SILENCE_S` without events. Output tokens are
+    reserved from `tokens`; None: they are not counted. `batches` come instead of those of `run`.
+    Raises `ServingError` before `Started`; later errors are `Failed` events."""
     has_started = False
     try:
         async with aclosing(batches or run(prepared, tokens)) as read:
@@ -124,11 +120,8 @@ async def run(
     prepared: PreparedRequest, tokens: TokenSource | None, *, may_restart: bool = False
 ) -> Batches:
     """Yield batches of events, from `Started` to `Completed`, and an empty batch for each
-    `SILENCE_S` without events. Raises `ServingError`.
-
-    `may_restart`: an answer that the next engine cannot continue exactly begins with another
-    `Started`, instead of ending with `NotContinued`.
-    """
+    `SILENCE_S` without events. Raises `ServingError`. `may_restart`: an answer that the next engine
+    cannot continue exactly begins with another `Started`, instead of ending with `NotContinued`."""
     if not prepared.submits:
         yield _without_tokens(prepared)
         return
@@ -167,8 +160,7 @@ class _EngineRun:
     """The present engine of a request, and what an engine's end means for the request."""
 
     def __init__(self, engine: Engine, meter: Meter) -> None:
-        self.engine = engine
-        self._meter = meter
+        self.engine, self._meter = engine, meter
         self._run = Run()
 
     async def next_engine(self, *, goes_on: bool) -> Hello:
@@ -292,8 +284,7 @@ class _Answers:
     def _submit(self, hello: Hello) -> None:
         """Raises `EngineDisconnected`, and `ServingError` if this engine cannot run the request."""
         first = self._prepared.submits[0]
-        cache_key = self._cache_key(first, hello)
-        client = self._run.engine.replicas.choose(first.prompt_ids, cache_key)
+        client = self._run.engine.replicas.choose(first.prompt_ids, self._cache_key(first, hello))
         hello = client.hello or hello
         check_engine(self._prepared.request, hello)
         if self._reader is None or not self._reader.is_accepted:
@@ -397,9 +388,7 @@ async def pool(draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin
 
 class _Pooling:
     def __init__(self, draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin) -> None:
-        self._draft = draft
-        self._meter = meter
-        self._origin = origin
+        self._draft, self._meter, self._origin = draft, meter, origin
         self._run = _EngineRun(engine, meter)
         self._vectors: dict[int, bytes] = {}  # by the index of the text
         self._stream: VectorStream | None = None

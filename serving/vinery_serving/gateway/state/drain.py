@@ -15,10 +15,8 @@ from vinery_serving.core.errors import InvalidKey, RequestStopped, ServingError,
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.models.live_socket import LiveRow, Stage
 
-# How often to look whether all requests are answered.
-_POLL_S: Final = 0.1
-# How long requests that are ended may take to send their errors.
-LAST_ERRORS_S: Final = 1.5
+_POLL_S: Final = 0.1  # how often to look whether all requests are answered
+LAST_ERRORS_S: Final = 1.5  # how long requests that are ended may take to send their errors
 
 
 class Drain:

@@ -183,10 +183,9 @@ class Runtime:
 
     async def health(self) -> list[EngineHealth]:
         """Return the health of the engines of all models that should be loaded, within 2 s."""
-        serving = [engine.serving for engine in self.directory.engines]
         asked = [
             health_of(engine, replica, client)
-            for engine in serving
+            for engine in [engine.serving for engine in self.directory.engines]
             for replica, client in enumerate(engine.replicas.clients)
         ]
         return await asyncio.gather(*asked)
@@ -320,17 +319,13 @@ class Runtime:
         return has_changed, self.limits.is_update_due
 
     async def _refresh_limits(self) -> None:
-        """Refresh the limits after the keys were read, and then admit new keys.
-
-        A rotated key and its limits are written in one transaction, so a reader of the key sees the
-        limits.
-        """
+        """Refresh the limits after the keys were read, and then admit new keys. A rotated key and
+        its limits are written in one transaction, so a reader of the key sees the limits."""
         await self._are_limits_due.wait()
         self._are_limits_due.clear()
         num_changes = self._num_changes
         read_at_s, num_read = self._keys_read_at_s, self.keys.num_read
-        update = await self._in_database_thread(self.limits.read_update, "limits")
-        await self.limits.follow(update)
+        await self.limits.follow(await self._in_database_thread(self.limits.read_update, "limits"))
         if self.keys.has_pending:
             await self._in_thread("snapshots", partial(self.keys.admit, num_read))
         self._num_changes_of_limits = num_changes
@@ -457,11 +452,8 @@ class Runtime:
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:
-    """Repeat `work` forever. After an error the last snapshot stays in use.
-
-    Unexpected errors are logged and do not end the loop: without it, revoked keys would continue
-    to work.
-    """
+    """Repeat `work` forever. After an error the last snapshot stays in use. Unexpected errors are
+    logged and do not end the loop: without it, revoked keys would continue to work."""
     while True:
         await asyncio.sleep(until_next(interval_s))
         try:
@@ -474,8 +466,7 @@ async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> Non
 
 def _tell_unreadable(reasons: Mapping[str, str]) -> None:
     try:
-        path = Path(settings.VINERY_RUN_DIR, UNREADABLE)
-        write_private(path, msgspec.json.encode(reasons))
+        write_private(Path(settings.VINERY_RUN_DIR, UNREADABLE), msgspec.json.encode(reasons))
     except OSError as error:
         log.warning("reasons of unusable models not stored: %s", error)
 

@@ -39,15 +39,13 @@ LOAD: Final = "load"  # a file with an argument for `load` of the jobs comes nex
 ENDED: Final = struct.Struct("!Ii")
 
 _READ_BYTES: Final = 65536
-# Between two signs of life.
-_INTERVAL_S: Final = 1.0
+_INTERVAL_S: Final = 1.0  # between two signs of life
 
 
 class ForkServer:
     def __init__(self, jobs: ModuleType, options: Options) -> None:
         self._control = Connection(options.control_fd)
-        self._jobs = jobs
-        self._options = options
+        self._jobs, self._options = jobs, options
         self._heartbeat = Heartbeat(options.page_fd)
         self._numbers: dict[int, int] = {}  # of workers, by process id
         self._wakeup, self._wakeup_write = socket.socketpair()
@@ -64,8 +62,7 @@ class ForkServer:
         self._heartbeat.allow_stacks()
         gc.collect()
         gc.freeze()
-        # The web process may have more connections than `select` can count.
-        poll = select.poll()
+        poll = select.poll()  # the web process may have more connections than `select` can count
         for each in (self._control, self._wakeup):
             poll.register(each, select.POLLIN)
         with contextlib.suppress(EOFError, ConnectionError):  # the web process has ended

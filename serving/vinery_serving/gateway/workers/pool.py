@@ -209,14 +209,10 @@ class WorkerProcess:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        self.server = server
-        self._number = number
-        self._reader = reader
-        self._writer = writer
+        self.server, self._number, self._reader, self._writer = server, number, reader, writer
         self._status: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self.has_begun = False
-        # Whether the process may serve another session.
-        self.is_usable = True
+        self.is_usable = True  # whether the process may serve another session
 
     async def call(self, codec: Codec, call: Call) -> Any:
         """Return the result of a job. Raises the job's `ServingError`, `WorkerLost`,
@@ -232,8 +228,7 @@ class WorkerProcess:
             if not self.has_begun:
                 await self._reader.readexactly(len(BEGUN))
                 self.has_begun = True
-            head = await self._reader.readexactly(ANSWER.size)
-            kind, is_spent, num_bytes = ANSWER.unpack(head)
+            kind, is_spent, num_bytes = ANSWER.unpack(await self._reader.readexactly(ANSWER.size))
             if num_bytes > MAX_ANSWER_BYTES:
                 raise BrokenAnswer("size")
             answer = await self._reader.readexactly(num_bytes)
@@ -276,27 +271,21 @@ def exit_name(status: int | None) -> str:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     return {
-        **kept,
+        **{name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "TOKENIZERS_PARALLELISM": "false",
     }
 
 
 class Worker:
-    """A worker process for one client's calls, which share a session.
-
-    A lost process is replaced once, and the new process repeats the calls of the session.
-    """
+    """A worker process for one client's calls, which share a session. A lost process is replaced
+    once, and the new process repeats the calls of the session."""
 
     def __init__(
         self, pool: WorkerPool, process: WorkerProcess, kind: str, reads: Sequence[Path] | None
     ) -> None:
-        self._pool = pool
-        self._reads = reads
-        self.process = process
-        self._kind = kind
+        self._pool, self._reads, self.process, self._kind = pool, reads, process, kind
         self._calls: list[Call] = []  # of the session, that were answered
         self._is_replaced = False
         self._serves_once = False
@@ -363,18 +352,13 @@ def _replaced() -> Overloaded:
 
 
 class WorkerPool:
-    """Belongs to the event loop.
-
-    `jobs` names a module with a `CODEC` of results, and two functions that load what many calls
-    need: `load` before the fork, and never raises; `before_call` the rest, from the arguments of a
-    call, without limits, and may raise `ServingError`.
-    """
+    """Belongs to the event loop. `jobs` names a module with a `CODEC` of results, and two functions
+    that load what many calls need: `load` before the fork, and never raises; `before_call` the
+    rest, from the arguments of a call, without limits, and may raise `ServingError`."""
 
     def __init__(self, jobs: str, limits: WorkLimits, base: WorkerPool | None = None) -> None:
         """With `base`, the processes come from that pool's fork server."""
-        self._jobs = jobs
-        self._base = base
-        self.limits = limits
+        self._jobs, self._base, self.limits = jobs, base, limits
         self._turns = FairTurns(
             limits.num_processes,
             max_waiting=limits.max_waiting,
@@ -386,8 +370,7 @@ class WorkerPool:
         self._idle: deque[WorkerProcess] = deque()
         self._loaded: object = None
         self._readable: Sequence[Path] = ()
-        # By kind of work and end.
-        self.num_ended: Counter[tuple[str, str]] = Counter()
+        self.num_ended: Counter[tuple[str, str]] = Counter()  # by kind of work and end
         self.num_killed = 0
         self.num_starts = 0
 

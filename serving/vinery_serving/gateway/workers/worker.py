@@ -34,8 +34,7 @@ from vinery_serving.processes import parent
 from vinery_serving.processes.confine import Needs, confine
 
 BEGUN: Final = b"b"  # a worker that has been forked sends this first
-# A call: the lengths of a pickle and of the body, then both.
-CALL: Final = struct.Struct("!QQ")
+CALL: Final = struct.Struct("!QQ")  # A call: the lengths of a pickle and of the body, then both
 # An answer: the kind, whether the worker is of no more use, and the length of the contents.
 ANSWER: Final = struct.Struct("!c?Q")
 RESULT: Final = b"r"
@@ -227,9 +226,7 @@ class Codec:
 
     def _build(self, parts: Any) -> object:
         number, *values = parts
-        if number == -1:
-            return tuple(array("i", values[0]))
-        return self._readers[number](*values)
+        return tuple(array("i", values[0])) if number == -1 else self._readers[number](*values)
 
 
 class _Pickler(pickle.Pickler):

@@ -46,8 +46,7 @@ class Reported(Wire):
     # The members that Anthropic documents and that cannot change the answer. The prefix cache
     # is automatic.
     harmless: ClassVar[frozenset[str]] = frozenset({"cache_control"})
-    # Whether the prompt leaves the block out.
-    is_left_out: ClassVar[bool] = False
+    is_left_out: ClassVar[bool] = False  # whether the prompt leaves the block out
 
 
 class Body(NamedTuple, Generic[WireT]):
@@ -158,8 +157,7 @@ def _are_equal(value: object, other: object) -> bool:
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
-# The members that choose a model.
-_TAGS: Final = frozenset(("type", "role"))
+_TAGS: Final = frozenset(("type", "role"))  # the members that choose a model
 # The most unknown names in a report, and the most characters of a name.
 _MAX_NAMES: Final = 32
 _MAX_NAME_CHARS: Final = 128
@@ -179,9 +177,7 @@ def _shortened(names: Iterable[str]) -> tuple[str, ...]:
 
 def unknown_fields(wire: BaseModel, members: Mapping[str, Any]) -> dict[str, bool]:
     """Return the paths of all members that the models in `wire` do not have, without indices.
-
-    `members` was read as `wire`. True: the member is harmless, as in the entries of a list.
-    """
+    `members` was read as `wire`. True: the member is harmless, as in the entries of a list."""
     return dict(_unknown_in(wire, members, ""))
 
 

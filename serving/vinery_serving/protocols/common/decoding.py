@@ -33,8 +33,7 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 NumSamples = Annotated[int, Field(ge=1), Limited(field_limits.CHOICES)]
 
-# The batch of one step has no room for more candidates.
-_MAX_WIDTH = 64
+_MAX_WIDTH = 64  # the batch of one step has no room for more candidates
 # The model rejects most tokens beyond 64, and the batch of one step must hold them.
 DraftTokens = Annotated[int, Field(ge=1, le=64)]
 
@@ -97,11 +96,9 @@ class SamplingFields(Wire):
 
 
 class SearchFields(Wire):
-    """The fields of `BeamSearch`, and the number of sampled candidates.
-
-    OpenAI samples `best_of` answers and returns the most likely of them; OVMS has `best_of` beams.
-    Each URL tree follows its system.
-    """
+    """The fields of `BeamSearch`, and the number of sampled candidates. OpenAI samples `best_of`
+    answers and returns the most likely of them; OVMS has `best_of` beams. Each URL tree follows its
+    system."""
 
     best_of: NumSamples | None = parameter(
         "On /v3 the beam width. On /v1 the number of sampled answers, of which the `n` with the "

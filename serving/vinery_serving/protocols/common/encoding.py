@@ -69,11 +69,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """Base of all types in answers and in the events of streams.
-
-    The encoders build the objects, and the OpenAPI document has the types. JSON has the members in
-    the order of the fields; a member that is `UNSET` is absent.
-    """
+    """Base of all types in answers and in the events of streams. The encoders build the objects,
+    and the OpenAPI document has the types. JSON has the members in the order of the fields; a
+    member that is `UNSET` is absent."""
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -126,8 +124,7 @@ class Error(Answer, kw_only=True):
 
 
 def json_bytes(value: object) -> bytes:
-    """Return `value` as compact JSON without any line separator. NaN and infinities become
-    null."""
+    """Return `value` as compact JSON without any line separator. NaN and infinities become null."""
     try:
         encoded = _encode(value)
     except OverflowError:
@@ -149,12 +146,10 @@ def json_text(text: str) -> bytes:
 
 
 def frame(payload: bytes) -> bytes:
-    """Return an event without a name."""
     return b"data: %b\n\n" % payload
 
 
 def named_frame(name: str, payload: bytes) -> bytes:
-    """Return an event with a name."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), payload)
 
 
@@ -167,12 +162,10 @@ def error_object(error: ServingError) -> Error:
 
 
 def error_body(error: ServingError) -> bytes:
-    """Return the JSON body of an error response."""
     return json_bytes(error_object(error))
 
 
 def error_headers(error: ServingError) -> dict[str, str]:
-    """Return the headers of an error response, such as those about retries."""
     headers = {}
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = error.allowed
@@ -198,18 +191,14 @@ class Encoder(Protocol):
     """Encodes events as server-sent events. Holds the state of one stream."""
 
     def feed(self, event: Event) -> bytes:
-        """Return the frames of `event` with their blank lines, or b"" for none.
-
-        OpenAI's streams end with `data: [DONE]`, in the frames of `Completed` and `Failed`. No
-        event may follow.
-        """
+        """Return the frames of `event` with their blank lines, or b"" for none. OpenAI's streams
+        end with `data: [DONE]`, in the frames of `Completed` and `Failed`. No event may follow."""
 
 
 class Exchange(Protocol):
     """A parsed request, with the values that the answer repeats."""
 
-    # The bytes that keep an idle stream open.
-    keep_alive: ClassVar[bytes]
+    keep_alive: ClassVar[bytes]  # the bytes that keep an idle stream open
 
     @property
     def to_keep(self) -> ToKeep | None:

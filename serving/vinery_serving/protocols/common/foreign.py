@@ -49,7 +49,6 @@ _EFFORTS: Final[Mapping[Endpoint, str]] = {
 
 
 def same_as(name: str) -> Alias:
-    """Return an alias of the parameter `name`."""
     return Alias(f"The same as `{name}`.", lambda endpoint, path, value: {name: value})
 
 

@@ -113,7 +113,6 @@ class ResponseFormat(_Format):
     )
 
     def grammar(self) -> Grammar | None:
-        """Return the constraint on the answer. None for plain text."""
         return _grammar(self, self.json_schema, "response_format", "json_schema.schema")
 
 
@@ -121,7 +120,6 @@ class TextFormat(JsonSchema, _Format):
     """The `text.format` of Responses, with the members of `json_schema`."""
 
     def grammar(self) -> Grammar | None:
-        """Return the constraint on the answer. None for plain text."""
         return _grammar(self, self, "text.format", "schema")
 
 
@@ -129,7 +127,6 @@ _SCHEMA_TEXT = Limited(field_limits.SCHEMA_CHARS)
 
 
 def _read_schema(value: object) -> object:
-    """Read a schema or its JSON text."""
     if isinstance(value, str):
         _SCHEMA_TEXT.check(value)
         if (exceeded := exceeded_limit(value.encode())) is not None:
@@ -194,7 +191,6 @@ class StructuredOutputs(Wire):
     )
 
     def grammars(self) -> Iterator[Grammar]:
-        """Yield a constraint for each member that sets one."""
         yield from _grammars(
             "structured_outputs.",
             json=self.json_,
@@ -299,7 +295,6 @@ def _grammar(
 def schema_grammar(
     schema: Any, path: str, *, is_strict: bool = True, is_compact: bool = False
 ) -> Grammar:
-    """Return the constraint of a schema in the field `path`."""
     return Grammar(GrammarKind.JSON_SCHEMA, _source(schema), path, is_strict, is_compact)
 
 

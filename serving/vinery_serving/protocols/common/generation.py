@@ -112,7 +112,6 @@ class DeliveryFields(Wire):
 
     @property
     def is_obfuscated(self) -> bool:
-        """Whether the deltas of a stream are padded to equal sizes."""
         return self.stream_options is not None and bool(self.stream_options.include_obfuscation)
 
     @property
@@ -122,7 +121,6 @@ class DeliveryFields(Wire):
         return options is not None and self.includes_usage and bool(options.continuous_usage_stats)
 
     def handling(self) -> Handling:
-        """Return the options that do not change the generated text."""
         return Handling(
             priority=self.priority or 0,
             stream_interval=self.stream_interval or self.max_streaming_response_tokens or 1,

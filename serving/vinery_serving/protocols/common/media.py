@@ -93,8 +93,7 @@ def _read_file_data(value: object) -> MediaSource:
     """`file_data`: a data URL, or base64 alone as some clients send it."""
     if not isinstance(value, str):
         raise invalid("must be a string")
-    decode = decode_data_url if is_data_url(value) else decode_base64
-    return InlineSource(_decoded(value, decode))
+    return InlineSource(_decoded(value, decode_data_url if is_data_url(value) else decode_base64))
 
 
 Source = Annotated[
@@ -197,7 +196,6 @@ class WireFileContents(Wire):
         return self
 
     def contents(self, path: str) -> MediaPart:
-        """Return the file as a part."""
         is_inline = self.file_data is not None
         source: Any = self.file_data if is_inline else self.file_url
         param = f"{path}.{'file_data' if is_inline else 'file_url'}"

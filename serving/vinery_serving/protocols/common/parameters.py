@@ -25,8 +25,7 @@ from vinery_serving.core.request import ToolChoice
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.reading import invalid, refusal, types_of
 
-# The keyword of a JSON schema that names the setting of its limit.
-SETTING: Final = "x-setting"
+SETTING: Final = "x-setting"  # the keyword of a JSON schema that names the setting of its limit
 _KEYWORDS: Final = {
     Counted.ENTRIES: ("array", "maxItems"),
     Counted.MEMBERS: ("object", "maxProperties"),
@@ -171,8 +170,7 @@ MAX_TOKEN_ID: Final = 2**31 - 1  # engines take int32
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 PromptIds = Annotated[TokenIds, Limited(field_limits.PROMPT_IDS)]
-# No limit of output tokens, as clients of LM Studio and of llama.cpp send it.
-NO_LIMIT: Final = -1
+NO_LIMIT: Final = -1  # No limit of output tokens, as clients of LM Studio and of llama.cpp send it
 
 
 def _not_zero(value: int) -> int:
@@ -217,11 +215,9 @@ def parameter(
     default: Any = None,
     is_required: bool = False,
 ) -> Any:
-    """Return the pydantic field of a request parameter.
-
-    `of` names the systems that document the parameter. Fields of Messages, Anthropic's, name none.
-    `changes_nothing` marks a parameter that has no effect on the generated text.
-    """
+    """Return the pydantic field of a request parameter. `of` names the systems that document the
+    parameter. Fields of Messages, Anthropic's, name none. `changes_nothing` marks a parameter that
+    has no effect on the generated text."""
     if is_required:
         default = PydanticUndefined
     field: FieldInfo = Field(default=default, alias=alias, description=description)
@@ -236,8 +232,7 @@ def parameter_of(field: FieldInfo) -> Parameter | None:
 
 # -- The parameters that a client sent
 
-# More would make a long line in the journal.
-_MOST_SENT: Final = 32
+_MOST_SENT: Final = 32  # More would make a long line in the journal
 # The record names the model, and the client does not send the tag itself.
 _NOT_SENT: Final = frozenset(("model", "tag"))
 

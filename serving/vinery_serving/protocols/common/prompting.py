@@ -89,7 +89,6 @@ def _token_ids(value: list[object]) -> tuple[int, ...]:
 
 
 def read_texts(value: object) -> tuple[str, ...]:
-    """Read one text or several."""
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
@@ -185,7 +184,6 @@ class EncodingFields(Wire):
     )
 
     def encoding(self) -> Encoding:
-        """Return how the text of the prompt becomes tokens."""
         limit = self.truncate_prompt_tokens
         return Encoding(
             adds_special_tokens=self.add_special_tokens,

@@ -45,10 +45,8 @@ _TOO_DEEP = "it nests more than {} levels"
 
 
 class Wire(BaseModel):
-    """Base of all wire models. Values are not coerced, and unknown fields are ignored.
-
-    Every optional field accepts null, which clients send for absent fields.
-    """
+    """Base of all wire models. Values are not coerced, and unknown fields are ignored. Every
+    optional field accepts null, which clients send for absent fields."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -217,12 +215,10 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?\Z")
 def with_numbers(
     model: type[BaseModel], members: dict[str, Any], dialect: Dialect
 ) -> dict[str, Any]:
-    """Return the members of a body, with the numbers that the fields of `model` expect.
-
-    `8.0` is an integer in JSON, and clients without integers send it. Under `/v3` a number may
-    also be a text, as OpenVINO Model Server's users send it. Inside of schemas, messages and
-    arguments a value stays as it was sent.
-    """
+    """Return the members of a body, with the numbers that the fields of `model` expect. `8.0` is an
+    integer in JSON, and clients without integers send it. Under `/v3` a number may also be a text,
+    as OpenVINO Model Server's users send it. Inside of schemas, messages and arguments a value
+    stays as it was sent."""
     kinds, reads_text = _kinds(model), dialect.name == V3.name
     others = {
         name: _number(value, kinds[name], reads_text=reads_text)

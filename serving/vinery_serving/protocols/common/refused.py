@@ -14,18 +14,15 @@ from vinery_serving.core.tasks import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A parameter that the server refuses.
-
-    `reason` follows "is not supported by this server". `harmless` holds the values that ask for
-    the default; the server accepts them, and null. `of` is as for `parameter`.
-    """
+    """A parameter that the server refuses. `reason` follows "is not supported by this server".
+    `harmless` holds the values that ask for the default; the server accepts them, and null. `of` is
+    as for `parameter`."""
 
     reason: str
     harmless: tuple[object, ...] = ()
     of: str = ""
 
     def message(self, name: str) -> str:
-        """Return the error message for a request with the parameter `name`."""
         or_default = f", or set it to {json.dumps(self.harmless[0])}" if self.harmless else ""
         return f"`{name}` is not supported by this server: {self.reason}. Leave it out{or_default}."
 

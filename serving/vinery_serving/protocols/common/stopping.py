@@ -160,7 +160,6 @@ class StoppingFields(Wire):
         )
 
     def max_stops(self, dialect: Dialect) -> FieldLimit:
-        """The limit of the number of stop strings."""
         return _MAX_STOPS[dialect.name]
 
     def refuse_min_above_max(self) -> None:

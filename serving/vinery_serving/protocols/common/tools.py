@@ -178,7 +178,6 @@ class NamespaceTool(Wire):
     tools: NamespaceMembers
 
     def members(self, path: str) -> tuple[Tool, ...]:
-        """Return the tools that the client runs, with their own names."""
         return tuple(
             tool.to_core(f"{path}.tools[{at}]")
             for at, tool in enumerate(self.tools)

@@ -35,8 +35,7 @@ from vinery_serving.protocols.common.reading import (
 _NO_FILES: Final = (
     "names a stored file, but this server stores none: send its contents as `base64`, or its `url`"
 )
-# The model has no other sign that a tool failed.
-_FAILED: Final = TextPart("Error:")
+_FAILED: Final = TextPart("Error:")  # the model has no other sign that a tool failed
 
 # The types of blocks that Anthropic documents and this server refuses, with the reasons.
 _HOSTED: Final = (
@@ -418,7 +417,6 @@ def _questions(role: Role, placed: Sequence[_Placed]) -> Iterator[Message]:
 
 
 def _answer(placed: Sequence[_Placed]) -> Message:
-    """The turn of the assistant as one message."""
     parts: list[ContentPart] = []
     reasoning: list[str] = []
     calls: list[ToolCall] = []
@@ -444,6 +442,5 @@ def _misplaced(path: str, block: object, role: Role) -> Exception:
 
 
 def system_messages(blocks: Sequence[TextBlock] | None) -> tuple[Message, ...]:
-    """Return the message of `system`, or none."""
     parts = tuple(TextPart(block.text) for block in blocks or ())
     return (Message(Role.SYSTEM, parts),) if parts else ()

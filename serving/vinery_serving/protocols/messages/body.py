@@ -143,8 +143,7 @@ def choice_among(sent: Choice | None, tools: Sequence[Tool]) -> ToolChoice:
     return resolve_choice(None if sent is None else sent.to_core(), tools)
 
 
-# Anthropic's default of the effort of a request with thinking.
-_USUAL_EFFORT: Final = "high"
+_USUAL_EFFORT: Final = "high"  # Anthropic's default of the effort of a request with thinking
 
 
 class Thinking(Wire):
@@ -293,7 +292,6 @@ class MessagesBody(TemplateFields, GenerationBody):
         return self.constraint(others=[form.grammar(at) for at, form in formats.items() if form])
 
     def with_thinking(self, request: GenerationRequest) -> GenerationRequest:
-        """Return the request with the options of `thinking`."""
         thinking = self.thinking
         if thinking is None:
             return request

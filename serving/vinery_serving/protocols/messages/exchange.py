@@ -97,8 +97,7 @@ def _error_type(status: int) -> str:
     return _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
 
 
-# Clients drop thinking without a signature. This server reads none.
-SIGNATURE: Final = "vinery"
+SIGNATURE: Final = "vinery"  # clients drop thinking without one; this server reads none
 
 _EVENTS: Final = one_of(
     "message_start", "content_block_start", "content_block_delta", "content_block_stop",
@@ -225,10 +224,8 @@ def ending(
     *,
     is_context_full: bool,
 ) -> Ending:
-    """Return `stop_reason` and `stop_sequence`.
-
-    `refusal` and `pause_turn` never come: this server has no classifiers, and runs no tools.
-    """
+    """Return `stop_reason` and `stop_sequence`. `refusal` and `pause_turn` never come: this server
+    has no classifiers, and runs no tools."""
     match reason:
         case FinishReason.TOOL_CALLS:
             return "tool_use", None
@@ -294,8 +291,7 @@ class MessagesEncoder(ItemEncoder[OpenItem]):
 
     def __init__(self, identity: AnswerIdentity, request: GenerationRequest) -> None:
         super().__init__()
-        self._identity = identity
-        self._request = request
+        self._identity, self._request = identity, request
         self._num_blocks = 0
         self._ending: Ending = ("end_turn", None)
         self._unsent: Started | None = None  # waits for the next event
@@ -356,8 +352,7 @@ class MessagesEncoder(ItemEncoder[OpenItem]):
     def _complete(self, event: Completed) -> bytes:
         stop_reason, stop_sequence = self._ending
         delta = MessageDelta(stop_reason=stop_reason, stop_sequence=stop_sequence)
-        usage = usage_object(event.usage)
-        end = MessageEvent(type="message_delta", delta=delta, usage=usage)
+        end = MessageEvent(type="message_delta", delta=delta, usage=usage_object(event.usage))
         return _framed(end) + _framed(MessageEvent(type="message_stop"))
 
     def _fail(self, error: ServingError) -> bytes:
@@ -409,5 +404,4 @@ def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
 
 
 def count_body(num_tokens: int) -> bytes:
-    """Return the answer of `POST messages/count_tokens`."""
     return json_bytes(MessageTokens(input_tokens=num_tokens))

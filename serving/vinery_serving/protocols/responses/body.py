@@ -265,14 +265,13 @@ class ResponsesBody(TemplateFields, GenerationBody):
     def prompt(self, num_recalled: int = 0) -> Conversation:
         """Return the prompt. Raises `InvalidRequest` for a tool choice that `tools` contradicts."""
         tools = clients_tools(self.tools or ())
-        effort = None if self.reasoning is None else self.reasoning.effort
         return Conversation(
             messages=self._messages(num_recalled),
             tools=tools,
             tool_choice=resolve_choice(self.tool_choice, tools),
             parallel_tool_calls=self.parallel_tool_calls is not False,
             template_kwargs=self.chat_template_kwargs or {},
-            rendering=self.rendering(effort),
+            rendering=self.rendering(None if self.reasoning is None else self.reasoning.effort),
             drops_oldest=self.truncation == "auto",
         )
 
@@ -285,8 +284,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
                 "`response_format` belongs to chat completions. Use `text.format` instead.",
                 param="response_format",
             )
-        text_format = None if self.text is None else self.text.format
-        return self.constraint(text_format, chat_format)
+        return self.constraint(None if self.text is None else self.text.format, chat_format)
 
     def _messages(self, num_recalled: int) -> tuple[Message, ...]:
         messages = messages_of(self.input or (), num_recalled)
@@ -354,8 +352,7 @@ def _format(sent: TextFormat | ResponseFormat | None) -> EchoedFormat:
         return EchoedFormat(type=sent.type)
     return EchoedFormat(
         type="json_schema",
-        # Strict clients need a name, but some clients send none.
-        name=schema.name or "response",
+        name=schema.name or "response",  # Strict clients need a name, but some clients send none
         description=schema.description,
         schema=UNSET if schema.schema_ is None else schema.schema_,
         strict=schema.strict,

@@ -189,7 +189,6 @@ class HostedCall(Wire):
         return ToolCall(self._known_id, self.tool, self._arguments())
 
     def to_core(self) -> Message:
-        """Return the output of the call as a message."""
         return _tool_message(self._known_id, self._result() or self.status or "completed")
 
     @property
@@ -444,12 +443,9 @@ class _Turn:
 
 
 class _Conversation:
-    """Collects messages, calls and reasoning in their order.
-
-    Calls join the assistant message before them. A message after calls joins, too: otherwise
-    templates would render it between calls and results. Results follow their calls. Reasoning joins
-    the next message.
-    """
+    """Collects messages, calls and reasoning in their order. Calls join the assistant message
+    before them. A message after calls joins, too: otherwise templates would render it between calls
+    and results. Results follow their calls. Reasoning joins the next message."""
 
     def __init__(self) -> None:
         self.reasoning: list[str] = []  # waits for its message

@@ -81,8 +81,7 @@ def with_id(item: MemoryItem, token: str, index: int) -> MemoryItem:
     if not item.payload or item.id:
         return item
     new = f"{_PREFIXES.get(item.kind, 'item_')}{token}i{index:02x}"
-    payload = b'{"id":%b,%b' % (msgspec.json.encode(new), item.payload[1:])
-    return MemoryItem(new, item.kind, payload)
+    return MemoryItem(new, item.kind, b'{"id":%b,%b' % (msgspec.json.encode(new), item.payload[1:]))
 
 
 def joined(

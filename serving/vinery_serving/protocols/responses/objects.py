@@ -307,10 +307,8 @@ def names_of(tools: Iterable[Tool]) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class ResponseObjects:
-    """Builds the objects of one response. Every state of the response has all members.
-
-    `echo` holds the members that repeat the request. `packs_reasoning` adds `encrypted_content`.
-    """
+    """Builds the objects of one response. Every state of the response has all members. `echo` holds
+    the members that repeat the request. `packs_reasoning` adds `encrypted_content`."""
 
     identity: AnswerIdentity
     echo: Members
@@ -327,11 +325,9 @@ class ResponseObjects:
         return replace(self, echo={**self.echo, **values})
 
     def started(self) -> Response:
-        """Return a response without output."""
         return self._response(IN_PROGRESS, ())
 
     def queued(self) -> Response:
-        """Return a response that has not begun."""
         return self._response(QUEUED, ())
 
     def finished(
@@ -342,10 +338,8 @@ class ResponseObjects:
         *,
         cuts: Collection[Cause],
     ) -> Response:
-        """Return a completed response, or an incomplete one if choices reached a limit.
-
-        `cuts` holds the causes of these choices. As in chats, a quota sets `stop_reason`.
-        """
+        """Return a completed response, or an incomplete one if choices reached a limit. `cuts`
+        holds the causes of these choices. As in chats, a quota sets `stop_reason`."""
         counts = ResponseUsage(
             input_tokens=usage.num_prompt_tokens,
             input_tokens_details=InputDetails(
@@ -365,7 +359,6 @@ class ResponseObjects:
         return self._response(INCOMPLETE, items, usage=counts, incomplete_details=details)
 
     def failed(self, items: Sequence[Item], error: ServingError) -> Response:
-        """Return a response that ended with an error after `items`."""
         details = ResponseError(code=_error_code(error), message=error.message)
         return self._response("failed", items, error=details)
 
@@ -393,7 +386,6 @@ class ResponseObjects:
         return items
 
     def compaction(self, content: str) -> OutputCompaction:
-        """Return the first item of an answer whose conversation was summarized."""
         return OutputCompaction(id=self.identity.item_id("cmp_", 0), encrypted_content=content)
 
     def item(
