@@ -25,25 +25,8 @@ from vinery_serving.core.logprobs import Token
 from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, ToKeep
 from vinery_serving.core.request import Conversation, Endpoint, Message
 from vinery_serving.core.result import ChoiceResult, Result
+from vinery_serving.protocols.common import chunks
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.chunks import (
-    CalledFunction,
-    CalledFunctionDelta,
-    Chunk,
-    ChunkExchange,
-    CustomToolCall,
-    FunctionToolCall,
-    Members,
-    OtherDelta,
-    PromptText,
-    RawText,
-    StopReason,
-    ToolCallChunk,
-    Usage,
-    call_delta,
-    called_function,
-    called_tools,
-)
 from vinery_serving.protocols.common.encoding import (
     Answer,
     json_bytes,
@@ -221,13 +204,13 @@ class ChatMessage(Answer, kw_only=True):
     refusal: None = None
     reasoning_content: str | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET
-    tool_calls: list[FunctionToolCall | CustomToolCall] | UnsetType = UNSET
-    function_call: CalledFunction | UnsetType = UNSET
+    tool_calls: list[chunks.FunctionToolCall | chunks.CustomToolCall] | UnsetType = UNSET
+    function_call: chunks.CalledFunction | UnsetType = UNSET
     # FastDeploy's members, for requests with `return_token_ids`.
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_tokens: PromptText | UnsetType = UNSET
+    prompt_tokens: chunks.PromptText | UnsetType = UNSET
     completion_token_ids: Sequence[int] | UnsetType = UNSET
-    completion_tokens: RawText | UnsetType = UNSET
+    completion_tokens: chunks.RawText | UnsetType = UNSET
 
 
 class ChatChoice(Answer, kw_only=True):
@@ -235,7 +218,7 @@ class ChatChoice(Answer, kw_only=True):
     message: ChatMessage
     logprobs: ChatLogprobs | None
     finish_reason: Annotated[str, _FINISH_REASON]
-    stop_reason: StopReason
+    stop_reason: chunks.StopReason
     token_ids: Sequence[int] | UnsetType = UNSET
     arrival_time: float | UnsetType = UNSET
 
@@ -249,7 +232,7 @@ class ChatCompletion(Answer, kw_only=True):
     service_tier: str | UnsetType = UNSET
     metadata: dict[str, str] | UnsetType = UNSET
     choices: list[ChatChoice]
-    usage: Usage
+    usage: chunks.Usage
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
@@ -264,12 +247,12 @@ class ChatDelta(Answer, kw_only=True):
     ) = UNSET
     reasoning_content: str | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET
-    tool_calls: list[ToolCallChunk] | UnsetType = UNSET
-    function_call: CalledFunctionDelta | UnsetType = UNSET
+    tool_calls: list[chunks.ToolCallChunk] | UnsetType = UNSET
+    function_call: chunks.CalledFunctionDelta | UnsetType = UNSET
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_tokens: PromptText | UnsetType = UNSET
+    prompt_tokens: chunks.PromptText | UnsetType = UNSET
     completion_token_ids: Sequence[int] | UnsetType = UNSET
-    completion_tokens: RawText | UnsetType = UNSET
+    completion_tokens: chunks.RawText | UnsetType = UNSET
 
 
 class ChatChunkChoice(Answer, kw_only=True):
@@ -277,7 +260,7 @@ class ChatChunkChoice(Answer, kw_only=True):
     delta: ChatDelta
     logprobs: ChatLogprobs | None
     finish_reason: Annotated[str, _FINISH_REASON] | None
-    stop_reason: StopReason | UnsetType = UNSET
+    stop_reason: chunks.StopReason | UnsetType = UNSET
     token_ids: Sequence[int] | UnsetType = UNSET
     arrival_time: float | UnsetType = UNSET
 
@@ -294,7 +277,7 @@ class ChatCompletionChunk(Answer, kw_only=True):
     choices: list[ChatChunkChoice]
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
-    usage: Usage | UnsetType | None = UNSET
+    usage: chunks.Usage | UnsetType | None = UNSET
     obfuscation: str | UnsetType = UNSET
 
 
@@ -347,7 +330,7 @@ def _stored_message(sent: dict[str, Any]) -> MemoryItem:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatExchange(ChunkExchange):
+class ChatExchange(chunks.ChunkExchange):
     """A chat completion request. Its answer has role, id, type and name once."""
 
     id_prefix = "chatcmpl-"
@@ -363,7 +346,7 @@ class ChatExchange(ChunkExchange):
 
     def choice(self, choice: ChoiceResult, result: Result) -> ChatChoice:
         calls, reasoning = choice.tool_calls, choice.reasoning or UNSET
-        tokens: Members = {}
+        tokens: chunks.Members = {}
         if self.request.wants_token_ids:
             tokens = {
                 **prompt_tokens(result.prompt_ids[0], result.prompt_texts[0]),
@@ -374,8 +357,10 @@ class ChatExchange(ChunkExchange):
             # A client reads one of the two names.
             reasoning_content=reasoning,
             reasoning=reasoning,
-            tool_calls=UNSET if self.has_functions else called_tools(calls),
-            function_call=called_function(calls[0]) if self.has_functions and calls else UNSET,
+            tool_calls=UNSET if self.has_functions else chunks.called_tools(calls),
+            function_call=chunks.called_function(calls[0])
+            if self.has_functions and calls
+            else UNSET,
             **tokens,
         )
         ids = choice.token_ids if self.request.wants_token_ids else UNSET
@@ -400,34 +385,34 @@ class ChatExchange(ChunkExchange):
 
         return logprobs
 
-    def start(self, event: Started, choice: int) -> Chunk:
+    def start(self, event: Started, choice: int) -> chunks.Chunk:
         """Every choice has a first chunk. Clients expect the choices in order."""
-        tokens: Members = {}
+        tokens: chunks.Members = {}
         if self.request.wants_token_ids:
             tokens = prompt_tokens(event.prompt_ids[0], event.prompt_texts[0])
         content = None if self.request.dialect.shows_first_token else ""
         delta = ChatDelta(role="assistant", content=content, **tokens)
-        return Chunk(json_members(delta), chunk_extras=self._prompt(event))
+        return chunks.Chunk(json_members(delta), chunk_extras=self._prompt(event))
 
-    def delta(self, event: OtherDelta) -> bytes:
+    def delta(self, event: chunks.OtherDelta) -> bytes:
         match event:
             case ReasoningDelta():
                 text = json_text(event.text)
                 return b'"reasoning_content":' + text + b',"reasoning":' + text
             case _ if not self.has_functions:
-                return call_delta(event)
+                return chunks.call_delta(event)
             case ToolCallStarted(index=0):
-                called = CalledFunctionDelta(name=event.name, arguments="")
+                called = chunks.CalledFunctionDelta(name=event.name, arguments="")
                 return b'"function_call":%b' % json_bytes(called)
             case ToolCallDelta(index=0, is_custom=False):
                 return b'"function_call":{"arguments":%b}' % json_text(event.text)
         return b""
 
-    def tokens(self, event: TokensGenerated) -> Chunk:
+    def tokens(self, event: TokensGenerated) -> chunks.Chunk:
         delta = ChatDelta(**completion_tokens(event.token_ids, event.text))
-        return Chunk(json_members(delta), {"token_ids": event.token_ids})
+        return chunks.Chunk(json_members(delta), {"token_ids": event.token_ids})
 
-    def _prompt(self, source: Started | Result) -> Members:
+    def _prompt(self, source: Started | Result) -> chunks.Members:
         members: dict[str, Any] = {}
         if self.request.wants_token_ids:
             members["prompt_token_ids"] = source.prompt_ids[0]

@@ -22,14 +22,7 @@ from vinery_accounts.models import BackgroundRun
 from vinery_accounts.stored import runs
 from vinery_accounts.stored.rows import text_of
 from vinery_accounts.stored.runs import RunLost
-from vinery_serving.core.errors import (
-    ConversationInUse,
-    EngineLost,
-    InvalidKey,
-    LimitReached,
-    ServingError,
-    Unavailable,
-)
+from vinery_serving.core import errors
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.bodies import api_bodies
@@ -125,7 +118,7 @@ class Run:
         storing = asyncio.create_task(self._store_progress(), name="background-progress")
         try:
             await self._generate()
-        except ServingError as error:
+        except errors.ServingError as error:
             if self._is_passing(error):
                 delay_s = error.retry_after_s or _PASSING_S
                 await self._in_database(partial(runs.put_back, self.row, delay_s))
@@ -146,7 +139,7 @@ class Run:
             record = new_record(api, self._request.body, self._held)
             try:
                 await self._answer(api, record)
-            except ServingError as error:
+            except errors.ServingError as error:
                 if self._is_passing(error):
                     record.forget()
                 else:
@@ -170,7 +163,7 @@ class Run:
     async def _answer(self, api: ApiRequest, record: RequestRecord) -> None:
         """Raises `ServingError` while there are no events."""
         if self.row.num_tries > runs.MAX_TRIES:
-            raise EngineLost("The server ended too often while it ran this response.")
+            raise errors.EngineLost("The server ended too often while it ran this response.")
 
         async def admit(head: Head) -> Engine:
             return admitted(api, record, head)
@@ -192,7 +185,7 @@ class Run:
         try:
             return self._runtime.keys.caller(key_id)
         except KeyRefused as refused:
-            raise InvalidKey(refused.message) from None
+            raise errors.InvalidKey(refused.message) from None
 
     def _scope(self) -> dict[str, Any]:
         request = self._request
@@ -208,9 +201,9 @@ class Run:
             OWN_HEADERS: [],
         }
 
-    def _is_passing(self, error: ServingError) -> bool:
+    def _is_passing(self, error: errors.ServingError) -> bool:
         is_young = time.time() - self.row.response.created_at.timestamp() < _MAX_WAIT_S
-        kinds = (LimitReached, Unavailable, ConversationInUse)
+        kinds = (errors.LimitReached, errors.Unavailable, errors.ConversationInUse)
         return not self._events and is_young and isinstance(error, kinds)
 
     # -- Storing
@@ -231,7 +224,7 @@ class Run:
                 return  # the next renewal ends the run
             self._wake()
 
-    def _fail(self, error: ServingError) -> None:
+    def _fail(self, error: errors.ServingError) -> None:
         """End a response without events, or whose events have no end."""
         self._events = self._events or self._earlier
         code = "server_error" if error.status >= 500 else "invalid_prompt"

@@ -13,13 +13,7 @@ from msgspec.structs import replace
 
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import Scope as KeyScope
-from vinery_serving.core.errors import (
-    InvalidRequest,
-    MethodNotAllowed,
-    ModelNotFound,
-    NotFound,
-    ServingError,
-)
+from vinery_serving.core import errors
 from vinery_serving.gateway.endpoints.callers import (
     authenticate,
     authorization_of,
@@ -46,10 +40,10 @@ def for_clients(view: View) -> View:
     async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
         try:
             if request.method not in ("GET", "HEAD"):
-                raise MethodNotAllowed(request.method or "", allowed="GET")
+                raise errors.MethodNotAllowed(request.method or "", allowed="GET")
             response: JsonResponse = await view(request, _caller(request), *args, **kwargs)
             return response
-        except ServingError as error:
+        except errors.ServingError as error:
             return error_response(error, request)
 
     return guarded
@@ -76,7 +70,7 @@ async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonRe
 def _lists_all(value: str) -> bool:
     """Raises `InvalidRequest`."""
     if value.lower() not in ("true", "false", "1", "0"):
-        raise InvalidRequest("`all` must be true or false.", param="all")
+        raise errors.InvalidRequest("`all` must be true or false.", param="all")
     return value.lower() in ("true", "1")
 
 
@@ -86,7 +80,7 @@ async def retrieve_model(
 ) -> JsonResponse:
     model = _model_of(name, caller)
     if model is None:
-        raise ModelNotFound(f"The model `{name}` does not exist.", param="model")
+        raise errors.ModelNotFound(f"The model `{name}` does not exist.", param="model")
     return JsonResponse(
         anthropic_model(model) if _speaks_anthropic(request) else to_builtins(model)
     )
@@ -158,7 +152,7 @@ async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
     """Refuse any other path with the list of endpoints: a wrong URL is the most common first
     mistake."""
     return error_response(
-        NotFound(
+        errors.NotFound(
             f"Not found: {request.method} {request.path}. This server has POST "
             f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, "
             f"/{tree}/messages, /{tree}/embeddings, /{tree}/rerank, /{tree}/score, "

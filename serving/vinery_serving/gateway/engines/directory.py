@@ -14,14 +14,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-from vinery_serving.core.errors import (
-    InvalidRequest,
-    MissingParameter,
-    ModelNotFound,
-    ModelNotReady,
-    Overloaded,
-    ServingError,
-)
+from vinery_serving.core import errors
 from vinery_serving.core.tasks import ALL_TASKS, Task, explanation
 from vinery_serving.gateway.engines.models import (
     LoadedModel,
@@ -37,17 +30,11 @@ from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
 from vinery_serving.output.detokenize import Decoder, Detokenizer
 from vinery_serving.prompting.assets import ModelAssets, ModelFacts
 from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.transport import sockets
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.messages import Hello
 from vinery_serving.transport.relayed import Key
-from vinery_serving.transport.sockets import (
-    EngineAddress,
-    TlsAddress,
-    UnixAddress,
-    engine_socket,
-    node_socket,
-)
 from vinery_serving.transport.waiting import WaitingRequests
 
 log = logging.getLogger(__name__)
@@ -121,7 +108,7 @@ class Engine(LoadedModel):
         while True:
             try:
                 return engine, await engine._wait(goes_on=goes_on)
-            except ModelNotReady:
+            except errors.ModelNotReady:
                 if engine.successor is None:
                     raise
                 engine = engine.successor
@@ -133,7 +120,9 @@ class Engine(LoadedModel):
         if goes_on:
             return await self._wait_connected(max(self._wait_s, options.load_timeout_s))
         if self._num_waiting >= options.max_waiting:
-            raise Overloaded("The model is starting and its queue is full; try again shortly.")
+            raise errors.Overloaded(
+                "The model is starting and its queue is full; try again shortly."
+            )
         self._num_waiting += 1
         try:
             return await self._wait_connected(self._wait_s)
@@ -147,12 +136,12 @@ class Engine(LoadedModel):
                 with suppress(TimeoutError):
                     return await self.replicas.wait_connected(min(timeout_s, _WAIT_CHECK_S))
                 timeout_s -= _WAIT_CHECK_S
-        raise ModelNotReady(f"The model {self.entry.name} is not ready yet.")
+        raise errors.ModelNotReady(f"The model {self.entry.name} is not ready yet.")
 
     def _check_can_start(self) -> None:
         """Raises `ModelNotReady`."""
         if self.is_gone:
-            raise ModelNotReady(f"The model {self.entry.name} is not loaded any more.")
+            raise errors.ModelNotReady(f"The model {self.entry.name} is not loaded any more.")
         if self.is_failing:
             raise _failed(self.entry.name)
 
@@ -177,7 +166,7 @@ class LocalDirectory:
         for; None: there are none."""
         self._context, self._run_dir, self._secret, self._read = context, run_dir, secret, read
         self._on_change, self._wait_s = on_change, wait_s
-        self._waiting = WaitingRequests(run_dir, socket_key(secret, node_socket(run_dir)))
+        self._waiting = WaitingRequests(run_dir, socket_key(secret, sockets.node_socket(run_dir)))
         self.quarantine = quarantine or Quarantine()
         self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
         self._has_hidden = False  # whether some projects do not see all models
@@ -213,7 +202,7 @@ class LocalDirectory:
         name = self.named(name, tasks, project_id)
         entry = self._entry(self._target(name, may_use, visible), tasks, visible)
         if entry.task not in tasks:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"The model {entry.name} {explanation(entry.task)}. GET /v1/models lists the "
                 "others, with their tasks.",
                 param="model",
@@ -222,10 +211,10 @@ class LocalDirectory:
         if engine is not None and engine.serving.entry.task in tasks:
             return engine.serving
         if not entry.is_loaded:
-            raise ModelNotReady(f"The model {entry.name} is not loaded.")
+            raise errors.ModelNotReady(f"The model {entry.name} is not loaded.")
         if entry.id in self.failures:
             raise _failed(entry.name)
-        raise ModelNotReady(f"The model {entry.name} is not ready yet.")
+        raise errors.ModelNotReady(f"The model {entry.name} is not ready yet.")
 
     def entries_of(self, project_id: int | None) -> Mapping[str, ModelEntry]:
         """Return the models that keys of a project see, by name; None: no project."""
@@ -356,7 +345,7 @@ class LocalDirectory:
             reason = str(error)
         except TimeoutError:
             reason = f"The tokenizer takes more than {_LOAD_S:.0f} s to load."
-        except ServingError as error:
+        except errors.ServingError as error:
             log.warning("model not read: %s", error, extra={"fields": {"model": entry.name}})
         except Exception as error:  # what a process that reads strange files says may be wrong
             log.exception("model not read", extra={"fields": {"model": entry.name}})
@@ -395,13 +384,13 @@ class LocalDirectory:
                 return engine.replicas
 
         def new_client(place: Place) -> EngineClient:
-            engine = EngineAddress(entry.id, entry.settings_key, place.replica)
+            engine = sockets.EngineAddress(entry.id, entry.settings_key, place.replica)
             if place.address and self._context is not None:
                 host, _, port = place.address.rpartition(":")
-                address = TlsAddress(host.strip("[]"), int(port), place.fingerprint, engine)
+                address = sockets.TlsAddress(host.strip("[]"), int(port), place.fingerprint, engine)
                 return EngineClient(address, self._context)
-            path = engine_socket(self._run_dir, engine)
-            return EngineClient(UnixAddress(path), socket_key(self._secret, path))
+            path = sockets.engine_socket(self._run_dir, engine)
+            return EngineClient(sockets.UnixAddress(path), socket_key(self._secret, path))
 
         replicas = Replicas(new_client, entry.engines)
         replicas.open()
@@ -414,7 +403,7 @@ class LocalDirectory:
         if entry is not None:
             return entry
         if name not in (None, DEFAULT_MODEL):
-            raise ModelNotFound(
+            raise errors.ModelNotFound(
                 f"The model `{name}` does not exist. GET /v1/models lists the models that can "
                 "answer now.",
                 param="model",
@@ -446,17 +435,17 @@ def _replace(engine: Engine, successor: Engine | None) -> list[Replicas]:
     return unused
 
 
-def _no_model_named(num_loaded: int, *, can_answer: bool) -> MissingParameter:
+def _no_model_named(num_loaded: int, *, can_answer: bool) -> errors.MissingParameter:
     """`can_answer`: whether GET /v1/models lists at least one."""
     if can_answer:
         which = f"{num_loaded} models are served. GET /v1/models lists those that can answer now"
     else:
         which = "no model can answer now. GET /v1/models?all=true lists all with their states"
-    return MissingParameter(f"`model` is required: {which}.", param="model")
+    return errors.MissingParameter(f"`model` is required: {which}.", param="model")
 
 
-def _failed(name: str) -> ModelNotReady:
-    return ModelNotReady(
+def _failed(name: str) -> errors.ModelNotReady:
+    return errors.ModelNotReady(
         f"The model {name} failed to load. Ask an administrator of this server: they see why."
     )
 

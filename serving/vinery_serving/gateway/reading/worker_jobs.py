@@ -56,7 +56,7 @@ from vinery_serving.prompting.template import TemplateWords
 from vinery_serving.prompting.token_bound import TokenBound
 from vinery_serving.prompting.tokenizer import TokenizerFacts, TokenList
 from vinery_serving.prompting.vision import Markup, QwenProcessor, SizedProcessor
-from vinery_serving.protocols import PARSERS
+from vinery_serving.protocols import PARSERS, tokens
 from vinery_serving.protocols import parse as parse_generation
 from vinery_serving.protocols.chat import ChatExchange
 from vinery_serving.protocols.common.encoding import Exchange
@@ -68,12 +68,6 @@ from vinery_serving.protocols.pooling import Document, PoolingExchange, parse_po
 from vinery_serving.protocols.responses import exchange as responses
 from vinery_serving.protocols.responses.exchange import ResponsesExchange, Unrecalled
 from vinery_serving.protocols.stored import READERS
-from vinery_serving.protocols.tokens import (
-    DetokenizeExchange,
-    TokenizeExchange,
-    parse_detokenize,
-    parse_tokenize,
-)
 from vinery_serving.transport import messages as engine_messages
 
 log = logging.getLogger(__name__)
@@ -143,7 +137,7 @@ def _pooling_head(request: PoolingRequest) -> Head:
     )
 
 
-def _tokenize_head(exchange: TokenizeExchange) -> Head:
+def _tokenize_head(exchange: tokens.TokenizeExchange) -> Head:
     request, padding = exchange.request, exchange.request.padding
     has_template = _has_template(request.prompt)
     is_long = padding is not None and padding.length > _SHORT_PADDING
@@ -413,13 +407,13 @@ TOKENS: Final[Mapping[str, Reading[bytes]]] = {
     for each in (
         Reading(
             "tokenize",
-            lambda body, tree, *_: parse_tokenize(body, DIALECTS[tree]),
+            lambda body, tree, *_: tokens.parse_tokenize(body, DIALECTS[tree]),
             _tokenize_head,
             lambda exchange, model, _: exchange.body(tokenize(exchange.request, model)),
         ),
         Reading(
             "detokenize",
-            lambda body, *_: parse_detokenize(body),
+            lambda body, *_: tokens.parse_detokenize(body),
             lambda exchange: Head(exchange.model, unused=exchange.unused),
             lambda exchange, model, _: exchange.body(detokenize(exchange.token_ids, model)),
         ),
@@ -457,7 +451,7 @@ CODEC: Final = Codec(
         *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts)),
         *cast(Any, (PoolingExchange, Document)),
         *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
-        *cast(Any, (TokenizeExchange, DetokenizeExchange)),
+        *cast(Any, (tokens.TokenizeExchange, tokens.DetokenizeExchange)),
         *_types_in(picture_sizes),
         *_types_in(prompting_folder),
         *cast(Any, (type(Path()), ModelFacts, TemplateFacts, TemplateWords, PoolingFolder)),

@@ -38,15 +38,9 @@ from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_serving.core import field_limits
 from vinery_serving.gateway.engines.directory import LocalDirectory
 from vinery_serving.gateway.engines.suspects import Quarantine, Work
+from vinery_serving.gateway.state import host_health
 from vinery_serving.gateway.state.copies import Copies, Models, Tables
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
-from vinery_serving.gateway.state.host_health import (
-    DISK_INTERVAL_S,
-    DatabaseHealth,
-    DiskHealth,
-    EngineHealth,
-    health_of,
-)
 from vinery_serving.gateway.state.model_readers import ModelReaders
 from vinery_serving.gateway.state.model_rows import EngineReport, read_models
 from vinery_serving.gateway.state.traffic import Traffic
@@ -128,8 +122,8 @@ class Runtime:
         # Unix times in seconds of the snapshots in memory: of keys and limits, and of models.
         self.accounts_read_at_s = self.models_read_at_s = 0.0  # not read yet
         self.engine_reports: dict[str, EngineReport] = {}  # by model
-        self.database = DatabaseHealth()
-        self.disk = DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
+        self.database = host_health.DatabaseHealth()
+        self.disk = host_health.DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._copies = Copies()
         self._models: Models = {}, frozenset(), {}, frozenset()
         self._unreadable: dict[str, str] | None = None  # the reasons that were stored last
@@ -181,10 +175,10 @@ class Runtime:
         for thread in self._threads.values():
             thread.shutdown(wait=False)
 
-    async def health(self) -> list[EngineHealth]:
+    async def health(self) -> list[host_health.EngineHealth]:
         """Return the health of the engines of all models that should be loaded, within 2 s."""
         asked = [
-            health_of(engine, replica, client)
+            host_health.health_of(engine, replica, client)
             for engine in [engine.serving for engine in self.directory.engines]
             for replica, client in enumerate(engine.replicas.clients)
         ]
@@ -193,7 +187,7 @@ class Runtime:
     async def _begin(self) -> None:
         check_disks = partial(self._in_thread, "files", self.disk.check)
         await check_disks()
-        self._repeat("disks", check_disks, DISK_INTERVAL_S)
+        self._repeat("disks", check_disks, host_health.DISK_INTERVAL_S)
         self.workers.start()
         while not await self._is_done(self._read_database):
             if not self.is_started and await self._is_done(self._read_copies):

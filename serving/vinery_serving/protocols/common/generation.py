@@ -22,12 +22,7 @@ from vinery_serving.core.request import (
     RawPrompts,
 )
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
-from vinery_serving.protocols.common.decoding import (
-    SamplingFields,
-    SearchFields,
-    SpeculationFields,
-    TokenFields,
-)
+from vinery_serving.protocols.common import decoding
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.formats import FormatFields
 from vinery_serving.protocols.common.media import MediaHashes, check_media, with_hashes
@@ -265,12 +260,12 @@ class MetadataFields(Wire):
 class GenerationBody(
     MetadataFields,
     EncodingFields,
-    TokenFields,
+    decoding.TokenFields,
     FormatFields,
-    SpeculationFields,
-    SearchFields,
+    decoding.SpeculationFields,
+    decoding.SearchFields,
     StoppingFields,
-    SamplingFields,
+    decoding.SamplingFields,
     DeliveryFields,
 ):
     """The parameters of every generation endpoint."""

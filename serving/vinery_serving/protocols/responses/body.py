@@ -49,6 +49,7 @@ from vinery_serving.protocols.common.tools import (
     hosted_kinds,
     resolve_choice,
 )
+from vinery_serving.protocols.responses import objects
 from vinery_serving.protocols.responses.input import (
     CompactionItem,
     CompactionTrigger,
@@ -56,17 +57,6 @@ from vinery_serving.protocols.responses.input import (
     ItemReference,
     messages_of,
     without_old_reasoning,
-)
-from vinery_serving.protocols.responses.objects import (
-    EchoedCacheOptions,
-    EchoedCustomTool,
-    EchoedFormat,
-    EchoedFunction,
-    EchoedInputFormat,
-    EchoedNamespace,
-    EchoedReasoning,
-    EchoedText,
-    Members,
 )
 
 Summary = Literal["auto", "concise", "detailed"]
@@ -295,7 +285,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
         return (Message(Role.SYSTEM, (TextPart(self.instructions),)), *messages)
 
 
-def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> Members:
+def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> objects.Members:
     """Return the members of the answer that repeat the request, as plain JSON values, with
     OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
     text, (_, limit) = wire.text or TextOptions(), wire.output_limit
@@ -308,13 +298,13 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> Member
         "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
         "tool_choice": echoed_choice(wire.tool_choice or ToolChoice(), tools),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
-        "reasoning": EchoedReasoning(
+        "reasoning": objects.EchoedReasoning(
             effort=reasoning.effort,
             summary=reasoning.summary or reasoning.generate_summary,
             context=reasoning.context or UNSET,
             mode=reasoning.mode or UNSET,
         ),
-        "text": EchoedText(
+        "text": objects.EchoedText(
             format=_format(text.format or wire.response_format),
             verbosity=text.verbosity or "medium",
         ),
@@ -336,21 +326,21 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> Member
     if wire.prompt_cache_options is not None:
         # Strict clients need both members or none of the object.
         mode, ttl = wire.prompt_cache_options.mode, wire.prompt_cache_options.ttl
-        cache = EchoedCacheOptions(mode=mode or "implicit", ttl=ttl or "30m")
+        cache = objects.EchoedCacheOptions(mode=mode or "implicit", ttl=ttl or "30m")
         echoed["prompt_cache_options"] = cache
     if wire.conversation is not None:
         echoed["conversation"] = {"id": wire.conversation}
-    plain: Members = to_builtins(echoed)
+    plain: objects.Members = to_builtins(echoed)
     return plain
 
 
-def _format(sent: TextFormat | ResponseFormat | None) -> EchoedFormat:
+def _format(sent: TextFormat | ResponseFormat | None) -> objects.EchoedFormat:
     if sent is None or sent.tag is not None:
-        return EchoedFormat(type="text")  # strict clients refuse tags
+        return objects.EchoedFormat(type="text")  # strict clients refuse tags
     schema = sent.json_schema if isinstance(sent, ResponseFormat) else sent
     if sent.type != "json_schema" or schema is None:
-        return EchoedFormat(type=sent.type)
-    return EchoedFormat(
+        return objects.EchoedFormat(type=sent.type)
+    return objects.EchoedFormat(
         type="json_schema",
         name=schema.name or "response",  # Strict clients need a name, but some clients send none
         description=schema.description,
@@ -361,26 +351,26 @@ def _format(sent: TextFormat | ResponseFormat | None) -> EchoedFormat:
 
 def _tool(
     tool: NamespaceTool | CallableTool,
-) -> EchoedFunction | EchoedCustomTool | EchoedNamespace:
+) -> objects.EchoedFunction | objects.EchoedCustomTool | objects.EchoedNamespace:
     if not isinstance(tool, NamespaceTool):
         return _member(tool.to_core(""))
     tools = [_member(each) for each in tool.members("")]
-    return EchoedNamespace(name=tool.name, description=tool.description or "", tools=tools)
+    return objects.EchoedNamespace(name=tool.name, description=tool.description or "", tools=tools)
 
 
-def _member(tool: Tool) -> EchoedFunction | EchoedCustomTool:
+def _member(tool: Tool) -> objects.EchoedFunction | objects.EchoedCustomTool:
     name, description = tool.name, tool.description
     if tool.is_custom:
         written = _input_format(tool.input_grammar)
-        return EchoedCustomTool(name=name, description=description, format=written)
-    return EchoedFunction(
+        return objects.EchoedCustomTool(name=name, description=description, format=written)
+    return objects.EchoedFunction(
         name=name, description=description, parameters=tool.parameters, strict=tool.strict
     )
 
 
-def _input_format(grammar: TextGrammar | None) -> EchoedInputFormat:
+def _input_format(grammar: TextGrammar | None) -> objects.EchoedInputFormat:
     if grammar is None:
-        return EchoedInputFormat(type="text")
-    return EchoedInputFormat(
+        return objects.EchoedInputFormat(type="text")
+    return objects.EchoedInputFormat(
         type="grammar", syntax=grammar.syntax.value, definition=grammar.definition
     )
