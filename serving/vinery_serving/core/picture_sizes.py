@@ -8,7 +8,7 @@ Qwen's models are not here: see `prompting/vision`.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from vinery_serving.core.media import LOW_DETAIL_PIXELS, Detail
 
@@ -18,21 +18,9 @@ _MAX_TILES: Final = 12
 Size = tuple[int, int]  # width and height, in pixels
 
 
-class PictureSizes(Protocol):
-    def within(self, max_pixels: int) -> Self:
-        """Return sizes of at most this many pixels, or the least that the model takes."""
-
-    def fit(self, width: int, height: int, detail: Detail, max_pixels: int) -> Size:
-        """Return the width and height to scale an upright picture to. The result has at most
-        `max_pixels`, unless the model takes no picture that small."""
-
-    def num_tokens(self, width: int, height: int) -> int:
-        """Return the tokens of a size that `fit` gave. Raises ValueError for any other size."""
-
-
 def picture_sizes(
     model_type: str, config: Mapping[str, Any], processor: Mapping[str, Any]
-) -> PictureSizes | None:
+) -> "PictureSizes | None":
     """Return the sizes of a model; None for a type that is not known here. `config` is config.json,
     `processor` is preprocessor_config.json. Raises ValueError if GenAI could not use them."""
     kind = _KINDS.get(model_type)
@@ -232,7 +220,11 @@ class PinpointSizes:
         return min(holding, key=math.prod)
 
 
-_KINDS: Final[Mapping[str, type[SquareSize | CroppedSize | TileSizes | PinpointSizes]]] = {
+# `within` returns sizes of at most so many pixels, or the least that the model takes, `fit` the
+# width and height to scale an upright picture to, and `num_tokens` the tokens of a size that `fit`
+# gave. It raises ValueError for any other size.
+PictureSizes = SquareSize | CroppedSize | TileSizes | PinpointSizes
+_KINDS: Final[Mapping[str, type[PictureSizes]]] = {
     "gemma3": SquareSize,
     "llava": CroppedSize,
     "llava_next": PinpointSizes,

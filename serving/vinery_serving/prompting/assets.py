@@ -158,10 +158,6 @@ class ModelAssets:
         """Whether prompts can show tools to the model."""
         return bool(self._renderers) and self._renderers[-1].takes_tools
 
-    @property
-    def fills_in_middle(self) -> bool:
-        return self._infill is not None
-
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
         """Return the prompt of a chat. Raises `InvalidRequest` for a prompt that the model cannot
         render. Ignores a template that came with the request: see `render_untrusted`."""
@@ -383,7 +379,7 @@ class ModelAssets:
     def _infill_prompt(
         self, prefix: str | Sequence[int], suffix: str, encoding: Encoding
     ) -> Prompt:
-        infill = self._infill
+        infill = self.infill
         if infill is None:
             raise UnsupportedParameter(
                 "This model has no tokens for filling in the middle, so it cannot take a `suffix`. "
@@ -413,7 +409,7 @@ class ModelAssets:
         return before
 
     @cached_property
-    def _infill(self) -> Infill | None:
+    def infill(self) -> Infill | None:
         return Infill.of(self.tokenizer)
 
     def _encode(self, text: str, encoding: Encoding, *, is_bare: bool) -> Prompt:

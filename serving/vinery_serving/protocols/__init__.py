@@ -8,11 +8,19 @@ from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.memory import NO_MEMORY, Memory
 from vinery_serving.core.tasks import COMPACT, Endpoint
 from vinery_serving.protocols import chat, completions
-from vinery_serving.protocols.common.encoding import Exchange
 from vinery_serving.protocols.messages import exchange as messages
 from vinery_serving.protocols.responses import exchange as responses
 from vinery_serving.protocols.responses.exchange import Unrecalled
 
+# A parsed request, with the values that the answer repeats. All have `request`, `keep_alive` (the
+# bytes that keep an idle stream open), `to_keep` (stored with the answer; None: it is not stored),
+# `encoder` for a streamed answer, and `body`, the JSON of a whole one.
+Exchange = (
+    chat.ChatExchange
+    | completions.CompletionsExchange
+    | messages.MessagesExchange
+    | responses.ResponsesExchange
+)
 PARSERS: Final[Mapping[str, Callable[..., Exchange | Unrecalled]]] = {
     Endpoint.CHAT: chat.parse,
     Endpoint.COMPLETIONS: completions.parse,

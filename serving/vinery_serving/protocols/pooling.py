@@ -133,11 +133,6 @@ class PoolingBody(Wire):
         return Truncation(limit, keeps_start=keeps_start)
 
 
-def _only_number(vector: bytes) -> float:
-    (number,) = array("f", vector)
-    return number
-
-
 class PoolingUsage(Answer, kw_only=True):
     prompt_tokens: int
     total_tokens: int
@@ -236,10 +231,6 @@ class Document:
 
     text: str
     fields: Mapping[str, Any]  # empty for a plain text
-
-    @property
-    def as_object(self) -> Mapping[str, Any]:
-        return self.fields or {"text": self.text}
 
 
 def _read_documents(value: object) -> tuple[Document, ...]:
@@ -420,7 +411,7 @@ class PoolingExchange:
                 yield b"," + written if index else written
             yield b"]," + json_bytes({"model": model, "usage": used})[1:]
             return
-        scores = list(map(_only_number, result.vectors))
+        scores = [array("f", vector)[0] for vector in result.vectors]
         if self.request.endpoint is Endpoint.SCORE:
             data = [Score(index=index, score=score) for index, score in enumerate(scores)]
             yield json_bytes(Scores(id=request_id, model=model, data=data, usage=used))
@@ -441,8 +432,11 @@ class PoolingExchange:
         return b64encode(vector).decode("ascii") if self.is_base64 else array("f", vector).tolist()
 
     def _ranked(self, index: int, score: float) -> RankedDocument:
-        document = UNSET if self.documents is None else self.documents[index].as_object
-        return RankedDocument(index=index, relevance_score=score, document=document)
+        ranked = RankedDocument(index=index, relevance_score=score)
+        if self.documents is not None:
+            document = self.documents[index]
+            ranked.document = document.fields or {"text": document.text}
+        return ranked
 
 
 def parse_pooling(endpoint: Endpoint, body: bytes, *, is_v2: bool = False) -> PoolingExchange:

@@ -61,7 +61,8 @@ class BackgroundRuns:
         new = new_answer(request.memory, identity, exchange.to_keep, queued)
         assert isinstance(new, NewResponse)
         await ask(runtime, partial(runs.create, new, stored), param=PREVIOUS)
-        self._look_soon()
+        self._look_at_s = 0.0
+        self._next_look = asyncio.create_task(self._look(), name="background-look")
         if exchange.request.is_streamed:
             await self.send_events(request, new.public_id, -1)
         else:
@@ -124,10 +125,6 @@ class BackgroundRuns:
         """Stop the run of a response that was cancelled, if it is here."""
         if (run := self._runs.get(public_id)) is not None:
             run.task.cancel()
-
-    def _look_soon(self) -> None:
-        self._look_at_s = 0.0
-        self._next_look = asyncio.create_task(self._look(), name="background-look")
 
     async def _look(self) -> None:
         """Once a second: renew, look for work, and stop what was lost."""

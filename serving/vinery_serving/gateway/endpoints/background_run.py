@@ -42,6 +42,7 @@ from vinery_serving.gateway.reading.worker_jobs import GENERATION, Head
 from vinery_serving.gateway.recording.record import HeldSettlement, RequestRecord
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import named_frame
+from vinery_serving.protocols.responses.objects import error_code
 
 log = logging.getLogger(__name__)
 
@@ -227,11 +228,9 @@ class Run:
     def _fail(self, error: errors.ServingError) -> None:
         """End a response without events, or whose events have no end."""
         self._events = self._events or self._earlier
-        code = "server_error" if error.status >= 500 else "invalid_prompt"
-        if error.status == 429:
-            code = "rate_limit_exceeded"
         members = msgspec.json.decode(text_of(self.row.response), type=dict[str, Any])
-        failed = {**members, "status": "failed", "error": {"code": code, "message": error.message}}
+        details = {"code": error_code(error), "message": error.message}
+        failed = {**members, "status": "failed", "error": details}
         states = [("failed", failed)]
         if not self._events:
             states.insert(0, ("created", {**members, "status": "queued"}))

@@ -16,7 +16,7 @@ from vinery_serving.gateway.preparing.prepared import PreparedRequest
 from vinery_serving.gateway.reading.worker_jobs import GENERATION, Head
 from vinery_serving.gateway.recording.record import RequestRecord
 from vinery_serving.gateway.running.generate import SILENCE_S, Batches, run
-from vinery_serving.protocols.common.encoding import Exchange
+from vinery_serving.protocols import Exchange
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
 
 
@@ -40,7 +40,7 @@ async def run_both(
     (choice,) = builder.result().choices
     content = exchange.compaction(choice.text.strip() or choice.reasoning)
     yield [Compacted(compactions.seal(request.caller.project_id, content))]
-    if exchange.only_compacts:
+    if exchange.request.compact_above == 0:
         yield [Completed(record.meter.billed_tokens, int(time.time()))]
         return
     answer = await _answer_after(request, record, prepared, content)

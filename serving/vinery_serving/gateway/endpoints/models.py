@@ -36,7 +36,7 @@ def capabilities_of(model: LoadedModel) -> ModelCapabilities:
     return ModelCapabilities(
         completion=True,
         completion_chat=assets.template_text is not None,
-        completion_fim=assets.fills_in_middle,
+        completion_fim=assets.infill is not None,
         function_calling=assets.takes_tools and family.grammar.supports_calls,
         reasoning=family.parser.reasoning is not None,
         structured_outputs=True,

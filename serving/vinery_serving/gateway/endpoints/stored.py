@@ -153,7 +153,7 @@ def _response_object(found: FoundResponse) -> bytes:
     return msgspec.json.encode({**members, "status": found.status, "output": output})
 
 
-def _flag(query: Mapping[str, Any], name: str) -> bool:
+def flag(query: Mapping[str, Any], name: str) -> bool:
     """Raises `InvalidRequest`."""
     if (value := query.get(name, "").lower()) not in ("true", "1", "false", "0", ""):
         raise InvalidRequest(f"`{name}` must be true or false.", param=name)
@@ -162,7 +162,7 @@ def _flag(query: Mapping[str, Any], name: str) -> bool:
 
 async def _response(request: ApiRequest, _: ToKeep) -> bytes | None:
     query = _query(request)
-    is_streamed, pads = _flag(query, "stream"), _flag(query, "include_obfuscation")
+    is_streamed, pads = flag(query, "stream"), flag(query, "include_obfuscation")
     if not is_streamed:
         return _response_object(await _find(request, responses.find))
     number = query.get("starting_after") or "-1"

@@ -19,7 +19,7 @@ from vinery_serving.gateway.memory.keeping import check_room, keep
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest, Trail
 from vinery_serving.gateway.recording.record import RequestRecord
 from vinery_serving.gateway.running.generate import Batches, stream, whole
-from vinery_serving.protocols.common.encoding import Exchange
+from vinery_serving.protocols import Exchange
 
 # No proxy may buffer or compress a stream.
 STREAM: Final = [

@@ -22,6 +22,7 @@ from vinery_serving.gateway.endpoints.callers import (
 )
 from vinery_serving.gateway.endpoints.edge import error_response, speaks_anthropic
 from vinery_serving.gateway.endpoints.models import anthropic_list, anthropic_model, model_object
+from vinery_serving.gateway.endpoints.stored import flag
 from vinery_serving.gateway.engines.models import ModelEntry, ModelState, alias_of
 from vinery_serving.gateway.state.runtime import runtime
 from vinery_serving.prompting.folder import TOKEN_KEYS
@@ -53,7 +54,7 @@ def for_clients(view: View) -> View:
 async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonResponse:
     """Answer with the key's models that can answer now; `?all=true` adds the other models of the
     key."""
-    lists_all = _lists_all(request.GET.get("all", "false"))
+    lists_all = flag(request.GET, "all")
     directory = runtime().directory
     # A client cannot choose a name that ends in `*`.
     listed = [*directory.entries, *(each for each in directory.aliases if each[-1:] != "*")]
@@ -65,13 +66,6 @@ async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonRe
     if _speaks_anthropic(request):
         return JsonResponse(anthropic_list(models))
     return JsonResponse(to_builtins(ModelList(data=models)))
-
-
-def _lists_all(value: str) -> bool:
-    """Raises `InvalidRequest`."""
-    if value.lower() not in ("true", "false", "1", "0"):
-        raise errors.InvalidRequest("`all` must be true or false.", param="all")
-    return value.lower() in ("true", "1")
 
 
 @for_clients

@@ -132,18 +132,15 @@ class Engine(LoadedModel):
     async def _wait_connected(self, timeout_s: float) -> Hello:
         with self._waiting.of(self.entry.id):
             while timeout_s > 0:
-                self._check_can_start()
+                if self.is_gone:
+                    name = self.entry.name
+                    raise errors.ModelNotReady(f"The model {name} is not loaded any more.")
+                if self.is_failing:
+                    raise _failed(self.entry.name)
                 with suppress(TimeoutError):
                     return await self.replicas.wait_connected(min(timeout_s, _WAIT_CHECK_S))
                 timeout_s -= _WAIT_CHECK_S
         raise errors.ModelNotReady(f"The model {self.entry.name} is not ready yet.")
-
-    def _check_can_start(self) -> None:
-        """Raises `ModelNotReady`."""
-        if self.is_gone:
-            raise errors.ModelNotReady(f"The model {self.entry.name} is not loaded any more.")
-        if self.is_failing:
-            raise _failed(self.entry.name)
 
 
 # Reads the files of a model in a process that may be killed. Raises `UnusableFolder` for files that

@@ -56,10 +56,9 @@ from vinery_serving.prompting.template import TemplateWords
 from vinery_serving.prompting.token_bound import TokenBound
 from vinery_serving.prompting.tokenizer import TokenizerFacts, TokenList
 from vinery_serving.prompting.vision import Markup, QwenProcessor, SizedProcessor
-from vinery_serving.protocols import PARSERS, tokens
+from vinery_serving.protocols import PARSERS, Exchange, tokens
 from vinery_serving.protocols import parse as parse_generation
 from vinery_serving.protocols.chat import ChatExchange
-from vinery_serving.protocols.common.encoding import Exchange
 from vinery_serving.protocols.common.parameters import refuse_long
 from vinery_serving.protocols.completions import CompletionsExchange
 from vinery_serving.protocols.messages import exchange as messages

@@ -23,7 +23,7 @@ from vinery_serving.core.events import (
     TextDelta,
     TokensGenerated,
 )
-from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts
+from vinery_serving.core.request import Endpoint, RawPrompts
 from vinery_serving.gateway.preparing.prepared import PreparedRequest, Trail
 from vinery_serving.gateway.running.grants import TokenGrants
 from vinery_serving.output.detokenize import Decoder
@@ -354,14 +354,11 @@ class AnswersReader:
 
     def _error(self, rejected: Rejected) -> ServingError:
         code, message = rejected.code, rejected.message
-        is_of_grammar = "grammar" in code
-        param = _grammar_param(self._prepared.request) if is_of_grammar else None
-        error = error_from_code(code, cited(message) if is_of_grammar else message, param=param)
+        request, param = self._prepared.request, None
+        if "grammar" in code:
+            wanted, message = request.grammar, cited(message)
+            # A forced call has its grammar from the tools.
+            param = "tools" if wanted is None or request.must_call else wanted.param
+        error = error_from_code(code, message, param=param)
         error.retry_after_s = rejected.retry_after_s or error.retry_after_s
         return error
-
-
-def _grammar_param(request: GenerationRequest) -> str | None:
-    """The field that the grammar of the answer comes from: the tools, if a call is forced."""
-    wanted = request.grammar
-    return "tools" if wanted is None or request.must_call else wanted.param

@@ -12,17 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Generic,
-    Protocol,
-    TypeVar,
-    Union,
-    assert_never,
-    get_args,
-)
+from typing import Annotated, Any, Generic, Protocol, TypeVar, Union, assert_never, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -48,9 +38,6 @@ from vinery_serving.core.events import (
     ToolCallStarted,
 )
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.memory import ToKeep
-from vinery_serving.core.request import GenerationRequest
-from vinery_serving.core.result import Result
 
 DONE = b"data: [DONE]\n\n"
 
@@ -193,26 +180,6 @@ class Encoder(Protocol):
     def feed(self, event: Event) -> bytes:
         """Return the frames of `event` with their blank lines, or b"" for none. OpenAI's streams
         end with `data: [DONE]`, in the frames of `Completed` and `Failed`. No event may follow."""
-
-
-class Exchange(Protocol):
-    """A parsed request, with the values that the answer repeats."""
-
-    keep_alive: ClassVar[bytes]  # the bytes that keep an idle stream open
-
-    @property
-    def to_keep(self) -> ToKeep | None:
-        """What is stored with the answer; None: the answer is not stored."""
-
-    @property
-    def request(self) -> GenerationRequest:
-        """The request, independent of the protocol."""
-
-    def encoder(self, identity: AnswerIdentity) -> Encoder:
-        """Return a new encoder for a streamed answer."""
-
-    def body(self, identity: AnswerIdentity, result: Result) -> bytes:
-        """Return the JSON body of a whole answer."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,6 @@
 Only the client runs tools.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -129,18 +128,6 @@ class Choice(Wire):
         if self.type == "tool":
             return ToolChoice(ToolMode.NAMED, self.name)
         return ToolChoice(_MODES[self.type])
-
-
-def tools_of(sent: Sequence[ClientTool] | None) -> tuple[Tool, ...]:
-    """Raises `InvalidRequest` for tools that are too many or too long together."""
-    tools = tuple(tool.to_core() for tool in sent or ())
-    refuse_too_much(tools)
-    return tools
-
-
-def choice_among(sent: Choice | None, tools: Sequence[Tool]) -> ToolChoice:
-    """Raises `InvalidRequest` for a choice that `tools` contradicts."""
-    return resolve_choice(None if sent is None else sent.to_core(), tools)
 
 
 _USUAL_EFFORT: Final = "high"  # Anthropic's default of the effort of a request with thinking
@@ -272,14 +259,14 @@ class MessagesBody(TemplateFields, GenerationBody):
         return self.messages[-1].role == "assistant" or super().continues_final_message
 
     def conversation(self) -> Conversation:
-        """Return the prompt. Raises `InvalidRequest` for blocks in a turn of the wrong role, and
-        for a tool choice that `tools` contradicts."""
-        tools = tools_of(self.tools)
-        choice = self.tool_choice
+        """Return the prompt. Raises `InvalidRequest` for blocks in a turn of the wrong role, for
+        tools that are too many or too long together, and for a choice that they contradict."""
+        tools, choice = tuple(tool.to_core() for tool in self.tools or ()), self.tool_choice
+        refuse_too_much(tools)
         return Conversation(
             messages=(*system_messages(self.system), *messages_of(self.messages)),
             tools=tools,
-            tool_choice=choice_among(choice, tools),
+            tool_choice=resolve_choice(None if choice is None else choice.to_core(), tools),
             parallel_tool_calls=choice is None or not choice.disable_parallel_tool_use,
             template_kwargs=self.chat_template_kwargs or {},
             rendering=self._rendering(),

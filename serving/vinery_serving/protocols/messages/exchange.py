@@ -74,7 +74,8 @@ class MessageError(Answer, kw_only=True):
 
 def error_object(error: ServingError, request_id: str | None = None) -> MessageError:
     """Return the body of an error, or the data of an `error` event, which has no request id."""
-    details = MessageErrorDetails(type=_error_type(error.status), message=_message(error))
+    kind = _TYPES.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
+    details = MessageErrorDetails(type=kind, message=_message(error))
     return MessageError(error=details, request_id=UNSET if request_id is None else request_id)
 
 
@@ -91,10 +92,6 @@ def _message(error: ServingError) -> str:
         f"input length and `max_tokens` exceed context limit: {num_prompt} + {num_output} > "
         f"{most}, decrease input length or `max_tokens` and try again"
     )
-
-
-def _error_type(status: int) -> str:
-    return _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
 
 
 SIGNATURE: Final = "vinery"  # clients drop thinking without one; this server reads none

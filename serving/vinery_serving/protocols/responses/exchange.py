@@ -359,10 +359,6 @@ class ResponsesExchange:
     last_words: str = ""  # of a conversation that is summarized
     is_compact: bool = False
 
-    @property
-    def only_compacts(self) -> bool:
-        return self.request.compact_above == 0
-
     def keeping(self, num_tokens: int) -> ResponsesExchange:
         """Return the exchange with the last message of the user, and as many before as have about
         so many tokens, of three bytes each."""

@@ -359,7 +359,7 @@ class ResponseObjects:
         return self._response(INCOMPLETE, items, usage=counts, incomplete_details=details)
 
     def failed(self, items: Sequence[Item], error: ServingError) -> Response:
-        details = ResponseError(code=_error_code(error), message=error.message)
+        details = ResponseError(code=error_code(error), message=error.message)
         return self._response("failed", items, error=details)
 
     def _response(self, status: str, items: Sequence[Item], **members: Any) -> Response:
@@ -421,7 +421,7 @@ def text_part(text: str, tokens: Sequence[Token] = ()) -> OutputText:
     return OutputText(text=text, logprobs=content_logprobs(tokens))
 
 
-def _error_code(error: ServingError) -> str:
+def error_code(error: ServingError) -> str:
     """Return the nearest of the codes that strict clients accept."""
     if error.status == 429:
         return "rate_limit_exceeded"
