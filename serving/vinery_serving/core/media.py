@@ -104,11 +104,6 @@ class MediaPart:
     sha256: str | None = None  # of the file, in lower case, from the client, to be checked
 
 
-def num_pixels_of(source: Picture | Clip) -> int:
-    num_frames = source.num_frames if isinstance(source, Clip) else 1
-    return num_frames * source.width * source.height
-
-
 @dataclass(frozen=True, slots=True)
 class MediaUsage:
     """The cost of a request's media. A file counts as often as it is in the request."""

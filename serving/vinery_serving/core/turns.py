@@ -88,8 +88,7 @@ class FairTurns:
         self._by_slots: list[OrderedDict[Hashable, _Lane]] = [
             OrderedDict() for _ in range(self._max_each + 1)
         ]
-        self.num_running = 0
-        self.num_waiting = 0
+        self.num_running = self.num_waiting = 0
 
     @asynccontextmanager
     async def turn(self, key: Hashable) -> AsyncIterator[None]:

@@ -197,7 +197,8 @@ class ModelAssets:
         _check_text(rendered.text, "messages")
         if conversation.media:
             assert self.vision is not None
-            text = self.vision.markup.with_encoded_images(rendered.text)
+            markup = self.vision.markup
+            text = rendered.text.replace(markup.image, markup.encoded_image)
             whole = replace(encoding, max_tokens=None)  # a cut could divide a picture
             prompt = self._encode(text, whole, is_bare=is_bare)
             prompt = self._with_media(prompt, conversation, encoding)

@@ -41,9 +41,6 @@ class Markup:
         """A picture in the text that is encoded."""
         return self.replacement or self.image
 
-    def with_encoded_images(self, text: str) -> str:
-        return text if self.replacement is None else text.replace(self.image, self.replacement)
-
 
 @dataclass(frozen=True, slots=True)
 class PromptMedia:

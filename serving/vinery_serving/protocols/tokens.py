@@ -109,19 +109,16 @@ class TokenizeBody(TemplateFields):
             raise MissingParameter(
                 "`max_length` is required with `pad_to_max_length`.", param="max_length"
             )
-        self._refuse_many_pads(self.max_length)
-        return Padding(self.max_length, is_left=self.padding_side == "left")
-
-    def _refuse_many_pads(self, max_length: int) -> None:
-        """Raises `InvalidRequest` where the answer would have more tokens than a prompt may."""
+        # The answer has no more tokens than a prompt may.
         num_texts = len(self.text) if isinstance(self.text, tuple) else 1
         most = field_limits.PROMPT_IDS.value // num_texts
-        if max_length > most:
+        if self.max_length > most:
             raise refusal(
                 "max_length",
                 f"must be at most {most} to pad {num_texts} texts. Send fewer texts, or a "
                 "smaller length",
             )
+        return Padding(self.max_length, is_left=self.padding_side == "left")
 
     def _require_one_source(self) -> None:
         sources = {"prompt": self.prompt, "messages": self.messages, "text": self.text}

@@ -212,8 +212,7 @@ class _Link(asyncio.Protocol):
         self._outboxes: deque[Iterator[MediaPixels | Submit]] = deque()
         self._unsent: dict[int, Grant | None] = {}
         self._begun: set[int] = set()  # ids of `_unsent` with pixels that were sent
-        self._is_paused = False
-        self._is_planned_end = False
+        self._is_paused = self._is_planned_end = False
         self.is_draining = False  # the engine takes no new generations
         self.hello: asyncio.Future[Hello] = loop.create_future()
         self.load: Load | None = None

@@ -8,7 +8,6 @@ import random
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
@@ -320,17 +319,12 @@ def _cache_key(
     secret and the engine needs a uniform key. Clients cannot choose the key itself, so the id of
     the organisation need not be secret."""
     salt = request.handling.cache_salt
+    own = None if salt is None else sha256(salt.encode()).digest()
     if model.entry.options.share_prefix_cache or not organization:
-        return None if salt is None else sha256(salt.encode()).digest()
+        return own
     if request.beams is not None and request.beams.no_repeat_ngram_size:
         return None  # the engine finds repetitions by ids that a salt changes
-    return _salted(organization, salt)
-
-
-@lru_cache(maxsize=1024)
-def _salted(organization: int, salt: str | None) -> bytes:
-    own = b"" if salt is None else sha256(salt.encode()).digest()
-    return sha256(f"organization {organization}\0".encode() + own).digest()
+    return sha256(f"organization {organization}\0".encode() + (own or b"")).digest()
 
 
 def _samples(submit: Submit, num: int) -> list[Submit]:

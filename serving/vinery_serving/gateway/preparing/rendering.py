@@ -6,7 +6,7 @@ context by leaving out its oldest messages.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
@@ -51,16 +51,6 @@ def render(
         raise
 
 
-def tokenize(request: TokenizeRequest, model: LoadedModel) -> Tokenized:
-    """Return the tokens that a generation would have as its prompt. Raises `InvalidRequest`."""
-    return _tokenized(_token_ids(request, model), request, model)
-
-
-def detokenize(token_ids: Sequence[int], model: LoadedModel) -> str:
-    """Return the text of these tokens. Raises `InvalidRequest` for unknown ids."""
-    return model.assets.text_of_ids(token_ids)
-
-
 def count_tokens(request: GenerationRequest, model: LoadedModel) -> int:
     return sum(prompt.num_tokens for prompt in render(request, model))
 
@@ -77,7 +67,9 @@ def _encoding(request: GenerationRequest, model: LoadedModel, *, must_fit: bool)
     encoding, prompt = request.encoding, request.prompt
     if encoding.max_tokens is None:
         may_shorten = isinstance(prompt, Conversation) and prompt.drops_oldest
-        return _within(encoding, model.max_context) if must_fit and not may_shorten else encoding
+        if not must_fit or may_shorten:
+            return encoding
+        return replace(encoding, max_context=model.max_context)
     if encoding.max_tokens != ALL_THAT_FIT:
         return encoding
     if model.max_context is None:
@@ -85,11 +77,6 @@ def _encoding(request: GenerationRequest, model: LoadedModel, *, must_fit: bool)
     max_tokens = model.max_context - max(1, least_output(request))
     # If the answer alone exceeds the context, the prompt is refused as too long later.
     return replace(encoding, max_tokens=max_tokens if max_tokens > 0 else None)
-
-
-@lru_cache(maxsize=256)
-def _within(encoding: Encoding, max_context: int | None) -> Encoding:
-    return replace(encoding, max_context=max_context)
 
 
 def _render_fitting(
@@ -260,20 +247,18 @@ def _least_tokens(prompt: Conversation | RawPrompts, assets: ModelAssets) -> int
 # -- A model's tokenizer
 
 
-def _token_ids(request: TokenizeRequest, model: LoadedModel) -> list[Sequence[int]]:
-    prompt = request.prompt
+def tokenize(request: TokenizeRequest, model: LoadedModel) -> Tokenized:
+    """Return the tokens that a generation would have as its prompt. Raises `InvalidRequest`."""
+    prompt, assets, strings = request.prompt, model.assets, None
     if isinstance(prompt, Conversation):
         chat = GenerationRequest(Endpoint.CHAT, request.model, prompt, encoding=request.encoding)
-        return [each.token_ids for each in render(chat, model)]
-    return list(map(partial(model.assets.ids_of_text, encoding=request.encoding), prompt))
-
-
-def _tokenized(ids: list[Sequence[int]], request: TokenizeRequest, model: LoadedModel) -> Tokenized:
-    padding, strings = request.padding, None
-    if padding is not None:
-        ids = [_padded(each, padding, model.assets) for each in ids]
+        ids: list[Sequence[int]] = [each.token_ids for each in render(chat, model)]
+    else:
+        ids = [assets.ids_of_text(each, request.encoding) for each in prompt]
+    if request.padding is not None:
+        ids = [_padded(each, request.padding, assets) for each in ids]
     if request.wants_token_strings:
-        name = model.assets.tokenizer.token_name
+        name = assets.tokenizer.token_name
         strings = tuple(tuple(map(name, each)) for each in ids)
     return Tokenized(tuple(map(tuple, ids)), strings, model.max_context)
 

@@ -25,7 +25,6 @@ from vinery_serving.core.media import (
     MediaUsage,
     Page,
     Picture,
-    num_pixels_of,
 )
 from vinery_serving.core.request import ContentPart, TextPart
 from vinery_serving.media import decoding
@@ -85,7 +84,7 @@ def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> 
         parts = _parts(part, source.data, vision, limits)
     decode_s = _processor_time_s() - begun_at_s
     media = (each.source for each in parts if isinstance(each, MediaPart))
-    num_pixels = sum(num_pixels_of(each) for each in media if isinstance(each, Picture | Clip))
+    num_pixels = sum(len(each.pixels) // 3 for each in media if isinstance(each, Picture | Clip))
     return Decoded(parts, MediaUsage(1, len(source.data), num_pixels, decode_s=decode_s))
 
 

@@ -42,7 +42,7 @@ from vinery_serving.gateway.preparing.logits import num_top_of_prompt
 from vinery_serving.gateway.preparing.output_grammar import may_have_grammar
 from vinery_serving.gateway.preparing.pooling import draft as draft_pooling
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
-from vinery_serving.gateway.preparing.rendering import count_tokens, detokenize, tokenize
+from vinery_serving.gateway.preparing.rendering import count_tokens, tokenize
 from vinery_serving.gateway.reading import media as request_media
 from vinery_serving.gateway.reading.media import RequestMedia
 from vinery_serving.gateway.workers.worker import Codec, Session
@@ -414,7 +414,7 @@ TOKENS: Final[Mapping[str, Reading[bytes]]] = {
             "detokenize",
             lambda body, *_: tokens.parse_detokenize(body),
             lambda exchange: Head(exchange.model, unused=exchange.unused),
-            lambda exchange, model, _: exchange.body(detokenize(exchange.token_ids, model)),
+            lambda exchange, model, _: exchange.body(model.assets.text_of_ids(exchange.token_ids)),
         ),
         _counting("responses/input_tokens", responses.parse_count, responses.count_body),
         _counting(

@@ -293,7 +293,7 @@ class AnswersReader:
         """Read the new tokens and count them. Returns how many there were before a stop."""
         reader = choice.reader
         num_before, num_reasoning_before = reader.num_output_tokens, reader.num_reasoning_tokens
-        tokens = self._prepared.writer.answer(token_ids, logprobs) if logprobs else ()
+        tokens = self._prepared.answer_tokens(token_ids, logprobs) if logprobs else ()
         read = reader.feed(token_ids, tokens)
         num_read = reader.num_output_tokens - num_before
         choice.token_ids.extend(token_ids[:num_read])
@@ -345,7 +345,7 @@ class AnswersReader:
         request = self._prepared.request
         at, sample = divmod(index, request.n)
         prompt = self._prepared.prompts[at]
-        tokens = self._prepared.writer.prompt(prompt, logprobs)
+        tokens = self._prepared.prompt_tokens(prompt, logprobs)
         events: list[Event] = [PromptScored(at, tokens)] if sample == 0 else []
         if isinstance(request.prompt, RawPrompts) and request.prompt.echo:
             echoed = tokens if request.logprobs.num_top is not None else ()

@@ -86,6 +86,13 @@ class LiveRequest:
     ending: ServingError | None = None
     sending_since: float | None = None  # monotonic; None: not waiting for the client
 
+    def end(self, error: ServingError) -> bool:
+        """Returns False for a request that is ended already."""
+        if self.task is None or self.ending is not None:
+            return False
+        self.ending = error
+        return self.task.cancel()
+
     def row(self) -> LiveRow | None:
         if self.admission is None or self.ending is not None:
             return None
@@ -126,23 +133,18 @@ class LiveRequests(set[LiveRequest]):
 
     def stop(self, request_id: str, reason: str) -> bool:
         """End a request. Returns whether it runs in this process."""
-        for each in self:
-            if each.request_id == request_id and each.task is not None and each.ending is None:
-                each.ending = RequestStopped(reason)
-                each.task.cancel()
-                return True
-        return False
+        own = (each for each in self if each.request_id == request_id)
+        return any(each.end(RequestStopped(reason)) for each in own)
 
     def end_of_inactive_keys(self, is_active: Callable[[int], bool]) -> None:
         for each in self:
-            if each.key_id is None or each.task is None or each.ending is not None:
-                continue
-            if not is_active(each.key_id):
-                each.ending = InvalidKey(
-                    "This API key became inactive during the request: it has expired, or it, its "
-                    "owner or its project is not active any more."
+            if each.key_id is not None and not is_active(each.key_id):
+                each.end(
+                    InvalidKey(
+                        "This API key became inactive during the request: it has expired, or it, "
+                        "its owner or its project is not active any more."
+                    )
                 )
-                each.task.cancel()
 
     def end_stalled(self) -> None:
         """End the requests whose clients have accepted no data for `SEND_TIMEOUT_S`."""

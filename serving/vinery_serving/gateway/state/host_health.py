@@ -32,8 +32,7 @@ class DatabaseHealth:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._answered_at_s = clock()
-        self._has_answered = False
-        self._has_failed = False
+        self._has_answered = self._has_failed = False
 
     def answered(self) -> None:
         self._answered_at_s = self._clock()

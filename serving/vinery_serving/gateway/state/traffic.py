@@ -39,11 +39,8 @@ class ModelTraffic:
         self.request = Histogram(_REQUEST_S)
         self.queue = Histogram(_QUEUE_S)
         # Of requests with pictures, videos or files.
-        self.media = 0
-        self.media_bytes = 0
-        self.media_pixels = 0
-        self.image_tokens = 0
-        self.video_tokens = 0
+        self.media = self.media_bytes = self.media_pixels = 0
+        self.image_tokens = self.video_tokens = 0
         self.fetch = Histogram(_MEDIA_S)
         self.decode = Histogram(_MEDIA_S)
         self.encode = Histogram(_MEDIA_S)

@@ -287,8 +287,7 @@ class Worker:
     ) -> None:
         self._pool, self._reads, self.process, self._kind = pool, reads, process, kind
         self._calls: list[Call] = []  # of the session, that were answered
-        self._is_replaced = False
-        self._serves_once = False
+        self._is_replaced = self._serves_once = False
         # The field that the client must change if a call exceeds its limits; None: not known.
         self.param: str | None = None
 
@@ -317,7 +316,7 @@ class Worker:
         process = self.process
         try:
             async with asyncio.timeout(self._pool.limits.wall_s):
-                return await process.call(self._pool.codec, call)
+                return await process.call(self._pool.jobs.CODEC, call)
         except TimeoutError:
             raise (too_large(self.param) if process.has_begun else _replaced()) from None
         except WorkerLost:
@@ -371,17 +370,11 @@ class WorkerPool:
         self._loaded: object = None
         self._readable: Sequence[Path] = ()
         self.num_ended: Counter[tuple[str, str]] = Counter()  # by kind of work and end
-        self.num_killed = 0
-        self.num_starts = 0
+        self.num_killed = self.num_starts = 0
 
     @cached_property
     def jobs(self) -> Any:
         return import_module(self._jobs)
-
-    @property
-    def codec(self) -> Codec:
-        codec: Codec = self.jobs.CODEC
-        return codec
 
     def apart(self, limits: WorkLimits) -> WorkerPool:
         """Return a pool with slots and limits of its own, and with the same fork server."""

@@ -111,7 +111,9 @@ def _answer(
         _limit(resource.RLIMIT_CPU, resource.RLIM_INFINITY)
         _limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
         jobs.before_call(arguments)
-        _limit_call(limits)
+        _limit(resource.RLIMIT_CPU, int(time.process_time()) + 1 + limits.cpu_s)
+        if address_bytes := _address_space_bytes():
+            _limit(resource.RLIMIT_AS, address_bytes + limits.memory_bytes)
         return RESULT, jobs.CODEC.dumps(job(session, *arguments))
     except ServingError as error:
         return REFUSAL, encode_refusal(error)
@@ -149,13 +151,6 @@ def confine_worker(parent_pid: int, connection: int, reads: Sequence[Path]) -> N
         limits[resource.RLIMIT_AS] = address_bytes + _MAX_MEMORY_BYTES
     kept = frozenset((0, 1, 2, connection, *_statm))
     confine(Needs(reads=reads, descriptors=kept, limits=limits))
-
-
-def _limit_call(limits: Options) -> None:
-    used_s = int(time.process_time()) + 1
-    _limit(resource.RLIMIT_CPU, used_s + limits.cpu_s)
-    if address_bytes := _address_space_bytes():
-        _limit(resource.RLIMIT_AS, address_bytes + limits.memory_bytes)
 
 
 def _limit(limit: int, soft: int) -> None:

@@ -31,7 +31,7 @@ from vinery_serving.protocols.common.reading import (
     refusal,
     with_numbers,
 )
-from vinery_serving.protocols.common.refused import REFUSED, Refused
+from vinery_serving.protocols.common.refused import REFUSED, Refused, are_equal
 from vinery_serving.protocols.common.tools import HostedTool
 
 _END_OF_NAME: Final = re.compile(r"[.\[]")
@@ -125,7 +125,7 @@ class _Fields:
     def _refuse_other_value(self, sent: str, path: str, value: Any) -> None:
         for name in SYNONYMS.get(path, (path,)):
             known = self._get(name)
-            if known is not None and not _are_equal(known, value):
+            if known is not None and not are_equal(known, value):
                 other = self.origins.get(name, name)
                 raise refusal(sent, f"contradicts `{other}`. Send one of them")
 
@@ -150,11 +150,6 @@ class _Fields:
             return error
         path = self.origins[name] + param.removeprefix(name)
         return type(error)(error.message.replace(f"`{param}`", f"`{path}`", 1), param=path)
-
-
-def _are_equal(value: object, other: object) -> bool:
-    """As in JSON, false is not 0."""
-    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 _TAGS: Final = frozenset(("type", "role"))  # the members that choose a model

@@ -32,11 +32,13 @@ class Refused:
             raise UnsupportedParameter(self.message(path), param=path)
 
     def accepts(self, value: object) -> bool:
-        """Return whether `value` asks for the default. As in JSON, false is not 0."""
-        return value is None or any(
-            isinstance(value, bool) == isinstance(default, bool) and value == default
-            for default in self.harmless
-        )
+        """Return whether `value` asks for the default."""
+        return value is None or any(are_equal(value, default) for default in self.harmless)
+
+
+def are_equal(value: object, other: object) -> bool:
+    """As in JSON, false is not 0."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 Refusals = Mapping[str, Refused]
