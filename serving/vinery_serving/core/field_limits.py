@@ -156,8 +156,7 @@ ALLOWED_TOOLS: Final = _entries("allowed_tools", "`tool_choice.allowed_tools.too
 SCHEMA_PROPERTIES: Final = FieldLimit(
     Counted.PROPERTIES, "schema_properties", "a JSON schema", 5000, "OpenAI"
 )
-# OpenAI's is 1,000. Here a choice among thousands of values takes as long as that among a hundred
-# properties.
+# OpenAI's is 1,000. Here thousands of values take as long as a hundred properties.
 SCHEMA_ENUM_VALUES: Final = FieldLimit(
     Counted.ENUM_VALUES, "schema_enum_values", "a JSON schema", 5000
 )
@@ -191,8 +190,7 @@ STOPS_V1: Final = _entries("stops_v1", "`stop` on /v1", 4, "OpenAI")
 STOPS_V3: Final = _entries("stops_v3", "`stop` on /v3", 16, "OpenVINO Model Server")
 STOP_CHARS: Final = _chars("stop_chars", "each text of `stop`", 256)
 STOP_IDS: Final = _entries("stop_ids", "`stop_token_ids`", 1000)
-# Each token is compared with this many tokens before it. vLLM has no limit; this limit is longer
-# than a paragraph.
+# Each token is compared with so many before it. vLLM has no limit; this is more than a paragraph.
 PATTERN_TOKENS: Final = _number(
     "pattern_tokens", "`max_pattern_size` and `min_pattern_size` of `repetition_detection`", 1024
 )
@@ -221,8 +219,7 @@ FIELD_LIMITS: Final = tuple(
 
 
 def configure(values: Mapping[str, int]) -> None:
-    """Set the limits of this process, by the names of their rows. Raises `KeyError` for an
-    unknown name."""
+    """Set the limits of this process, by the names of their rows. Raises `KeyError`."""
     known = {limit.name for limit in FIELD_LIMITS}
     for name in values:
         if name not in known:

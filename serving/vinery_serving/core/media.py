@@ -44,8 +44,7 @@ class InlineSource:
     """The file itself, sent with the request."""
 
     data: bytes
-    # Of a picture, by the media rule of a fetched file; None: the limit for files that come with
-    # requests.
+    # Of a fetched picture, by its media rule; None: the limit for files that come with requests.
     max_pixels: int | None = None
 
 

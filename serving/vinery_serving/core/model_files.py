@@ -15,8 +15,7 @@ FolderState = tuple[tuple[str, int, int, int], ...]
 
 
 def folder_state(folders: Iterable[Path]) -> FolderState:
-    """Return the state of all files directly in these folders. A folder that cannot be read has
-    none."""
+    """Return the state of all files directly in these folders; none of an unreadable folder."""
     return tuple(sorted(each for folder in folders for each in _files(folder)))
 
 

@@ -221,8 +221,7 @@ class Conversation:
     tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    # Whether the oldest messages of a prompt that exceeds the context are left out. Otherwise such
-    # a prompt is refused.
+    # Whether a prompt that exceeds the context loses its oldest messages, or is refused.
     drops_oldest: bool = False
     rendering: Rendering = Rendering()
     token_ids: tuple[int, ...] | None = None  # the whole prompt: the template does not run
@@ -282,8 +281,7 @@ ALL_THAT_FIT = -1
 class Encoding:
     """How the text of a prompt becomes tokens, and how a long prompt is truncated."""
 
-    # Whether the tokenizer adds tokens such as BOS. None: for raw prompts only, because chat
-    # templates write their own.
+    # Whether the tokenizer adds tokens such as BOS. None: for raw prompts only.
     adds_special_tokens: bool | None = None
     max_tokens: int | None = None  # of the prompt; None: no truncation; or `ALL_THAT_FIT`
     keeps_start: bool = False  # whether truncation keeps the first tokens, not the last
@@ -327,8 +325,7 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    # The client's limit of output tokens. None: the client sent none. 0: the answer is only
-    # the echo of its prompt.
+    # The client's limit of output tokens; None: none was sent, 0: only the prompt is echoed.
     max_tokens: int | None = None
     # Whether the answer may get fewer tokens if there is no room for `max_tokens`.
     may_shrink: bool = False
@@ -422,8 +419,7 @@ class Handling:
     def is_low_tier(self) -> bool:
         return self.is_background or self.is_flex
 
-    # Only prompts of one organisation with the same salt share the prefix cache. Secret like a
-    # password.
+    # Only prompts of one organisation with the same salt share the prefix cache. Secret.
     cache_salt: str | None = field(default=None, repr=False)
     end_user: str = field(default="", repr=False, compare=False)  # the client's own user
 
@@ -485,8 +481,7 @@ class GenerationRequest:
     # Whether the text includes special tokens. Reasoning and tool calls are then not parsed.
     shows_special_tokens: bool = False
     handling: Handling = Handling()
-    # Above so many tokens of the prompt, a summary of the conversation comes before the answer. 0:
-    # the summary is the answer.
+    # Above so many tokens of the prompt a summary comes before the answer. 0: it is the answer.
     compact_above: int | None = None
     # Describes the rest of the body, which is no part of the request.
     unused: Unused = field(default=NOTHING_UNUSED, compare=False)

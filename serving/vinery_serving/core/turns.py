@@ -185,7 +185,6 @@ class FairTurns:
             granted.set_result(None)
 
     def _next(self) -> _Lane | None:
-        """Return the lane that has the next turn. Lanes without waiting calls hold a slot, so few
-        such lanes are passed."""
+        """Return the lane that has the next turn. Few lanes without waiting calls are passed."""
         lanes = (lane for each in self._by_slots[: self._max_each] for lane in each.values())
         return next((lane for lane in lanes if lane.waiting), None)

@@ -49,9 +49,8 @@ _BARE_TOOL = _tool()
 
 class TemplateCapabilities:
     def __init__(self, text: str, render: Callable[..., str], markup: Markup | None = None) -> None:
-        """Renders about thirty small conversations with the template `text`. `render` takes the
-        template's variables and raises `InvalidRequest` where the template does. `markup` is that
-        of a vision model."""
+        """Renders about thirty small conversations with the template `text`. `render` takes its
+        variables and raises `InvalidRequest` where it does. `markup` is that of a vision model."""
         self._render_template = render
         # No tools are an empty list, because the template raises for null; and message content
         # is a list of parts, never a string.
@@ -187,8 +186,7 @@ class TemplateCapabilities:
         return self._call_turns(kind, call_id, null=self.wants_null_content, name=name)
 
     def _reasoning_key(self) -> str | None:
-        """Many templates render reasoning only since the last question, or only before a
-        call, so both are tried."""
+        """Many templates render it only since the last question, or only before a call."""
         question, calling, result = self._call_turns({_KEY: _VALUE}, null=False)
         answer = self._turn("assistant", "Hello")
         for key in _REASONING_KEYS:

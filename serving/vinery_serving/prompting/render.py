@@ -231,8 +231,7 @@ def _text_part(part: TextPart) -> dict[str, str]:
 
 
 def short_call_id(call_id: str) -> str:
-    """Return nine letters and digits for an id, the same for the same id: the id itself, if it has
-    this form."""
+    """Return nine letters and digits for an id: the id itself, if it has this form."""
     if len(call_id) == _NUM_ID_CHARS and call_id.isascii() and call_id.isalnum():
         return call_id
     digest = hashlib.sha256(call_id.encode(errors="replace")).digest()

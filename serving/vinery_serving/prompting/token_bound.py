@@ -16,8 +16,7 @@ from tokenizers import Tokenizer as RawTokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
 # The most by which each normalizer shortens the UTF-8 of a text. With NFC, three letters of Hangul
-# become one letter, and signs of three bytes become ASCII. NFKC also maps mathematical letters of
-# four bytes.
+# become one, and signs of three bytes ASCII. NFKC also maps mathematical letters of four bytes.
 _FACTORS: Final[Mapping[str, int]] = {"NFC": 3, "NFD": 3, "NFKC": 4, "NFKD": 4, "Prepend": 1}
 # Pre-tokenizers that cut a text, and drop nothing.
 _SPLITTERS: Final = frozenset(

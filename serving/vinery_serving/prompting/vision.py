@@ -229,9 +229,8 @@ class SizedProcessor:
 
 
 # `within` returns a processor that also scales down pictures with more pixels (0: itself). `fit`
-# returns the size to scale an upright picture to, or a frame of a clip: at most `max_pixels`,
-# unless the model takes no picture that small. `grid` and `num_tokens` take such sizes, and a
-# clip's frames.
+# returns the size of a scaled picture, or of a clip's frame: at most `max_pixels`, unless the model
+# takes none that small. `grid` and `num_tokens` take such sizes, and a clip's frames.
 VisionProcessor = QwenProcessor | SizedProcessor
 
 

@@ -72,8 +72,7 @@ class TokenizeBody(TemplateFields):
     )
 
     def request(self, dialect: Dialect) -> TokenizeRequest:
-        """Return the request. Raises `InvalidRequest` for no source, for several, or for a
-        source that is too long."""
+        """Return the request. Raises `InvalidRequest` for no, several or too long sources."""
         self._require_one_source()
         return TokenizeRequest(
             model=self.model,

@@ -60,8 +60,7 @@ from vinery_serving.transport.sockets import (
 _RECONNECT_S: Final = 0.05
 
 # A request of many long prompts or of pictures is sent in parts of about this size, so that
-# messages of other requests need not wait until the engine has read the whole request between
-# steps.
+# messages of other requests need not wait until the engine has read all of it.
 _PART_BYTES: Final = 64 * 1024
 
 _ids = itertools.count(1)
@@ -113,8 +112,7 @@ class _Stream(Generic[UpdateT]):
 
     def cancel(self, num_used: Mapping[int, int] | None = None) -> None:
         """Free these requests in the engine; None: all that have not ended. `num_used` has the
-        tokens that the client used, by id. A generation that has ended meanwhile may have generated
-        more."""
+        tokens that the client used, by id: the engine may have generated more."""
         if num_used is None:
             num_used = dict.fromkeys(self._open, 0)
         for id_, num_tokens in num_used.items():
@@ -164,8 +162,7 @@ VectorStream = _Stream[TextVectors | Rejected]
 
 
 def _merge_outputs(updates: list[Any]) -> list[Any]:
-    """Join the outputs of a generation at the place of the first: a gateway that is behind has less
-    to do."""
+    """Join the outputs of a generation at the place of the first, for a gateway that is behind."""
     joined: list[Any] = []
     outputs: dict[int, list[TokenOutput]] = {}
     for update in updates:
@@ -424,8 +421,7 @@ class EngineClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether an engine takes new generations. A draining engine still sends the former
-        generations."""
+        """Whether an engine takes new generations, which a draining engine does not."""
         return self._connected.is_set()
 
     @property
@@ -488,8 +484,7 @@ class EngineClient:
         return self._link.pool(texts)
 
     async def ping(self, timeout_s: float) -> EngineStats:
-        """Return the engine's counters. Raises EngineDisconnected, or TimeoutError if the engine
-        hangs."""
+        """Raises EngineDisconnected, or TimeoutError if the engine hangs."""
         pong = await self._ask(Ping(self.new_id()), timeout_s)
         return cast("Pong", pong).stats
 

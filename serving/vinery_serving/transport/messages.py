@@ -106,9 +106,8 @@ class MediaInput(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MediaPixels(_Message, frozen=True):
-    """Gateway to engine: a part of the pixels of the next `Submit` of this id. The parts of all its
-    pictures and videos follow each other, in the order of `Submit.media`. A `Cancel` of the id
-    drops them."""
+    """Gateway to engine: a part of the pixels of the next `Submit` of this id, all in the order of
+    its `media`. A `Cancel` of the id drops them."""
 
     id: int
     pixels: bytes
@@ -136,8 +135,7 @@ class Submit(_Message, frozen=True):
     # same key share the prefix cache; None is the key of all prompts without a salt.
     cache_key: bytes | None = None
     request_id: str = ""  # names the request in the gateway's usage journal
-    # The generation pauses after this many tokens until a `Grant`; None: it never pauses. Beam
-    # searches ignore it.
+    # The generation pauses after so many tokens until a `Grant`; None, and beam searches: never.
     num_granted: int | None = None
     # The ids of the organisation and of the key, between which the engine is fair; 0: none.
     lane: tuple[int, int] = (0, 0)
@@ -155,13 +153,11 @@ class Submit(_Message, frozen=True):
 
 class PoolTexts(_Message, frozen=True):
     """Gateway to engine of a pooling model: one vector or score for each text. The engine answers
-    with `TextVectors`, of which the last one ends the id, or with `Rejected`. A `Cancel` of the id
-    drops the texts that wait."""
+    with `TextVectors`, the last of which ends the id, or `Rejected`. `Cancel` drops what waits."""
 
     id: int
     texts: tuple[bytes, ...]  # each int32 little endian, (num_tokens,), at least one token
-    # For each text the index of the first token of the second part, such as a document after a
-    # query; 0: no second part.
+    # The indexes of the first tokens of second parts, such as documents after queries; 0: none.
     second_starts: tuple[int, ...]
     deadline_s: float  # from arrival; the engine rejects the request then
     dimensions: int = 0  # the first numbers of each vector; 0: all

@@ -26,8 +26,7 @@ _MAX_UNKNOWN: Final = 32  # Peers that have proved nothing yet; the oldest one g
 
 
 class Connection:
-    """The connection of one gateway. `send` never blocks. `is_open` becomes false when the peer is
-    gone."""
+    """The connection of one gateway. `send` never blocks. Not `is_open`: the peer is gone."""
 
     def __init__(
         self,
@@ -130,8 +129,7 @@ class SocketServer:
     def __init__(
         self, listener: socket.socket, key: bytes, greeting: Callable[[], msgspec.Struct]
     ) -> None:
-        """Listen on a socket of `bound`. `greeting` makes the first message of each connection
-        whose peer knows the key."""
+        """Listen on a socket of `bound`. `greeting` makes the first message to each known peer."""
         self._key, self._greeting = key, greeting
         self._unknown: list[Connection] = []
         self._closed: list[Connection] = []  # not yet returned by `poll`

@@ -113,8 +113,7 @@ class InvalidFrame(Exception):
 
 
 def pack(message: msgspec.Struct) -> bytes:
-    """Return one frame, ready for the socket: four bytes big endian with its length, then one
-    document."""
+    """Return one frame: four bytes big endian with its length, then one document."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 

@@ -85,8 +85,7 @@ class BackgroundRuns:
     async def follow(
         self, project_id: int | None, public_id: str, after: int
     ) -> AsyncIterator[list[bytes]]:
-        """Yield events until the response has ended or is deleted, and keep-alives in between, also
-        while the database is away."""
+        """Yield events until the response has ended or is gone, and keep-alives in between."""
         sent_at_s = time.monotonic()
         while True:
             run = self._runs.get(public_id)

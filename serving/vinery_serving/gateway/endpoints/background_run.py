@@ -56,8 +56,7 @@ _MAX_LEASES: Final = 16  # the latest of one response; nearly all have settled t
 
 
 class Run:
-    """One try of one response. Clients get the events that are stored: after a kill, the next
-    process knows these."""
+    """One try of one response. Clients get stored events, which the next process knows, too."""
 
     def __init__(self, runtime: Runtime, row: BackgroundRun) -> None:
         self._runtime, self.row, self._request = runtime, row, row.request

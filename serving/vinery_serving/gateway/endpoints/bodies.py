@@ -90,8 +90,7 @@ class BodyClaim:
             self._num_bytes += missing
 
     def keep(self, num_bytes: int) -> None:
-        """Claim so many bytes instead of the body's, which is forgotten. Raises `TooManyBodies` or
-        `Overloaded`."""
+        """Claim so many bytes instead of the body's. Raises `TooManyBodies` or `Overloaded`."""
         self.release()
         self.cover(num_bytes)
 

@@ -54,9 +54,8 @@ def _has_token(authorization: bytes) -> bool:
 def authenticate(
     keys: KeyTable | None, scope: Mapping[str, Any], authorization: bytes | str | None
 ) -> Caller:
-    """Return the caller of a value of `authorization_of`, and add the caller's organisation to the
-    headers of the answer. Without `keys` authentication is off, and the caller is anonymous. Raises
-    `InvalidKey`."""
+    """Return the caller of a value of `authorization_of`, anonymous without `keys`, and add the
+    caller's organisation to the headers of the answer. Raises `InvalidKey`."""
     if keys is None:
         return ANONYMOUS
     try:
@@ -69,8 +68,7 @@ def authenticate(
 
 @lru_cache(maxsize=4096)
 def organization_headers(name: str) -> tuple[tuple[bytes, bytes], ...]:
-    """OpenAI's header for the organisation, percent-encoded where necessary; empty for a blank
-    name."""
+    """OpenAI's header for the organisation, percent-encoded if necessary; none if it is blank."""
     value = quote(name.strip(), safe=_UNQUOTED)
     return ((b"openai-organization", value.encode()),) if value else ()
 

@@ -239,8 +239,7 @@ class BeginInTurns:
     def __init__(
         self, app: App, client_of: Callable[[Scope], Hashable], most: int = _MOST_IN_A_PASS
     ) -> None:
-        """`client_of` finds the client whose turn a request takes, and is called only if there is a
-        queue."""
+        """`client_of` finds the client of a request, and is called only if there is a queue."""
         self._app, self._client_of = app, client_of
         # The requests of this pass. No more wait than there are connections.
         self._turns = FairTurns(most, max_each=most)

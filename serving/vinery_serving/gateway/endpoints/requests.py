@@ -121,8 +121,7 @@ class ApiRequest:
         return permitted_engine(self.runtime.directory, self.caller, model, tasks)
 
     async def counted(self, model: str | None, headers: edge.Headers) -> Engine:
-        """Return `engine`, and count the request for rate limits on requests alone, of which
-        `headers` tell."""
+        """Return `engine`, and count the request for rate limits, which `headers` tell."""
         engine, limits = self.engine(model), self.runtime.limits
         headers += await count_request(limits, self.caller, engine.entry.name, self.id)
         return engine
@@ -140,8 +139,7 @@ class ApiRequest:
         admit: Callable[[Head], Awaitable[Engine]],
         record: RequestRecord | None = None,
     ) -> tuple[Engine, PreparedT]:
-        """Read the body, admit the request, and prepare the request for an engine of the model.
-        Raises `ServingError`."""
+        """Read the body, and admit and prepare the request. Raises `ServingError`."""
         num_bytes = len(body)
         reader = RequestReader(self.runtime.workers, self.owner, reading, num_bytes)
         meter = Meter() if record is None else record.meter
@@ -349,8 +347,7 @@ def new_record(
 
 
 def _record_unread(request: ApiRequest, error: errors.ServingError | None) -> None:
-    """Record a request whose body was not read: it was refused with `error`, or the client
-    disconnected (None)."""
+    """Record a request whose body was not read; `error` None: the client disconnected."""
     if not request.is_recorded:
         return
     record = new_record(request)

@@ -32,8 +32,7 @@ View = Callable[..., Any]  # Django's types do not know that a view may be a cor
 
 
 def for_clients(view: View) -> View:
-    """Allow `GET` only, demand a key and pass its caller on, and send errors in the form of the
-    client."""
+    """Allow `GET` only, demand a key, pass its caller on, and send errors in the client's form."""
 
     # Browsers never send keys on their own, so requests cannot be forged.
     @csrf_exempt
@@ -52,8 +51,7 @@ def for_clients(view: View) -> View:
 
 @for_clients
 async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonResponse:
-    """Answer with the key's models that can answer now; `?all=true` adds the other models of the
-    key."""
+    """Answer with the key's models that can answer now, or with all of the key: `?all=true`."""
     lists_all = flag(request.GET, "all")
     directory = runtime().directory
     # A client cannot choose a name that ends in `*`.
@@ -143,8 +141,7 @@ def _object_of(entry: ModelEntry) -> Model:
 
 @csrf_exempt
 async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
-    """Refuse any other path with the list of endpoints: a wrong URL is the most common first
-    mistake."""
+    """Refuse any other path with the list of endpoints: a wrong URL is a common first mistake."""
     return error_response(
         errors.NotFound(
             f"Not found: {request.method} {request.path}. This server has POST "

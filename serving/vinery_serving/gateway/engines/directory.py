@@ -62,8 +62,7 @@ class Engine(LoadedModel):
         waiting: WaitingRequests,
         wait_s: float = ENGINE_WAIT_S,
     ) -> None:
-        """`waiting` tells the node of waiting requests, which wakes the model; a request waits at
-        most `wait_s`."""
+        """`waiting` tells the node of waiting requests; a request waits at most `wait_s`."""
         super().__init__(entry, assets)
         self.replicas, self._waiting, self._wait_s = replicas, waiting, wait_s
         self.quarantine, self.suspects = quarantine, suspects
@@ -191,10 +190,9 @@ class LocalDirectory:
     ) -> Engine:
         """Return the engine of a model that does one of `tasks`, or of a target of an alias. The
         name None means the alias `default` if a target does one of `tasks`, or else the only model.
-        A model that the caller's project does not see does not exist for the caller. A caller who
-        may not use an alias by name gets a target that the caller may use, if there is any. Raises
-        `ModelNotFound`, `ModelNotReady`, `MissingParameter`, or `InvalidRequest` for a model that
-        does something else."""
+        A model that the project does not see does not exist. A caller who may not use an alias by
+        name gets a target that the caller may use. Raises `ModelNotFound`, `ModelNotReady`,
+        `MissingParameter`, or `InvalidRequest` for a model that does something else."""
         visible = self.entries_of(project_id)
         name = self.named(name, tasks, project_id)
         entry = self._entry(self._target(name, may_use, visible), tasks, visible)
@@ -247,8 +245,7 @@ class LocalDirectory:
         return self.state_of(self.entries[name]).can_answer
 
     def engine_of(self, entry: ModelEntry) -> Engine | None:
-        """Return the engine of a model; None if the model should not be loaded, or the files are
-        not read yet or not usable."""
+        """Return the engine of a model; None if it is not loaded, or its files are not read."""
         return self._engines.get(entry.id)
 
     def state_of(self, entry: ModelEntry) -> ModelState:

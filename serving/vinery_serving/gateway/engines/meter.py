@@ -21,8 +21,7 @@ class Meter:
     first_token_s: float | None = None
     last_token_s: float | None = None
     media: MediaUsage = NO_MEDIA
-    # The tokens of pictures and clips in the prompt: index of the first, and of that after the
-    # last.
+    # The tokens of pictures and clips in the prompt: indexes of the first, and after the last.
     media_spans: tuple[tuple[int, int], ...] = ()
     encode_s: float | None = None  # the engine's time for pictures and clips
     num_answers: int = 1  # generated in parallel

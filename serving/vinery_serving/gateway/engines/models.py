@@ -84,8 +84,7 @@ class ModelEntry:
 
 
 class ModelState(StrEnum):
-    """Whether a model can answer: a loaded or sleeping model can. The first and the last word are
-    LM Studio's."""
+    """Whether a model can answer. The first and the last word are LM Studio's."""
 
     LOADED = "loaded"
     ASLEEP = "asleep"  # loads for the next request

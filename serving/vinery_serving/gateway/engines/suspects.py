@@ -145,8 +145,7 @@ def _digest(model: str, submits: Sequence[Work]) -> str:
 
 
 def _without_client(submit: Work) -> Work:
-    """The work without what differs by client. Seeds are left out, because the server draws a new
-    seed each time."""
+    """The work without what differs by client, and without seeds, which the server draws anew."""
     if isinstance(submit, PoolTexts):
         plain = structs.replace(submit, id=0, deadline_s=0.0, request_id="", lane=(0, 0))
         return structs.replace(plain, goes_on=False)

@@ -38,8 +38,7 @@ _MAX_SUMMARY_TOKENS: Final = 4096
 
 
 def prepare_within(request: GenerationRequest, model: LoadedModel, origin: Origin) -> Draft:
-    """Return the prepared request, or that for the summary of its conversation. Raises
-    `InvalidRequest`."""
+    """Return the prepared request, or that for a summary of it. Raises `InvalidRequest`."""
     above, prompt = request.compact_above, request.prompt
     if above is None or not isinstance(prompt, Conversation):
         return prepare(request, model, origin)

@@ -51,8 +51,7 @@ def within_limits(request: GenerationRequest, options: EngineOptions) -> Generat
 
 
 def clamped_to(asked: GenerationRequest, allowed: tuple[int, ...]) -> int | None:
-    """Return the limit in force if less than the client asked for; `allowed` has the limits of the
-    prompts."""
+    """Return the least of the prompts' limits if it is less than the client asked for."""
     wanted, least = asked.stopping.max_tokens, min(allowed, default=None)
     return least if wanted is not None and least is not None and least < wanted else None
 

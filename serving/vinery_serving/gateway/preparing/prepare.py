@@ -53,8 +53,7 @@ _LEAST_TEMPERATURE: Final = 1e-5
 
 
 def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> Draft:
-    """Return the request with prompts and all values decided. May take long: see `reading`. Raises
-    `InvalidRequest`."""
+    """Return the request with all values decided. May take long. Raises `InvalidRequest`."""
     asked = request
     request = with_returns(within_limits(request, model.entry.options), model.entry.options)
     _check(request, model)
@@ -328,8 +327,7 @@ def _cache_key(
 
 
 def _samples(submit: Submit, num: int) -> list[Submit]:
-    """Return a submission for each answer of a prompt, with a derived seed. A beam search has all
-    answers in one."""
+    """Return a submission for each answer, with a seed of its own; one for a beam search."""
     if submit.beams is not None:
         return [submit]
     seeds = [derive_seed(submit.sampling.seed or 0, index) for index in range(num)]

@@ -43,8 +43,7 @@ class Draft:
     # The limit of output tokens, if it is less than the client asked for.
     clamped_to: int | None = None
     media: MediaUsage = NO_MEDIA
-    # The tokens of pictures and clips in the prompt: index of the first, and of that after the
-    # last.
+    # The tokens of pictures and clips in the prompt: indexes of the first, and after the last.
     media_spans: tuple[tuple[int, int], ...] = ()
     tokens: TokenCounts = NO_TOKENS  # of the prompts
     summarizes: bool = False  # the prompt asks for a summary of the conversation
@@ -102,8 +101,7 @@ class PreparedRequest:
 
     @property
     def num_bytes(self) -> int:
-        """The memory of the prompts, and of all pictures and clips, which the submissions of a
-        prompt share."""
+        """The memory of the prompts and their media, which the submissions of a prompt share."""
         num_media = sum(each.num_bytes for submit in self.submits[:1] for each in submit.media)
         return num_media + _BYTES_PER_TOKEN * self.meter.tokens.num_prompt_tokens
 

@@ -62,8 +62,7 @@ def least_output(request: GenerationRequest) -> int:
 
 
 def _encoding(request: GenerationRequest, model: LoadedModel, *, must_fit: bool) -> Encoding:
-    """The encoding with a number of tokens instead of `ALL_THAT_FIT`. The requested answer
-    fits, too."""
+    """The encoding with a number instead of `ALL_THAT_FIT`, so that the answer fits, too."""
     encoding, prompt = request.encoding, request.prompt
     if encoding.max_tokens is None:
         may_shorten = isinstance(prompt, Conversation) and prompt.drops_oldest

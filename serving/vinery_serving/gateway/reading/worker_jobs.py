@@ -224,8 +224,7 @@ def _assets_of(folder: Path | str, chat_template: str, task: Task) -> ModelAsset
 
 
 def read_model(session: Session, folder: str, chat_template: str, task: Task) -> ModelFacts:
-    """Read the files of a model. Raises `ModelNotReady` with the reason for files that cannot be
-    used."""
+    """Raises `ModelNotReady` with the reason for files that cannot be used."""
     try:
         return _assets_of(folder, chat_template, task).facts
     except UnusableFolder as error:
@@ -276,8 +275,7 @@ def prepare_parsed(session: Session, entry: ModelEntry, origin: Origin) -> Any:
 
 
 def _exchange_with_media(exchange: Any, media: RequestMedia) -> Any:
-    """The exchange with pictures instead of files. Raises `InvalidRequest`: documents may have more
-    text than a prompt."""
+    """Raises `InvalidRequest`: documents may have more text than a prompt."""
     request = exchange.request.with_media(media.parts_of)
     refuse_long(PROMPT_FIELDS[request.endpoint], request.prompt.num_chars)
     return replace(exchange, request=request)
@@ -334,8 +332,7 @@ class Reading(Generic[PreparedT]):
     """How the body of an endpoint becomes a prepared request, or the answer itself."""
 
     name: str  # of the endpoint
-    # From a body, the URL's tree, the fingerprint of answers, and what the server remembers. Raises
-    # `InvalidRequest`.
+    # From a body, the URL's tree, the fingerprint and what is known. Raises `InvalidRequest`.
     parse: Callable[[bytes, str, str | None, Memory], Any]
     head: Callable[[Any], Head]  # from the value of `parse`
     # From the value of `parse`, in the web process. Raises `InvalidRequest`.

@@ -213,9 +213,8 @@ class AnswersReader:
             self._output.grant(id_, grants.num_granted[id_], is_last=grants.is_last)
 
     def take(self, updates: list[GenerationUpdate]) -> list[Event]:
-        """Return the events of these updates. Raises the error of a rejection before any text, so
-        that the error can become the HTTP status. A later error is `failure`, to be raised once the
-        text was sent."""
+        """Return the events of these updates. Raises the error of a rejection before any text, to
+        become the HTTP status. A later error is `failure`, to be raised once the text was sent."""
         events: list[Event] = []
         deltas, self._early = self._early, []
         for update in updates:

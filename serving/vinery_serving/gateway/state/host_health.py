@@ -26,8 +26,7 @@ _READY_TOKEN_AGE_S: Final = 30.0
 
 
 class DatabaseHealth:
-    """Whether the database answers the reads of snapshots. Sends no query. Belongs to one event
-    loop."""
+    """Whether the database answers the reads of snapshots. Belongs to one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

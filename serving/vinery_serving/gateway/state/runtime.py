@@ -147,8 +147,7 @@ class Runtime:
 
     async def start(self) -> bool:
         """Begin, and return whether requests can be served. Waits for the first answer of the
-        database only: a process that knows that it cannot serve says so at once, and goes on
-        asking."""
+        database only: a process that cannot serve says so at once, and goes on asking."""
         self.begin()
         if not self.is_started:
             await self._is_decided.wait()
@@ -197,8 +196,7 @@ class Runtime:
         if not self.is_started:
             await self._serve()
         await self._keep_copies()
-        # Separate tasks: waiting for Redis may take seconds, and a revoked
-        # key must not work meanwhile.
+        # Separate tasks: Redis may take seconds, and a revoked key must not work meanwhile.
         self._repeat("keys", self._refresh_keys, _REFRESH_INTERVAL_S)
         self._repeat("limits", self._refresh_limits)
         self._repeat("models", self._follow_models)
@@ -383,8 +381,7 @@ class Runtime:
         self._has_quarantined.set()
 
     async def _store_quarantined(self) -> None:
-        """Store new quarantines at once: this process may be killed. A failed write is due
-        again."""
+        """Store new quarantines at once: this process may be killed. A failed write is repeated."""
         await self._has_quarantined.wait()
         self._has_quarantined.clear()
         try:
@@ -418,8 +415,7 @@ class Runtime:
             await self.recall(partial(renew, holders))
 
     async def recall(self, work: Callable[[], ResultT], thread: str = "recall") -> ResultT:
-        """Read or change what is stored for clients. Raises `django.db.Error` and `TimeoutError`,
-        too."""
+        """Work on what is stored for clients. Raises `django.db.Error` and `TimeoutError`, too."""
         async with asyncio.timeout(_RECALL_S):
             return await self._in_database_thread(work, thread)
 

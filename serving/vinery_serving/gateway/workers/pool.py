@@ -49,8 +49,7 @@ from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
 
 log = logging.getLogger(__name__)
 
-# So many fork servers may start within this time. A lost server is replaced at once, but not again
-# and again.
+# So many fork servers may start within this time: a lost server is replaced at once.
 _MAX_STARTS: Final = 3
 _STARTS_WITHIN_S: Final = 10.0
 # How a process ends that has used its processor time.
@@ -297,9 +296,8 @@ class Worker:
         *arguments: *ArgumentsT,
         body: bytes = b"",
     ) -> ResultT:
-        """Return the result of a job, a function of a module. Raises `ServingError`: the job's own,
-        a refusal for a call over the limits, or `Overloaded` if the process is lost for another
-        reason."""
+        """Return the result of a job, a function of a module. Raises `ServingError`: the job's, a
+        refusal for a call over the limits, or `Overloaded` if the process is lost otherwise."""
         call: Call = (job, arguments, body)
         result: ResultT
         try:

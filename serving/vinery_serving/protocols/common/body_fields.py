@@ -43,8 +43,7 @@ class Reported(Wire):
 
     model_config = ConfigDict(extra="allow")
 
-    # The members that Anthropic documents and that cannot change the answer. The prefix cache
-    # is automatic.
+    # Members that Anthropic documents and that change nothing: the prefix cache is automatic.
     harmless: ClassVar[frozenset[str]] = frozenset({"cache_control"})
     is_left_out: ClassVar[bool] = False  # whether the prompt leaves the block out
 

@@ -55,8 +55,7 @@ OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta  # the deltas that
 Members = Mapping[str, Any]
 
 
-# The stop string or stop token that ended the answer, `repetition_detected` or `quota_exceeded`.
-# Null: another reason.
+# What ended the answer: a stop string or token, `repetition_detected` or `quota_exceeded`; or null.
 StopReason = str | int | None
 # FastDeploy's members, for requests with `return_token_ids`.
 PromptText = Annotated[str, Field(description="The text of the prompt's tokens.")]

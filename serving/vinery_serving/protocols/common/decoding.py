@@ -84,8 +84,7 @@ class SamplingFields(Wire):
     )
 
     def sampling(self) -> Sampling:
-        """Return the sampling options. `top_p` 0 becomes `top_k` 1, because engines refuse an
-        empty nucleus."""
+        """`top_p` 0 becomes `top_k` 1, because engines refuse an empty nucleus."""
         values = {name: getattr(self, name) for name in SAMPLERS}
         if self.top_p == 0:
             values |= {"top_p": 1.0, "top_k": 1}
@@ -320,8 +319,7 @@ class TokenFields(Wire):
         log-probabilities. The field differs by endpoint."""
 
     def steering(self) -> Steering:
-        """Return the changes to the logits. Raises `InvalidRequest` for both names of the
-        processors' arguments."""
+        """Raises `InvalidRequest` for both names of the processors' arguments."""
         if self.logits_processors_args and self.vllm_xargs:
             raise refusal(
                 "vllm_xargs",

@@ -270,8 +270,7 @@ _PADDING_CLOSE = b'"}\n\n'
 
 
 class Obfuscated:
-    """Pads each delta of another encoder. An observer of encrypted packets can guess words
-    from the sizes of deltas."""
+    """Pads each delta of another encoder: the sizes of encrypted packets would show words."""
 
     def __init__(self, encoder: Encoder, identity: AnswerIdentity) -> None:
         self._encoder = encoder

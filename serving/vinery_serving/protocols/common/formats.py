@@ -219,9 +219,8 @@ class FormatFields(Wire):
     def constraint(
         self, *formats: ResponseFormat | TextFormat | None, others: Iterable[Grammar] = ()
     ) -> Grammar | None:
-        """Return the constraint of these fields, of the endpoint's `formats` and of `others`.
-        Raises `InvalidRequest` for two constraints, `MissingParameter` for a format without its
-        schema."""
+        """Return the constraint of these fields, of `formats` and of `others`. Raises
+        `InvalidRequest` for two constraints, `MissingParameter` for a format without its schema."""
         found = [grammar for each in formats if each and (grammar := each.grammar())]
         found += (*others, *self._grammars())
         if len(found) > 1:

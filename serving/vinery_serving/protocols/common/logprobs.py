@@ -90,8 +90,7 @@ class TextLogprobs:
 
 
 def _others_by_text(token: Token) -> dict[str, float] | None:
-    """Include the sampled token, as OpenAI does: one more entry if it is not among the most
-    likely."""
+    """Include the sampled token, as OpenAI does, even if it is not among the most likely."""
     if token.logprob is None:
         return None
     by_text: dict[str, float] = {}

@@ -222,8 +222,7 @@ class WireInputFile(WireFileContents, WireMedia):
 
 
 def check_media(conversation: Conversation, dialect: Dialect, field: str) -> None:
-    """Raises `InvalidRequest` for more media than a request may have, and for paths that this
-    URL tree does not take."""
+    """Raises `InvalidRequest` for too many media, and for paths under /v1."""
     media = conversation.media
     if len(media) > field_limits.MEDIA.value:
         raise refusal(field, _too_many(len(media)))

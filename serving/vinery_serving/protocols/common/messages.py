@@ -316,8 +316,7 @@ def pack_reasoning(text: str) -> str:
 
 
 def unpack_reasoning(packed: str) -> str:
-    """Return the text in an `encrypted_content`. Raises the error of a validator if it was changed,
-    or made by another service."""
+    """Return the text in an `encrypted_content`. Raises the error of a validator for any other."""
     if not packed:  # clients send it where there is no such content
         return ""
     if not packed.startswith(_PACKED_PREFIX):

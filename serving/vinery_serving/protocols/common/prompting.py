@@ -126,8 +126,7 @@ class TemplateFields(Wire):
     )
 
     def rendering(self, effort: str | None = None) -> Rendering:
-        """Return how messages become text. Raises `InvalidRequest` for fields that contradict
-        each other."""
+        """Return how messages become text. Raises `InvalidRequest` for contradicting fields."""
         continues = self.continues_final_message
         self._refuse_contradictions(continues=continues)
         return Rendering(

@@ -55,8 +55,7 @@ WireT = TypeVar("WireT", bound=Wire)
 
 
 def invalid(sentence: str) -> PydanticCustomError:
-    """Return the error of a validator for a wrong value. The message is the field's name and
-    `sentence`."""
+    """Return the error of a validator. The message is the field's name and `sentence`."""
     return PydanticCustomError("invalid", "{sentence}", {"sentence": sentence})
 
 
@@ -71,8 +70,7 @@ def unsupported(sentence: str) -> PydanticCustomError:
 
 
 def refusal(param: str, sentence: str) -> InvalidRequest:
-    """Return the error of a field that contradicts or needs another. The message is the field's
-    name and `sentence`."""
+    """Return the error of a field that contradicts or needs another, worded as by `invalid`."""
     return InvalidRequest(f"`{param}` {sentence}.", param=param)
 
 
@@ -100,8 +98,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     value = _parse_json(body)
     if not isinstance(value, dict):
         raise _malformed("it must be a JSON object")
-    # Templates and JSON encoders recurse, so nesting needs a limit. Real schemas nest about 30
-    # levels.
+    # Templates and JSON encoders recurse, so nesting has a limit. Real schemas nest 30 levels.
     num_opened = body.count(b"{") + body.count(b"[")
     if num_opened > JSON_LEVELS.value and is_deeper_than(JSON_LEVELS.value, value):
         raise _malformed(_TOO_DEEP.format(JSON_LEVELS.value))

@@ -265,8 +265,7 @@ def tool_use_id(call_id: str) -> str:
 
 def input_object(arguments: str) -> dict[str, Any]:
     """Return the arguments as an object. Arguments that the token limit has cut keep their complete
-    members, as Anthropic's clients read a stream. A text that is no JSON object becomes the member
-    `INVALID_JSON`."""
+    members, as Anthropic's clients read a stream. Other texts become the member `INVALID_JSON`."""
     if not arguments.strip():
         return {}
     try:

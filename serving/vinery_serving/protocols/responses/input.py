@@ -309,8 +309,7 @@ class CompactionTrigger(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What an opened compaction tells the model. Not a system message: a summary may repeat what
-    tools wrote."""
+    """What an opened compaction tells the model. No system message: it may repeat tools' texts."""
 
     text: str
 
@@ -396,8 +395,7 @@ Input = Annotated[
 
 
 def messages_of(items: Sequence[InputItem | Summary], num_recalled: int = 0) -> tuple[Message, ...]:
-    """Return `items` as the messages of a conversation. The first `num_recalled` items are not of
-    this request."""
+    """Return `items` as messages. The first `num_recalled` items are not of this request."""
     conversation = _Conversation()
     for at, item in enumerate(items):
         match item:

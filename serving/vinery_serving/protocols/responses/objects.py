@@ -317,8 +317,7 @@ class ResponseObjects:
     packs_reasoning: bool = False
 
     def with_sampling(self, sampling: Sampling | None) -> Self:
-        """Return the objects with the sampling values that the request leaves to the model.
-        None: OpenAI's defaults."""
+        """Return the objects with the sampling values in force. None: OpenAI's defaults."""
         in_force = sampling or _DEFAULTS
         missing = [name for name in _REPEATED if self.echo.get(name) is None]
         values = {name: getattr(in_force, name) for name in missing}
