@@ -62,8 +62,6 @@ def is_deeper_than(limit: int, value: dict[str, Any]) -> bool:
     return True
 
 
-# -- Parsed values
-
 MAX_NUMBER_DIGITS: Final = 308  # A larger number is no double, which is what most clients read
 _END: Final = 10**MAX_NUMBER_DIGITS
 

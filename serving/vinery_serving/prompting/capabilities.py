@@ -44,7 +44,6 @@ def _tool(**description: str) -> dict[str, Any]:
 
 
 _TOOL = _tool(description="What it does")
-_BARE_TOOL = _tool()
 
 
 class TemplateCapabilities:
@@ -67,7 +66,7 @@ class TemplateCapabilities:
         self.has_tools = self._shows(_TOOL_WORD, question, tools=[_TOOL])
         # Every tool and parameter has a description, because the template raises without.
         self.needs_descriptions = self.has_tools and not self._shows(
-            _TOOL_WORD, question, tools=[_BARE_TOOL]
+            _TOOL_WORD, question, tools=[_tool()]
         )
         # Earlier calls are rendered only beside tools.
         self.calls_need_tools = False

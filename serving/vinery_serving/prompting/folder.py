@@ -25,7 +25,6 @@ _SANE_CONTEXT = 1 << 28  # Tokenizers without a limit have a `model_max_length` 
 # Longer than the file of any model.
 _MAX_CONFIG_BYTES = 32 * 2**20
 _MAX_TOKENIZER_BYTES = 512 * 2**20
-_TOKENIZER_FILES = (FAST_TOKENIZER, "openvino_tokenizer.bin", "openvino_detokenizer.bin")
 
 TOKEN_KEYS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 
@@ -102,7 +101,7 @@ def _check_files(path: Path) -> None:
         raise UnusableFolder(
             f"{path} has no tokenizer: neither {FAST_TOKENIZER} nor {VINO_TOKENIZER}."
         )
-    for name in _TOKENIZER_FILES:
+    for name in (FAST_TOKENIZER, "openvino_tokenizer.bin", "openvino_detokenizer.bin"):
         _check_size(path / name, _MAX_TOKENIZER_BYTES)
 
 

@@ -68,8 +68,6 @@ class BackgroundRuns:
         else:
             await request.send_json(queued, headers)
 
-    # -- Following
-
     async def send_events(
         self, request: ApiRequest, public_id: str, after: int, *, pads: bool = False
     ) -> None:
@@ -117,8 +115,6 @@ class BackgroundRuns:
         except (*DATABASE_UNAVAILABLE, TimeoutError):
             return [], False
         return found.events, found.is_over
-
-    # -- Running
 
     def stop(self, public_id: str) -> None:
         """Stop the run of a response that was cancelled, if it is here."""

@@ -206,8 +206,6 @@ class Run:
         kinds = (errors.LimitReached, errors.Unavailable, errors.ConversationInUse)
         return not self._events and is_young and isinstance(error, kinds)
 
-    # -- Storing
-
     async def _store_progress(self) -> None:
         events, trail = self._events, self._trail
         while True:

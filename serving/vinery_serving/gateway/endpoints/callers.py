@@ -31,7 +31,6 @@ from vinery_serving.media.rules import MediaDenied, MediaPolicy
 _UNQUOTED: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 _BEARER: Final = b"bearer "
-_KEY_HEADERS: Final = (b"api-key", b"x-api-key")
 
 
 def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
@@ -41,7 +40,7 @@ def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     authorization = found.get(b"authorization")
     if authorization is not None and _has_token(authorization):
         return authorization
-    keys = (found.get(name, b"").strip() for name in _KEY_HEADERS)
+    keys = (found.get(name, b"").strip() for name in (b"api-key", b"x-api-key"))
     key = next((key for key in keys if key), None)
     return authorization if key is None else b"Bearer " + key
 

@@ -35,7 +35,6 @@ REQUEST_ID: Final = "vinery.request_id"
 OWN_HEADERS: Final = "vinery.own_headers"
 # The version of OpenAI's API. There has been only one.
 _VERSION: Final = (b"openai-version", b"2020-10-01")
-_METHODS: Final = b"GET, POST, DELETE, OPTIONS"
 _EXPOSED: Final = (
     b"x-request-id, request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms, "
     b"openai-organization, openai-version, x-vinery-ignored, x-vinery-clamped, "
@@ -44,8 +43,6 @@ _EXPOSED: Final = (
     b"x-ratelimit-remaining-project-tokens, x-ratelimit-reset-requests, "
     b"x-ratelimit-reset-tokens, x-ratelimit-reset-project-tokens"
 )
-_USUAL_HEADERS: Final = b"authorization, content-type"
-_ANTHROPIC_VERSION: Final = b"anthropic-version"
 _ANTHROPIC_PATHS: Final = re.compile(r"/+(?:v1|v3)/+messages(?:/|\Z)")
 # The header names that a browser may request. Nothing else is reflected.
 _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9\-_, ]{1,2000}\Z")
@@ -112,7 +109,7 @@ def edge_headers(request_id: str) -> Headers:
 def speaks_anthropic(scope: Scope) -> bool:
     """Whether the client expects Anthropic's protocol: such clients always send a version."""
     is_path = _ANTHROPIC_PATHS.match(scope["path"]) is not None
-    return is_path or header(scope, _ANTHROPIC_VERSION) is not None
+    return is_path or header(scope, b"anthropic-version") is not None
 
 
 def _error_object(error: ServingError, scope: Scope) -> Answer:
@@ -157,10 +154,11 @@ async def send_whole(
 
 async def _answer_preflight(scope: Scope, send: Send, request_id: str) -> None:
     requested = dict(scope["headers"]).get(b"access-control-request-headers", b"")
-    allowed = requested if _HEADER_NAMES.match(requested) else _USUAL_HEADERS
+    is_plain = _HEADER_NAMES.match(requested) is not None
+    allowed = requested if is_plain else b"authorization, content-type"
     headers = [
         *edge_headers(request_id),
-        (b"access-control-allow-methods", _METHODS),
+        (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
         (b"access-control-allow-headers", allowed),
         (b"access-control-max-age", b"86400"),
         (b"vary", b"access-control-request-headers"),
@@ -225,8 +223,6 @@ def with_own_paths(app: App) -> App:
 
     return call
 
-
-# -- Turns
 
 _MOST_IN_A_PASS: Final = 16  # the first step of a request takes up to a millisecond
 

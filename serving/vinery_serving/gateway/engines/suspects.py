@@ -96,9 +96,6 @@ class Suspects:
             self._turn.release()
 
 
-# -- Quarantine
-
-_DIGEST_BYTES: Final = 16
 Work = Submit | PoolTexts  # the work of an engine for one request
 
 
@@ -138,7 +135,7 @@ class Quarantine:
 
 
 def _digest(model: str, submits: Sequence[Work]) -> str:
-    digest = blake2b(model.encode(), digest_size=_DIGEST_BYTES)
+    digest = blake2b(model.encode(), digest_size=16)
     for submit in submits:
         digest.update(msgspec.msgpack.encode(_without_client(submit)))
     return digest.hexdigest()

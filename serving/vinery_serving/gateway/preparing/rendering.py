@@ -243,9 +243,6 @@ def _least_tokens(prompt: Conversation | RawPrompts, assets: ModelAssets) -> int
     )
 
 
-# -- A model's tokenizer
-
-
 def tokenize(request: TokenizeRequest, model: LoadedModel) -> Tokenized:
     """Return the tokens that a generation would have as its prompt. Raises `InvalidRequest`."""
     prompt, assets, strings = request.prompt, model.assets, None

@@ -235,9 +235,6 @@ def _usage(meter: Meter) -> ActualUsage:
     )
 
 
-# -- Requests that no engine runs
-
-
 async def count_request(
     limits: LimitService, caller: Caller, model: str, request_id: str
 ) -> list[tuple[bytes, bytes]]:

@@ -69,8 +69,6 @@ class Drain:
             await asyncio.sleep(_POLL_S)
 
 
-# -- Running requests
-
 # A client that accepts no byte for this long is gone, whatever the state of its socket.
 SEND_TIMEOUT_S: Final = 60.0
 

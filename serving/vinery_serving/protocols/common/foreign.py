@@ -40,7 +40,6 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "thinking_token_budget": ("thinking_token_budget", "reasoning_max_tokens"),
 }
 
-_SWITCHES: Final = ("enable_thinking", "thinking")
 _EFFORTS: Final[Mapping[Endpoint, str]] = {
     Endpoint.CHAT: "reasoning_effort",
     Endpoint.RESPONSES: "reasoning.effort",
@@ -66,8 +65,8 @@ def _switch_or_effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
     """Read a boolean as a switch, and other values as an effort."""
     if not isinstance(value, bool):
         return _effort(endpoint, path, value)
-    none = _effort(endpoint, path, "none")
-    return {f"chat_template_kwargs.{name}": True for name in _SWITCHES} if value else none
+    none, switches = _effort(endpoint, path, "none"), ("enable_thinking", "thinking")
+    return {f"chat_template_kwargs.{name}": True for name in switches} if value else none
 
 
 def _thinking(endpoint: Endpoint, path: str, value: Any) -> Fields:

@@ -142,10 +142,8 @@ def _read_schema(value: object) -> object:
     return SCHEMA_LIMITS.check(value)
 
 
-_SchemaText = Annotated[str, _SCHEMA_TEXT]
-Schema = Annotated[
-    Any, PlainValidator(_read_schema, json_schema_input_type=JsonSchemaObject | _SchemaText)
-]
+_SchemaOrText = JsonSchemaObject | Annotated[str, _SCHEMA_TEXT]
+Schema = Annotated[Any, PlainValidator(_read_schema, json_schema_input_type=_SchemaOrText)]
 _ChoiceText = Annotated[str, Limited(field_limits.CHOICE_CHARS)]
 SomeChoices = Annotated[
     list[_ChoiceText], Field(min_length=1, fail_fast=True), Limited(field_limits.CHOICE)

@@ -43,10 +43,7 @@ def _hash(value: object) -> str:
 
 _Hash = Annotated[str, PlainValidator(_hash, json_schema_input_type=str)]
 MediaHashes = Annotated[list[_Hash], Field(fail_fast=True), Limited(field_limits.MEDIA)]
-_URL_LIMIT: Final = Limited(field_limits.URL)
 _NO_FILES: Final = "names a stored file, but this server stores none: send "
-_EMPTY: Final = "must not be empty: send a data URL or a URL"
-_LOCAL_HOSTS: Final = ("", "localhost")
 _DETAILS: Final[Mapping[str | None, Detail]] = {
     "low": Detail.LOW,
     "high": Detail.HIGH,
@@ -60,10 +57,10 @@ def _read_source(value: object) -> MediaSource:
         raise invalid("must be a string")
     if is_data_url(value):
         return InlineSource(_decoded(value, decode_data_url))
-    _URL_LIMIT.check(value)
+    Limited(field_limits.URL).check(value)
     scheme = value.partition("://")[0].lower()
     if not value.strip():
-        raise invalid(_EMPTY)
+        raise invalid("must not be empty: send a data URL or a URL")
     if scheme in ("http", "https"):
         return UrlSource(value)
     if scheme == "file":
@@ -84,7 +81,7 @@ def _decoded(text: str, decode: Callable[[str, int], bytes]) -> bytes:
 def _file_source(url: str) -> PathSource:
     """Keep the URL: `vinery_serving.media` reads URLs and paths by one set of rules."""
     host = url[len("file://") :].partition("/")[0]
-    if host.lower() not in _LOCAL_HOSTS:
+    if host.lower() not in ("", "localhost"):
         raise invalid("must be the URL of a file of this server: file:///folder/name")
     return PathSource(url, is_bare=False)
 

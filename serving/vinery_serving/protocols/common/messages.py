@@ -45,9 +45,6 @@ _MEDIA_TAGS: Mapping[object, str] = {
     "input_file": "<input_file>",
 }
 
-# Templates parse arguments as JSON, but many clients send "" for a call without arguments.
-_NO_ARGUMENTS = "{}"
-
 
 class WireText(Wire):
     """A part of a message that is text."""
@@ -159,7 +156,8 @@ class WireFunctionCall(Wire):
     arguments: Arguments | None = None
 
     def to_core(self, call_id: str) -> ToolCall:
-        return ToolCall(call_id, self.name, self.arguments or _NO_ARGUMENTS)
+        # Templates parse arguments as JSON, but many clients send "" for none.
+        return ToolCall(call_id, self.name, self.arguments or "{}")
 
 
 class WireFunctionToolCall(Wire):

@@ -148,14 +148,17 @@ SCHEMA_LIMITS: Final = LimitedJson(
         field_limits.SCHEMA_CHARS,
     )
 )
-_ARGS_LIMITS: Final = LimitedJson((field_limits.ARGS_VALUES, field_limits.ARGS_CHARS))
 
 TEXT_LIMIT: Final = Limited(field_limits.TEXT)
 Text = Annotated[str, TEXT_LIMIT]
 Identifier = Annotated[str, Limited(field_limits.IDENTIFIER)]
 Description = Annotated[str, Limited(field_limits.DESCRIPTION)]
 JsonSchemaObject = Annotated[dict[str, Any], SCHEMA_LIMITS]
-Args = Annotated[dict[str, Any], _ARGS_LIMITS, Limited(field_limits.ARGS_MEMBERS)]
+Args = Annotated[
+    dict[str, Any],
+    LimitedJson((field_limits.ARGS_VALUES, field_limits.ARGS_CHARS)),
+    Limited(field_limits.ARGS_MEMBERS),
+]
 # Any object. Its JSON text counts among the characters of the prompt.
 AnyObject = Annotated[dict[str, Any], LimitedJson((field_limits.TEXT,))]
 

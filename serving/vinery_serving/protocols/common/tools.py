@@ -34,13 +34,13 @@ TOOL_CHOICE: Final = (
 PARALLEL_CALLS: Final = "False allows one call."
 
 # OpenAI's characters, and the dot that tool servers use in names.
-_NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
+NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
 
 
 class WireFunction(Wire):
     """A function that the model may call."""
 
-    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Description | None = None
     parameters: JsonSchemaObject | None = None
     input_schema: Annotated[
@@ -120,7 +120,7 @@ InputFormat = Annotated[
 class CustomTool(Wire):
     """A tool whose input is a text, in the flat form."""
 
-    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Description | None = None
     format: InputFormat | None = None
 
@@ -173,7 +173,7 @@ CallableTool = NestedTool | WireFunction | NestedCustomTool | CustomTool
 class NamespaceTool(Wire):
     """A group of tools. Their calls have the namespace and the tool's name."""
 
-    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Description | None = None
     tools: NamespaceMembers
 

@@ -295,9 +295,6 @@ class ToolResultBlock(Reported):
         return Message(Role.TOOL, (*head, *parts), tool_call_id=self.tool_use_id)
 
 
-_Input = Annotated[dict[str, Any], LimitedJson((field_limits.ARGUMENTS,))]
-
-
 class ToolUseBlock(Reported):
     """An earlier call of a tool."""
 
@@ -306,7 +303,7 @@ class ToolUseBlock(Reported):
     type: Literal["tool_use"]
     id: Identifier
     name: Identifier
-    input: _Input
+    input: Annotated[dict[str, Any], LimitedJson((field_limits.ARGUMENTS,))]
 
     def to_core(self) -> ToolCall:
         return ToolCall(self.id, self.name, json_bytes(self.input).decode())

@@ -39,7 +39,7 @@ from vinery_serving.protocols.common.parameters import (
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, missing, only_null, refusing, unsupported
 from vinery_serving.protocols.common.stopping import Stop
-from vinery_serving.protocols.common.tools import refuse_too_much, resolve_choice
+from vinery_serving.protocols.common.tools import NAME_PATTERN, refuse_too_much, resolve_choice
 from vinery_serving.protocols.messages.blocks import TextBlocks, Turns, messages_of, system_messages
 
 _DIRECT: Final = "direct"
@@ -50,7 +50,6 @@ Callers = Annotated[
 ]
 Examples = Annotated[list[Args], Field(fail_fast=True), Limited(field_limits.TOOLS)]
 
-_NAME_PATTERN: Final = r"^[A-Za-z0-9_.-]{1,128}$"
 _MODES: Final = {"auto": ToolMode.AUTO, "any": ToolMode.REQUIRED, "none": ToolMode.NONE}
 _FUNCTION: Final = (
     "is OpenAI's: send the function's `name` and `description`, and its parameters as "
@@ -81,7 +80,7 @@ class ClientTool(Reported):
         ]
         | None
     ) = None
-    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Description | None = None
     input_schema: JsonSchemaObject
     strict: bool | None = None
@@ -128,9 +127,6 @@ class Choice(Wire):
         if self.type == "tool":
             return ToolChoice(ToolMode.NAMED, self.name)
         return ToolChoice(_MODES[self.type])
-
-
-_USUAL_EFFORT: Final = "high"  # Anthropic's default of the effort of a request with thinking
 
 
 class Thinking(Wire):
@@ -302,7 +298,8 @@ class MessagesBody(TemplateFields, GenerationBody):
         effort = None if self.output_config is None else self.output_config.effort
         if self.thinking is None:
             return effort
-        return "none" if self.thinking.type == "disabled" else effort or _USUAL_EFFORT
+        # Anthropic's default is high.
+        return "none" if self.thinking.type == "disabled" else effort or "high"
 
     @property
     def _has_other_reasoning(self) -> bool:

@@ -32,7 +32,6 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "custom_tool_call_output": "ctco_",
     "compaction": "cmp_",
 }
-_TEXT_TYPES: Final = {"assistant": "output_text"}
 
 
 class _Input(msgspec.Struct):
@@ -58,7 +57,8 @@ def memory_item(sent: Mapping[str, Any]) -> MemoryItem:
     if kind == "message":
         role, content = item["role"], item.get("content")
         if not isinstance(content, list):
-            part = {"type": _TEXT_TYPES.get(role, "input_text"), "text": content or ""}
+            kind_of_text = "output_text" if role == "assistant" else "input_text"
+            part = {"type": kind_of_text, "text": content or ""}
             item["content"] = [_complete(part)]
         else:
             item["content"] = [_complete(part) for part in content]
