@@ -247,7 +247,7 @@ class ModelAssets:
     def check_ids(self, ids: Sequence[int], param: str) -> None:
         """Raises `InvalidRequest` about `param` for ids outside the vocabulary."""
         # The engine accepts any number, and then generates nonsense.
-        vocab_size = self.tokenizer.vocab_size
+        vocab_size = self.tokenizer.facts.vocab_size
         wrong = next((id_ for id_ in ids if not 0 <= id_ < vocab_size), None)
         if wrong is not None:
             raise InvalidRequest(
@@ -274,7 +274,7 @@ class ModelAssets:
         """Raises `ContextTooLong` for a text whose bytes cannot be few enough tokens."""
         if encoding.max_context is None:
             return
-        least = self.tokenizer.bound.least_tokens(text)
+        least = self.tokenizer.facts.bound.least_tokens(text)
         if least > encoding.max_context:
             raise ContextTooLong(
                 max_context=encoding.max_context,
@@ -361,7 +361,7 @@ class ModelAssets:
         """The token to pad with: the model's padding token, or its end token."""
         pad_token = self.folder.named_tokens.get("pad_token")
         pad_id = None if pad_token is None else self.tokenizer.token_id(pad_token)
-        return min(self.tokenizer.eos_ids, default=None) if pad_id is None else pad_id
+        return min(self.tokenizer.facts.eos_ids, default=None) if pad_id is None else pad_id
 
     def opens_reasoning(self, prompt: Prompt) -> bool:
         text = prompt.text

@@ -107,22 +107,6 @@ class Tokenizer(ABC):
     facts: TokenizerFacts
     is_frugal = False  # whether only a quick tokenizer may encode
 
-    @property
-    def vocab_size(self) -> int:
-        return self.facts.vocab_size
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        return self.facts.eos_ids
-
-    @property
-    def bound(self) -> TokenBound:
-        return self.facts.bound
-
-    @property
-    def special_texts(self) -> Mapping[int, str]:
-        return self.facts.special_texts
-
     def check_quick(self) -> None:
         """Raises `OverBudget` where a worker process must encode."""
         if self.is_frugal and not self.facts.is_quick:

@@ -30,10 +30,6 @@ PARSERS: Final[Mapping[str, Callable[..., Exchange | Unrecalled]]] = {
 }
 
 
-# Endpoints whose answers can be stored.
-REMEMBERED: Final = frozenset({Endpoint.CHAT, Endpoint.RESPONSES, COMPACT})
-
-
 def parse(
     endpoint: str,
     body: bytes,
@@ -45,5 +41,4 @@ def parse(
     """Read the JSON body of a request to `endpoint`. `fingerprint` is the answer's
     `system_fingerprint`, if the protocol has one: a constant such as `vinery-0.1`. Raises
     `InvalidRequest` with the path of the field in `param`."""
-    remembered = {"memory": memory} if endpoint in REMEMBERED else {}
-    return PARSERS[endpoint](body, dialect, fingerprint=fingerprint, **remembered)
+    return PARSERS[endpoint](body, dialect, fingerprint=fingerprint, memory=memory)

@@ -18,6 +18,7 @@ from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.events import ReasoningDelta, Started, TokensGenerated
 from vinery_serving.core.logprobs import Token
+from vinery_serving.core.memory import NO_MEMORY, Memory
 from vinery_serving.core.request import Endpoint, RawPrompts
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common import chunks
@@ -156,8 +157,10 @@ class Completion(Answer, kw_only=True):
     obfuscation: str | UnsetType = UNSET
 
 
-def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> CompletionsExchange:
-    """Read the body of a completion request. Raises `InvalidRequest`."""
+def parse(
+    body: bytes, dialect: Dialect, *, fingerprint: str | None = None, memory: Memory = NO_MEMORY
+) -> CompletionsExchange:
+    """Read the body of a completion request, which is never stored. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.COMPLETIONS, CompletionsBody, body, dialect)
     wire.refuse_contradictions()
     request = wire.request(

@@ -447,5 +447,5 @@ def _failed(name: str) -> errors.ModelNotReady:
 def _detokenizer(assets: ModelAssets, kept: frozenset[str]) -> Detokenizer:
     """A detokenizer that drops special tokens except `kept`, and always the end tokens."""
     tokenizer = assets.tokenizer
-    special = Detokenizer.keeping(tokenizer.raw, tokenizer.special_texts, kept)
-    return Detokenizer(tokenizer.raw, special.dropped_ids | tokenizer.eos_ids)
+    special = Detokenizer.keeping(tokenizer.raw, tokenizer.facts.special_texts, kept)
+    return Detokenizer(tokenizer.raw, special.dropped_ids | tokenizer.facts.eos_ids)

@@ -171,7 +171,7 @@ class PreparedRequest:
     def _aligned(self, tokens: Sequence[Token], text: bytes) -> tuple[Token, ...]:
         """The same tokens, each with its bytes in the text: a special token may have none, and
         the first may begin with spaces that the text lacks."""
-        special, aligned = self.engine.assets.tokenizer.special_texts, list[Token]()
+        special, aligned = self.engine.assets.tokenizer.facts.special_texts, list[Token]()
         at, has_begun = 0, False
         for number, token in enumerate(tokens):
             own = token

@@ -214,7 +214,7 @@ def _without_oldest(
 ) -> Conversation:
     """The conversation without the oldest messages that cannot fit into the context with all later
     messages. `shortened` would leave the same messages out only after rendering."""
-    messages, bound = conversation.messages, assets.tokenizer.bound
+    messages, bound = conversation.messages, assets.tokenizer.facts.bound
     spans = droppable(messages)
     kept = set(range(len(messages))).difference(*spans)
 
@@ -232,7 +232,7 @@ def _without_oldest(
 
 
 def _least_tokens(prompt: Conversation | RawPrompts, assets: ModelAssets) -> int:
-    bound = assets.tokenizer.bound
+    bound = assets.tokenizer.facts.bound
     if isinstance(prompt, Conversation):
         if prompt.token_ids is not None:
             return len(prompt.token_ids)

@@ -27,6 +27,7 @@ from vinery_serving.core.events import (
     ToolCallStarted,
 )
 from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.memory import NO_MEMORY, Memory
 from vinery_serving.core.request import Endpoint, GenerationRequest, ToolCall
 from vinery_serving.core.result import Item, ReasoningItem, Result, TextItem
 from vinery_serving.core.tools import INVALID_JSON
@@ -355,8 +356,10 @@ class MessagesEncoder(ItemEncoder[OpenItem]):
         return named_frame("error", json_bytes(error_object(error)))
 
 
-def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> MessagesExchange:
-    """Read the body of a Messages request. Raises `InvalidRequest`."""
+def parse(
+    body: bytes, dialect: Dialect, *, fingerprint: str | None = None, memory: Memory = NO_MEMORY
+) -> MessagesExchange:
+    """Read the body of a Messages request, which is never stored. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.MESSAGES, MessagesBody, body, dialect)
     return MessagesExchange(_request(wire, dialect, unused), wire.is_obfuscated)
 
