@@ -15,7 +15,6 @@ _MAX_CITED_CHARS: Final = 1000
 # Of usage records.
 _MAX_RECORDED_CHARS: Final = 500
 _MAX_RECORDED_PARAM_CHARS: Final = 200
-
 _OPEN, _CLOSE = "\x02", "\x03"  # Around a text of the client in a message that is not encoded yet
 _CITED: Final = re.compile(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
 # A step of a path that a client has named, and text that is no path.

@@ -29,7 +29,6 @@ class Detail(StrEnum):
 
 LOW_DETAIL_PIXELS: Final = 512 * 512  # OpenAI's `low` shows a picture in a square of 512 pixels
 
-
 # The pixels that a model sees of each picture, each frame and each page, at most. All media of a
 # request have `MAX_MEDIA_BYTES` together, which leaves so many pixels for each frame and page.
 SEEN_PIXELS: Final[Mapping[MediaKind, int]] = {

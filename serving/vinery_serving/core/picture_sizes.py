@@ -14,7 +14,6 @@ from vinery_serving.core.media import LOW_DETAIL_PIXELS, Detail
 
 # GenAI divides a picture of InternVL into at most this many tiles, also where the folder has more.
 _MAX_TILES: Final = 12
-
 Size = tuple[int, int]  # width and height, in pixels
 
 

@@ -17,7 +17,6 @@ from vinery_serving.core.request import TextGrammar, TextSyntax, Tool
 INPUT: Final = "input"  # the only argument of the function that replaces a custom tool
 # Anthropic's key for arguments that are no JSON object, in an object with no other key.
 INVALID_JSON: Final = "INVALID_JSON"
-
 _NAMESPACE_SEPARATOR: Final = "__"
 
 

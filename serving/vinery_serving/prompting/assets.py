@@ -26,7 +26,6 @@ from vinery_serving.prompting.vision import (
 )
 
 _TAIL_TOKENS = 16  # Enough of a prompt's last tokens to contain the opening tag
-
 _WHOLE = Encoding()  # Keeps all tokens of a text
 
 _NOT_AS_SENT = (

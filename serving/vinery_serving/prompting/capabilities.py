@@ -20,18 +20,15 @@ _KEY, _VALUE = "zqkey", "zqvalue"
 
 # The names by which templates read the reasoning of earlier turns.
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
-
 # Mistral's templates accept only ids of nine letters and digits. The long id is like OpenAI's ids.
 _CALL_ID = "zqcall001"
 _OTHER_CALL_ID = "zqcall002"
 _LONG_CALL_ID = "call_zqcall00000000000002"
-
 _TOOL_WORD = "zqtool"
 
 # Turns of a conversation, and words of a message, that show whether a template leaves some out.
 _NUM_TURNS = 20
 _NUM_WORDS = 2000
-
 Turn = Mapping[str, Any]
 
 

@@ -19,13 +19,11 @@ VINO_TOKENIZER = "openvino_tokenizer.xml"
 # In order of preference. `sliding_window` does not limit the context: Gemma 3's configuration
 # names only that key (1,024), and the model reads 131,072 tokens.
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
-
 _SANE_CONTEXT = 1 << 28  # Tokenizers without a limit have a `model_max_length` of 10^30
 
 # Longer than the file of any model.
 _MAX_CONFIG_BYTES = 32 * 2**20
 _MAX_TOKENIZER_BYTES = 512 * 2**20
-
 TOKEN_KEYS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 
 

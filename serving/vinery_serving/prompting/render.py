@@ -26,12 +26,9 @@ from vinery_serving.prompting.vision import Markup
 
 # Appended to a message that is to be continued, to find its end in the prompt.
 _END_MARK = "\u2e28vinery:end\u2e29"
-
 # For templates that read the schema of every tool.
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-
 _MAX_CHARS = 16_000_000  # longer than any model's context
-
 _NUM_ID_CHARS = 9  # the length of the ids that Mistral's templates accept
 
 

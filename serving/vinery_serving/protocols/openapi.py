@@ -110,7 +110,6 @@ _HEADERS_OF_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     "503": ("Retry-After",),
 }
 
-
 Form = type[Answer]
 # The forms of errors.
 _OPENAI: Final = Error

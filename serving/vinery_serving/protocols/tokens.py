@@ -45,7 +45,6 @@ _Messages = Annotated[
     list[WireMessage], Field(min_length=1, fail_fast=True), Limited(field_limits.MESSAGES)
 ]
 
-
 # Longer than any model's context: padding fills the answer with tokens up to this number.
 _MAX_LENGTH: Final = 1_000_000
 

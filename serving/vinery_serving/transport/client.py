@@ -62,7 +62,6 @@ _RECONNECT_S: Final = 0.05
 # A request of many long prompts or of pictures is sent in parts of about this size, so that
 # messages of other requests need not wait until the engine has read all of it.
 _PART_BYTES: Final = 64 * 1024
-
 _ids = itertools.count(1)
 
 # A message about one generation. Its `id` is the generation's.

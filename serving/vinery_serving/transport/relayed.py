@@ -25,7 +25,6 @@ from vinery_serving.transport.handshake import Stranger
 
 # Returns the certificates of this process, renewed where they are old.
 Key = Callable[[], SSLContext]
-
 BEAT_S: Final = 2.0
 CONNECT_S: Final = 10.0
 _PART: Final = struct.Struct(">IB")

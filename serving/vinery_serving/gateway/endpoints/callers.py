@@ -29,7 +29,6 @@ from vinery_serving.media.rules import MediaDenied, MediaPolicy
 
 # Printable ASCII, except the percent sign that encodes other characters.
 _UNQUOTED: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
-
 _BEARER: Final = b"bearer "
 
 

@@ -27,7 +27,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
-
 JSON: Final = [(b"content-type", b"application/json")]
 REQUEST_ID: Final = "vinery.request_id"
 # The headers of the answer that depend on the request: the caller's organisation, and fields of the
@@ -173,7 +172,6 @@ async def _answer_preflight(scope: Scope, send: Send, request_id: str) -> None:
 DEPLOYMENT: Final = "vinery.deployment"
 # Names of models may have empty segments.
 _AS_SENT: Final = tuple(f"/{tree}/models/" for tree in DIALECTS)
-
 _PREFIXES: Final = (*DIALECTS, "v2")  # `v2` is Cohere's
 
 

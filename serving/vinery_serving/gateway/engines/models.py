@@ -17,7 +17,6 @@ from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 
 _FIELD_NAMES: Final = {"max_tokens": "max_new_tokens"}
-
 Targets = Mapping[str, int]  # weights by the names of models
 
 

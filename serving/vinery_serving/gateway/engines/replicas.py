@@ -22,10 +22,8 @@ from vinery_serving.transport.messages import Hello
 
 # An answer that runs or waits slows a new one as much as so many tokens of its prompt.
 _ANSWER_TOKENS: Final = 64
-
 # How often a connection that takes no new requests is asked whether it has answers left.
 _LOOK_INTERVAL_S: Final = 0.5
-
 
 Maker = Callable[[Place], EngineClient]
 

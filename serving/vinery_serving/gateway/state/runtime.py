@@ -74,7 +74,6 @@ _SETTLE_S: Final = 10.0
 # Worker processes share cores with engines: a call may last so many times the CPU time.
 _WALL_TIMES: Final = 3
 
-
 # Each starts with its first work. The loop's default executor is not used: one full executor would
 # hold up all users. Keys must not wait for the sums of used quotas, nor for long texts.
 _THREADS: Final = ("snapshots", "files", "limits", "captures", "keeper", "recall")

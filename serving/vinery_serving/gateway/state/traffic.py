@@ -18,7 +18,6 @@ from vinery_serving.gateway.engines.meter import Histogram
 _FINISHED: Final = {Outcome.OK: "stop", Outcome.CLIENT_GONE: "abort", Outcome.FAILED: "error"}
 _CUT_SHORT: Final = frozenset({FinishReason.LENGTH.value, QUOTA})
 UNKNOWN: Final = "unknown"  # the label of models that are not served
-
 _FIRST_TOKEN_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _INTER_TOKEN_S: Final = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0)
 _REQUEST_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0)

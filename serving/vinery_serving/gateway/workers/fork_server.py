@@ -37,7 +37,6 @@ KILL: Final = "kill"
 LOAD: Final = "load"  # a file with an argument for `load` of the jobs comes next
 # The end of a worker: the number and the exit status, negative for a signal.
 ENDED: Final = struct.Struct("!Ii")
-
 _READ_BYTES: Final = 65536
 _INTERVAL_S: Final = 1.0  # between two signs of life
 

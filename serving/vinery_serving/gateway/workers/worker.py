@@ -41,7 +41,6 @@ RESULT: Final = b"r"
 REFUSAL: Final = b"e"
 FAILURE: Final = b"f"
 MAX_ANSWER_BYTES: Final = 256 * 2**20
-
 _LONG_TUPLE: Final = 64
 _ERRORS: Final = {
     each.__name__: each

@@ -51,9 +51,7 @@ from vinery_serving.protocols.common.encoding import (
 )
 
 OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta  # the deltas that are not answer text
-
 Members = Mapping[str, Any]
-
 
 # What ended the answer: a stop string or token, `repetition_detected` or `quota_exceeded`; or null.
 StopReason = str | int | None

@@ -32,7 +32,6 @@ from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 NumSamples = Annotated[int, Field(ge=1), Limited(field_limits.CHOICES)]
-
 _MAX_WIDTH = 64  # the batch of one step has no room for more candidates
 # The model rejects most tokens beyond 64, and the batch of one step must hold them.
 DraftTokens = Annotated[int, Field(ge=1, le=64)]

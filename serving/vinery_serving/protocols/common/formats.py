@@ -57,7 +57,6 @@ FormatType = Annotated[
     str, BeforeValidator(_known_type), Field(json_schema_extra={"enum": list(_OWN_TYPES)})
 ]
 
-
 _KEY_ORDER = "The keys of the answer follow the order of the schema's keys."
 _STRICT = (
     "True refuses a schema that no grammar can express. Otherwise the server ignores parts without "
@@ -151,7 +150,6 @@ SomeChoices = Annotated[
 Choices = Annotated[list[_ChoiceText], Field(fail_fast=True), Limited(field_limits.CHOICE)]
 PatternText = Annotated[str, Limited(field_limits.PATTERN)]
 GrammarText = Annotated[str, Limited(field_limits.GRAMMAR)]
-
 
 _SCHEMA_OR_TEXT = "A JSON schema: an object or its text."
 _TAG_OR_TEXT = "An XGrammar tag: an object or its text."

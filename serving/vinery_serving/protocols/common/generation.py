@@ -152,7 +152,6 @@ AnyMetadata = Annotated[
     Limited(field_limits.METADATA),
 ]
 
-
 Prewarm = Annotated[
     bool,
     refusing(

@@ -302,7 +302,6 @@ WireMessage = Annotated[
     Discriminator(_tag),
 ]
 
-
 # `encrypted_content` is encoded, not encrypted: the same item has the text.
 _PACKED_PREFIX: Final = "vinery.1."
 

@@ -162,7 +162,6 @@ Args = Annotated[
 # Any object. Its JSON text counts among the characters of the prompt.
 AnyObject = Annotated[dict[str, Any], LimitedJson((field_limits.TEXT,))]
 
-
 # Types of several parameters. OpenAI's description and OVMS's source set the limits.
 ModelName = Annotated[str, Limited(field_limits.MODEL_NAME)]
 MODEL: Final = (
@@ -193,7 +192,6 @@ EFFORT = (
     "How much to reason, in the template's own words. For a template without efforts, a budget of "
     "reasoning tokens."
 )
-
 
 # The systems whose documents have a parameter, for `parameter(..., of=...)`. OVMS is OpenVINO Model
 # Server. The sources are the documents of 2026: OpenVINO Model Server 2026.4, OpenAI's API

@@ -52,7 +52,6 @@ TruncateTo = Annotated[
     AfterValidator(_not_zero),
 ]
 
-
 Prompt = str | tuple[int, ...]
 _PROMPTS = Limited(field_limits.PROMPTS)
 _PROMPT_IDS = Limited(field_limits.PROMPT_IDS)

@@ -42,7 +42,6 @@ def are_equal(value: object, other: object) -> bool:
 
 
 Refusals = Mapping[str, Refused]
-
 _OWN_PIXELS = "it scales pictures and videos by the model's own files; use `detail`"
 _WRITES_TEXT = "its models write text only"
 _NO_MEMBER = "the answer of this endpoint has no member for {}; use `{}`"

@@ -166,7 +166,6 @@ NamespaceMembers = Annotated[
     list[NamespaceMember], Field(fail_fast=True), Limited(field_limits.TOOLS)
 ]
 
-
 CallableTool = NestedTool | WireFunction | NestedCustomTool | CustomTool
 
 

@@ -49,7 +49,6 @@ Callers = Annotated[
     Limited(field_limits.TOOLS),
 ]
 Examples = Annotated[list[Args], Field(fail_fast=True), Limited(field_limits.TOOLS)]
-
 _MODES: Final = {"auto": ToolMode.AUTO, "any": ToolMode.REQUIRED, "none": ToolMode.NONE}
 _FUNCTION: Final = (
     "is OpenAI's: send the function's `name` and `description`, and its parameters as "

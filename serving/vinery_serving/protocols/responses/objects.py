@@ -26,12 +26,10 @@ Names = Mapping[str, Mapping[str, str]]
 Cause = str | int | None  # see `core.events.Finished`
 _REPEATED: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 _DEFAULTS: Final = Sampling(1.0, 1.0, presence_penalty=0.0, frequency_penalty=0.0)
-
 QUEUED = "queued"
 IN_PROGRESS = "in_progress"
 COMPLETED = "completed"
 INCOMPLETE = "incomplete"
-
 
 _EVENTS: Final = one_of(
     "response.created", "response.queued", "response.in_progress", "response.output_item.added",
