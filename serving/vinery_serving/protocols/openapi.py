@@ -66,11 +66,13 @@ has the parameters of other servers, and what becomes of them. A request that is
 HTTP, or comes too slowly or from too many connections, may get 400, 408, 413, 429 or 431 before \
 the path is read, and the connection is closed.
 
-Limits: a body of {max_body_mb} MB with {levels} levels of JSON, {containers} objects and \
-arrays, {members} members of objects and {values} JSON values; {choices} answers to one prompt \
-and {answers} to one request; {text} characters in all texts of a prompt, and {tools} in all \
-tools. The fields have their own limits, and `x-setting` names the setting that replaces a \
-limit. A model has further limits: the context, and limits that the administrator sets.
+Limits: a body of {max_body_mb} MB with {limits.JSON_LEVELS.value} levels of JSON, \
+{limits.JSON_CONTAINERS.value} objects and arrays, {limits.JSON_MEMBERS.value} members of objects \
+and {limits.JSON_VALUES.value} JSON values; {limits.CHOICES.value} answers to one prompt and \
+{limits.ANSWERS.value} to one request; {limits.TEXT.value} characters in all texts of a prompt, \
+and {limits.TOOLS_CHARS.value} in all tools. The fields have their own limits, and `x-setting` \
+names the setting that replaces a limit. A model has further limits: the context, and limits that \
+the administrator sets.
 
 Errors and lists of models have OpenAI's form, or Anthropic's for requests with the header \
 `anthropic-version`. Errors of `/messages` always have Anthropic's form.
@@ -122,7 +124,7 @@ def document(*, version: str, max_body_mb: int) -> Document:
         "info": {
             "title": "Vinery",
             "version": version,
-            "description": _description(max_body_mb),
+            "description": _DESCRIPTION.format(max_body_mb=max_body_mb, limits=field_limits),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -149,20 +151,6 @@ def document(*, version: str, max_body_mb: int) -> Document:
             "schemas": _schemas(),
         },
     }
-
-
-def _description(max_body_mb: int) -> str:
-    return _DESCRIPTION.format(
-        max_body_mb=max_body_mb,
-        levels=field_limits.JSON_LEVELS.value,
-        containers=field_limits.JSON_CONTAINERS.value,
-        members=field_limits.JSON_MEMBERS.value,
-        values=field_limits.JSON_VALUES.value,
-        choices=field_limits.CHOICES.value,
-        answers=field_limits.ANSWERS.value,
-        text=field_limits.TEXT.value,
-        tools=field_limits.TOOLS_CHARS.value,
-    )
 
 
 def _schemas() -> Mapping[str, Schema]:

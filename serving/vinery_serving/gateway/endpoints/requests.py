@@ -126,12 +126,6 @@ class ApiRequest:
         headers += await count_request(limits, self.caller, engine.entry.name, self.id)
         return engine
 
-    @property
-    def is_recorded(self) -> bool:
-        """Whether the request has a usage record. Requests to a model's tokenizer have none, and
-        count for rate limits on requests alone."""
-        return self.name in TASKS_OF_ENDPOINTS
-
     async def read(
         self,
         reading: Reading[PreparedT],
@@ -348,8 +342,8 @@ def new_record(
 
 def _record_unread(request: ApiRequest, error: errors.ServingError | None) -> None:
     """Record a request whose body was not read; `error` None: the client disconnected."""
-    if not request.is_recorded:
-        return
+    if request.name not in TASKS_OF_ENDPOINTS:
+        return  # it counts for rate limits on requests alone
     record = new_record(request)
     with contextlib.suppress(errors.UsageNotRecorded):  # the client gets the first error
         record.admit()

@@ -405,8 +405,13 @@ class LocalDirectory:
         loaded = [each for each in visible.values() if each.is_loaded and each.task in tasks]
         if len(loaded) == 1:
             return loaded[0]
-        states = [self.state_of(entry) for entry in loaded]
-        raise _no_model_named(len(loaded), can_answer=any(each.can_answer for each in states))
+        if any(self.state_of(each).can_answer for each in loaded):
+            which = (
+                f"{len(loaded)} models are served. GET /v1/models lists those that can answer now"
+            )
+        else:
+            which = "no model can answer now. GET /v1/models?all=true lists all with their states"
+        raise errors.MissingParameter(f"`model` is required: {which}.", param="model")
 
 
 def _replace(engine: Engine, successor: Engine | None) -> list[Replicas]:
@@ -427,15 +432,6 @@ def _replace(engine: Engine, successor: Engine | None) -> list[Replicas]:
             unused.append(each.replicas)
     engine.former = None
     return unused
-
-
-def _no_model_named(num_loaded: int, *, can_answer: bool) -> errors.MissingParameter:
-    """`can_answer`: whether GET /v1/models lists at least one."""
-    if can_answer:
-        which = f"{num_loaded} models are served. GET /v1/models lists those that can answer now"
-    else:
-        which = "no model can answer now. GET /v1/models?all=true lists all with their states"
-    return errors.MissingParameter(f"`model` is required: {which}.", param="model")
 
 
 def _failed(name: str) -> errors.ModelNotReady:

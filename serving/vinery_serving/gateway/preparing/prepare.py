@@ -56,7 +56,11 @@ def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> D
     """Return the request with all values decided. May take long. Raises `InvalidRequest`."""
     asked = request
     request = with_returns(within_limits(request, model.entry.options), model.entry.options)
-    _check(request, model)
+    _check_limits(request, model)
+    check_parameters(request, model.entry.options, model.entry.name)
+    _check_beams(request, model.entry.options)
+    check_output_grammar(request)
+    check_beam_search(request)
     num_returned = request.n
     request = with_candidates(request)
     _check_num_answers(request, model)
@@ -104,15 +108,6 @@ def _tokens(prompts: Sequence[Prompt]) -> TokenCounts:
     )
 
 
-def _check(request: GenerationRequest, model: LoadedModel) -> None:
-    """Raises InvalidRequest for what the model does not take, before anything is rendered."""
-    _check_limits(request, model)
-    check_parameters(request, model.entry.options, model.entry.name)
-    _check_beams(request, model.entry.options)
-    check_output_grammar(request)
-    check_beam_search(request)
-
-
 def _submits(
     common: Submit,
     request: GenerationRequest,
@@ -144,7 +139,11 @@ def _submits(
             for each in prompt.media
         ),
     )
-    return _samples(submit, request.n)
+    if submit.beams is not None:
+        return [submit]  # a beam search has all answers in one
+    seeds = [derive_seed(submit.sampling.seed or 0, index) for index in range(request.n)]
+    samplings = [replace(submit.sampling, seed=seed) for seed in seeds]
+    return [structs.replace(submit, sampling=sampling) for sampling in samplings]
 
 
 def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> Sampling:
@@ -324,12 +323,3 @@ def _cache_key(
     if request.beams is not None and request.beams.no_repeat_ngram_size:
         return None  # the engine finds repetitions by ids that a salt changes
     return sha256(f"organization {organization}\0".encode() + (own or b"")).digest()
-
-
-def _samples(submit: Submit, num: int) -> list[Submit]:
-    """Return a submission for each answer, with a seed of its own; one for a beam search."""
-    if submit.beams is not None:
-        return [submit]
-    seeds = [derive_seed(submit.sampling.seed or 0, index) for index in range(num)]
-    samplings = [replace(submit.sampling, seed=seed) for seed in seeds]
-    return [structs.replace(submit, sampling=sampling) for sampling in samplings]

@@ -65,7 +65,11 @@ class RequestMedia:
             found = self._same[key] = _decoded(part, source, vision)
         else:
             found = replace(same, usage=replace(same.usage, decode_s=0.0))
-        self._decoded[part.param] = replace(found, parts=_at(found.parts, part.param))
+        parts = (
+            replace(each, param=part.param) if isinstance(each, MediaPart) else each
+            for each in found.parts
+        )
+        self._decoded[part.param] = replace(found, parts=tuple(parts))
 
     def parts_of(self, part: MediaPart) -> tuple[ContentPart, ...]:
         return self._decoded[part.param].parts
@@ -153,9 +157,3 @@ def _page_parts(part: MediaPart, pages: Sequence[Page]) -> tuple[ContentPart, ..
         parts.append(TextPart(f"{head}\n{page.text}" if page.text else head))
         parts.append(replace(part, kind=MediaKind.IMAGE, source=page.picture, filename=None))
     return tuple(parts)
-
-
-def _at(parts: Sequence[ContentPart], param: str) -> tuple[ContentPart, ...]:
-    return tuple(
-        replace(each, param=param) if isinstance(each, MediaPart) else each for each in parts
-    )

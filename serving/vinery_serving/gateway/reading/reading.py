@@ -6,7 +6,7 @@ beyond its budget. A body is decoded once, and then handed over as a parsed requ
 a large body never becomes objects of this process.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, Final, Generic, Protocol, Self
@@ -15,7 +15,6 @@ from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.memory import NO_MEMORY, Memory, Needs, Recalled
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading import worker_jobs
 from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading
@@ -114,7 +113,13 @@ class RequestReader(Generic[PreparedT]):
     async def _with_media(self, engine: Engine, fetch: FetchMedia) -> Worker:
         """Let a worker decode the media. None is held while files are fetched from slow servers."""
         media, packed = self._head.media, None
-        _refuse_media(media, engine)
+        if engine.assets.vision is None:
+            first, name = media[0], engine.entry.name
+            raise InvalidRequest(
+                f"`{first.param}` holds {first.kind} input, but the model {name} takes text only. "
+                "Send text parts, or choose a model with vision.",
+                param=first.param,
+            )
         is_complete = all(isinstance(part.source, InlineSource) for part in media)
         if self._worker is not None and not is_complete:
             packed = await self._worker.call(worker_jobs.pack)
@@ -149,15 +154,3 @@ class RequestReader(Generic[PreparedT]):
         worker.param = self._head.costly_param
         if self._head.has_template:
             worker.use_once()
-
-
-def _refuse_media(media: Iterable[MediaPart], model: LoadedModel) -> None:
-    """Raises `InvalidRequest` for media if the model takes text only."""
-    if model.assets.vision is not None:
-        return
-    for part in media:
-        raise InvalidRequest(
-            f"`{part.param}` holds {part.kind} input, but the model {model.entry.name} takes text "
-            "only. Send text parts, or choose a model with vision.",
-            param=part.param,
-        )

@@ -290,19 +290,16 @@ def _prepare(exchange: Any, model: LoadedModel, origin: Origin) -> tuple[Exchang
 
 def _slim_generation(prepared: tuple[Any, Draft], usage: MediaUsage) -> tuple[Exchange, Draft]:
     exchange, draft = prepared
-    keeps_text = _needs_text(draft.request)
+    request = draft.request
+    wants_text = request.wants_prompt_text or request.wants_token_ids or request.counts_prompt_chars
+    # The answer may contain the prompt's text or length.
+    keeps_text = request.prompt.echo or wants_text or num_top_of_prompt(request) is not None
     # The pixels are in the submissions.
     prompts = tuple(
         replace(each, text=each.text if keeps_text else None, media=()) for each in draft.prompts
     )
-    slim = replace(draft, request=_without_prompt(draft.request), prompts=prompts, media=usage)
+    slim = replace(draft, request=_without_prompt(request), prompts=prompts, media=usage)
     return replace(exchange, request=_without_prompt(exchange.request)), slim
-
-
-def _needs_text(request: GenerationRequest) -> bool:
-    """Whether the answer may contain the prompt's text or length."""
-    wants_text = request.wants_prompt_text or request.wants_token_ids or request.counts_prompt_chars
-    return request.prompt.echo or wants_text or num_top_of_prompt(request) is not None
 
 
 def _without_prompt(request: GenerationRequest) -> GenerationRequest:

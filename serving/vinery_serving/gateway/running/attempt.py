@@ -320,11 +320,13 @@ class AnswersReader:
         assert isinstance(finished, Finished)
         if choice.num_logprobs:
             finished = replace(finished, mean_logprob=choice.logprob_sum / choice.num_logprobs)
-        if self._is_cut_by_quota(choice, finished):
-            finished = replace(finished, cause=QUOTA)
-        elif finished.reason is FinishReason.LENGTH:
-            is_full = self._prepared.is_bound_by_context(choice.index)
-            finished = replace(finished, is_context_full=is_full)
+        if finished.reason is FinishReason.LENGTH:
+            num, submits = choice.reader.num_output_tokens, self._prepared.submits
+            if self._is_last_grant and num < submits[choice.index].max_new_tokens:
+                finished = replace(finished, cause=QUOTA)  # it ended for want of grants
+            else:
+                is_full = self._prepared.is_bound_by_context(choice.index)
+                finished = replace(finished, is_context_full=is_full)
         if self._meter.finish_reason != QUOTA:
             is_quota = finished.cause == QUOTA
             self._meter.finish_reason = QUOTA if is_quota else finished.reason.value
@@ -332,12 +334,6 @@ class AnswersReader:
         text = choice.raw.finish() if choice.raw is not None else ""  # of an incomplete character
         unfinished = [TokensGenerated(choice.index, (), text)] if text else []
         return [*last, *unfinished, finished]
-
-    def _is_cut_by_quota(self, choice: _Choice, finished: Finished) -> bool:
-        """Whether the answer ended before its own limit, for want of grants."""
-        if not self._is_last_grant or finished.reason is not FinishReason.LENGTH:
-            return False
-        return choice.reader.num_output_tokens < self._prepared.submits[choice.index].max_new_tokens
 
     def _scored_prompt(self, index: int, logprobs: tuple[TokenLogprobs, ...]) -> list[Event]:
         """The tokens of a prompt, sent with its first choice, and the echo of each choice."""

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Container
 from typing import Final
 
-from vinery_accounts.usage.entries import BoundLimit, Outcome, Settlement
+from vinery_accounts.usage.entries import Outcome, Settlement
 from vinery_accounts.usage.filters import Effect
 from vinery_serving.core.events import QUOTA, FinishReason
 from vinery_serving.gateway.engines.meter import Histogram
@@ -99,10 +99,7 @@ class Traffic:
         if settlement.num_media or settlement.fetch_ms is not None:
             model.count_media(settlement)
         for limit in settlement.bound_limits:
-            self._bound(limit, settlement.http_status)
-
-    def _bound(self, limit: BoundLimit, http_status: int | None) -> None:
-        effect = Effect.REFUSED if http_status == 429 else Effect.CUT_SHORT
-        if limit.is_shadow:
-            effect = Effect.SHADOW
-        self.refusals[limit.metric, limit.scope.partition(":")[0], effect] += 1
+            effect = Effect.REFUSED if settlement.http_status == 429 else Effect.CUT_SHORT
+            if limit.is_shadow:
+                effect = Effect.SHADOW
+            self.refusals[limit.metric, limit.scope.partition(":")[0], effect] += 1

@@ -64,7 +64,10 @@ def _read_source(value: object) -> MediaSource:
     if scheme in ("http", "https"):
         return UrlSource(value)
     if scheme == "file":
-        return _file_source(value)
+        if value[len("file://") :].partition("/")[0].lower() not in ("", "localhost"):
+            raise invalid("must be the URL of a file of this server: file:///folder/name")
+        # `vinery_serving.media` reads URLs and paths by one set of rules.
+        return PathSource(value, is_bare=False)
     return PathSource(value)
 
 
@@ -76,14 +79,6 @@ def _decoded(text: str, decode: Callable[[str, int], bytes]) -> bytes:
         raise invalid(limit.sentence(error.num_bytes)) from None
     except InvalidDataUrl as error:
         raise invalid(str(error)) from None
-
-
-def _file_source(url: str) -> PathSource:
-    """Keep the URL: `vinery_serving.media` reads URLs and paths by one set of rules."""
-    host = url[len("file://") :].partition("/")[0]
-    if host.lower() not in ("", "localhost"):
-        raise invalid("must be the URL of a file of this server: file:///folder/name")
-    return PathSource(url, is_bare=False)
 
 
 def _read_file_data(value: object) -> MediaSource:
@@ -220,9 +215,13 @@ class WireInputFile(WireFileContents, WireMedia):
 
 def check_media(conversation: Conversation, dialect: Dialect, field: str) -> None:
     """Raises `InvalidRequest` for too many media, and for paths under /v1."""
-    media = conversation.media
-    if len(media) > field_limits.MEDIA.value:
-        raise refusal(field, _too_many(len(media)))
+    media, limit = conversation.media, field_limits.MEDIA
+    if len(media) > limit.value:
+        raise refusal(
+            field,
+            f"must have at most {limit.value} pictures, videos and files, but has {len(media)}. "
+            f"Send fewer, or ask the administrator to raise {limit.setting}",
+        )
     for part in media:
         if isinstance(part.source, PathSource) and part.source.is_bare and dialect is not V3:
             raise refusal(
@@ -246,11 +245,3 @@ def with_hashes(
     assert isinstance(prompt, Conversation)
     given = iter(hashes)
     return prompt.with_media(lambda part: (replace(part, sha256=next(given)),))
-
-
-def _too_many(num_media: int) -> str:
-    limit = field_limits.MEDIA
-    return (
-        f"must have at most {limit.value} pictures, videos and files, but has {num_media}. Send "
-        f"fewer, or ask the administrator to raise {limit.setting}"
-    )

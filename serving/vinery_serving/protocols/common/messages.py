@@ -231,24 +231,15 @@ class AssistantMessage(Wire):
     function_call: WireFunctionCall | None = None
 
     def to_core(self) -> Message:
-        return Message(
-            Role.ASSISTANT,
-            self._content(),
-            name=self.name,
-            reasoning=self.reasoning_content or self.reasoning,
-            tool_calls=self._calls(),
-        )
-
-    def _content(self) -> tuple[ContentPart, ...]:
+        parts, calls = content_parts(self.content), self.tool_calls or ()
         if self.content is None and self.refusal is not None:
-            return (TextPart(self.refusal),)
-        return content_parts(self.content)
-
-    def _calls(self) -> tuple[ToolCall, ...]:
-        if self.tool_calls or self.function_call is None:
-            return tuple(call.to_core() for call in self.tool_calls or ())
-        # The deprecated form has no call ids, so the function's name replaces one.
-        return (self.function_call.to_core(self.function_call.name),)
+            parts = (TextPart(self.refusal),)
+        called = tuple(call.to_core() for call in calls)
+        if not calls and self.function_call is not None:
+            # The deprecated form has no call ids, so the function's name replaces one.
+            called = (self.function_call.to_core(self.function_call.name),)
+        reasoning = self.reasoning_content or self.reasoning
+        return Message(Role.ASSISTANT, parts, self.name, reasoning, called)
 
 
 class ToolMessage(Wire):

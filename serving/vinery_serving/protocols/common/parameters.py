@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema, PydanticUndefined, core_schema
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.field_limits import Counted, FieldLimit
-from vinery_serving.core.json_text import MAX_NUMBER_DIGITS, JsonSize, NumberTooLarge, size_of
+from vinery_serving.core.json_text import MAX_NUMBER_DIGITS, NumberTooLarge, size_of
 from vinery_serving.core.request import ToolChoice
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.reading import invalid, refusal, types_of
@@ -32,11 +32,12 @@ _KEYWORDS: Final = {
     Counted.CHARACTERS: ("string", "maxLength"),
     Counted.NUMBER: ("integer", "maximum"),
 }
+# With the members of `JsonSize`.
 _OTHER_KEYWORDS: Final = {
-    Counted.CHARACTERS: "x-max-characters",
-    Counted.VALUES: "x-max-values",
-    Counted.PROPERTIES: "x-max-properties",
-    Counted.ENUM_VALUES: "x-max-enum-values",
+    Counted.CHARACTERS: ("x-max-characters", "num_chars"),
+    Counted.VALUES: ("x-max-values", "num_values"),
+    Counted.PROPERTIES: ("x-max-properties", "num_properties"),
+    Counted.ENUM_VALUES: ("x-max-enum-values", "num_enum_values"),
 }
 _TYPES: Final[Mapping[Counted, tuple[type, ...]]] = {
     Counted.ENTRIES: (list, tuple),
@@ -100,7 +101,8 @@ class LimitedJson(_Check):
                 f"must not have an integer of more than {MAX_NUMBER_DIGITS} digits"
             ) from None
         for limit in self.limits:
-            if (found := _size(size, limit)) > limit.value:
+            found = getattr(size, _OTHER_KEYWORDS[limit.counted][1])
+            if found > limit.value:
                 raise invalid(limit.sentence(found))
         return value
 
@@ -109,21 +111,8 @@ class LimitedJson(_Check):
     ) -> JsonSchemaValue:
         found = handler(schema)
         for limit in self.limits:
-            _add(found, "object", _OTHER_KEYWORDS[limit.counted], limit)
+            _add(found, "object", _OTHER_KEYWORDS[limit.counted][0], limit)
         return found
-
-
-def _size(size: JsonSize, limit: FieldLimit) -> int:
-    match limit.counted:
-        case Counted.CHARACTERS:
-            return size.num_chars
-        case Counted.VALUES:
-            return size.num_values
-        case Counted.PROPERTIES:
-            return size.num_properties
-        case Counted.ENUM_VALUES:
-            return size.num_enum_values
-    raise AssertionError(f"{limit.counted} is not counted in JSON values")
 
 
 def _add(schema: JsonSchemaValue, kind: str, keyword: str, limit: FieldLimit) -> None:
