@@ -10,17 +10,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from pydantic import Discriminator, Field, Tag
 
-from vinery_serving.core import field_limits
+from vinery_serving.core import events, field_limits
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter
-from vinery_serving.core.events import (
-    FinishReason,
-    ReasoningDelta,
-    Started,
-    TokensGenerated,
-    ToolCallDelta,
-    ToolCallStarted,
-)
 from vinery_serving.core.logprobs import Token
 from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, ToKeep
 from vinery_serving.core.request import Conversation, Endpoint, Message
@@ -371,12 +363,12 @@ class ChatExchange(chunks.ChunkExchange):
             members["prompt_logprobs"] = prompt_logprobs(result.scored_prompts[0])
         return ChatCompletion(**members, **self._prompt(result))
 
-    def finish_reason(self, reason: FinishReason) -> str:
-        is_call = self.has_functions and reason is FinishReason.TOOL_CALLS
+    def finish_reason(self, reason: events.FinishReason) -> str:
+        is_call = self.has_functions and reason is events.FinishReason.TOOL_CALLS
         return "function_call" if is_call else reason.value
 
     def logprobs(
-        self, source: Started | Result, choice: int, *, is_streamed: bool
+        self, source: events.Started | Result, choice: int, *, is_streamed: bool
     ) -> Callable[[Sequence[Token]], object]:
         def logprobs(tokens: Sequence[Token]) -> object:
             if is_streamed and not tokens:
@@ -385,7 +377,7 @@ class ChatExchange(chunks.ChunkExchange):
 
         return logprobs
 
-    def start(self, event: Started, choice: int) -> chunks.Chunk:
+    def start(self, event: events.Started, choice: int) -> chunks.Chunk:
         """Every choice has a first chunk. Clients expect the choices in order."""
         tokens: chunks.Members = {}
         if self.request.wants_token_ids:
@@ -396,23 +388,23 @@ class ChatExchange(chunks.ChunkExchange):
 
     def delta(self, event: chunks.OtherDelta) -> bytes:
         match event:
-            case ReasoningDelta():
+            case events.ReasoningDelta():
                 text = json_text(event.text)
                 return b'"reasoning_content":' + text + b',"reasoning":' + text
             case _ if not self.has_functions:
                 return chunks.call_delta(event)
-            case ToolCallStarted(index=0):
+            case events.ToolCallStarted(index=0):
                 called = chunks.CalledFunctionDelta(name=event.name, arguments="")
                 return b'"function_call":%b' % json_bytes(called)
-            case ToolCallDelta(index=0, is_custom=False):
+            case events.ToolCallDelta(index=0, is_custom=False):
                 return b'"function_call":{"arguments":%b}' % json_text(event.text)
         return b""
 
-    def tokens(self, event: TokensGenerated) -> chunks.Chunk:
+    def tokens(self, event: events.TokensGenerated) -> chunks.Chunk:
         delta = ChatDelta(**completion_tokens(event.token_ids, event.text))
         return chunks.Chunk(json_members(delta), {"token_ids": event.token_ids})
 
-    def _prompt(self, source: Started | Result) -> chunks.Members:
+    def _prompt(self, source: events.Started | Result) -> chunks.Members:
         members: dict[str, Any] = {}
         if self.request.wants_token_ids:
             members["prompt_token_ids"] = source.prompt_ids[0]

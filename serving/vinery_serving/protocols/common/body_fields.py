@@ -21,23 +21,16 @@ from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
+from vinery_serving.protocols.common import reading
 from vinery_serving.protocols.common.foreign import FOREIGN_BY_NAME, SYNONYMS, Alias, Harmless
 from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.common.reading import (
-    Wire,
-    WireT,
-    read_model,
-    read_object,
-    refusal,
-    with_numbers,
-)
 from vinery_serving.protocols.common.refused import REFUSED, Refused, are_equal
 from vinery_serving.protocols.common.tools import HostedTool
 
 _END_OF_NAME: Final = re.compile(r"[.\[]")
 
 
-class Reported(Wire):
+class Reported(reading.Wire):
     """Base of the turns, blocks and tools of Messages: members without effect are also reported
     from the entries of lists."""
 
@@ -48,24 +41,24 @@ class Reported(Wire):
     is_left_out: ClassVar[bool] = False  # whether the prompt leaves the block out
 
 
-class Body(NamedTuple, Generic[WireT]):
+class Body(NamedTuple, Generic[reading.WireT]):
     """A body, and the fields without effect."""
 
-    wire: WireT
+    wire: reading.WireT
     unused: Unused
 
 
 def read_body(
-    endpoint: Endpoint, model: type[WireT], body: bytes, dialect: Dialect = V1
-) -> Body[WireT]:
+    endpoint: Endpoint, model: type[reading.WireT], body: bytes, dialect: Dialect = V1
+) -> Body[reading.WireT]:
     """Read a body as `model`. Raises `UnsupportedParameter` for the first refused parameter,
     then `InvalidRequest` for the first error."""
     fields = _Fields(endpoint, model)
-    fields.take(read_object(body))
+    fields.take(reading.read_object(body))
     fields.put_aliases()
-    members = with_numbers(model, fields.members, dialect)
+    members = reading.with_numbers(model, fields.members, dialect)
     try:
-        wire = read_model(model, members)
+        wire = reading.read_model(model, members)
     except InvalidRequest as error:
         raise fields.renamed(error) from None
     own = {name: value for name, value in members.items() if name in known_fields(model)}
@@ -126,7 +119,7 @@ class _Fields:
             known = self._get(name)
             if known is not None and not are_equal(known, value):
                 other = self.origins.get(name, name)
-                raise refusal(sent, f"contradicts `{other}`. Send one of them")
+                raise reading.refusal(sent, f"contradicts `{other}`. Send one of them")
 
     def _get(self, path: str) -> Any:
         name, _, member = path.partition(".")

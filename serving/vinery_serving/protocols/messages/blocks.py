@@ -17,20 +17,12 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from vinery_serving.core import field_limits
 from vinery_serving.core.media import MediaKind, MediaPart, MediaSource
 from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
+from vinery_serving.protocols.common import reading
 from vinery_serving.protocols.common.body_fields import Reported
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.media import FileData, Filename, Source
 from vinery_serving.protocols.common.messages import OrText
 from vinery_serving.protocols.common.parameters import Identifier, Limited, LimitedJson, Text
-from vinery_serving.protocols.common.reading import (
-    Wire,
-    invalid,
-    missing,
-    only_null,
-    refusal,
-    refusing,
-    unsupported,
-)
 
 _NO_FILES: Final = (
     "names a stored file, but this server stores none: send its contents as `base64`, or its `url`"
@@ -72,13 +64,13 @@ REFUSED_BLOCKS: Final[Mapping[str, str]] = {
 def _wrong_type(value: object, types: Sequence[str]) -> PydanticCustomError:
     """Return the error of a block whose type is none of `types`."""
     if not isinstance(value, Mapping):
-        return invalid("must be an object")
+        return reading.invalid("must be an object")
     kind = value.get("type")
     if kind is None:
-        return missing("must have a `type`")
+        return reading.missing("must have a `type`")
     if isinstance(kind, str) and kind in REFUSED_BLOCKS:
-        return unsupported(f"is of type {kind}, {REFUSED_BLOCKS[kind]}")
-    return invalid(f"must have one of these types: {', '.join(types)}")
+        return reading.unsupported(f"is of type {kind}, {REFUSED_BLOCKS[kind]}")
+    return reading.invalid(f"must have one of these types: {', '.join(types)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +148,7 @@ class PlainText(Reported):
     media_type: Identifier | None = None
 
 
-class StoredFile(Wire):
+class StoredFile(reading.Wire):
     """Never valid: the server stores no files."""
 
     type: SkipJsonSchema[Literal["file"]]
@@ -164,7 +156,7 @@ class StoredFile(Wire):
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, value: Any) -> None:
-        raise unsupported(_NO_FILES)
+        raise reading.unsupported(_NO_FILES)
 
 
 ImageSource = Annotated[Base64Source | UrlSource | StoredFile, _ByType(is_source=True)]
@@ -176,7 +168,7 @@ class Transformations(Reported):
     oversized_image: (
         Annotated[
             Literal["downsize"],
-            refusing(
+            reading.refusing(
                 lambda value: value == "error",
                 "must be downsize: a picture that is too large is scaled down",
                 Literal["downsize"],
@@ -224,7 +216,7 @@ class Citations(Reported):
     enabled: (
         Annotated[
             bool,
-            refusing(
+            reading.refusing(
                 lambda value: value is True,
                 "must be false: answers have no citations",
                 Literal[False],
@@ -355,7 +347,7 @@ class Turn(Reported):
     content: Blocks
     clear_at: Annotated[
         Literal["never"] | None,
-        refusing(
+        reading.refusing(
             lambda value: value not in (None, "never"),
             "must be never: this server keeps no conversations. Leave the message out of later "
             "requests",
@@ -364,7 +356,7 @@ class Turn(Reported):
     ] = None
     output_config: Annotated[
         None,
-        only_null(
+        reading.only_null(
             "is not supported by this server: an answer has the `output_config` of its request"
         ),
     ] = None
@@ -435,7 +427,9 @@ def _answer(placed: Sequence[_Placed]) -> Message:
 
 def _misplaced(path: str, block: object, role: Role) -> Exception:
     kind = getattr(block, "type", "")
-    return refusal(path, f"is of type {kind}, which has no meaning in a message of the {role}")
+    return reading.refusal(
+        path, f"is of type {kind}, which has no meaning in a message of the {role}"
+    )
 
 
 def system_messages(blocks: Sequence[TextBlock] | None) -> tuple[Message, ...]:
