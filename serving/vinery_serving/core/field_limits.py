@@ -1,10 +1,9 @@
 """How large the fields of a request may be: one table for the parsers, the documents and the
 settings.
 
-Each limit is checked before any work is done with its field. The defaults are OpenAI's where
-OpenAI has a limit; the others are far above what clients send, and low enough that a request
-of any fields costs little. The table is constant. `configure` sets the limits of this process
-once, from its settings.
+Each limit is checked before any work is done with its field. The defaults are OpenAI's where OpenAI
+has a limit; the others are far above what clients send, and low enough that any request costs
+little. `configure` sets the limits of this process once, from its settings.
 """
 
 from collections.abc import Mapping

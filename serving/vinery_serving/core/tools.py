@@ -1,9 +1,8 @@
 """Custom tools and namespaces, in terms of functions.
 
-Chat templates and models know only functions with one name. So the model sees a custom tool
-as a function of one string, and a tool in a namespace under a name that contains the
-namespace. `output/writer.py` turns the arguments of a call back into a custom tool's
-input.
+Chat templates and models know only functions with one name. So the model sees a custom tool as a
+function of one string, and a tool in a namespace under a joined name. `output/writer.py` turns the
+arguments of a call back into a custom tool's input.
 """
 
 import json

@@ -1,8 +1,7 @@
-"""Fill in the middle: the prompts of code models that generate the text between a prefix and a
-suffix.
+"""Fill in the middle: prompts of code models that generate the text between prefix and suffix.
 
-The markers in a model's vocabulary identify its family. The texts are encoded separately from
-the markers, so that no tokenizer merges them.
+The markers in a model's vocabulary identify its family. The texts are encoded separately from the
+markers, so that no tokenizer merges them.
 """
 
 from __future__ import annotations

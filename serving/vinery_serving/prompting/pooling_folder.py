@@ -1,6 +1,5 @@
 """Reads from a folder how an embeddings or rerank model is used: the files that
-sentence-transformers writes, where there are any.
-"""
+sentence-transformers writes, where there are any."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,8 +1,7 @@
 """Maps a requested reasoning effort to variables of the chat template and a token budget.
 
 Templates have a switch (Qwen 3, DeepSeek V3.1), a level (gpt-oss, Mistral), a budget (Seed-OSS) or
-nothing (DeepSeek R1). An effort that the template cannot express becomes a limit on the reasoning
-tokens.
+nothing (DeepSeek R1). An effort that a template cannot express limits the reasoning tokens.
 """
 
 from collections.abc import Collection, Mapping

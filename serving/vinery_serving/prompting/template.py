@@ -2,9 +2,8 @@
 
 The environment is the same: sandboxed Jinja2 with `trim_blocks`, `lstrip_blocks`, loop controls,
 `raise_exception`, `strftime_now`, a `tojson` that is plain `json.dumps`, and a `{% generation %}`
-block, which marks training targets and has no effect here. In addition there is `from_json`, as in
-OpenVINO Model Server, for templates that were repaired for servers. Nothing is computed while a
-template is compiled.
+block without effect. `from_json` is OpenVINO Model Server's, for templates that were repaired for
+servers. Nothing is computed while a template is compiled.
 """
 
 import json

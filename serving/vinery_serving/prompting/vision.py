@@ -3,10 +3,9 @@
 The numbers follow from the folder's files as OpenVINO GenAI reads them, so a prompt's tokens are
 known before the engine has seen a picture. Pictures are scaled to a size that GenAI keeps.
 
-Qwen2-VL, Qwen2.5-VL and Qwen3-VL take pictures of any size, in squares of merged patches. The size
-rule is `smart_resize` of these models, with the numbers that OpenVINO GenAI reads from the folder.
-`smart_resize` keeps a size if the sides are multiples of the square and the area is within the
-model's limits. Gemma 3, LLaVA and InternVL take sizes that follow from the folder alone.
+Qwen2-VL, Qwen2.5-VL and Qwen3-VL take pictures of any size, in squares of merged patches, by the
+rule `smart_resize`: it keeps a size if the sides are multiples of the square and the area is within
+the model's limits. The sizes of other models follow from the folder alone.
 """
 
 import math

@@ -1,5 +1,4 @@
-"""The OpenAPI 3.1 document of the inference API, from the types that parse requests and write
-answers.
+"""The OpenAPI 3.1 document of the API, from the types that parse requests and write answers.
 
 The members of a union of bodies differ in role or type. The models leave both to the union's tags,
 such as `<role=tool>` and `<nested type=custom>`; members with other tags differ in their fields.

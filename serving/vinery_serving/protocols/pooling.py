@@ -1,6 +1,5 @@
 """`/embeddings` with OpenAI's body and answer and the parameters that vLLM, TEI and Cohere add,
-`/rerank` with the bodies and answers of Cohere and Jina, and `/score` with vLLM's.
-"""
+`/rerank` with the bodies and answers of Cohere and Jina, and `/score` with vLLM's."""
 
 from array import array
 from base64 import b64encode

@@ -1,9 +1,8 @@
 """The gateway's end of the socket: one connection per engine, many generations on it.
 
 `EngineClient` keeps the connection up while it is open, and connects again within moments of an
-engine's start. A generation belongs to one connection. When the connection breaks, every
-`OutputStream` on it raises `EngineDisconnected`, and the stream's owner decides whether to submit
-again.
+engine's start. When a connection breaks, every `OutputStream` on it raises `EngineDisconnected`,
+and the stream's owner decides whether to submit again.
 """
 
 from __future__ import annotations

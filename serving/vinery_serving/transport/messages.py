@@ -1,9 +1,8 @@
 """The messages between gateway and engine.
 
-A frame is four bytes of length (big endian) and one msgpack document. msgspec checks each message
-against its type on arrival. The gateway chooses the ids of generations, which are unique on a
-connection. The engine ends each id of a `Submit` exactly once: by a `TokenOutput` whose `finish` is
-set, or by a `Rejected`.
+A frame is four bytes of length (big endian) and one msgpack document, which msgspec checks against
+its type. The gateway chooses the ids of generations, which are unique on a connection. The engine
+ends each id of a `Submit` exactly once: by a `TokenOutput` with `finish`, or by a `Rejected`.
 """
 
 from typing import Annotated, Any

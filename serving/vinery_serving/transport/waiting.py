@@ -1,8 +1,7 @@
 """Reports the requests that wait for a model from gateways to the node, which wakes the model.
 
-A gateway connects to the node's socket while requests wait, and sends all waiting requests after
-each change. The report ends with the connection. So a killed gateway or node leaves nothing behind,
-and the next node hears of all requests that still wait.
+A gateway connects to the node's socket while requests wait, and sends all of them after each
+change. The report ends with the connection. So a killed gateway or node leaves nothing behind.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Authenticates callers, finds permitted models, and fetches media. Refusals become errors of the
-API.
+"""Authenticates callers, finds permitted models, and fetches media. Refusals become API errors.
 
 A client sends its key as `Authorization: Bearer KEY`. Azure's clients send it as `api-key`, and
 Anthropic's as `x-api-key`. These count only without a bearer token, so that a request has one key.

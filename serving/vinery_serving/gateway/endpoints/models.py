@@ -1,10 +1,7 @@
-"""The objects of `GET /models`: OpenAI's members, and members for clients of other servers.
-Anthropic's clients, which send their version, get Anthropic's objects.
-
-vLLM's clients read `max_model_len`, LM Studio's `max_context_length` and `state`, OpenRouter's
+"""The objects of `GET /models`: OpenAI's members, and members for clients of other servers: vLLM's
+clients read `max_model_len`, LM Studio's `max_context_length` and `state`, OpenRouter's
 `context_length`, `architecture`, `top_provider` and `supported_parameters`, and Mistral's
-`capabilities`. Clients size prompts by these fields, and offer tools and reasoning.
-"""
+`capabilities`. Anthropic's clients get Anthropic's objects."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,9 +1,8 @@
-"""Checks, reads and records one request to an endpoint with a JSON body, and ends the request when
-the client leaves.
+"""Checks, reads and records one request with a JSON body, and ends it when the client leaves.
 
-Channels' own HTTP consumer reads bodies without a limit and does not notice a disconnect while
-it answers. `JsonEndpoint` limits the body, and waits for the disconnect beside the answer: the
-first to end ends the other, and with the answer the engine's work.
+Channels' own HTTP consumer reads bodies without a limit and does not notice a disconnect while it
+answers. `JsonEndpoint` limits the body, and waits for the disconnect beside the answer: the first
+to end ends the other, and with the answer the engine's work.
 """
 
 import asyncio

@@ -2,9 +2,8 @@
 
 A request goes to the engine with the least work: the tokens of the prompt that its prefix cache
 does not have, and the answers that run and wait. So the turns of a conversation stay on one engine
-until that engine is full. Engines report what their caches have, so all web processes choose alike.
-Between engines with equal work the beginning of the prompt decides, by a rank of each engine: an
-engine more or less changes only its own share.
+until it is full. Engines report what their caches have, so all web processes choose alike. Between
+engines with equal work the beginning of the prompt decides, by a rank of each engine.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
 """Suspects requests of having ended an engine process, and refuses the requests at fault.
 
 A killed process cannot name the request at fault, so all its requests are suspects, and go on with
-the next engine. If only one request has been there at the ends of two engines, that request is at
-fault. Several such requests take turns, each without the others until the first new token: an end
-of the engine is then the fault of that request alone.
+the next engine. If only one request has been there at the ends of two engines, it is at fault.
+Several such requests take turns, each without the others until the first new token: an end of the
+engine is then the fault of that request alone. A planned end counts against no request, and after a
+long run on an engine, earlier ends do not count.
 
-A planned end counts against no request. After a long run on an engine, earlier ends do not count
-against a request.
-
-A request at fault is refused from then on, because it would end the next engines too. A hash of the
-model and of all the engine's work identifies the request: neither the client nor fields that no
-engine sees change the hash.
+A request at fault is refused from then on, because it would end the next engines too. It is known
+by a hash of the model and of all the engine's work, but not of the client.
 """
 
 import asyncio

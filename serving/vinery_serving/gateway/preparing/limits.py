@@ -1,12 +1,9 @@
 """Applies the administrator's limits of a model: output tokens, minima and maxima.
 
 A default of the model's options comes before a default of generation_config.json. A value outside
-of the minima and maxima is refused if the request names the value, and otherwise moved into the
-range.
-
-A limit of output tokens that does not fit the model is clamped instead of refused: many clients
-send a number of their own, whatever the model is. Such a client wants the longest possible answer,
-and a user who has not chosen the number would not understand a refusal.
+of the minima and maxima is refused if the request names it, and otherwise moved into the range. A
+limit of output tokens that does not fit the model is clamped instead of refused: many clients send
+a number of their own, and a user who has not chosen it would not understand a refusal.
 """
 
 import math

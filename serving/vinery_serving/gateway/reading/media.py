@@ -1,8 +1,7 @@
 """Decodes the media of a request in its worker process, one file in each call.
 
-A file that crashes the decoder, or takes too long or too much memory, ends the worker, and the web
-process refuses that part of the request. Decoded media stay in the worker until the prompt is
-rendered.
+A file that crashes the decoder, or takes too long or too much memory, ends the worker, and its part
+of the request is refused. Decoded media stay in the worker until the prompt is rendered.
 """
 
 import resource

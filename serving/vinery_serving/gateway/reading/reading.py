@@ -1,9 +1,8 @@
 """Reads the bodies of requests: small ones here, and large ones in a worker process.
 
-A worker also decodes all media, and translates schemas and patterns and runs templates that came
-with a small request, because these may take long. So does the template or tokenizer of a model
-beyond its budget. A body is decoded once, and then handed over as a parsed request. A request with
-a large body never becomes objects of this process.
+A worker also decodes all media, translates schemas and patterns, and runs templates that came with
+a request, because these may take long, as may the template or tokenizer of a model beyond its
+budget. A body is decoded once. A large one never becomes objects of this process.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence

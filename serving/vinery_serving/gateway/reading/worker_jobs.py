@@ -1,5 +1,4 @@
-"""How the bodies of endpoints are read: small ones in the web process, and the others in a worker
-process, by the same functions.
+"""How the bodies of endpoints are read, in the web process and in workers by the same functions.
 
 A worker knows no Django, engine or event loop. A job gets a session, which has the body, and
 arguments. Results are small: prompts leave a worker as token ids only, and the web process has no

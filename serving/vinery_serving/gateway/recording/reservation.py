@@ -1,9 +1,6 @@
-"""One request's use of limits.
-
-The prompt and the first tokens of the answers are reserved before the request runs. The reservation
-grows while the answers are generated, and is settled at the end. A request that no limit binds
-reserves nothing.
-"""
+"""One request's use of limits. The prompt and the first tokens of the answers are reserved before
+the request runs. The reservation grows while the answers are generated, and is settled at the end.
+A request that no limit binds reserves nothing."""
 
 from collections.abc import Iterable
 

@@ -1,8 +1,7 @@
 """Counts the requests of this process and their durations, for `/metrics`.
 
-Each settled request is counted with the values of its usage record. Belongs to the event loop:
-there is no lock. Names of unknown models are one label value, so that clients cannot add label
-values.
+Each settled request is counted with the values of its usage record. Belongs to the event loop.
+Unknown models have one label value, so that clients cannot add label values.
 """
 
 from collections import Counter, defaultdict

@@ -1,10 +1,9 @@
 """The fork server of a web process: `python -m` this module.
 
-The fork server has imported what jobs need, so that a new worker process starts within
-milliseconds. Nothing comes from the web process: no environment, no secrets, no connections. The
-fork server opens no sockets and runs no programs, and a worker may do less, see `confine_worker`.
-The fork server reads commands from a socket and gives signs of life. When the socket closes, the
-workers and the fork server end.
+It has imported what jobs need, so that a worker process starts within milliseconds. Nothing comes
+from the web process: no environment, no secrets, no connections. It opens no sockets and runs no
+programs, and a worker may do less, see `confine_worker`. It reads commands from a socket and gives
+signs of life. When the socket closes, the workers and the fork server end.
 """
 
 import contextlib

@@ -1,11 +1,9 @@
 """Reads the fields of a body. No field is dropped without a trace.
 
 A field belongs to the endpoint, is refused, belongs to another server (see `foreign`), or is
-unknown. Unknown fields are ignored, as clients expect, and reported.
-
-OpenAI's clients keep data of their own in messages, items and tools. So unknown members of list
-entries are reported, but never refused. Anthropic's API refuses unknown members, so Anthropic's
-clients send none: see `Reported`.
+unknown. Unknown fields are ignored, as clients expect, and reported. OpenAI's clients keep data of
+their own in messages, items and tools, so unknown members of list entries are never refused.
+Anthropic's API refuses them, so its clients send none: see `Reported`.
 """
 
 import re

@@ -1,6 +1,5 @@
-"""The parameters that choose the next token: sampling, beam search, speculative decoding,
-changes of logits, and log-probabilities.
-"""
+"""The parameters that choose the next token: sampling, beam search, speculative decoding, changes
+of logits, and log-probabilities."""
 
 from abc import abstractmethod
 from typing import Annotated, Literal

@@ -1,11 +1,8 @@
 """From results and events to bytes: answers as types, JSON, server-sent events and errors, in a
-form that every tested client reads, and the interface of a protocol.
+form that every tested client reads.
 
-`gateway` calls `parse`, runs `exchange.request`, and writes the frames of
-`exchange.encoder(identity)` or one `exchange.body(identity, result)`. Both encodings have the
-same ids, because the ids derive from the identity.
-
-Events have no `id:` lines, no empty `data:` and no NaN, because each of them breaks a client.
+Both encodings of an answer have the same ids, because the ids derive from its identity. Events have
+no `id:` lines, no empty `data:` and no NaN, because each of them breaks a client.
 """
 
 import json

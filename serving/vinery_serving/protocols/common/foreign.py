@@ -1,15 +1,11 @@
 """Parameters of other servers and endpoints that clients send here.
 
-A parameter with exactly the meaning of a parameter of this server is honoured. Any other parameter
-that would change the answer is refused, with what to use instead. A parameter that cannot change
-the answer is accepted, and the header `x-vinery-ignored` names it. The endpoint's own fields come
-first: a row is for the endpoints without a field of that name.
+A parameter with exactly the meaning of one of this server is honoured. Any other that would change
+the answer is refused, with what to use instead. One that cannot change the answer is accepted, and
+the header `x-vinery-ignored` names it. A row is for the endpoints without a field of that name.
 
-An alias turns its value into fields of the body, by name; `a.b` is the member b of a. Values are
-checked where the fields are read.
-
-To add a parameter, add a row; `docs/parameters.md` and the OpenAPI document follow. The sources
-are the servers' documents of 2026.
+An alias turns its value into fields of the body, by name; `a.b` is the member b of a. To add a
+parameter, add a row; the documents follow. The sources are the servers' documents of 2026.
 """
 
 from collections.abc import Callable, Mapping

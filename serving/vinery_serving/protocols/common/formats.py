@@ -1,11 +1,9 @@
 """Structured output: from the format parameters of a body to one grammar.
 
-Four sets of names ask for a format: OpenAI's `response_format` and `text.format`, which may
-also be an XGrammar tag as in OVMS; vLLM's `structured_outputs`; and the older `guided_*` names
-of vLLM and FastDeploy. An answer has one format, so two of them are an error.
-
-Only OpenAI's formats have `strict`. Without it, the server ignores the parts of a schema that
-no grammar can express, as OpenAI's clients expect. The other names refuse such a schema.
+Four sets of names ask for a format: OpenAI's `response_format` and `text.format`, which may also be
+an XGrammar tag as in OVMS; vLLM's `structured_outputs`; and the older `guided_*` names of vLLM and
+FastDeploy. An answer has one format. Only OpenAI's formats have `strict`. Without it, the server
+ignores the parts of a schema that no grammar can express; the other names refuse such a schema.
 """
 
 import json

@@ -1,5 +1,4 @@
-"""The part of a body that all generation endpoints have: delivery, data about the client, and the
-groups of fields beside this file.
+"""The part of a body that all generation endpoints have: delivery, and data about the client.
 
 Every endpoint reads the parameters that do not change the generated text, and refuses wrong values.
 The answer repeats such a parameter where OpenAI's answer has the member.

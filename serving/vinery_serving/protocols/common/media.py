@@ -1,5 +1,4 @@
-"""The parts of a message that hold a picture, a video or a file, in the names of chats and of
-Responses.
+"""The parts of a message that hold a picture, a video or a file, named as in chats and Responses.
 
 A data URL has the file itself. Other URLs and paths stay as the client sent them: the media rules
 are checked before a fetch. `file_id` is refused: Vinery stores no files.

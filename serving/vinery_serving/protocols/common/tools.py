@@ -1,6 +1,5 @@
 """`tools` and `tool_choice`: the nested form of chats, the flat form of Responses, and the
-deprecated `functions`. Every endpoint reads every form.
-"""
+deprecated `functions`. Every endpoint reads every form."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain

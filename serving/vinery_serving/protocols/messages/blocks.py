@@ -1,8 +1,7 @@
 """The turns and content blocks of a Messages request, and their conversion to messages.
 
-A block becomes parts of a message, a tool call, or reasoning. The result of a tool, in this
-protocol a block of the user, becomes a message. Consecutive turns of one role are one turn, as in
-Anthropic's API.
+A block becomes parts of a message, a tool call, or reasoning; the result of a tool a message.
+Consecutive turns of one role are one turn, as in Anthropic's API.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
