@@ -55,7 +55,7 @@ BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
     Endpoint.SCORE: pooling.ScoreBody,
 }
 
-_DESCRIPTION: Final = """\
+_DESCRIPTION: Final = f"""\
 Vinery serves OpenVINO models to OpenAI's and Anthropic's clients, under two URL trees: `/v1` \
 has OpenAI's defaults, `/v3` those of OpenVINO Model Server. The description of a field states \
 where they differ. Every field may be null, which is the same as absent. Unknown fields are \
@@ -65,13 +65,13 @@ has the parameters of other servers, and what becomes of them. A request that is
 HTTP, or comes too slowly or from too many connections, may get 400, 408, 413, 429 or 431 before \
 the path is read, and the connection is closed.
 
-Limits: a body of {max_body_mb} MB with {limits.JSON_LEVELS.value} levels of JSON, \
-{limits.JSON_CONTAINERS.value} objects and arrays, {limits.JSON_MEMBERS.value} members of objects \
-and {limits.JSON_VALUES.value} JSON values; {limits.CHOICES.value} answers to one prompt and \
-{limits.ANSWERS.value} to one request; {limits.TEXT.value} characters in all texts of a prompt, \
-and {limits.TOOLS_CHARS.value} in all tools. The fields have their own limits, and `x-setting` \
-names the setting that replaces a limit. A model has further limits: the context, and limits that \
-the administrator sets.
+Limits: a body of {{max_body_mb}} MB with {field_limits.JSON_LEVELS.value} levels of JSON, \
+{field_limits.JSON_CONTAINERS.value} objects and arrays, {field_limits.JSON_MEMBERS.value} members \
+of objects and {field_limits.JSON_VALUES.value} JSON values; {field_limits.CHOICES.value} answers \
+to one prompt and {field_limits.ANSWERS.value} to one request; {field_limits.TEXT.value} \
+characters in all texts of a prompt, and {field_limits.TOOLS_CHARS.value} in all tools. The fields \
+have their own limits, and `x-setting` names the setting that replaces a limit. A model has \
+further limits: the context, and limits that the administrator sets.
 
 Errors and lists of models have OpenAI's form, or Anthropic's for requests with the header \
 `anthropic-version`. Errors of `/messages` always have Anthropic's form.
@@ -123,7 +123,7 @@ def document(*, version: str, max_body_mb: int) -> Document:
         "info": {
             "title": "Vinery",
             "version": version,
-            "description": _DESCRIPTION.format(max_body_mb=max_body_mb, limits=field_limits),
+            "description": _DESCRIPTION.format(max_body_mb=max_body_mb),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
