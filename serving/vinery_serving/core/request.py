@@ -200,8 +200,6 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """How messages become the text of a prompt."""
-
     template: str | None = None  # the client's chat template; None: the model's
     uses_template: bool = True  # False: the prompt is the text of the messages, without a template
     documents: tuple[Mapping[str, Any], ...] = ()  # for the template, as Hugging Face's `documents`
@@ -214,8 +212,6 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A prompt that a chat template renders."""
-
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = ToolChoice()
@@ -394,8 +390,6 @@ class GrammarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A constraint on the whole output."""
-
     kind: GrammarKind
     source: str  # in the language of `kind`
     param: str | None = None  # the path of the request field, for error messages

@@ -28,8 +28,6 @@ class NoTurn(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TurnMessages:
-    """The messages to clients whose calls get no turn."""
-
     late: str
     crowded: str
     too_many: str  # `{num}` is the number that may wait

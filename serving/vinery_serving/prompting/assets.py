@@ -36,8 +36,6 @@ _NOT_AS_SENT = (
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The input of the engine."""
-
     token_ids: tuple[int, ...]  # never empty
     # The text of the ids; None when the client sent ids, or when some were cut off.
     text: str | None = None

@@ -30,8 +30,6 @@ _USUAL: Final = frozenset(("low", "medium", "high"))
 
 @dataclass(frozen=True, slots=True)
 class ReasoningSettings:
-    """The effect of an effort on a template."""
-
     template_variables: Mapping[str, Any] = field(default_factory=dict)
     budget: int | None = None  # in tokens. None: no limit.
 

@@ -393,8 +393,6 @@ class ScoreBody(PoolingBody):
 
 @dataclass(frozen=True, slots=True)
 class PoolingExchange:
-    """A parsed body, with the values that the answer needs."""
-
     request: PoolingRequest
     is_base64: bool = False
     top_n: int | None = None

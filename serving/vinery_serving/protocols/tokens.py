@@ -153,8 +153,6 @@ class Detokenized(Answer, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class TokenizeExchange:
-    """A request to tokenize, and the form of its answer."""
-
     request: TokenizeRequest
     is_ovms: bool = False
     has_many: bool = False

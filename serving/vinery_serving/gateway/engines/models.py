@@ -38,8 +38,6 @@ def draw(targets: Targets, can_answer: Callable[[str], bool], dice: Random) -> s
 
 
 class Place(NamedTuple):
-    """Where an engine runs."""
-
     replica: int
     address: str = ""  # host and port; empty: this host
     fingerprint: str = ""  # of the host's certificate
@@ -47,8 +45,6 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A served model."""
-
     id: int
     name: str
     folder: Path

@@ -25,8 +25,6 @@ _UNKNOWN_TOOLS: Final = (Tool(""),)
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The caller of a request, and the deadline."""
-
     deadline_s: float  # seconds from the beginning of the request
     request_id: str = ""
     lane: tuple[int, int] = (0, 0)  # the ids of the caller's organisation and key, 0 for none

@@ -26,8 +26,6 @@ _FAILING_AFTER_FAILURES: Final = 2
 
 
 class EngineReport(NamedTuple):
-    """The node's report of a model's engine, and the model's device."""
-
     device: str
     state: str
     num_restarts: int

@@ -66,8 +66,6 @@ def read_body(
 
 @dataclass(slots=True)
 class _Fields:
-    """Collects the fields of one body."""
-
     endpoint: Endpoint
     model: type[BaseModel]
     members: dict[str, Any] = field(default_factory=dict)

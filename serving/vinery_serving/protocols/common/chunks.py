@@ -198,8 +198,6 @@ def call_delta(event: ToolCallStarted | ToolCallDelta) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChunkExchange(ABC):
-    """A request for choices, with the values that the answer repeats."""
-
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
     id_prefix: ClassVar[str]
     kind: ClassVar[str]  # the `object` of the answer

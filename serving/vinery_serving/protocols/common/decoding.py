@@ -259,8 +259,6 @@ EngineArgs = Annotated[Args, AfterValidator(_for_the_engine)]
 
 
 class TokenFields(Wire):
-    """The fields of `Steering` and `LogprobsOptions`."""
-
     logit_bias: LogitBias | None = parameter(
         "Added to the logits of these token ids; from -100 to 100.", of="OpenAI, vLLM"
     )

@@ -123,8 +123,6 @@ Fate = Alias | Refused | Harmless
 
 @dataclass(frozen=True, slots=True)
 class ForeignParameter:
-    """A parameter, and the servers that document it."""
-
     name: str
     servers: str
     fate: Fate

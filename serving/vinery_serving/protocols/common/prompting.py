@@ -162,8 +162,6 @@ class TemplateFields(Wire):
 
 
 class EncodingFields(Wire):
-    """The fields of `Encoding`."""
-
     add_special_tokens: bool | None = parameter(
         "Whether the tokenizer adds tokens such as BOS. Default: only for raw prompts, because "
         "chat templates write their own.",

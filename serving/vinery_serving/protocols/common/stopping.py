@@ -82,8 +82,6 @@ class RepetitionDetection(Wire):
 
 
 class StoppingFields(Wire):
-    """The fields of `Stopping`."""
-
     max_tokens: MaxTokens | None = parameter(
         "The limit of output tokens; -1 is no limit but those of the model. Default for "
         "completions: 16 on /v1, none on /v3. Completions accept 0 with `echo` or "

@@ -374,8 +374,6 @@ def _request(wire: MessagesBody, dialect: Dialect, unused: Unused) -> Generation
 
 @dataclass(frozen=True, slots=True)
 class MessagesExchange:
-    """A Messages request."""
-
     keep_alive: ClassVar[bytes] = PING
     to_keep: ClassVar[None] = None
 
