@@ -274,18 +274,14 @@ class WrongMedia(Exception):
     """The tokens of a prompt show other media than the request has."""
 
 
+@dataclass(frozen=True, slots=True)
 class MediaTokens:
     """Puts the right number of tokens for each picture into a prompt's ids."""
 
-    def __init__(
-        self,
-        processor: VisionProcessor,
-        kinds: Mapping[int, MediaKind],
-        others: Mapping[int, frozenset[MediaKind]],
-    ) -> None:
-        """`kinds` are the ids that are repeated. `others` are the other reserved ids, with the
-        kinds of media whose markup has the id once."""
-        self._processor, self._kinds, self._others = processor, kinds, others
+    _processor: VisionProcessor
+    _kinds: Mapping[int, MediaKind]  # by the ids that are repeated
+    # By the other reserved ids, the kinds of media whose markup has the id once.
+    _others: Mapping[int, frozenset[MediaKind]]
 
     @classmethod
     def of(cls, processor: VisionProcessor, tokenizer: Tokenizer) -> Self:
