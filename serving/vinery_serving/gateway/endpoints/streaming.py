@@ -101,13 +101,9 @@ class Streamed:
         async with aclosing(batches):
             try:
                 async for events in batches:
-                    # No keep-alive begins the answer while an engine is connected: a refusal by the
-                    # engine may still set the status.
-                    if (
-                        events
-                        or request.has_started
-                        or not prepared.engine.replicas.is_connected  # the model wakes
-                    ):
+                    # A keep-alive begins the answer only while the model wakes: a refusal by a
+                    # connected engine may still set the status.
+                    if events or request.has_started or not prepared.engine.replicas.is_connected:
                         await self._send(events)
             except ServingError as error:
                 if not request.has_started:

@@ -55,13 +55,11 @@ def memory_item(sent: Mapping[str, Any]) -> MemoryItem:
     if kind not in ("reasoning", "compaction"):
         item["status"] = item.get("status") or "completed"
     if kind == "message":
-        role, content = item["role"], item.get("content")
+        content = item.get("content")
         if not isinstance(content, list):
-            kind_of_text = "output_text" if role == "assistant" else "input_text"
-            part = {"type": kind_of_text, "text": content or ""}
-            item["content"] = [_complete(part)]
-        else:
-            item["content"] = [_complete(part) for part in content]
+            kind_of_text = "output_text" if item["role"] == "assistant" else "input_text"
+            content = [{"type": kind_of_text, "text": content or ""}]
+        item["content"] = list(map(_complete, content))
     return MemoryItem("", kind, msgspec.json.encode(item))
 
 
