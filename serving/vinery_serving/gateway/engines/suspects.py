@@ -36,10 +36,10 @@ class Run:
     """One request, from the first submission to the end. Times are of the monotonic clock."""
 
     submitted_at: float = 0.0
-    engine: object = None  # that runs it
+    client: object = None  # of the engine that runs it
     num_ends: int = 0
     is_at_fault: bool = False
-    has_turn: bool = False
+    has_turn: bool = False  # runs alone, as a suspect, until the first new token
 
 
 class Suspects:
@@ -55,8 +55,8 @@ class Suspects:
             await self._turn.acquire()
             run.has_turn = True
 
-    def submitted(self, run: Run, engine: object = None) -> None:
-        run.engine = engine
+    def submitted(self, run: Run, client: object = None) -> None:
+        run.client = client
         run.submitted_at = time.monotonic()
         self._running.add(run)
 
@@ -75,7 +75,7 @@ class Suspects:
         the end; the first report counts for all."""
         if run not in self._running:
             return
-        there = {each for each in self._running if each.engine is run.engine}
+        there = {each for each in self._running if each.client is run.client}
         self._running -= there
         now = time.monotonic()
         for each in there:

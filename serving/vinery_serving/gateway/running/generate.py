@@ -142,40 +142,35 @@ async def run(
         answers.end()
 
 
-class _EngineRun:
+class _EngineRun(Run):
     """The present engine of a request, and what an engine's end means for the request."""
 
     def __init__(self, engine: Engine, meter: Meter) -> None:
+        super().__init__()
         self.engine, self._meter = engine, meter
-        self._run = Run()
 
     async def next_engine(self, *, goes_on: bool) -> messages.Hello:
         """Wait for the request's turn and for an engine. Raises `ServingError`."""
-        await self.engine.suspects.take_turn(self._run)
+        await self.engine.suspects.take_turn(self)
         self.engine, hello = await self.engine.ready(goes_on=goes_on)
         return hello
 
     def submitted(self, client: EngineClient) -> None:
-        self.engine.suspects.submitted(self._run, client)
-
-    @property
-    def has_turn(self) -> bool:
-        """Whether the request runs alone, as a suspect, until the first new token."""
-        return self._run.has_turn
+        self.engine.suspects.submitted(self, client)
 
     def generated(self) -> None:
-        self.engine.suspects.generated(self._run)
+        self.engine.suspects.generated(self)
 
     def ended(self) -> None:
-        self.engine.suspects.ended(self._run)
+        self.engine.suspects.ended(self)
 
     def lost(self, lost: EngineDisconnected, work: Sequence[Work]) -> None:
         """Note the end of the engine, which was to do this work. Raises `EngineLost` if the
         request must not go on."""
         if not lost.is_planned:
-            self.engine.suspects.engine_ended(self._run)
-        self.engine.suspects.ended(self._run)
-        if self._run.is_at_fault:
+            self.engine.suspects.engine_ended(self)
+        self.engine.suspects.ended(self)
+        if self.is_at_fault:
             self.engine.quarantine.add(self.engine.entry.name, work)
             raise errors.EngineLost(
                 "Engines ended twice while they ran this request. Do not repeat it."
