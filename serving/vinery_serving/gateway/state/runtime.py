@@ -181,7 +181,7 @@ class Runtime:
         check_disks = partial(self._in_thread, "files", self.disk.check)
         await check_disks()
         self._repeat("disks", check_disks, host_health.DISK_INTERVAL_S)
-        self.workers.start()
+        self.workers.live_server()
         while not await self._is_done(self._read_database):
             if not self.is_started and await self._is_done(self._read_copies):
                 await self._serve()

@@ -356,7 +356,7 @@ class WorkerPool:
     def __init__(self, jobs: str, limits: WorkLimits, base: WorkerPool | None = None) -> None:
         """With `base`, the processes come from that pool's fork server."""
         self._jobs, self._base, self.limits = jobs, base, limits
-        self._turns = FairTurns(
+        self.turns = FairTurns(
             limits.num_processes,
             max_waiting=limits.max_waiting,
             wait_s=limits.wait_s,
@@ -377,17 +377,6 @@ class WorkerPool:
     def apart(self, limits: WorkLimits) -> WorkerPool:
         """Return a pool with slots and limits of its own, and with the same fork server."""
         return WorkerPool(self._jobs, limits, self)
-
-    @property
-    def num_running(self) -> int:
-        return self._turns.num_running
-
-    @property
-    def num_waiting(self) -> int:
-        return self._turns.num_waiting
-
-    def start(self) -> None:
-        self._live_server()
 
     async def stop(self) -> None:
         """End all processes. Work that still runs is refused."""
@@ -430,7 +419,7 @@ class WorkerPool:
         the process. Raises `ServingError` if no worker is available."""
         outcome = "failed"
         try:
-            async with self._turns.turn(key):
+            async with self.turns.turn(key):
                 process = await (self._take() if reads is None else self.fork(reads))
                 worker = Worker(self, process, kind, reads)
                 if reads is not None:
@@ -464,7 +453,7 @@ class WorkerPool:
         for _ in range(2):
             try:
                 allowed = self._reads() if reads is None else reads
-                return await self._live_server().fork(self.limits, allowed)
+                return await self.live_server().fork(self.limits, allowed)
             except (WorkerLost, OSError):
                 continue
         raise Overloaded("No process can be started to read the request; try again shortly.")
@@ -477,10 +466,10 @@ class WorkerPool:
         self.num_killed += 1
         process.kill()
 
-    def _live_server(self) -> ForkServerProcess:
+    def live_server(self) -> ForkServerProcess:
         """Raises `Overloaded` while fork servers end as soon as they start."""
         if self._base is not None:
-            return self._base._live_server()
+            return self._base.live_server()
         if self._server is not None and self._server.is_alive:
             return self._server
         now_s = asyncio.get_running_loop().time()
