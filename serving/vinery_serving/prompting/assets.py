@@ -153,7 +153,7 @@ class ModelAssets:
     @property
     def takes_tools(self) -> bool:
         """Whether prompts can show tools to the model."""
-        return bool(self._renderers) and self._renderers[-1].takes_tools
+        return bool(self._renderers) and self._renderers[-1].capabilities.has_tools
 
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
         """Return the prompt of a chat. Raises `InvalidRequest` for a prompt that the model cannot

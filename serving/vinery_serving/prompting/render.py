@@ -53,10 +53,6 @@ class ChatRenderer:
             template.text, template.render, markup
         )
 
-    @property
-    def takes_tools(self) -> bool:
-        return self.capabilities.has_tools
-
     def render(self, conversation: Conversation) -> Rendered:
         """Raises `InvalidRequest` for messages that the template refuses or cannot render."""
         rendering, words = conversation.rendering, self.template.words
