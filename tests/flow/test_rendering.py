@@ -11,7 +11,7 @@ from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.core.pooling import Padding, TokenizeRequest
 from vinery_serving.core.request import Conversation, Encoding, Rendering
-from vinery_serving.gateway.preparing.rendering import count_tokens, detokenize, tokenize
+from vinery_serving.gateway.preparing.rendering import count_tokens, tokenize
 from vinery_serving.prompting.assets import ModelAssets
 
 LONG = "The capital of France is Paris. " * 60
@@ -118,11 +118,12 @@ async def test_texts_are_tokenized_separately_and_unknown_ids_refused(engine):
     request = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_token_strings=True)
 
     tokenized = tokenize(request, engine)
-    assert [detokenize(ids, engine) for ids in tokenized.token_ids] == ["one", "", "two three"]
+    texts = [engine.assets.text_of_ids(ids) for ids in tokenized.token_ids]
+    assert texts == ["one", "", "two three"]
     lengths = [len(names) for names in tokenized.token_strings]
     assert lengths == [len(ids) for ids in tokenized.token_ids]
     with pytest.raises(InvalidRequest) as caught:
-        detokenize((5, 99999), engine)
+        engine.assets.text_of_ids((5, 99999))
     assert caught.value.param == "tokens"
 
 

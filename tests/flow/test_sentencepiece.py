@@ -74,7 +74,7 @@ def answer(prepared: PreparedRequest, ids: Sequence[int]) -> tuple[str, list[Tok
     reader = prepared.reader(0)
     events: list[Event] = []
     for id_ in ids:
-        events += reader.feed((id_,), prepared.writer.answer((id_,), chances((id_,))))
+        events += reader.feed((id_,), prepared.answer_tokens((id_,), chances((id_,))))
     events += reader.finish("length")
     deltas = [event for event in events if isinstance(event, TextDelta)]
     return "".join(each.text for each in deltas), [each for d in deltas for each in d.tokens]
@@ -146,7 +146,7 @@ def test_an_echoed_prompt_has_the_offsets_of_its_tokens(kind, prompt):
     prompts = completion(kind, prompt)
     ids = prompts.prompts[0].token_ids
 
-    tokens = prompts.writer.prompt(prompts.prompts[0], chances(ids[1:]))
+    tokens = prompts.prompt_tokens(prompts.prompts[0], chances(ids[1:]))
 
     assert [token.id for token in tokens] == list(ids)
     assert (tokens[0].text, tokens[0].raw) == (START, b"")
@@ -158,6 +158,6 @@ def test_an_echoed_prompt_has_the_offsets_of_its_tokens(kind, prompt):
 def test_an_echoed_prompt_of_ids_has_the_offsets_of_its_tokens(kind, ids):
     prompts = completion(kind, tuple(ids))
 
-    tokens = prompts.writer.prompt(prompts.prompts[0], chances(ids[1:]))
+    tokens = prompts.prompt_tokens(prompts.prompts[0], chances(ids[1:]))
 
     check_offsets(engine(kind).assets.text_of(prompts.prompts[0]), tokens)

@@ -334,7 +334,7 @@ async def test_structured_output_is_translated_by_a_worker(server: Server, paddi
 
 
 async def running_in_a_worker(server: Server) -> None:
-    while not server.workers.num_running:  # noqa: ASYNC110
+    while not server.workers.turns.num_running:  # noqa: ASYNC110
         await asyncio.sleep(0)  # to miss no moment of a running worker
 
 
@@ -348,7 +348,7 @@ async def test_a_client_that_leaves_while_its_body_is_read_is_recorded(server: S
     [settlement] = server.settled
     assert settlement.outcome is Outcome.CLIENT_GONE
     assert len(server.admitted) == 1
-    assert server.workers.num_running == 0
+    assert server.workers.turns.num_running == 0
 
 
 async def test_a_request_that_the_end_of_the_server_cuts_gets_503_and_is_recorded(

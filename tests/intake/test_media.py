@@ -202,7 +202,7 @@ async def test_a_url_is_fetched_between_the_parse_which_is_done_once_and_the_dec
 
     async def fetch(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
         # A slow server must not keep a worker from other clients.
-        assert pool.num_running == 0
+        assert pool.turns.num_running == 0
         of_inline = InlineSource(b"" if padding else a_png())  # a worker keeps the file
         assert [part.source for part in media] == [of_inline, UrlSource(URL)]
         return {1: InlineSource(a_png(color=BLUE))}

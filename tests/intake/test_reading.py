@@ -187,14 +187,14 @@ async def test_seven_clients_that_leave_take_their_work_along(
     own_pool: WorkerPool, engine: Engine
 ) -> None:
     clients = [asyncio.create_task(chat(own_pool, engine, chat_template=ENDLESS)) for _ in range(7)]
-    while not own_pool.num_running:  # noqa: ASYNC110
+    while not own_pool.turns.num_running:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
     for client in clients:
         client.cancel()
     await asyncio.gather(*clients, return_exceptions=True)
 
-    assert (own_pool.num_running, own_pool.num_waiting) == (0, 0)
+    assert (own_pool.turns.num_running, own_pool.turns.num_waiting) == (0, 0)
     assert own_pool._server is not None
     server = psutil.Process(own_pool._server._process.pid)
     async with asyncio.timeout(_HANGING_S):

@@ -41,7 +41,7 @@ class Model:
         self.family = family
         self._detokenizer = Detokenizer.keeping(
             self.assets.tokenizer.raw,
-            self.assets.tokenizer.special_texts,
+            self.assets.tokenizer.facts.special_texts,
             family.parser.special_texts,
         )
 
@@ -74,7 +74,7 @@ class Model:
             opens_reasoning=prompt.opens_reasoning,
         )
         ids = self._generate(prompt.token_ids, grammar, max_tokens)
-        is_ended = ids[-1] in self.assets.tokenizer.eos_ids
+        is_ended = ids[-1] in self.assets.tokenizer.facts.eos_ids
         writer = EventWriter(0, new_call_id=str, tools=chat.tools)
         parser = self.family.parser.new_parser(
             writer, chat.tools, opens_reasoning=prompt.opens_reasoning

@@ -98,8 +98,8 @@ def vino() -> Tokenizer:
 
 @given(TEXTS)
 def test_the_bound_holds_for_openvinos_tokenizer(text):
-    assert vino().bound != NO_BOUND
-    assert vino().bound.least_tokens(text) <= len(vino().encode(text))
+    assert vino().facts.bound != NO_BOUND
+    assert vino().facts.bound.least_tokens(text) <= len(vino().encode(text))
 
 
 @table("form", NORMALIZED)
@@ -149,7 +149,7 @@ def test_a_vocabulary_without_a_byte_has_no_bound():
 
 
 def test_the_bound_is_the_longest_token_unless_openvinos_tokenizer_normalizes(tmp_path):
-    bound = FastTokenizer(ModelFolder.read(MODEL)).bound
+    bound = FastTokenizer(ModelFolder.read(MODEL)).facts.bound
     assert bound == TokenBound(len("</tool_response>"))
     assert bound.least_tokens("a" * 161) == 11
     assert bound.least_tokens("é" * 80) == 10

@@ -37,10 +37,10 @@ def vino(tmp_path_factory):
 def test_each_folder_gets_the_tokenizer_that_it_has_and_both_know_the_same_tokens(fast, vino):
     assert isinstance(fast, FastTokenizer)
     assert isinstance(vino, VinoTokenizer)
-    assert vino.special_texts == fast.special_texts
-    assert fast.special_texts[2] == "<|im_end|>"
-    assert vino.eos_ids == fast.eos_ids == {2}
-    assert vino.vocab_size == fast.vocab_size == 3072
+    assert vino.facts.special_texts == fast.facts.special_texts
+    assert fast.facts.special_texts[2] == "<|im_end|>"
+    assert vino.facts.eos_ids == fast.facts.eos_ids == {2}
+    assert vino.facts.vocab_size == fast.facts.vocab_size == 3072
     assert fast.token_name(2) == vino.token_name(2) == "<|im_end|>"
     assert fast.token_id("<|im_end|>") == vino.token_id("<|im_end|>") == 2
     assert fast.token_id("no such token") is vino.token_id("no such token") is None
@@ -58,7 +58,7 @@ def test_both_encode_and_decode_a_rendered_prompt_and_every_token_alike(fast, vi
     assert vino.encode(PROMPT) == ids
     assert vino.encode_raw(PROMPT) == fast.encode_raw(PROMPT)
     assert fast.decode(ids) == vino.decode(ids) == PROMPT
-    every = range(fast.vocab_size)
+    every = range(fast.facts.vocab_size)
     assert [vino.decode([id_]) for id_ in every] == [fast.decode([id_]) for id_ in every]
 
 
@@ -90,9 +90,9 @@ def test_a_limit_in_the_file_does_not_cut_prompts_and_no_decoder_is_needed(tmp_p
 
 def test_an_end_token_is_that_of_the_tokenizer_or_special_though_it_is_not_marked_so(tmp_path):
     path = a_copy_of_the_model(tmp_path / "m", without=("generation_config.json", "config.json"))
-    assert load_tokenizer(ModelFolder.read(path)).eos_ids == {2}
+    assert load_tokenizer(ModelFolder.read(path)).facts.eos_ids == {2}
     (path / "generation_config.json").write_text('{"eos_token_id": [2, 100]}')
-    assert 100 in load_tokenizer(ModelFolder.read(path)).special_texts
+    assert 100 in load_tokenizer(ModelFolder.read(path)).facts.special_texts
 
 
 def test_it_refuses_a_broken_tokenizer(tmp_path):
@@ -170,7 +170,7 @@ def listed():
 
 def test_the_web_process_lists_the_tokens_of_a_tokenizer_that_takes_long_to_load(fast, listed):
     assert not isinstance(listed.raw, Tokenizer)
-    every = range(fast.vocab_size + 1)
+    every = range(fast.facts.vocab_size + 1)
     assert [*map(listed.token_name, every)] == [*map(fast.token_name, every)]
     assert [*map(listed.token_bytes, every)] == [*map(fast.token_bytes, every)]
     assert listed.decode(fast.encode(PROMPT)) == PROMPT

@@ -11,8 +11,7 @@ from vinery_serving.core.events import FinishReason
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.request import Conversation, GenerationRequest
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS, Endpoint
-from vinery_serving.protocols import parse
-from vinery_serving.protocols.common.encoding import Exchange
+from vinery_serving.protocols import Exchange, parse
 from vinery_serving.protocols.pooling import PoolingExchange, parse_pooling
 
 HEAD = AnswerIdentity("0123456789abcdef01234567", 1_700_000_000, "grape-1b")

@@ -130,7 +130,7 @@ async def test_refusals_cost_no_process_and_defects_show_no_text(pool: WorkerPoo
 async def test_work_ends_when_its_client_leaves(pool: WorkerPool) -> None:
     await call(pool, jobs.pid)
     looping = asyncio.create_task(call(pool, jobs.loop))
-    await until(lambda: pool.num_running == 1)
+    await until(lambda: pool.turns.num_running == 1)
     [pid] = children_of(fork_server_pid(pool))
     await until(lambda: computes(pid))
 
@@ -140,7 +140,7 @@ async def test_work_ends_when_its_client_leaves(pool: WorkerPool) -> None:
         await looping
     await until(lambda: not is_running(pid))
     await until(lambda: children_of(fork_server_pid(pool)) == [])
-    assert (pool.num_running, pool.num_waiting) == (0, 0)
+    assert (pool.turns.num_running, pool.turns.num_waiting) == (0, 0)
     assert await call(pool, jobs.echo, 1) == 1
     assert pool.num_ended["test", "left"] == 1
 
@@ -228,7 +228,7 @@ async def test_a_process_that_never_began_is_no_fault_of_its_client() -> None:
 async def test_a_killed_fork_server_takes_its_workers_and_is_replaced(pool: WorkerPool) -> None:
     await call(pool, jobs.pid)
     running = asyncio.create_task(call(pool, jobs.sleep, 1000))
-    await until(lambda: pool.num_running == 1)
+    await until(lambda: pool.turns.num_running == 1)
     server = fork_server_pid(pool)
     [worker] = children_of(server)
 
@@ -261,7 +261,7 @@ async def test_a_stopped_fork_server_is_replaced(
     monkeypatch.setattr("vinery_serving.processes.hang._STOPPED_S", 0.3)
     async with pool_with(hung_after_s=1000) as pool:
         ready = asyncio.create_task(call(pool, jobs.sleep, 1000, key=1))
-        await until(lambda: pool.num_running == 1)
+        await until(lambda: pool.turns.num_running == 1)
         server = fork_server_pid(pool)
         await until(lambda: bool(children_of(server)))
         os.kill(server, signal.SIGSTOP)
@@ -332,7 +332,7 @@ async def test_no_process_outlives_the_pool(pool: WorkerPool) -> None:
     worker = await call(pool, jobs.pid)
     server = fork_server_pid(pool)
     looping = asyncio.create_task(call(pool, jobs.sleep, 1000))
-    await until(lambda: pool.num_running == 1)
+    await until(lambda: pool.turns.num_running == 1)
 
     await pool.stop()
 

@@ -192,8 +192,8 @@ def of_workers(pool: WorkerPool) -> Iterator[Metric]:
     ended = [((_pid(), *key), num) for key, num in pool.num_ended.items()]
     labels = ("pid", "kind", "result")
     yield _family(_COUNTER, "vinery_work", "Work of worker processes.", labels, ended)
-    yield _own(_GAUGE, "vinery_work_running", "Worker processes at work.", pool.num_running)
-    yield _own(_GAUGE, "vinery_work_waiting", "Requests that wait for one.", pool.num_waiting)
+    yield _own(_GAUGE, "vinery_work_running", "Worker processes at work.", pool.turns.num_running)
+    yield _own(_GAUGE, "vinery_work_waiting", "Requests that wait for one.", pool.turns.num_waiting)
     help_text = "Worker processes that were ended or replaced."
     yield _own(_COUNTER, "vinery_work_killed", help_text, pool.num_killed)
     help_text = "Starts of the process that forks them."

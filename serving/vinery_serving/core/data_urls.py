@@ -9,7 +9,6 @@ import re
 from typing import Final
 
 _SCHEME: Final = "data:"
-_WHITE_SPACE: Final = b" \t\n\r\f\v"
 _STANDARD_ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
 _LONE_PERCENT_SIGN: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
@@ -65,7 +64,7 @@ def _without_percent_encoding(data: bytes) -> bytes:
 
 
 def _from_base64(encoded: bytes, max_bytes: int) -> bytes:
-    padded = encoded.translate(_STANDARD_ALPHABET, _WHITE_SPACE)
+    padded = encoded.translate(_STANDARD_ALPHABET, b" \t\n\r\f\v")
     digits = padded.rstrip(b"=")
     _check_size(len(digits) * 3 // 4, max_bytes)
     padding = b"=" * (-len(digits) % 4)

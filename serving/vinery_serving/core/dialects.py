@@ -16,8 +16,7 @@ class Dialect:
     length_reason: str  # `incomplete_details.reason` of a response that reached its token limit
     # Whether `best_of` is a beam width. Otherwise it is the number of sampled candidates.
     best_of_is_beams: bool
-    # Whether the `text_offset` of completions counts from the start of the prompt, whether or
-    # not the text begins with it.
+    # Whether the `text_offset` of completions counts from the start of the prompt in any case.
     offsets_include_prompt: bool
     # Whether a stream shows the first token, with or without text: before that token there is no
     # chunk, and no `response.in_progress`.

@@ -15,9 +15,7 @@ _MAX_CITED_CHARS: Final = 1000
 # Of usage records.
 _MAX_RECORDED_CHARS: Final = 500
 _MAX_RECORDED_PARAM_CHARS: Final = 200
-
-# Around a text of the client in a message that is not encoded yet.
-_OPEN, _CLOSE = "\x02", "\x03"
+_OPEN, _CLOSE = "\x02", "\x03"  # Around a text of the client in a message that is not encoded yet
 _CITED: Final = re.compile(f"{_OPEN}[^{_CLOSE}]*{_CLOSE}")
 # A step of a path that a client has named, and text that is no path.
 _NAMED_STEP: Final = re.compile(r'\["(?:[^"\\]|\\.)*"\]')
@@ -152,8 +150,7 @@ class LimitReached(ServingError, status=429, type="requests", code="rate_limit_e
     def __init__(self, message: str, *, type_: str, code: str, headers: Mapping[str, str]) -> None:
         """`headers` report the limits, their use, and the time of the next permitted request."""
         super().__init__(message, code=code)
-        self.type = type_
-        self.headers = headers
+        self.type, self.headers = type_, headers
 
 
 class TooManyBodies(

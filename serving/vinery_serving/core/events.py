@@ -57,7 +57,6 @@ class TokenCounts:
     def with_generated(
         self, num_output: int, num_reasoning: int, num_proposed: int = 0, num_accepted: int = 0
     ) -> Self:
-        """Return the counts with so many more generated tokens."""
         # Not `replace`, which takes twice as long: this is done for each token.
         return type(self)(
             self.num_prompt_tokens,
@@ -76,8 +75,7 @@ NO_TOKENS: Final = TokenCounts()
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The engine accepted the request. The HTTP status is 200 from here on, and a later
-    error is part of the body."""
+    """The engine accepted the request. The HTTP status is 200, and a later error is in the body."""
 
     num_choices: int = 1
     # Of each prompt: the token ids, if the request `wants_token_ids`; the text, also with
@@ -92,8 +90,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """A choice has its first token, which may have no text yet. For streams of dialects with
-    `shows_first_token`."""
+    """A choice has its first token, perhaps without text. For dialects with `shows_first_token`."""
 
     choice: int
 
@@ -108,8 +105,7 @@ class PromptScored:
 
 @dataclass(frozen=True, slots=True)
 class TokensGenerated:
-    """The ids of new tokens of a choice, for requests with `wants_token_ids`. Comes before
-    the deltas of these tokens."""
+    """The ids of new tokens, for requests with `wants_token_ids`. Comes before their deltas."""
 
     choice: int
     token_ids: tuple[int, ...]  # the last event may have none
@@ -161,16 +157,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """The next events have tokens that came at this time, for requests with
-    `shows_arrival`."""
+    """The next events have tokens that came at this time, for requests with `shows_arrival`."""
 
     elapsed_s: float  # since the request
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What replaces the conversation, sealed; empty: the model begins to summarize. Comes before
-    all choices."""
+    """What replaces the conversation, sealed; empty: a summary begins. Comes before all choices."""
 
     content: str = ""
 

@@ -1,19 +1,18 @@
 """How large the fields of a request may be: one table for the parsers, the documents and the
 settings.
 
-Each limit is checked before any work is done with its field. The defaults are OpenAI's where
-OpenAI has a limit; the others are far above what clients send, and low enough that a request
-of any fields costs little. The table is constant. `configure` sets the limits of this process
-once, from its settings.
+Each limit is checked before any work is done with its field. The defaults are OpenAI's where OpenAI
+has a limit; the others are far above what clients send, and low enough that any request costs
+little. `configure` sets the limits of this process once, from its settings.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
-# A label of a host, such as disk=fast.
-HOST_LABEL: Final = r"[A-Za-z0-9_.-]{1,64}=[^\s,=]{1,253}"
+HOST_LABEL: Final = r"[A-Za-z0-9_.-]{1,64}=[^\s,=]{1,253}"  # A label of a host, such as disk=fast
 
 
 class Counted(StrEnum):
@@ -35,17 +34,14 @@ class Counted(StrEnum):
 
 @dataclass(eq=False, slots=True)
 class FieldLimit:
-    """A row of the table: fields, the unit, and the accepted number.
+    """A row of the table: the unit, fields, and the accepted number. Only `configure` changes it:
+    `value` is the limit in this process."""
 
-    Only `configure` changes it: `value` is the limit in this process.
-    """
-
+    counted: Counted
     name: str
     fields: str  # for the documents, in Markdown
-    counted: Counted
     default: int
-    # The source of the number if it is another system's.
-    source: str = ""
+    source: str = ""  # the source of the number if it is another system's
     value: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -58,7 +54,6 @@ class FieldLimit:
 
     @property
     def most(self) -> int:
-        """The largest value of the setting."""
         return _MOST_LEVELS if self.counted is Counted.LEVELS else max(1000 * self.default, 10**6)
 
     def sentence(self, size: int) -> str:
@@ -74,211 +69,148 @@ class FieldLimit:
 # Encoders and templates recurse into nested values, so no setting may allow much more.
 _MOST_LEVELS: Final = 200
 
+_entries, _members = partial(FieldLimit, Counted.ENTRIES), partial(FieldLimit, Counted.MEMBERS)
+_chars, _values = partial(FieldLimit, Counted.CHARACTERS), partial(FieldLimit, Counted.VALUES)
+_number = partial(FieldLimit, Counted.NUMBER)
+
 # -- The body ---------------------------------------------------------------------------------
 
-JSON_LEVELS: Final = FieldLimit("json_levels", "the body, and JSON in a text", Counted.LEVELS, 100)
+JSON_LEVELS: Final = FieldLimit(Counted.LEVELS, "json_levels", "the body, and JSON in a text", 100)
 JSON_CONTAINERS: Final = FieldLimit(
+    Counted.CONTAINERS,
     "json_containers",
     "the body with its unknown fields, and JSON in a text",
-    Counted.CONTAINERS,
     100_000,
 )
-JSON_MEMBERS: Final = FieldLimit(
+JSON_MEMBERS: Final = _members(
     "json_members",
     "all objects of the body with its unknown fields, and of JSON in a text",
-    Counted.MEMBERS,
     200_000,
 )
-JSON_VALUES: Final = FieldLimit(
-    "json_values", "the body with its unknown fields, and JSON in a text", Counted.VALUES, 2_000_000
+JSON_VALUES: Final = _values(
+    "json_values", "the body with its unknown fields, and JSON in a text", 2_000_000
 )
 
 # -- Prompts ------------------------------------------------------------------------------------
 
-TEXT: Final = FieldLimit(
+TEXT: Final = _chars(
     "text_chars",
     "each text, and all texts of a prompt together: messages, reasoning, tools, calls, "
     "documents, `prompt`, `suffix`",
-    Counted.CHARACTERS,
     4_000_000,
 )
-PROMPTS: Final = FieldLimit("prompts", "`prompt`, `text`", Counted.ENTRIES, 2048)
-ANSWERS: Final = FieldLimit("request_answers", "prompts times `n`", Counted.NUMBER, 2048)
-CHOICES: Final = FieldLimit("n", "`n`, `best_of`", Counted.NUMBER, 128, "OpenAI")
-PROMPT_IDS: Final = FieldLimit(
-    "prompt_ids",
-    "`prompt` and `messages` of token ids, `prompt_token_ids`, `tokens`",
-    Counted.ENTRIES,
-    1_000_000,
+PROMPTS: Final = _entries("prompts", "`prompt`, `text`", 2048)
+ANSWERS: Final = _number("request_answers", "prompts times `n`", 2048)
+CHOICES: Final = _number("n", "`n`, `best_of`", 128, "OpenAI")
+PROMPT_IDS: Final = _entries(
+    "prompt_ids", "`prompt` and `messages` of token ids, `prompt_token_ids`, `tokens`", 1_000_000
 )
-MESSAGES: Final = FieldLimit("messages", "`messages`", Counted.ENTRIES, 2048, "OpenAI")
-INPUT_ITEMS: Final = FieldLimit("input_items", "`input`", Counted.ENTRIES, 8192)
-PARTS: Final = FieldLimit(
-    "parts", "`content`, `output`, and `summary` of a message or item", Counted.ENTRIES, 2048
-)
-MEDIA: Final = FieldLimit(
-    "media", "pictures, videos and files of all messages together", Counted.ENTRIES, 64
-)
+MESSAGES: Final = _entries("messages", "`messages`", 2048, "OpenAI")
+INPUT_ITEMS: Final = _entries("input_items", "`input`", 8192)
+PARTS: Final = _entries("parts", "`content`, `output`, and `summary` of a message or item", 2048)
+MEDIA: Final = _entries("media", "pictures, videos and files of all messages together", 64)
 MEDIA_BYTES: Final = FieldLimit(
-    "media_bytes", "each picture, video and file in a data URL, decoded", Counted.BYTES, 20 * 2**20
+    Counted.BYTES, "media_bytes", "each picture, video and file in a data URL, decoded", 20 * 2**20
 )
 MEDIA_PIXELS: Final = FieldLimit(
+    Counted.PIXELS,
     "media_pixels",
     "each picture, and each frame and page of other media, before they are scaled",
-    Counted.PIXELS,
     40_000_000,
 )
-MEDIA_PAGES: Final = FieldLimit("media_pages", "each PDF file", Counted.PAGES, 20)
-URL: Final = FieldLimit("url_chars", "each URL and path of media", Counted.CHARACTERS, 8192)
-FILENAME: Final = FieldLimit("filename_chars", "`filename` of a file", Counted.CHARACTERS, 255)
-TOOL_CALLS: Final = FieldLimit(
-    "tool_calls", "`tool_calls` of a message", Counted.ENTRIES, 128, "OpenAI"
-)
-ARGUMENTS: Final = FieldLimit(
-    "arguments_chars", "`arguments` of a call", Counted.CHARACTERS, 1_000_000
-)
-IDENTIFIER: Final = FieldLimit(
+MEDIA_PAGES: Final = FieldLimit(Counted.PAGES, "media_pages", "each PDF file", 20)
+URL: Final = _chars("url_chars", "each URL and path of media", 8192)
+FILENAME: Final = _chars("filename_chars", "`filename` of a file", 255)
+TOOL_CALLS: Final = _entries("tool_calls", "`tool_calls` of a message", 128, "OpenAI")
+ARGUMENTS: Final = _chars("arguments_chars", "`arguments` of a call", 1_000_000)
+IDENTIFIER: Final = _chars(
     "identifier_chars",
     "`name`, `id`, `call_id` and `tool_call_id` of messages and items; `user`, `session_id`, "
     "`prompt_cache_key`, `service_tier`",
-    Counted.CHARACTERS,
     1024,
 )
-TEMPLATE: Final = FieldLimit("template_chars", "`chat_template`", Counted.CHARACTERS, 100_000)
-DOCUMENTS: Final = FieldLimit("documents", "`documents`", Counted.ENTRIES, 1024)
-ARGS_MEMBERS: Final = FieldLimit(
-    "args_members",
-    "`chat_template_kwargs`, `logits_processors_args`, `vllm_xargs`",
-    Counted.MEMBERS,
-    128,
+TEMPLATE: Final = _chars("template_chars", "`chat_template`", 100_000)
+DOCUMENTS: Final = _entries("documents", "`documents`", 1024)
+ARGS_MEMBERS: Final = _members(
+    "args_members", "`chat_template_kwargs`, `logits_processors_args`, `vllm_xargs`", 128
 )
-ARGS_VALUES: Final = FieldLimit(
-    "args_values",
-    "`chat_template_kwargs`, `logits_processors_args`, `vllm_xargs`",
-    Counted.VALUES,
-    10_000,
+ARGS_VALUES: Final = _values(
+    "args_values", "`chat_template_kwargs`, `logits_processors_args`, `vllm_xargs`", 10_000
 )
-ARGS_CHARS: Final = FieldLimit(
-    "args_chars",
-    "`chat_template_kwargs`, `logits_processors_args`, `vllm_xargs`",
-    Counted.CHARACTERS,
-    100_000,
+ARGS_CHARS: Final = _chars(
+    "args_chars", "`chat_template_kwargs`, `logits_processors_args`, `vllm_xargs`", 100_000
 )
 
 # -- Tools and formats ------------------------------------------------------------------------
 
-TOOLS: Final = FieldLimit(
-    "tools", "`tools`, `functions`, and `tools` of a namespace", Counted.ENTRIES, 128, "OpenAI"
+TOOLS: Final = _entries("tools", "`tools`, `functions`, and `tools` of a namespace", 128, "OpenAI")
+FUNCTIONS: Final = _entries("functions", "`tools` with those in all namespaces", 512)
+TOOLS_CHARS: Final = _chars(
+    "tools_chars", "`tools`: all names, descriptions, schemas and grammars together", 1_000_000
 )
-FUNCTIONS: Final = FieldLimit(
-    "functions", "`tools` with those in all namespaces", Counted.ENTRIES, 512
+DESCRIPTION: Final = _chars(
+    "description_chars", "`description` of a tool, a namespace or a schema", 100_000
 )
-TOOLS_CHARS: Final = FieldLimit(
-    "tools_chars",
-    "`tools`: all names, descriptions, schemas and grammars together",
-    Counted.CHARACTERS,
-    1_000_000,
-)
-DESCRIPTION: Final = FieldLimit(
-    "description_chars",
-    "`description` of a tool, a namespace or a schema",
-    Counted.CHARACTERS,
-    100_000,
-)
-ALLOWED_TOOLS: Final = FieldLimit(
-    "allowed_tools", "`tool_choice.allowed_tools.tools`", Counted.ENTRIES, 512
-)
+ALLOWED_TOOLS: Final = _entries("allowed_tools", "`tool_choice.allowed_tools.tools`", 512)
 SCHEMA_PROPERTIES: Final = FieldLimit(
-    "schema_properties", "a JSON schema", Counted.PROPERTIES, 5000, "OpenAI"
+    Counted.PROPERTIES, "schema_properties", "a JSON schema", 5000, "OpenAI"
 )
-# OpenAI's is 1,000. Here a choice among thousands of values takes as long as that among a hundred
-# properties.
+# OpenAI's is 1,000. Here thousands of values take as long as a hundred properties.
 SCHEMA_ENUM_VALUES: Final = FieldLimit(
-    "schema_enum_values", "a JSON schema", Counted.ENUM_VALUES, 5000
+    Counted.ENUM_VALUES, "schema_enum_values", "a JSON schema", 5000
 )
-SCHEMA_NAMES: Final = FieldLimit(
+SCHEMA_NAMES: Final = _chars(
     "schema_name_chars",
     "a JSON schema: names of properties and definitions, and values of `enum` and `const`",
-    Counted.CHARACTERS,
     120_000,
     "OpenAI",
 )
-SCHEMA_VALUES: Final = FieldLimit(
-    "schema_values", "a JSON schema or a structural tag", Counted.VALUES, 50_000
+SCHEMA_VALUES: Final = _values("schema_values", "a JSON schema or a structural tag", 50_000)
+SCHEMA_CHARS: Final = _chars(
+    "schema_chars", "a JSON schema or a structural tag, as JSON", 1_000_000
 )
-SCHEMA_CHARS: Final = FieldLimit(
-    "schema_chars", "a JSON schema or a structural tag, as JSON", Counted.CHARACTERS, 1_000_000
-)
-GRAMMAR: Final = FieldLimit(
-    "grammar_chars", "`guided_grammar`, `structured_outputs.grammar`", Counted.CHARACTERS, 100_000
-)
+GRAMMAR: Final = _chars("grammar_chars", "`guided_grammar`, `structured_outputs.grammar`", 100_000)
 # People do not write longer patterns and grammars by hand, and their automata are slow to build.
-PATTERN: Final = FieldLimit(
+PATTERN: Final = _chars(
     "pattern_chars",
     "each regular expression: `guided_regex`, `structured_outputs.regex`, `definition` of a "
     "custom tool, `pattern` of a JSON schema",
-    Counted.CHARACTERS,
     2000,
 )
-LARK: Final = FieldLimit(
-    "lark_chars", "`definition` of a custom tool's Lark grammar", Counted.CHARACTERS, 20_000
-)
-CHOICE: Final = FieldLimit(
-    "choice", "`guided_choice`, `structured_outputs.choice`", Counted.ENTRIES, 5000
-)
-CHOICE_CHARS: Final = FieldLimit(
-    "choice_chars",
-    "each text of `guided_choice` and `structured_outputs.choice`",
-    Counted.CHARACTERS,
-    10_000,
+LARK: Final = _chars("lark_chars", "`definition` of a custom tool's Lark grammar", 20_000)
+CHOICE: Final = _entries("choice", "`guided_choice`, `structured_outputs.choice`", 5000)
+CHOICE_CHARS: Final = _chars(
+    "choice_chars", "each text of `guided_choice` and `structured_outputs.choice`", 10_000
 )
 
 # -- Tokens and ends --------------------------------------------------------------------------
 
-STOPS_V1: Final = FieldLimit("stops_v1", "`stop` on /v1", Counted.ENTRIES, 4, "OpenAI")
-STOPS_V3: Final = FieldLimit(
-    "stops_v3", "`stop` on /v3", Counted.ENTRIES, 16, "OpenVINO Model Server"
+STOPS_V1: Final = _entries("stops_v1", "`stop` on /v1", 4, "OpenAI")
+STOPS_V3: Final = _entries("stops_v3", "`stop` on /v3", 16, "OpenVINO Model Server")
+STOP_CHARS: Final = _chars("stop_chars", "each text of `stop`", 256)
+STOP_IDS: Final = _entries("stop_ids", "`stop_token_ids`", 1000)
+# Each token is compared with so many before it. vLLM has no limit; this is more than a paragraph.
+PATTERN_TOKENS: Final = _number(
+    "pattern_tokens", "`max_pattern_size` and `min_pattern_size` of `repetition_detection`", 1024
 )
-STOP_CHARS: Final = FieldLimit("stop_chars", "each text of `stop`", Counted.CHARACTERS, 256)
-STOP_IDS: Final = FieldLimit("stop_ids", "`stop_token_ids`", Counted.ENTRIES, 1000)
-# Each token is compared with this many tokens before it. vLLM has no limit; this limit is longer
-# than a paragraph.
-PATTERN_TOKENS: Final = FieldLimit(
-    "pattern_tokens",
-    "`max_pattern_size` and `min_pattern_size` of `repetition_detection`",
-    Counted.NUMBER,
-    1024,
-)
-LOGIT_BIAS: Final = FieldLimit("logit_bias", "`logit_bias`", Counted.MEMBERS, 300, "OpenAI")
-BAD_WORDS: Final = FieldLimit("bad_words", "`bad_words`", Counted.ENTRIES, 300)
-BAD_WORD_CHARS: Final = FieldLimit(
-    "bad_word_chars", "each text of `bad_words`", Counted.CHARACTERS, 256
-)
-BAD_WORD_SEQUENCES: Final = FieldLimit(
-    "bad_word_sequences", "`bad_words_token_ids`", Counted.ENTRIES, 1000
-)
-BAD_WORD_IDS: Final = FieldLimit(
-    "bad_word_ids", "each sequence of `bad_words_token_ids`", Counted.ENTRIES, 64
-)
-ALLOWED_IDS: Final = FieldLimit("allowed_ids", "`allowed_token_ids`", Counted.ENTRIES, 50_000)
-LOGPROB_IDS: Final = FieldLimit("logprob_ids", "`logprob_token_ids`", Counted.ENTRIES, 128)
+LOGIT_BIAS: Final = _members("logit_bias", "`logit_bias`", 300, "OpenAI")
+BAD_WORDS: Final = _entries("bad_words", "`bad_words`", 300)
+BAD_WORD_CHARS: Final = _chars("bad_word_chars", "each text of `bad_words`", 256)
+BAD_WORD_SEQUENCES: Final = _entries("bad_word_sequences", "`bad_words_token_ids`", 1000)
+BAD_WORD_IDS: Final = _entries("bad_word_ids", "each sequence of `bad_words_token_ids`", 64)
+ALLOWED_IDS: Final = _entries("allowed_ids", "`allowed_token_ids`", 50_000)
+LOGPROB_IDS: Final = _entries("logprob_ids", "`logprob_token_ids`", 128)
 
 # -- Data about the request -------------------------------------------------------------------
 
-METADATA: Final = FieldLimit("metadata", "`metadata`", Counted.MEMBERS, 16, "OpenAI")
-METADATA_KEY: Final = FieldLimit(
-    "metadata_key_chars", "each key of `metadata`", Counted.CHARACTERS, 64, "OpenAI"
-)
-METADATA_VALUE: Final = FieldLimit(
-    "metadata_value_chars", "each value of `metadata`", Counted.CHARACTERS, 512, "OpenAI"
-)
-MODEL_NAME: Final = FieldLimit("model_chars", "`model`", Counted.CHARACTERS, 255)
-SAFETY_IDENTIFIER: Final = FieldLimit(
-    "safety_identifier_chars", "`safety_identifier`", Counted.CHARACTERS, 128
-)
-REQUEST_ID: Final = FieldLimit("request_id_chars", "`request_id`", Counted.CHARACTERS, 128)
-CACHE_SALT: Final = FieldLimit("cache_salt_chars", "`cache_salt`", Counted.CHARACTERS, 1024, "vLLM")
-INCLUDE: Final = FieldLimit("include", "`include`", Counted.ENTRIES, 64)
+METADATA: Final = _members("metadata", "`metadata`", 16, "OpenAI")
+METADATA_KEY: Final = _chars("metadata_key_chars", "each key of `metadata`", 64, "OpenAI")
+METADATA_VALUE: Final = _chars("metadata_value_chars", "each value of `metadata`", 512, "OpenAI")
+MODEL_NAME: Final = _chars("model_chars", "`model`", 255)
+SAFETY_IDENTIFIER: Final = _chars("safety_identifier_chars", "`safety_identifier`", 128)
+REQUEST_ID: Final = _chars("request_id_chars", "`request_id`", 128)
+CACHE_SALT: Final = _chars("cache_salt_chars", "`cache_salt`", 1024, "vLLM")
+INCLUDE: Final = _entries("include", "`include`", 64)
 
 FIELD_LIMITS: Final = tuple(
     value for value in list(globals().values()) if isinstance(value, FieldLimit)
@@ -286,8 +218,7 @@ FIELD_LIMITS: Final = tuple(
 
 
 def configure(values: Mapping[str, int]) -> None:
-    """Set the limits of this process, by the names of their rows. Raises `KeyError` for an
-    unknown name."""
+    """Set the limits of this process, by the names of their rows. Raises `KeyError`."""
     known = {limit.name for limit in FIELD_LIMITS}
     for name in values:
         if name not in known:

@@ -16,11 +16,8 @@ os.register_at_fork(after_in_child=_drawn.clear)
 
 
 def new_id_token() -> str:
-    """Return 32 hexadecimal digits from the system's random source.
-
-    Many are drawn at once: a call into the system gives up the interpreter's lock, and then the
-    event loop may wait for it.
-    """
+    """Return 32 hexadecimal digits from the system's random source. Many are drawn at once: a call
+    into the system gives up the interpreter's lock, and then the event loop may wait for it."""
     try:
         return _drawn.pop()
     except IndexError:
@@ -31,11 +28,9 @@ def new_id_token() -> str:
 
 
 def derive_seed(seed: int, index: int) -> int:
-    """Return the seed of sample `index` of a request. Sample 0 has the request's own seed.
-
-    The samples of one request differ, and two requests with the same seed get the same
-    samples. The multiplier is Knuth's (2^64 over the golden ratio); it spreads small indexes.
-    """
+    """Return the seed of sample `index` of a request. Sample 0 has the request's own seed. The
+    samples of one request differ, and two requests with the same seed get the same samples. The
+    multiplier is Knuth's (2^64 over the golden ratio); it spreads small indexes."""
     return (seed + index * 0x9E3779B97F4A7C15) % 2**63
 
 

@@ -23,9 +23,7 @@ def exceeded_limit(text: bytes) -> FieldLimit | None:
     # Counting takes a nanosecond for a byte. The first count includes signs in strings, so a text
     # with too many signs is counted again without its strings.
     slices = (text[at : at + _SLICE_BYTES] for at in range(0, len(text), _SLICE_BYTES))
-    if _exceeded(slices) is None:
-        return None
-    return _exceeded(_without_strings(text))
+    return None if _exceeded(slices) is None else _exceeded(_without_strings(text))
 
 
 def _exceeded(parts: Iterable[bytes]) -> FieldLimit | None:
@@ -36,8 +34,7 @@ def _exceeded(parts: Iterable[bytes]) -> FieldLimit | None:
         num_containers += num_opened
         num_members += part.count(b":")
         num_values += num_opened + part.count(b",")
-        numbers = num_containers, num_members, num_values
-        for limit, number in zip(_LIMITS, numbers, strict=True):
+        for limit, number in zip(_LIMITS, (num_containers, num_members, num_values), strict=True):
             if number > limit.value:
                 return limit
     return None
@@ -65,10 +62,7 @@ def is_deeper_than(limit: int, value: dict[str, Any]) -> bool:
     return True
 
 
-# -- Parsed values
-
-# A larger number is no double, which is what most clients read.
-MAX_NUMBER_DIGITS: Final = 308
+MAX_NUMBER_DIGITS: Final = 308  # A larger number is no double, which is what most clients read
 _END: Final = 10**MAX_NUMBER_DIGITS
 
 

@@ -15,8 +15,6 @@ class TopLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of a prompt or an answer, with its alternatives."""
-
     id: int
     text: str
     raw: bytes

@@ -27,9 +27,7 @@ class Detail(StrEnum):
     HIGH = "high"
 
 
-# OpenAI's `low` shows a picture in a square of 512 pixels.
-LOW_DETAIL_PIXELS: Final = 512 * 512
-
+LOW_DETAIL_PIXELS: Final = 512 * 512  # OpenAI's `low` shows a picture in a square of 512 pixels
 
 # The pixels that a model sees of each picture, each frame and each page, at most. All media of a
 # request have `MAX_MEDIA_BYTES` together, which leaves so many pixels for each frame and page.
@@ -45,8 +43,7 @@ class InlineSource:
     """The file itself, sent with the request."""
 
     data: bytes
-    # Of a picture, by the media rule of a fetched file; None: the limit for files that come with
-    # requests.
+    # Of a fetched picture, by its media rule; None: the limit for files that come with requests.
     max_pixels: int | None = None
 
 
@@ -103,11 +100,6 @@ class MediaPart:
     detail: Detail = Detail.AUTO
     filename: str | None = None  # of a document, from the client
     sha256: str | None = None  # of the file, in lower case, from the client, to be checked
-
-
-def num_pixels_of(source: Picture | Clip) -> int:
-    num_frames = source.num_frames if isinstance(source, Clip) else 1
-    return num_frames * source.width * source.height
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,14 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
-
-_ENDINGS: Final = (".bin", ".gguf")
-
+from typing import Any
 
 FolderState = tuple[tuple[str, int, int, int], ...]
 """The path, size, modification time and inode of each file."""
 
 
 def folder_state(folders: Iterable[Path]) -> FolderState:
-    """Return the state of all files directly in these folders. A folder that cannot be read has
-    none."""
+    """Return the state of all files directly in these folders; none of an unreadable folder."""
     return tuple(sorted(each for folder in folders for each in _files(folder)))
 
 
@@ -39,7 +35,8 @@ def _stamps(entry: os.DirEntry[str]) -> tuple[int, int, int]:
 def weights_bytes_of(folder: Path) -> int:
     """Return the size of all weights files; 0 for a folder that cannot be read."""
     with suppress(OSError), os.scandir(folder) as entries:
-        return sum(entry.stat().st_size for entry in entries if entry.name.endswith(_ENDINGS))
+        weights = (each for each in entries if each.name.endswith((".bin", ".gguf")))
+        return sum(each.stat().st_size for each in weights)
     return 0
 
 

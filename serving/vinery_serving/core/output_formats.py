@@ -45,10 +45,8 @@ _ALIASES: Final = {"none": PLAIN, "hermes3": "hermes", "qwen3": "think"}
 
 
 def check_output_format(name: str) -> str:
-    """Return the usual spelling of a name such as `hermes`, `think` or `think+hermes`.
-
-    Raises ValueError, with the known names.
-    """
+    """Return the usual spelling of a name such as `hermes`, `think` or `think+hermes`. Raises
+    ValueError, with the known names."""
     known = (PLAIN, *REASONING_FORMATS, *CALL_FORMATS)
     match [_ALIASES.get(part, part) for part in name.split("+")]:
         case [one] if one in known:

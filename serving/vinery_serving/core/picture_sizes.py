@@ -8,38 +8,20 @@ Qwen's models are not here: see `prompting/vision`.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from vinery_serving.core.media import LOW_DETAIL_PIXELS, Detail
 
 # GenAI divides a picture of InternVL into at most this many tiles, also where the folder has more.
 _MAX_TILES: Final = 12
-
 Size = tuple[int, int]  # width and height, in pixels
-
-
-class PictureSizes(Protocol):
-    def within(self, max_pixels: int) -> Self:
-        """Return sizes of at most this many pixels, or the least that the model takes."""
-
-    def fit(self, width: int, height: int, detail: Detail, max_pixels: int) -> Size:
-        """Return the width and height to scale an upright picture to.
-
-        The result has at most `max_pixels`, unless the model takes no picture that small.
-        """
-
-    def num_tokens(self, width: int, height: int) -> int:
-        """Return the tokens of a size that `fit` gave. Raises ValueError for any other size."""
 
 
 def picture_sizes(
     model_type: str, config: Mapping[str, Any], processor: Mapping[str, Any]
-) -> PictureSizes | None:
-    """Return the sizes of a model; None for a type that is not known here.
-
-    `config` is config.json, `processor` is preprocessor_config.json. Raises ValueError if GenAI
-    could not use them.
-    """
+) -> "PictureSizes | None":
+    """Return the sizes of a model; None for a type that is not known here. `config` is config.json,
+    `processor` is preprocessor_config.json. Raises ValueError if GenAI could not use them."""
     kind = _KINDS.get(model_type)
     return None if kind is None else kind.of(config, processor)
 
@@ -122,8 +104,7 @@ class TileSizes:
             )
         patches = side // _number(vision, "patch_size", 14)
         tokens = int(patches * patches * float(config.get("downsample_ratio", 0.5)) ** 2)
-        most = _number(config, "max_dynamic_patch", _MAX_TILES)
-        return cls(side, tokens, min(most, _MAX_TILES))
+        return cls(side, tokens, min(_number(config, "max_dynamic_patch", _MAX_TILES), _MAX_TILES))
 
     def within(self, max_pixels: int) -> Self:
         return replace(self, max_tiles=self._most(max_pixels)) if max_pixels else self
@@ -175,9 +156,7 @@ class PinpointSizes:
         return cls(side, patches, resolutions)
 
     def within(self, max_pixels: int) -> Self:
-        if not max_pixels:
-            return self
-        return replace(self, resolutions=self._at_most(max_pixels))
+        return self if not max_pixels else replace(self, resolutions=self._at_most(max_pixels))
 
     def fit(self, width: int, height: int, detail: Detail, max_pixels: int) -> Size:
         resolution = self._best(width, height, self._at_most(_limit(detail, max_pixels)))
@@ -197,8 +176,7 @@ class PinpointSizes:
     def _num_shown(self, length: int, most: int) -> int:
         """Return the patches along a side: the same number is left out at each end."""
         num_all = most // self.side * self.patches
-        num_left_out = (num_all - length * self.patches // self.side) // 2
-        return num_all - 2 * num_left_out
+        return num_all - 2 * ((num_all - length * self.patches // self.side) // 2)
 
     def _at_most(self, max_pixels: int) -> tuple[Size, ...]:
         small = tuple(each for each in self.resolutions if math.prod(each) <= max_pixels)
@@ -216,7 +194,6 @@ class PinpointSizes:
         return max(resolutions, key=quality)
 
     def _scaled(self, width: int, height: int, resolution: Size) -> Size:
-        """Return the size of the picture inside a resolution."""
         scale = min(resolution[0] / width, resolution[1] / height)
         columns, rows = (
             self._clear(round(each * scale), most)
@@ -242,7 +219,11 @@ class PinpointSizes:
         return min(holding, key=math.prod)
 
 
-_KINDS: Final[Mapping[str, type[SquareSize | CroppedSize | TileSizes | PinpointSizes]]] = {
+# `within` returns sizes of at most so many pixels, or the least that the model takes, `fit` the
+# width and height to scale an upright picture to, and `num_tokens` the tokens of a size that `fit`
+# gave. It raises ValueError for any other size.
+PictureSizes = SquareSize | CroppedSize | TileSizes | PinpointSizes
+_KINDS: Final[Mapping[str, type[PictureSizes]]] = {
     "gemma3": SquareSize,
     "llava": CroppedSize,
     "llava_next": PinpointSizes,

@@ -79,9 +79,6 @@ class PoolingResult:
     num_tokens: int
 
 
-# -- Requests to a model's tokenizer
-
-
 @dataclass(frozen=True, slots=True)
 class Padding:
     length: int  # tokens

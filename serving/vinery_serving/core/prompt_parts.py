@@ -12,8 +12,7 @@ PART_TOKENS: Final = 64
 PART_BYTES: Final = 4 * PART_TOKENS
 # The parts that one engine reports, and that a gateway keeps of each engine: a million tokens.
 MAX_PARTS: Final = 1 << 14
-# The multiplier of Knuth's MMIX generator.
-_FACTOR: Final = 6364136223846793005
+_FACTOR: Final = 6364136223846793005  # the multiplier of Knuth's MMIX generator
 _MASK: Final = (1 << 64) - 1
 
 

@@ -14,9 +14,7 @@ from typing import Any, Final
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.json_text import size_of
 from vinery_serving.core.media import MediaPart
-
-# `X as X`: others import it from here.
-from vinery_serving.core.tasks import Endpoint as Endpoint
+from vinery_serving.core.tasks import Endpoint as Endpoint  # `X as X`: others import it from here
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 # The clients' names for the prompt, for error messages.
@@ -165,12 +163,10 @@ class ToolMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """`name` is set exactly when the mode is NAMED.
-
-    `allowed` holds the names of the tools that the model may call; None: all. It is never
-    empty, and set only with AUTO and REQUIRED. The prompt shows all tools in any case, so that
-    a client can change `allowed` without changing the prompt.
-    """
+    """`name` is set exactly when the mode is NAMED. `allowed` holds the names of the tools that the
+    model may call; None: all. It is never empty, and set only with AUTO and REQUIRED. The prompt
+    shows all tools in any case, so that a client can change `allowed` without changing the
+    prompt."""
 
     mode: ToolMode = ToolMode.AUTO
     name: str | None = None
@@ -194,7 +190,6 @@ class ToolChoice:
         return self.mode is not ToolMode.NONE and (self.allowed is None or name in self.allowed)
 
     def among(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
-        """Return the tools that the model may call."""
         names = None if self.allowed is None else frozenset(self.allowed)
         return tuple(
             tool
@@ -205,8 +200,6 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """How messages become the text of a prompt."""
-
     template: str | None = None  # the client's chat template; None: the model's
     uses_template: bool = True  # False: the prompt is the text of the messages, without a template
     documents: tuple[Mapping[str, Any], ...] = ()  # for the template, as Hugging Face's `documents`
@@ -219,15 +212,12 @@ class Rendering:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A prompt that a chat template renders."""
-
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = ToolChoice()
     parallel_tool_calls: bool = True
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    # Whether the oldest messages of a prompt that exceeds the context are left out. Otherwise such
-    # a prompt is refused.
+    # Whether a prompt that exceeds the context loses its oldest messages, or is refused.
     drops_oldest: bool = False
     rendering: Rendering = Rendering()
     token_ids: tuple[int, ...] | None = None  # the whole prompt: the template does not run
@@ -287,8 +277,7 @@ ALL_THAT_FIT = -1
 class Encoding:
     """How the text of a prompt becomes tokens, and how a long prompt is truncated."""
 
-    # Whether the tokenizer adds tokens such as BOS. None: for raw prompts only, because chat
-    # templates write their own.
+    # Whether the tokenizer adds tokens such as BOS. None: for raw prompts only.
     adds_special_tokens: bool | None = None
     max_tokens: int | None = None  # of the prompt; None: no truncation; or `ALL_THAT_FIT`
     keeps_start: bool = False  # whether truncation keeps the first tokens, not the last
@@ -298,11 +287,9 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is sampled. Temperature 0 is greedy decoding.
-
-    The struct travels from the request to the pipeline. In a request, None means that the client
-    did not send the value; in the engine, a value that is None has no effect.
-    """
+    """How the next token is sampled. Temperature 0 is greedy decoding. The struct travels from the
+    request to the pipeline. In a request, None means that the client did not send the value; in the
+    engine, a value that is None has no effect."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -334,8 +321,7 @@ class Repetition:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    # The client's limit of output tokens. None: the client sent none. 0: the answer is only
-    # the echo of its prompt.
+    # The client's limit of output tokens; None: none was sent, 0: only the prompt is echoed.
     max_tokens: int | None = None
     # Whether the answer may get fewer tokens if there is no room for `max_tokens`.
     may_shrink: bool = False
@@ -404,8 +390,6 @@ class GrammarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A constraint on the whole output."""
-
     kind: GrammarKind
     source: str  # in the language of `kind`
     param: str | None = None  # the path of the request field, for error messages
@@ -429,8 +413,7 @@ class Handling:
     def is_low_tier(self) -> bool:
         return self.is_background or self.is_flex
 
-    # Only prompts of one organisation with the same salt share the prefix cache. Secret like a
-    # password.
+    # Only prompts of one organisation with the same salt share the prefix cache. Secret.
     cache_salt: str | None = field(default=None, repr=False)
     end_user: str = field(default="", repr=False, compare=False)  # the client's own user
 
@@ -462,10 +445,8 @@ class BeamSearch:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """An HTTP request for generation.
-
-    A request has `num_prompts * n` choices. Choice `p * n + i` is sample `i` of prompt `p`.
-    """
+    """An HTTP request for generation. A request has `num_prompts * n` choices. Choice `p * n + i`
+    is sample `i` of prompt `p`."""
 
     endpoint: Endpoint
     model: str | None
@@ -494,8 +475,7 @@ class GenerationRequest:
     # Whether the text includes special tokens. Reasoning and tool calls are then not parsed.
     shows_special_tokens: bool = False
     handling: Handling = Handling()
-    # Above so many tokens of the prompt, a summary of the conversation comes before the answer. 0:
-    # the summary is the answer.
+    # Above so many tokens of the prompt a summary comes before the answer. 0: it is the answer.
     compact_above: int | None = None
     # Describes the rest of the body, which is no part of the request.
     unused: Unused = field(default=NOTHING_UNUSED, compare=False)
@@ -504,7 +484,6 @@ class GenerationRequest:
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
-        """The media of the prompt. Raw prompts have none."""
         return self.prompt.media if isinstance(self.prompt, Conversation) else ()
 
     def with_media(self, parts_of: PartsOf) -> "GenerationRequest":

@@ -1,9 +1,8 @@
 """Custom tools and namespaces, in terms of functions.
 
-Chat templates and models know only functions with one name. So the model sees a custom tool
-as a function of one string, and a tool in a namespace under a name that contains the
-namespace. `output/writer.py` turns the arguments of a call back into a custom tool's
-input.
+Chat templates and models know only functions with one name. So the model sees a custom tool as a
+function of one string, and a tool in a namespace under a joined name. `output/writer.py` turns the
+arguments of a call back into a custom tool's input.
 """
 
 import json
@@ -14,20 +13,17 @@ from typing import Final
 
 from vinery_serving.core.request import TextGrammar, TextSyntax, Tool
 
-# The only argument of the function that replaces a custom tool.
-INPUT: Final = "input"
+INPUT: Final = "input"  # the only argument of the function that replaces a custom tool
 # Anthropic's key for arguments that are no JSON object, in an object with no other key.
 INVALID_JSON: Final = "INVALID_JSON"
-
 _NAMESPACE_SEPARATOR: Final = "__"
 
 
 def custom_tool(name: str, description: str | None, grammar: TextGrammar | None) -> Tool:
     """Return the function that the model sees. With a grammar each call obeys it."""
-    text = {"type": "string", "description": _input_description(grammar)}
     parameters = {
         "type": "object",
-        "properties": {INPUT: text},
+        "properties": {INPUT: {"type": "string", "description": _input_description(grammar)}},
         "required": [INPUT],
         "additionalProperties": False,
     }
@@ -75,11 +71,9 @@ class ToolIndex:
             self._by_own_name[tool.own_name].append(tool.name)
 
     def find(self, name: str) -> tuple[str, ...]:
-        """Return the qualified names of the tools that a client means by `name`.
-
-        `name` is, in this order: the qualified name of a tool, the name of a namespace, or a
-        tool's own name that only one namespace has. Returns () when no tool matches.
-        """
+        """Return the qualified names of the tools that a client means by `name`. `name` is, in this
+        order: the qualified name of a tool, the name of a namespace, or a tool's own name that only
+        one namespace has. Returns () when no tool matches."""
         own = self._by_own_name.get(name, [])
         found = self._by_name.get(name) or self._by_namespace.get(name)
         return tuple(found or (own if len(own) == 1 else ()))

@@ -28,8 +28,6 @@ class NoTurn(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TurnMessages:
-    """The messages to clients whose calls get no turn."""
-
     late: str
     crowded: str
     too_many: str  # `{num}` is the number that may wait
@@ -51,8 +49,7 @@ class TurnMessages:
                 assert_never(why)
 
 
-# Without limits no call is refused.
-_UNLIMITED: Final = TurnMessages("", "", "")
+_UNLIMITED: Final = TurnMessages("", "", "")  # Without limits no call is refused
 
 
 @dataclass(eq=False, slots=True)
@@ -80,8 +77,7 @@ class FairTurns:
         client. `refuse` returns the error of a call that gets no turn."""
         self._num_slots = num_slots
         self._max_each = max(1, num_slots - 1) if max_each is None else max_each
-        self._refuse = refuse
-        self._max_waiting = max_waiting
+        self._refuse, self._max_waiting = refuse, max_waiting
         in_all = max_waiting_in_all
         self._max_in_all = _NUM_LONG_QUEUES * max_waiting if in_all is None else in_all
         self._wait_s = wait_s
@@ -90,8 +86,7 @@ class FairTurns:
         self._by_slots: list[OrderedDict[Hashable, _Lane]] = [
             OrderedDict() for _ in range(self._max_each + 1)
         ]
-        self.num_running = 0
-        self.num_waiting = 0
+        self.num_running = self.num_waiting = 0
 
     @asynccontextmanager
     async def turn(self, key: Hashable) -> AsyncIterator[None]:
@@ -188,7 +183,6 @@ class FairTurns:
             granted.set_result(None)
 
     def _next(self) -> _Lane | None:
-        """Return the lane that has the next turn. Lanes without waiting calls hold a slot, so few
-        such lanes are passed."""
+        """Return the lane that has the next turn. Few lanes without waiting calls are passed."""
         lanes = (lane for each in self._by_slots[: self._max_each] for lane in each.values())
         return next((lane for lane in lanes if lane.waiting), None)

@@ -13,13 +13,5 @@ class Unused:
     harmless: tuple[str, ...] = ()  # fields of other servers that could not change the answer
     hosted: tuple[str, ...] = ()  # features of OpenAI's service, such as `store`
 
-    def __add__(self, other: "Unused") -> "Unused":
-        return Unused(
-            self.unknown + other.unknown,
-            self.num_unknown + other.num_unknown,
-            self.harmless + other.harmless,
-            self.hosted + other.hosted,
-        )
-
 
 NOTHING_UNUSED: Final = Unused()

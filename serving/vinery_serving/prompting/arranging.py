@@ -27,12 +27,9 @@ def arranged(messages: Sequence[Message], capabilities: TemplateCapabilities) ->
 def _with_instructions(
     messages: Sequence[Message], capabilities: TemplateCapabilities
 ) -> Sequence[Message]:
-    """The messages with system and developer messages where the template renders them.
-
-    OpenAI's clients may send any number of such messages anywhere. Many templates render one, at
-    the start. Some render none: their models were trained to read instructions in the first user
-    message.
-    """
+    """The messages with system and developer messages where the template renders them. OpenAI's
+    clients may send any number of such messages anywhere. Many templates render one, at the start.
+    Some render none: their models were trained to read instructions in the first user message."""
     known = [_known(message, capabilities) for message in messages]
     has_late_ones = any(message.role in _INSTRUCTING for message in messages[1:])
     if capabilities.has_system and (capabilities.has_many_systems or not has_late_ones):

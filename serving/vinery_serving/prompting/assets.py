@@ -25,11 +25,8 @@ from vinery_serving.prompting.vision import (
     load_processor,
 )
 
-# Enough of a prompt's last tokens to contain the opening tag.
-_TAIL_TOKENS = 16
-
-# Keeps all tokens of a text.
-_WHOLE = Encoding()
+_TAIL_TOKENS = 16  # Enough of a prompt's last tokens to contain the opening tag
+_WHOLE = Encoding()  # Keeps all tokens of a text
 
 _NOT_AS_SENT = (
     "The model's chat template does not show the pictures of these messages as they were sent. "
@@ -39,17 +36,13 @@ _NOT_AS_SENT = (
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The input of the engine."""
-
     token_ids: tuple[int, ...]  # never empty
     # The text of the ids; None when the client sent ids, or when some were cut off.
     text: str | None = None
-    # Whether the prompt ends inside reasoning.
-    opens_reasoning: bool = False
+    opens_reasoning: bool = False  # whether the prompt ends inside reasoning
     # The limit of the requested effort, in tokens; None: no limit.
     reasoning_budget: int | None = None
-    # Tokens that end the answer beside the model's own end tokens.
-    end_ids: tuple[int, ...] = ()
+    end_ids: tuple[int, ...] = ()  # Tokens that end the answer beside the model's own end tokens
     # The pictures and clips, whose tokens are in `token_ids`. `text` shows each by its markup.
     media: tuple[PromptMedia, ...] = ()
 
@@ -100,8 +93,7 @@ class ModelAssets:
     ) -> None:
         """`renderers`: none, one for all conversations, or two, the second for conversations with
         tools or calls. Raises `UnusableFolder` if the tokenizer does not fit `vision`."""
-        self.folder = folder
-        self.tokenizer = tokenizer
+        self.folder, self.tokenizer = folder, tokenizer
         self.vision = vision  # None: the model takes text only
         self.pooling = pooling
         self._media_tokens = None if vision is None else MediaTokens.of(vision, tokenizer)
@@ -110,10 +102,7 @@ class ModelAssets:
     @classmethod
     def load(cls, path: Path | str, chat_template: str = "", *, generates: bool = True) -> Self:
         """Read the folder of a model. May take any time and memory, and runs the model's templates:
-        only for processes that may be killed.
-
-        Raises `UnusableFolder`.
-        """
+        only for processes that may be killed. Raises `UnusableFolder`."""
         folder = ModelFolder.read(path, chat_template)
         pooling = None if generates else PoolingFolder.read(folder)
         templates = folder.templates
@@ -131,10 +120,7 @@ class ModelAssets:
     def of(cls, facts: ModelFacts, *, is_frugal: bool) -> Self:
         """Return what a process that may be killed has loaded. Reads only the tokenizer. With
         `is_frugal`, rendering and encoding may raise `OverBudget`, and a tokenizer that takes long
-        to load only decodes.
-
-        Raises `UnusableFolder`.
-        """
+        to load only decodes. Raises `UnusableFolder`."""
         folder, vision = facts.folder, facts.vision
         markup = None if vision is None else vision.markup
         renderers = [
@@ -167,18 +153,11 @@ class ModelAssets:
     @property
     def takes_tools(self) -> bool:
         """Whether prompts can show tools to the model."""
-        return bool(self._renderers) and self._renderers[-1].takes_tools
-
-    @property
-    def fills_in_middle(self) -> bool:
-        return self._infill is not None
+        return bool(self._renderers) and self._renderers[-1].capabilities.has_tools
 
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:
         """Return the prompt of a chat. Raises `InvalidRequest` for a prompt that the model cannot
-        render.
-
-        Ignores a template that came with the request: see `render_untrusted`.
-        """
+        render. Ignores a template that came with the request: see `render_untrusted`."""
         bare_budget = reasoning_settings(conversation.rendering.effort).budget
         if conversation.media:
             self._check_takes_media(conversation)
@@ -215,7 +194,8 @@ class ModelAssets:
         _check_text(rendered.text, "messages")
         if conversation.media:
             assert self.vision is not None
-            text = self.vision.markup.with_encoded_images(rendered.text)
+            markup = self.vision.markup
+            text = rendered.text.replace(markup.image, markup.encoded_image)
             whole = replace(encoding, max_tokens=None)  # a cut could divide a picture
             prompt = self._encode(text, whole, is_bare=is_bare)
             prompt = self._with_media(prompt, conversation, encoding)
@@ -264,7 +244,7 @@ class ModelAssets:
     def check_ids(self, ids: Sequence[int], param: str) -> None:
         """Raises `InvalidRequest` about `param` for ids outside the vocabulary."""
         # The engine accepts any number, and then generates nonsense.
-        vocab_size = self.tokenizer.vocab_size
+        vocab_size = self.tokenizer.facts.vocab_size
         wrong = next((id_ for id_ in ids if not 0 <= id_ < vocab_size), None)
         if wrong is not None:
             raise InvalidRequest(
@@ -291,7 +271,7 @@ class ModelAssets:
         """Raises `ContextTooLong` for a text whose bytes cannot be few enough tokens."""
         if encoding.max_context is None:
             return
-        least = self.tokenizer.bound.least_tokens(text)
+        least = self.tokenizer.facts.bound.least_tokens(text)
         if least > encoding.max_context:
             raise ContextTooLong(
                 max_context=encoding.max_context,
@@ -378,7 +358,7 @@ class ModelAssets:
         """The token to pad with: the model's padding token, or its end token."""
         pad_token = self.folder.named_tokens.get("pad_token")
         pad_id = None if pad_token is None else self.tokenizer.token_id(pad_token)
-        return min(self.tokenizer.eos_ids, default=None) if pad_id is None else pad_id
+        return min(self.tokenizer.facts.eos_ids, default=None) if pad_id is None else pad_id
 
     def opens_reasoning(self, prompt: Prompt) -> bool:
         text = prompt.text
@@ -397,7 +377,7 @@ class ModelAssets:
     def _infill_prompt(
         self, prefix: str | Sequence[int], suffix: str, encoding: Encoding
     ) -> Prompt:
-        infill = self._infill
+        infill = self.infill
         if infill is None:
             raise UnsupportedParameter(
                 "This model has no tokens for filling in the middle, so it cannot take a `suffix`. "
@@ -427,7 +407,7 @@ class ModelAssets:
         return before
 
     @cached_property
-    def _infill(self) -> Infill | None:
+    def infill(self) -> Infill | None:
         return Infill.of(self.tokenizer)
 
     def _encode(self, text: str, encoding: Encoding, *, is_bare: bool) -> Prompt:

@@ -20,18 +20,15 @@ _KEY, _VALUE = "zqkey", "zqvalue"
 
 # The names by which templates read the reasoning of earlier turns.
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
-
 # Mistral's templates accept only ids of nine letters and digits. The long id is like OpenAI's ids.
 _CALL_ID = "zqcall001"
 _OTHER_CALL_ID = "zqcall002"
 _LONG_CALL_ID = "call_zqcall00000000000002"
-
 _TOOL_WORD = "zqtool"
 
 # Turns of a conversation, and words of a message, that show whether a template leaves some out.
 _NUM_TURNS = 20
 _NUM_WORDS = 2000
-
 Turn = Mapping[str, Any]
 
 
@@ -44,16 +41,12 @@ def _tool(**description: str) -> dict[str, Any]:
 
 
 _TOOL = _tool(description="What it does")
-_BARE_TOOL = _tool()
 
 
 class TemplateCapabilities:
     def __init__(self, text: str, render: Callable[..., str], markup: Markup | None = None) -> None:
-        """Renders about thirty small conversations with the template `text`.
-
-        `render` takes the template's variables and raises `InvalidRequest` where the template
-        does. `markup` is that of a vision model.
-        """
+        """Renders about thirty small conversations with the template `text`. `render` takes its
+        variables and raises `InvalidRequest` where it does. `markup` is that of a vision model."""
         self._render_template = render
         # No tools are an empty list, because the template raises for null; and message content
         # is a list of parts, never a string.
@@ -70,7 +63,7 @@ class TemplateCapabilities:
         self.has_tools = self._shows(_TOOL_WORD, question, tools=[_TOOL])
         # Every tool and parameter has a description, because the template raises without.
         self.needs_descriptions = self.has_tools and not self._shows(
-            _TOOL_WORD, question, tools=[_BARE_TOOL]
+            _TOOL_WORD, question, tools=[_tool()]
         )
         # Earlier calls are rendered only beside tools.
         self.calls_need_tools = False
@@ -111,8 +104,7 @@ class TemplateCapabilities:
         return (role, kind) in self._shown_media
 
     def _find_shown_media(self, markup: Markup) -> Iterator[tuple[Role, MediaKind]]:
-        tags = {MediaKind.IMAGE: markup.image, MediaKind.VIDEO: markup.video}
-        for kind, tag in tags.items():
+        for kind, tag in {MediaKind.IMAGE: markup.image, MediaKind.VIDEO: markup.video}.items():
             content = [{"type": "text", "text": _WORD}, {"type": kind.value}]
             for role in Role if tag is not None else ():
                 text = self._render_with(role, content)
@@ -166,8 +158,7 @@ class TemplateCapabilities:
     def _renders_argument_objects(self) -> bool:
         """True wherever objects work: the template quotes them as JSON or reads their members.
         A dict printed by Python, in single quotes, is not JSON."""
-        turns = self._call_turns({_KEY: _VALUE}, null=self.wants_null_content)
-        text = self._render_calls(turns)
+        text = self._render_calls(self._call_turns({_KEY: _VALUE}, null=self.wants_null_content))
         return _KEY in text and _VALUE in text and f"'{_KEY}'" not in text
 
     def _loses_second_calls(self) -> bool:
@@ -191,21 +182,18 @@ class TemplateCapabilities:
         return self._call_turns(kind, call_id, null=self.wants_null_content, name=name)
 
     def _reasoning_key(self) -> str | None:
-        """Many templates render reasoning only since the last question, or only before a
-        call, so both are tried."""
+        """Many templates render it only since the last question, or only before a call."""
         question, calling, result = self._call_turns({_KEY: _VALUE}, null=False)
         answer = self._turn("assistant", "Hello")
         for key in _REASONING_KEYS:
-            calls = [question, {**calling, key: _OTHER}, result]
             if self._shows(_OTHER, question, {**answer, key: _OTHER}) or (
-                _OTHER in self._render_calls(calls)
+                _OTHER in self._render_calls([question, {**calling, key: _OTHER}, result])
             ):
                 return key
         return None
 
     def _shows_calls(self, call_id: str = _CALL_ID, **variables: Any) -> bool:
-        texts = (self._rendered_calls(call_id, null=null, **variables) for null in (False, True))
-        return any(texts)
+        return any(self._rendered_calls(call_id, null=null, **variables) for null in (False, True))
 
     def _rendered_calls(self, call_id: str = _CALL_ID, *, null: bool, **variables: Any) -> str:
         """A conversation with a tool call; "" when the template cannot render the call."""

@@ -1,8 +1,7 @@
 """Which fast tokenizers surely encode a small text within milliseconds, and decode any token.
 
 A tokenizer's file has patterns that may backtrack without end, and replacements that may grow a
-text without limit. Only what is known to be harmless counts as quick; a worker process encodes with
-other tokenizers.
+text without limit. Only what is known to be harmless counts as quick; others encode in a worker.
 """
 
 from typing import Any, Final

@@ -19,15 +19,11 @@ VINO_TOKENIZER = "openvino_tokenizer.xml"
 # In order of preference. `sliding_window` does not limit the context: Gemma 3's configuration
 # names only that key (1,024), and the model reads 131,072 tokens.
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "seq_len", "seq_length", "n_ctx")
-
-# Tokenizers without a limit have a `model_max_length` of 10^30.
-_SANE_CONTEXT = 1 << 28
+_SANE_CONTEXT = 1 << 28  # Tokenizers without a limit have a `model_max_length` of 10^30
 
 # Longer than the file of any model.
 _MAX_CONFIG_BYTES = 32 * 2**20
 _MAX_TOKENIZER_BYTES = 512 * 2**20
-_TOKENIZER_FILES = (FAST_TOKENIZER, "openvino_tokenizer.bin", "openvino_detokenizer.bin")
-
 TOKEN_KEYS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 
 
@@ -61,8 +57,7 @@ class ChatTemplates:
 class ModelFolder:
     path: Path
     model_type: str | None = None
-    # Prompt and output tokens together. None: unknown.
-    max_context: int | None = None
+    max_context: int | None = None  # Prompt and output tokens together. None: unknown.
     defaults: GenerationDefaults = GenerationDefaults()
     templates: ChatTemplates | None = None
     # Special tokens by the names that templates use, such as `bos_token`.
@@ -104,7 +99,7 @@ def _check_files(path: Path) -> None:
         raise UnusableFolder(
             f"{path} has no tokenizer: neither {FAST_TOKENIZER} nor {VINO_TOKENIZER}."
         )
-    for name in _TOKENIZER_FILES:
+    for name in (FAST_TOKENIZER, "openvino_tokenizer.bin", "openvino_detokenizer.bin"):
         _check_size(path / name, _MAX_TOKENIZER_BYTES)
 
 

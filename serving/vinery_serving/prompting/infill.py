@@ -1,8 +1,7 @@
-"""Fill in the middle: the prompts of code models that generate the text between a prefix and a
-suffix.
+"""Fill in the middle: prompts of code models that generate the text between prefix and suffix.
 
-The markers in a model's vocabulary identify its family. The texts are encoded separately from
-the markers, so that no tokenizer merges them.
+The markers in a model's vocabulary identify its family. The texts are encoded separately from the
+markers, so that no tokenizer merges them.
 """
 
 from __future__ import annotations
@@ -44,10 +43,8 @@ _FAMILIES: Final = (
     _Family(("<PRE>", _PREFIX, "<SUF>", _SUFFIX, "<MID>"), ("<EOT>",)),
     # DeepSeek Coder, whose bars are full-width
     _Family(("<｜fim▁begin｜>", _PREFIX, "<｜fim▁hole｜>", _SUFFIX, "<｜fim▁end｜>")),
-    # Codestral
-    _Family(("[SUFFIX]", _SUFFIX, "[PREFIX]", _PREFIX)),
-    # Seed Coder
-    _Family(("<[fim-suffix]>", _SUFFIX, "<[fim-prefix]>", _PREFIX, "<[fim-middle]>")),
+    _Family(("[SUFFIX]", _SUFFIX, "[PREFIX]", _PREFIX)),  # Codestral
+    _Family(("<[fim-suffix]>", _SUFFIX, "<[fim-prefix]>", _PREFIX, "<[fim-middle]>")),  # Seed Coder
     # GLM 4, CodeGeeX
     _Family(
         ("<|code_prefix|>", _PREFIX, "<|code_suffix|>", _SUFFIX, "<|code_middle|>"),

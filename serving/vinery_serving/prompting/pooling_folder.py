@@ -1,6 +1,5 @@
 """Reads from a folder how an embeddings or rerank model is used: the files that
-sentence-transformers writes, where there are any.
-"""
+sentence-transformers writes, where there are any."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -63,15 +62,15 @@ def _modules(path: Path) -> Mapping[str, str]:
 
 
 def _pooling(path: Path, modules: Mapping[str, str], config: Mapping[str, Any]) -> PoolingMode:
-    where = modules.get("Pooling", "1_Pooling")
-    file = path / where / "config.json"
+    file = path / modules.get("Pooling", "1_Pooling") / "config.json"
     values = read_object(file)
     if not values:
         names = config.get("architectures") or []
         generates = any("CausalLM" in str(each) for each in names)
         return "last_token" if generates else "cls"
     named = values.get("pooling_mode")
-    modes = [named] if isinstance(named, str) else [key for key in values if _is_on(values, key)]
+    on = [key for key in values if key.startswith("pooling_mode_") and values[key] is True]
+    modes = [named] if isinstance(named, str) else on
     known = [_NAMED.get(each) or _MODES.get(each) for each in modes]
     if len(known) != 1 or known[0] is None:
         raise UnusableFolder(
@@ -79,10 +78,6 @@ def _pooling(path: Path, modules: Mapping[str, str], config: Mapping[str, Any]) 
             "and lasttoken."
         )
     return known[0]
-
-
-def _is_on(values: Mapping[str, Any], key: str) -> bool:
-    return key.startswith("pooling_mode_") and values[key] is True
 
 
 def _prompts(values: Mapping[str, Any]) -> tuple[Mapping[str, str], str]:

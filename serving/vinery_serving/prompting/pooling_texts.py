@@ -34,8 +34,7 @@ class TokenizedText:
 class PoolingTexts:
     def __init__(self, assets: ModelAssets, max_tokens: int | None) -> None:
         """The model takes `max_tokens` of one text; None: unknown."""
-        self._assets = assets
-        self.max_tokens = max_tokens
+        self._assets, self.max_tokens = assets, max_tokens
 
     @cached_property
     def _num_around(self) -> int:

@@ -1,8 +1,7 @@
 """Maps a requested reasoning effort to variables of the chat template and a token budget.
 
 Templates have a switch (Qwen 3, DeepSeek V3.1), a level (gpt-oss, Mistral), a budget (Seed-OSS) or
-nothing (DeepSeek R1). An effort that the template cannot express becomes a limit on the reasoning
-tokens.
+nothing (DeepSeek R1). An effort that a template cannot express limits the reasoning tokens.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,21 +30,16 @@ _USUAL: Final = frozenset(("low", "medium", "high"))
 
 @dataclass(frozen=True, slots=True)
 class ReasoningSettings:
-    """The effect of an effort on a template."""
-
     template_variables: Mapping[str, Any] = field(default_factory=dict)
-    # In tokens. None: no limit.
-    budget: int | None = None
+    budget: int | None = None  # in tokens. None: no limit.
 
 
 def reasoning_settings(
     effort: str | None, variables: Collection[str] | None = None, constants: Collection[str] = ()
 ) -> ReasoningSettings:
     """Return the settings for an effort, a value of `core.request.Effort`; empty without one.
-
-    `variables` and `constants` are the names and strings that the template uses. Without a
-    template (None) the effort becomes a budget only.
-    """
+    `variables` and `constants` are the names and strings that the template uses. Without a template
+    (None) the effort becomes a budget only."""
     if effort is None:
         return ReasoningSettings()
     budget = _BUDGETS[effort]

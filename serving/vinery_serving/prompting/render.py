@@ -26,15 +26,10 @@ from vinery_serving.prompting.vision import Markup
 
 # Appended to a message that is to be continued, to find its end in the prompt.
 _END_MARK = "\u2e28vinery:end\u2e29"
-
 # For templates that read the schema of every tool.
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
-
-# Longer than any model's context.
-_MAX_CHARS = 16_000_000
-
-# The length of the ids that Mistral's templates accept.
-_NUM_ID_CHARS = 9
+_MAX_CHARS = 16_000_000  # longer than any model's context
+_NUM_ID_CHARS = 9  # the length of the ids that Mistral's templates accept
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +48,10 @@ class ChatRenderer:
         capabilities: TemplateCapabilities | None = None,
     ) -> None:
         """`markup`: of a vision model. Without `capabilities` they are found out."""
-        self.template = template
-        self._markup = markup
+        self.template, self._markup = template, markup
         self.capabilities = capabilities or TemplateCapabilities(
             template.text, template.render, markup
         )
-
-    @property
-    def takes_tools(self) -> bool:
-        return self.capabilities.has_tools
 
     def render(self, conversation: Conversation) -> Rendered:
         """Raises `InvalidRequest` for messages that the template refuses or cannot render."""
@@ -90,10 +80,9 @@ class ChatRenderer:
         ]
 
     def _unfinished_text(self, conversation: Conversation, variables: Mapping[str, Any]) -> str:
-        text = self._text(
+        unfinished, mark, _ = self._text(
             _with_end_mark(conversation), {**variables, "add_generation_prompt": False}
-        )
-        unfinished, mark, _ = text.rpartition(_END_MARK)
+        ).rpartition(_END_MARK)
         if not mark:
             raise UnsupportedParameter(
                 "The chat template of this model changes the text of the last message, so the "
@@ -181,9 +170,7 @@ class ChatRenderer:
                 for part in message.content
             ]
         text = marked_text(message, self._markup)
-        if self.capabilities.wants_parts:
-            return [{"type": "text", "text": text}]
-        return text
+        return [{"type": "text", "text": text}] if self.capabilities.wants_parts else text
 
     def _call(self, call: ToolCall) -> dict[str, Any]:
         text = call.arguments or "{}"
@@ -201,16 +188,13 @@ class ChatRenderer:
 
 def render_untrusted(conversation: Conversation, named_tokens: Mapping[str, str]) -> Rendered:
     """Return the text of a conversation with the client's chat template, in a worker process.
-
     Jinja's sandbox keeps such a template from the server's objects, but not from endless loops or
     texts that fill the memory. A worker process has limits for both, and may be killed. Raises
-    `InvalidRequest` for messages that the template refuses or cannot render within these limits.
-    """
+    `InvalidRequest` for messages that the template refuses or cannot render within these limits."""
     template = conversation.rendering.template
     assert template is not None
     try:
-        renderer = ChatRenderer(ChatTemplate(template, named_tokens))
-        rendered = renderer.render(conversation)
+        rendered = ChatRenderer(ChatTemplate(template, named_tokens)).render(conversation)
     except UnusableFolder as error:
         raise _template_refusal(cited(error)) from None
     except MemoryError:
@@ -240,8 +224,7 @@ def _text_part(part: TextPart) -> dict[str, str]:
 
 
 def short_call_id(call_id: str) -> str:
-    """Return nine letters and digits for an id, the same for the same id: the id itself, if it has
-    this form."""
+    """Return nine letters and digits for an id: the id itself, if it has this form."""
     if len(call_id) == _NUM_ID_CHARS and call_id.isascii() and call_id.isalnum():
         return call_id
     digest = hashlib.sha256(call_id.encode(errors="replace")).digest()

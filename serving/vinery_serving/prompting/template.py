@@ -2,9 +2,8 @@
 
 The environment is the same: sandboxed Jinja2 with `trim_blocks`, `lstrip_blocks`, loop controls,
 `raise_exception`, `strftime_now`, a `tojson` that is plain `json.dumps`, and a `{% generation %}`
-block, which marks training targets and has no effect here. In addition there is `from_json`, as in
-OpenVINO Model Server, for templates that were repaired for servers. Nothing is computed while a
-template is compiled.
+block without effect. `from_json` is OpenVINO Model Server's, for templates that were repaired for
+servers. Nothing is computed while a template is compiled.
 """
 
 import json
@@ -22,16 +21,10 @@ from jinja2.utils import pass_context
 
 from vinery_serving.core.errors import InvalidRequest, cited
 from vinery_serving.core.json_text import exceeded_limit
-from vinery_serving.prompting.budget import (
-    MAX_TEMPLATE_CHARS,
-    FrugalEnvironment,
-    OverBudget,
-    fill_purse,
-)
+from vinery_serving.prompting import budget
 from vinery_serving.prompting.folder import UnusableFolder
 
-# An error may quote what the client sent.
-_MAX_ERROR_CHARS = 1000
+_MAX_ERROR_CHARS = 1000  # An error may quote what the client sent
 
 
 class TemplateRefusal(jinja2.TemplateError):
@@ -74,10 +67,10 @@ class ChatTemplate:
         searched. A rendering of a frugal template may raise `OverBudget`."""
         self.text = text
         self._named_tokens = dict(named_tokens or {})
-        kind = FrugalEnvironment if is_frugal else ImmutableSandboxedEnvironment
+        kind = budget.FrugalEnvironment if is_frugal else ImmutableSandboxedEnvironment
         self._template = None
         try:
-            if not is_frugal or len(text) <= MAX_TEMPLATE_CHARS:
+            if not is_frugal or len(text) <= budget.MAX_TEMPLATE_CHARS:
                 self._template = _environment(now, kind).from_string(text)
         except (jinja2.TemplateSyntaxError, RecursionError) as error:
             if not is_frugal:
@@ -88,13 +81,13 @@ class ChatTemplate:
         """Return the text. Raises `InvalidRequest`, with the message that the template raised, if
         any. A variable may have any name, also `self`."""
         if self._template is None:
-            raise OverBudget
-        fill_purse()
+            raise budget.OverBudget
+        budget.fill_purse()
         try:
             return self._template.render({**self._named_tokens, **variables})
         except TemplateRefusal as error:
             raise InvalidRequest(cited(str(error)[:_MAX_ERROR_CHARS]), param="messages") from error
-        except (MemoryError, OverBudget):
+        except (MemoryError, budget.OverBudget):
             raise
         except Exception as error:
             # A template is code that the client gives values to: any exception is possible.
@@ -106,9 +99,8 @@ class ChatTemplate:
 
 
 class _Generation(Extension):
-    """Renders the body of `{% generation %}`. As in Hugging Face's extension, which calls the
-    body as a macro, names that are set inside are not visible outside.
-    """
+    """Renders the body of `{% generation %}`. As in Hugging Face's extension, which calls the body
+    as a macro, names that are set inside are not visible outside."""
 
     tags = {"generation"}
 
@@ -141,7 +133,7 @@ def _environment(
     environment.filters["from_json"] = _from_json
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda form: now().strftime(form)
-    if isinstance(environment, FrugalEnvironment):
+    if isinstance(environment, budget.FrugalEnvironment):
         environment.seal()
     return environment
 

@@ -16,8 +16,7 @@ from tokenizers import Tokenizer as RawTokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
 # The most by which each normalizer shortens the UTF-8 of a text. With NFC, three letters of Hangul
-# become one letter, and signs of three bytes become ASCII. NFKC also maps mathematical letters of
-# four bytes.
+# become one, and signs of three bytes ASCII. NFKC also maps mathematical letters of four bytes.
 _FACTORS: Final[Mapping[str, int]] = {"NFC": 3, "NFD": 3, "NFKC": 4, "NFKD": 4, "Prepend": 1}
 # Pre-tokenizers that cut a text, and drop nothing.
 _SPLITTERS: Final = frozenset(
@@ -36,8 +35,7 @@ class TokenBound:
 
     max_token_bytes: int | None = None  # None: texts of any length may be one token
     factor: int = 1  # by which texts other than ASCII may be shortened first
-    # Some special tokens include all white space beside them.
-    ignores_space: bool = False
+    ignores_space: bool = False  # Some special tokens include all white space beside them
 
     def least_tokens(self, *texts: str) -> int:
         """Return the fewest tokens of a text that contains all of `texts`."""
@@ -47,9 +45,7 @@ class TokenBound:
         """Return the least number of bytes of the text that need tokens."""
         if self.ignores_space:
             text = "".join(text.split())
-        if text.isascii():
-            return len(text)
-        return len(text.encode(errors="replace")) // self.factor
+        return len(text) if text.isascii() else len(text.encode(errors="replace")) // self.factor
 
     def tokens_of(self, num_bytes: int) -> int:
         """Return the fewest tokens for so many bytes."""
@@ -92,9 +88,7 @@ def bound_of_vino(folder: Path, vocabulary: Iterable[bytes]) -> TokenBound:
 
 def parts_of(component: Any, members: str) -> list[dict[str, Any]]:
     """Return the settings of a component of the library, or of all components in a sequence."""
-    if component is None:
-        return []
-    return list(_flat(json.loads(component.__getstate__()), members))
+    return [] if component is None else list(_flat(json.loads(component.__getstate__()), members))
 
 
 def _flat(settings: dict[str, Any], members: str) -> Iterable[dict[str, Any]]:

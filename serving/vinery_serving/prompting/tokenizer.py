@@ -42,8 +42,7 @@ _BYTE_OF_LETTER = _byte_letters()
 _MAX_LOAD_S = 3
 _LONG_LOAD_S = 0.1
 _NAMES_OF_PART = 2**14
-# Encoding so many characters takes well under a millisecond.
-_SHORT_CHARS = 4_000
+_SHORT_CHARS = 4_000  # Encoding so many characters takes well under a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +107,6 @@ class Tokenizer(ABC):
     facts: TokenizerFacts
     is_frugal = False  # whether only a quick tokenizer may encode
 
-    @property
-    def vocab_size(self) -> int:
-        return self.facts.vocab_size
-
-    @property
-    def eos_ids(self) -> frozenset[int]:
-        return self.facts.eos_ids
-
-    @property
-    def bound(self) -> TokenBound:
-        return self.facts.bound
-
-    @property
-    def special_texts(self) -> Mapping[int, str]:
-        return self.facts.special_texts
-
     def check_quick(self) -> None:
         """Raises `OverBudget` where a worker process must encode."""
         if self.is_frugal and not self.facts.is_quick:
@@ -186,8 +169,7 @@ class FastTokenizer(Tokenizer):
         load_s = time.thread_time() - begun_s
         if facts is None and load_s > _MAX_LOAD_S:
             raise UnusableFolder(f"{FAST_TOKENIZER} takes more than {_MAX_LOAD_S} s to load.")
-        added = self.raw.get_added_tokens_decoder()
-        self._added_ids = frozenset(added)
+        self._added_ids = frozenset(self.raw.get_added_tokens_decoder())
         # None: the file has no decoder, as with models that never write text.
         decoder = b"" if self.raw.decoder is None else self.raw.decoder.__getstate__()
         self._is_byte_level = b'"ByteLevel"' in decoder
@@ -199,8 +181,7 @@ class FastTokenizer(Tokenizer):
     def _found(self, folder: ModelFolder, *, is_slow: bool) -> TokenizerFacts:
         check_decoder(self.raw)
         vocabulary = self.raw.get_vocab(with_added_tokens=True)
-        own_eos = self.raw.token_to_id(folder.named_tokens.get("eos_token", ""))
-        eos_ids = _eos_ids(folder, own_eos)
+        eos_ids = _eos_ids(folder, self.raw.token_to_id(folder.named_tokens.get("eos_token", "")))
         added = self.raw.get_added_tokens_decoder()
         special_ids = {id_ for id_, token in added.items() if token.special}
         vocab_size = 1 + max(vocabulary.values(), default=-1)
@@ -219,8 +200,7 @@ class FastTokenizer(Tokenizer):
         try:
             if len(text) < _SHORT_CHARS:
                 return self.raw.encode(text, add_special_tokens=add_special_tokens).ids
-            several = self.raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-            return several[0].ids
+            return self.raw.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         except BaseException as error:  # a pattern took too long
             if type(error).__name__ != "PanicException":
                 raise

@@ -3,10 +3,9 @@
 The numbers follow from the folder's files as OpenVINO GenAI reads them, so a prompt's tokens are
 known before the engine has seen a picture. Pictures are scaled to a size that GenAI keeps.
 
-Qwen2-VL, Qwen2.5-VL and Qwen3-VL take pictures of any size, in squares of merged patches. The size
-rule is `smart_resize` of these models, with the numbers that OpenVINO GenAI reads from the folder.
-`smart_resize` keeps a size if the sides are multiples of the square and the area is within the
-model's limits. Gemma 3, LLaVA and InternVL take sizes that follow from the folder alone.
+Qwen2-VL, Qwen2.5-VL and Qwen3-VL take pictures of any size, in squares of merged patches, by the
+rule `smart_resize`: it keeps a size if the sides are multiples of the square and the area is within
+the model's limits. The sizes of other models follow from the folder alone.
 """
 
 import math
@@ -40,9 +39,6 @@ class Markup:
     def encoded_image(self) -> str:
         """A picture in the text that is encoded."""
         return self.replacement or self.image
-
-    def with_encoded_images(self, text: str) -> str:
-        return text if self.replacement is None else text.replace(self.image, self.replacement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +144,7 @@ class QwenProcessor:
         return columns * self.side, rows * self.side
 
     def grid(self, width: int, height: int, num_frames: int = 0) -> Grid:
-        depth = max(1, -(-num_frames // _FRAMES_OF_PATCH))
-        return depth, height // self.side, width // self.side
+        return max(1, -(-num_frames // _FRAMES_OF_PATCH)), height // self.side, width // self.side
 
     def num_tokens(self, width: int, height: int, num_frames: int = 0) -> int:
         depth, rows, columns = self.grid(width, height, num_frames)
@@ -233,9 +228,8 @@ class SizedProcessor:
 
 
 # `within` returns a processor that also scales down pictures with more pixels (0: itself). `fit`
-# returns the size to scale an upright picture to, or a frame of a clip: at most `max_pixels`,
-# unless the model takes no picture that small. `grid` and `num_tokens` take such sizes, and a
-# clip's frames.
+# returns the size of a scaled picture, or of a clip's frame: at most `max_pixels`, unless the model
+# takes none that small. `grid` and `num_tokens` take such sizes, and a clip's frames.
 VisionProcessor = QwenProcessor | SizedProcessor
 
 
@@ -280,20 +274,14 @@ class WrongMedia(Exception):
     """The tokens of a prompt show other media than the request has."""
 
 
+@dataclass(frozen=True, slots=True)
 class MediaTokens:
     """Puts the right number of tokens for each picture into a prompt's ids."""
 
-    def __init__(
-        self,
-        processor: VisionProcessor,
-        kinds: Mapping[int, MediaKind],
-        others: Mapping[int, frozenset[MediaKind]],
-    ) -> None:
-        """`kinds` are the ids that are repeated. `others` are the other reserved ids, with the
-        kinds of media whose markup has the id once."""
-        self._processor = processor
-        self._kinds = kinds
-        self._others = others
+    _processor: VisionProcessor
+    _kinds: Mapping[int, MediaKind]  # by the ids that are repeated
+    # By the other reserved ids, the kinds of media whose markup has the id once.
+    _others: Mapping[int, frozenset[MediaKind]]
 
     @classmethod
     def of(cls, processor: VisionProcessor, tokenizer: Tokenizer) -> Self:
@@ -303,10 +291,9 @@ class MediaTokens:
         if markup.video_token is not None:
             kinds[_id_of(tokenizer, markup.video_token)] = MediaKind.VIDEO
         tags = {MediaKind.IMAGE: markup.encoded_image, MediaKind.VIDEO: markup.video or ""}
-        reserved = {_id_of(tokenizer, name): name for name in markup.reserved}
         others = {
             id_: frozenset(kind for kind, tag in tags.items() if name in tag)
-            for id_, name in reserved.items()
+            for id_, name in {_id_of(tokenizer, name): name for name in markup.reserved}.items()
             if id_ not in kinds
         }
         return cls(processor, kinds, others)
@@ -318,10 +305,8 @@ class MediaTokens:
     def expand(
         self, token_ids: Sequence[int], media: Sequence[Picture | Clip]
     ) -> tuple[tuple[int, ...], tuple[PromptMedia, ...]]:
-        """Return the ids with as many tokens as each picture has, and where these are.
-
-        `media` are in the order of the prompt. Raises `WrongMedia`.
-        """
+        """Return the ids with as many tokens as each picture has, and where these are. `media` are
+        in the order of the prompt. Raises `WrongMedia`."""
         expanded: list[int] = []
         placed: list[PromptMedia] = []
         for id_ in token_ids:
@@ -334,8 +319,7 @@ class MediaTokens:
             source = media[len(placed)]
             if kind is not kind_of(source):
                 raise WrongMedia
-            grid = self.grid(source)
-            placed.append(PromptMedia(len(expanded), grid, source))
+            placed.append(PromptMedia(len(expanded), self.grid(source), source))
             expanded += [id_] * placed[-1].num_tokens
         for id_, kinds in self._others.items():
             if expanded.count(id_) != sum(kind_of(each.source) in kinds for each in placed):

@@ -10,40 +10,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from pydantic import Discriminator, Field, Tag
 
-from vinery_serving.core import field_limits
+from vinery_serving.core import events, field_limits
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter
-from vinery_serving.core.events import (
-    FinishReason,
-    ReasoningDelta,
-    Started,
-    TokensGenerated,
-    ToolCallDelta,
-    ToolCallStarted,
-)
 from vinery_serving.core.logprobs import Token
 from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, ToKeep
 from vinery_serving.core.request import Conversation, Endpoint, Message
 from vinery_serving.core.result import ChoiceResult, Result
+from vinery_serving.protocols.common import chunks
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.chunks import (
-    CalledFunction,
-    CalledFunctionDelta,
-    Chunk,
-    ChunkExchange,
-    CustomToolCall,
-    FunctionToolCall,
-    Members,
-    OtherDelta,
-    PromptText,
-    RawText,
-    StopReason,
-    ToolCallChunk,
-    Usage,
-    call_delta,
-    called_function,
-    called_tools,
-)
 from vinery_serving.protocols.common.encoding import (
     Answer,
     json_bytes,
@@ -221,13 +196,13 @@ class ChatMessage(Answer, kw_only=True):
     refusal: None = None
     reasoning_content: str | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET
-    tool_calls: list[FunctionToolCall | CustomToolCall] | UnsetType = UNSET
-    function_call: CalledFunction | UnsetType = UNSET
+    tool_calls: list[chunks.FunctionToolCall | chunks.CustomToolCall] | UnsetType = UNSET
+    function_call: chunks.CalledFunction | UnsetType = UNSET
     # FastDeploy's members, for requests with `return_token_ids`.
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_tokens: PromptText | UnsetType = UNSET
+    prompt_tokens: chunks.PromptText | UnsetType = UNSET
     completion_token_ids: Sequence[int] | UnsetType = UNSET
-    completion_tokens: RawText | UnsetType = UNSET
+    completion_tokens: chunks.RawText | UnsetType = UNSET
 
 
 class ChatChoice(Answer, kw_only=True):
@@ -235,7 +210,7 @@ class ChatChoice(Answer, kw_only=True):
     message: ChatMessage
     logprobs: ChatLogprobs | None
     finish_reason: Annotated[str, _FINISH_REASON]
-    stop_reason: StopReason
+    stop_reason: chunks.StopReason
     token_ids: Sequence[int] | UnsetType = UNSET
     arrival_time: float | UnsetType = UNSET
 
@@ -249,7 +224,7 @@ class ChatCompletion(Answer, kw_only=True):
     service_tier: str | UnsetType = UNSET
     metadata: dict[str, str] | UnsetType = UNSET
     choices: list[ChatChoice]
-    usage: Usage
+    usage: chunks.Usage
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
@@ -264,12 +239,12 @@ class ChatDelta(Answer, kw_only=True):
     ) = UNSET
     reasoning_content: str | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET
-    tool_calls: list[ToolCallChunk] | UnsetType = UNSET
-    function_call: CalledFunctionDelta | UnsetType = UNSET
+    tool_calls: list[chunks.ToolCallChunk] | UnsetType = UNSET
+    function_call: chunks.CalledFunctionDelta | UnsetType = UNSET
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_tokens: PromptText | UnsetType = UNSET
+    prompt_tokens: chunks.PromptText | UnsetType = UNSET
     completion_token_ids: Sequence[int] | UnsetType = UNSET
-    completion_tokens: RawText | UnsetType = UNSET
+    completion_tokens: chunks.RawText | UnsetType = UNSET
 
 
 class ChatChunkChoice(Answer, kw_only=True):
@@ -277,7 +252,7 @@ class ChatChunkChoice(Answer, kw_only=True):
     delta: ChatDelta
     logprobs: ChatLogprobs | None
     finish_reason: Annotated[str, _FINISH_REASON] | None
-    stop_reason: StopReason | UnsetType = UNSET
+    stop_reason: chunks.StopReason | UnsetType = UNSET
     token_ids: Sequence[int] | UnsetType = UNSET
     arrival_time: float | UnsetType = UNSET
 
@@ -294,7 +269,7 @@ class ChatCompletionChunk(Answer, kw_only=True):
     choices: list[ChatChunkChoice]
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
-    usage: Usage | UnsetType | None = UNSET
+    usage: chunks.Usage | UnsetType | None = UNSET
     obfuscation: str | UnsetType = UNSET
 
 
@@ -347,7 +322,7 @@ def _stored_message(sent: dict[str, Any]) -> MemoryItem:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatExchange(ChunkExchange):
+class ChatExchange(chunks.ChunkExchange):
     """A chat completion request. Its answer has role, id, type and name once."""
 
     id_prefix = "chatcmpl-"
@@ -363,7 +338,7 @@ class ChatExchange(ChunkExchange):
 
     def choice(self, choice: ChoiceResult, result: Result) -> ChatChoice:
         calls, reasoning = choice.tool_calls, choice.reasoning or UNSET
-        tokens: Members = {}
+        tokens: chunks.Members = {}
         if self.request.wants_token_ids:
             tokens = {
                 **prompt_tokens(result.prompt_ids[0], result.prompt_texts[0]),
@@ -374,8 +349,10 @@ class ChatExchange(ChunkExchange):
             # A client reads one of the two names.
             reasoning_content=reasoning,
             reasoning=reasoning,
-            tool_calls=UNSET if self.has_functions else called_tools(calls),
-            function_call=called_function(calls[0]) if self.has_functions and calls else UNSET,
+            tool_calls=UNSET if self.has_functions else chunks.called_tools(calls),
+            function_call=chunks.called_function(calls[0])
+            if self.has_functions and calls
+            else UNSET,
             **tokens,
         )
         ids = choice.token_ids if self.request.wants_token_ids else UNSET
@@ -386,12 +363,12 @@ class ChatExchange(ChunkExchange):
             members["prompt_logprobs"] = prompt_logprobs(result.scored_prompts[0])
         return ChatCompletion(**members, **self._prompt(result))
 
-    def finish_reason(self, reason: FinishReason) -> str:
-        is_call = self.has_functions and reason is FinishReason.TOOL_CALLS
+    def finish_reason(self, reason: events.FinishReason) -> str:
+        is_call = self.has_functions and reason is events.FinishReason.TOOL_CALLS
         return "function_call" if is_call else reason.value
 
     def logprobs(
-        self, source: Started | Result, choice: int, *, is_streamed: bool
+        self, source: events.Started | Result, choice: int, *, is_streamed: bool
     ) -> Callable[[Sequence[Token]], object]:
         def logprobs(tokens: Sequence[Token]) -> object:
             if is_streamed and not tokens:
@@ -400,35 +377,34 @@ class ChatExchange(ChunkExchange):
 
         return logprobs
 
-    def start(self, event: Started, choice: int) -> Chunk:
+    def start(self, event: events.Started, choice: int) -> chunks.Chunk:
         """Every choice has a first chunk. Clients expect the choices in order."""
-        tokens: Members = {}
+        tokens: chunks.Members = {}
         if self.request.wants_token_ids:
             tokens = prompt_tokens(event.prompt_ids[0], event.prompt_texts[0])
         content = None if self.request.dialect.shows_first_token else ""
         delta = ChatDelta(role="assistant", content=content, **tokens)
-        return Chunk(json_members(delta), chunk_extras=self._prompt(event))
+        return chunks.Chunk(json_members(delta), chunk_extras=self._prompt(event))
 
-    def delta(self, event: OtherDelta) -> bytes:
+    def delta(self, event: chunks.OtherDelta) -> bytes:
         match event:
-            case ReasoningDelta():
+            case events.ReasoningDelta():
                 text = json_text(event.text)
                 return b'"reasoning_content":' + text + b',"reasoning":' + text
             case _ if not self.has_functions:
-                return call_delta(event)
-            case ToolCallStarted(index=0):
-                called = CalledFunctionDelta(name=event.name, arguments="")
+                return chunks.call_delta(event)
+            case events.ToolCallStarted(index=0):
+                called = chunks.CalledFunctionDelta(name=event.name, arguments="")
                 return b'"function_call":%b' % json_bytes(called)
-            case ToolCallDelta(index=0, is_custom=False):
+            case events.ToolCallDelta(index=0, is_custom=False):
                 return b'"function_call":{"arguments":%b}' % json_text(event.text)
         return b""
 
-    def tokens(self, event: TokensGenerated) -> Chunk:
+    def tokens(self, event: events.TokensGenerated) -> chunks.Chunk:
         delta = ChatDelta(**completion_tokens(event.token_ids, event.text))
-        return Chunk(json_members(delta), {"token_ids": event.token_ids})
+        return chunks.Chunk(json_members(delta), {"token_ids": event.token_ids})
 
-    def _prompt(self, source: Started | Result) -> Members:
-        """Return the ids and the text of the prompt. A chat has one prompt."""
+    def _prompt(self, source: events.Started | Result) -> chunks.Members:
         members: dict[str, Any] = {}
         if self.request.wants_token_ids:
             members["prompt_token_ids"] = source.prompt_ids[0]

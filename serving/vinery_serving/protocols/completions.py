@@ -18,23 +18,11 @@ from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.events import ReasoningDelta, Started, TokensGenerated
 from vinery_serving.core.logprobs import Token
+from vinery_serving.core.memory import NO_MEMORY, Memory
 from vinery_serving.core.request import Endpoint, RawPrompts
 from vinery_serving.core.result import ChoiceResult, Result
+from vinery_serving.protocols.common import chunks
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.chunks import (
-    Chunk,
-    ChunkExchange,
-    FunctionToolCall,
-    Members,
-    OtherDelta,
-    PromptText,
-    RawText,
-    StopReason,
-    ToolCallChunk,
-    Usage,
-    call_delta,
-    called_tools,
-)
 from vinery_serving.protocols.common.encoding import Answer, json_text, one_of
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody
@@ -140,17 +128,16 @@ class CompletionChoice(Answer, kw_only=True):
 
     index: int
     text: str
-    # With `parse_output`, like `tool_calls`.
-    reasoning_content: str | UnsetType = UNSET
-    tool_calls: list[ToolCallChunk | FunctionToolCall] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET  # With `parse_output`, like `tool_calls`
+    tool_calls: list[chunks.ToolCallChunk | chunks.FunctionToolCall] | UnsetType = UNSET
     logprobs: CompletionLogprobs | None
     finish_reason: Annotated[str, one_of("stop", "length", "tool_calls")] | None
-    stop_reason: StopReason | UnsetType = UNSET
+    stop_reason: chunks.StopReason | UnsetType = UNSET
     # FastDeploy's members, for requests with `return_token_ids`, and vLLM's.
     prompt_token_ids: Sequence[int] | UnsetType = UNSET
-    prompt_tokens: PromptText | UnsetType = UNSET
+    prompt_tokens: chunks.PromptText | UnsetType = UNSET
     completion_token_ids: Sequence[int] | UnsetType = UNSET
-    completion_tokens: RawText | UnsetType = UNSET
+    completion_tokens: chunks.RawText | UnsetType = UNSET
     token_ids: Sequence[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
@@ -166,12 +153,14 @@ class Completion(Answer, kw_only=True):
     model: str
     system_fingerprint: str | None
     choices: list[CompletionChoice]
-    usage: Usage | UnsetType | None = UNSET
+    usage: chunks.Usage | UnsetType | None = UNSET
     obfuscation: str | UnsetType = UNSET
 
 
-def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> CompletionsExchange:
-    """Read the body of a completion request. Raises `InvalidRequest`."""
+def parse(
+    body: bytes, dialect: Dialect, *, fingerprint: str | None = None, memory: Memory = NO_MEMORY
+) -> CompletionsExchange:
+    """Read the body of a completion request, which is never stored. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.COMPLETIONS, CompletionsBody, body, dialect)
     wire.refuse_contradictions()
     request = wire.request(
@@ -189,7 +178,7 @@ def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> C
 
 
 @dataclass(frozen=True, slots=True)
-class CompletionsExchange(ChunkExchange):
+class CompletionsExchange(chunks.ChunkExchange):
     """A completion request. Chunks and whole answers have the same `object`."""
 
     id_prefix = "cmpl-"
@@ -201,13 +190,13 @@ class CompletionsExchange(ChunkExchange):
         prompt = choice.index // self.request.n
         has_ids = self.request.wants_token_ids
         generated = _tokens(choice.token_ids, choice.raw_text) if has_ids else {}
-        scored: Members = {}
+        scored: chunks.Members = {}
         if self.request.logprobs.num_top_of_prompt is not None:
             scored = {"prompt_logprobs": prompt_logprobs(result.scored_prompts[prompt])}
         return CompletionChoice(
             text=choice.text,
             reasoning_content=choice.reasoning or UNSET,
-            tool_calls=called_tools(choice.tool_calls),
+            tool_calls=chunks.called_tools(choice.tool_calls),
             **self._prompt(result, prompt),
             **generated,
             **scored,
@@ -223,20 +212,19 @@ class CompletionsExchange(ChunkExchange):
         prompt = choice // self.request.n
         return TextLogprobs(source.prompt_chars[prompt] if source.prompt_chars else 0).of
 
-    def start(self, event: Started, choice: int) -> Chunk | None:
+    def start(self, event: Started, choice: int) -> chunks.Chunk | None:
         members = self._prompt(event, choice // self.request.n)
-        return Chunk(self.no_text, members) if members else None
+        return chunks.Chunk(self.no_text, members) if members else None
 
-    def delta(self, event: OtherDelta) -> bytes:
+    def delta(self, event: chunks.OtherDelta) -> bytes:
         if isinstance(event, ReasoningDelta):
             return b'%b,"reasoning_content":%b' % (self.no_text, json_text(event.text))
-        return b"%b,%b" % (self.no_text, call_delta(event))
+        return b"%b,%b" % (self.no_text, chunks.call_delta(event))
 
-    def tokens(self, event: TokensGenerated) -> Chunk:
-        return Chunk(self.no_text, _tokens(event.token_ids, event.text))
+    def tokens(self, event: TokensGenerated) -> chunks.Chunk:
+        return chunks.Chunk(self.no_text, _tokens(event.token_ids, event.text))
 
-    def _prompt(self, source: Started | Result, prompt: int) -> Members:
-        """Return the ids and the text of a prompt."""
+    def _prompt(self, source: Started | Result, prompt: int) -> chunks.Members:
         members: dict[str, Any] = {}
         if self.request.wants_token_ids:
             members |= prompt_tokens(source.prompt_ids[prompt], source.prompt_texts[prompt])
@@ -245,5 +233,5 @@ class CompletionsExchange(ChunkExchange):
         return members
 
 
-def _tokens(token_ids: Sequence[int], text: str) -> Members:
+def _tokens(token_ids: Sequence[int], text: str) -> chunks.Members:
     return {**completion_tokens(token_ids, text), "token_ids": token_ids}

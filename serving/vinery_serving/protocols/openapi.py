@@ -1,5 +1,4 @@
-"""The OpenAPI 3.1 document of the inference API, from the types that parse requests and write
-answers.
+"""The OpenAPI 3.1 document of the API, from the types that parse requests and write answers.
 
 The members of a union of bodies differ in role or type. The models leave both to the union's tags,
 such as `<role=tool>` and `<nested type=custom>`; members with other tags differ in their fields.
@@ -56,7 +55,7 @@ BODIES: Final[Mapping[Endpoint, type[BaseModel]]] = {
     Endpoint.SCORE: pooling.ScoreBody,
 }
 
-_DESCRIPTION: Final = """\
+_DESCRIPTION: Final = f"""\
 Vinery serves OpenVINO models to OpenAI's and Anthropic's clients, under two URL trees: `/v1` \
 has OpenAI's defaults, `/v3` those of OpenVINO Model Server. The description of a field states \
 where they differ. Every field may be null, which is the same as absent. Unknown fields are \
@@ -66,11 +65,13 @@ has the parameters of other servers, and what becomes of them. A request that is
 HTTP, or comes too slowly or from too many connections, may get 400, 408, 413, 429 or 431 before \
 the path is read, and the connection is closed.
 
-Limits: a body of {max_body_mb} MB with {levels} levels of JSON, {containers} objects and \
-arrays, {members} members of objects and {values} JSON values; {choices} answers to one prompt \
-and {answers} to one request; {text} characters in all texts of a prompt, and {tools} in all \
-tools. The fields have their own limits, and `x-setting` names the setting that replaces a \
-limit. A model has further limits: the context, and limits that the administrator sets.
+Limits: a body of {{max_body_mb}} MB with {field_limits.JSON_LEVELS.value} levels of JSON, \
+{field_limits.JSON_CONTAINERS.value} objects and arrays, {field_limits.JSON_MEMBERS.value} members \
+of objects and {field_limits.JSON_VALUES.value} JSON values; {field_limits.CHOICES.value} answers \
+to one prompt and {field_limits.ANSWERS.value} to one request; {field_limits.TEXT.value} \
+characters in all texts of a prompt, and {field_limits.TOOLS_CHARS.value} in all tools. The fields \
+have their own limits, and `x-setting` names the setting that replaces a limit. A model has \
+further limits: the context, and limits that the administrator sets.
 
 Errors and lists of models have OpenAI's form, or Anthropic's for requests with the header \
 `anthropic-version`. Errors of `/messages` always have Anthropic's form.
@@ -110,7 +111,6 @@ _HEADERS_OF_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
     "503": ("Retry-After",),
 }
 
-
 Form = type[Answer]
 # The forms of errors.
 _OPENAI: Final = Error
@@ -118,13 +118,12 @@ _ANTHROPIC: Final = MessageError
 
 
 def document(*, version: str, max_body_mb: int) -> Document:
-    """Return the whole document, as JSON values."""
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Vinery",
             "version": version,
-            "description": _description(max_body_mb),
+            "description": _DESCRIPTION.format(max_body_mb=max_body_mb),
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -151,20 +150,6 @@ def document(*, version: str, max_body_mb: int) -> Document:
             "schemas": _schemas(),
         },
     }
-
-
-def _description(max_body_mb: int) -> str:
-    return _DESCRIPTION.format(
-        max_body_mb=max_body_mb,
-        levels=field_limits.JSON_LEVELS.value,
-        containers=field_limits.JSON_CONTAINERS.value,
-        members=field_limits.JSON_MEMBERS.value,
-        values=field_limits.JSON_VALUES.value,
-        choices=field_limits.CHOICES.value,
-        answers=field_limits.ANSWERS.value,
-        text=field_limits.TEXT.value,
-        tools=field_limits.TOOLS_CHARS.value,
-    )
 
 
 def _schemas() -> Mapping[str, Schema]:
@@ -209,7 +194,6 @@ def _reachable(schemas: Mapping[str, Schema], names: list[str]) -> Mapping[str, 
 
 
 def _answers(kind: Form) -> Iterator[Form]:
-    """Yield the types of all answers and of their parts."""
     for each in kind.__subclasses__():
         yield each
         yield from _answers(each)
@@ -217,8 +201,7 @@ def _answers(kind: Form) -> Iterator[Form]:
 
 # -- Schemas
 
-# The tags of members that exist only to refuse a value.
-_NEVER: Final = ("<unknown>", "<other>")
+_NEVER: Final = ("<unknown>", "<other>")  # the tags of members that exist only to refuse a value
 
 
 class _Generator(GenerateJsonSchema):
@@ -399,7 +382,6 @@ _STORED: Final[Sequence[tuple[str, str, type[BaseModel] | None, Form]]] = (
 
 
 def _stored() -> Iterator[_Operation]:
-    """Yield the operations on responses, conversations and chats."""
     for route, summary, body, answer in _STORED:
         method, _, path = route.partition(" ")
         yield _Operation(
@@ -512,8 +494,7 @@ def _without_key() -> Iterator[_Operation]:
 
 
 def _query(name: str, description: str) -> Document:
-    schema = {"type": "string"}
-    return {"name": name, "in": "query", "schema": schema, "description": description}
+    return {"name": name, "in": "query", "schema": {"type": "string"}, "description": description}
 
 
 def _streamed(whole: Form, event: Form, form: Form = _OPENAI) -> Document:
@@ -547,7 +528,6 @@ def _body(model: type[BaseModel], *sources: str) -> Document:
 
 
 def _json(description: str, *forms: Form) -> Document:
-    """Return the response with one of these forms."""
     schemas = [_reference(form) for form in forms]
     schema = {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
     return {"description": description, "content": {"application/json": {"schema": schema}}}

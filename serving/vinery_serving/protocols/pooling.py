@@ -1,6 +1,5 @@
 """`/embeddings` with OpenAI's body and answer and the parameters that vLLM, TEI and Cohere add,
-`/rerank` with the bodies and answers of Cohere and Jina, and `/score` with vLLM's.
-"""
+`/rerank` with the bodies and answers of Cohere and Jina, and `/score` with vLLM's."""
 
 from array import array
 from base64 import b64encode
@@ -47,10 +46,8 @@ from vinery_serving.protocols.common.prompting import (
 )
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
-# Of vLLM: as many tokens as the model takes.
-_ALL_THAT_FIT: Final = -1
-# Cohere's words for the side that is cut, in upper case.
-Side = Literal["NONE", "START", "END"]
+_ALL_THAT_FIT: Final = -1  # of vLLM: as many tokens as the model takes
+Side = Literal["NONE", "START", "END"]  # Cohere's words for the side that is cut, in upper case
 
 
 def _check_truncate(value: object) -> object:
@@ -133,12 +130,6 @@ class PoolingBody(Wire):
         keeps_start = truncate != "START" and side != "left"
         limit = None if tokens in (None, _ALL_THAT_FIT) else tokens
         return Truncation(limit, keeps_start=keeps_start)
-
-
-def _only_number(vector: bytes) -> float:
-    """Return the number of a vector that has one."""
-    (number,) = array("f", vector)
-    return number
 
 
 class PoolingUsage(Answer, kw_only=True):
@@ -239,10 +230,6 @@ class Document:
 
     text: str
     fields: Mapping[str, Any]  # empty for a plain text
-
-    @property
-    def as_object(self) -> Mapping[str, Any]:
-        return self.fields or {"text": self.text}
 
 
 def _read_documents(value: object) -> tuple[Document, ...]:
@@ -406,8 +393,6 @@ class ScoreBody(PoolingBody):
 
 @dataclass(frozen=True, slots=True)
 class PoolingExchange:
-    """A parsed body, with the values that the answer needs."""
-
     request: PoolingRequest
     is_base64: bool = False
     top_n: int | None = None
@@ -423,7 +408,7 @@ class PoolingExchange:
                 yield b"," + written if index else written
             yield b"]," + json_bytes({"model": model, "usage": used})[1:]
             return
-        scores = list(map(_only_number, result.vectors))
+        scores = [array("f", vector)[0] for vector in result.vectors]
         if self.request.endpoint is Endpoint.SCORE:
             data = [Score(index=index, score=score) for index, score in enumerate(scores)]
             yield json_bytes(Scores(id=request_id, model=model, data=data, usage=used))
@@ -441,13 +426,14 @@ class PoolingExchange:
         yield json_bytes(answer)
 
     def _written(self, vector: bytes) -> str | list[float]:
-        if self.is_base64:
-            return b64encode(vector).decode("ascii")
-        return array("f", vector).tolist()
+        return b64encode(vector).decode("ascii") if self.is_base64 else array("f", vector).tolist()
 
     def _ranked(self, index: int, score: float) -> RankedDocument:
-        document = UNSET if self.documents is None else self.documents[index].as_object
-        return RankedDocument(index=index, relevance_score=score, document=document)
+        ranked = RankedDocument(index=index, relevance_score=score)
+        if self.documents is not None:
+            document = self.documents[index]
+            ranked.document = document.fields or {"text": document.text}
+        return ranked
 
 
 def parse_pooling(endpoint: Endpoint, body: bytes, *, is_v2: bool = False) -> PoolingExchange:
@@ -462,5 +448,4 @@ def parse_pooling(endpoint: Endpoint, body: bytes, *, is_v2: bool = False) -> Po
     ranked, unused = read_body(endpoint, RerankBody, body)
     documents = ranked.documents if ranked.return_documents else None
     limit = COHERES_DOCUMENT_TOKENS if is_v2 else None
-    request = ranked.request(unused, limit)
-    return PoolingExchange(request, top_n=ranked.top_n, documents=documents)
+    return PoolingExchange(ranked.request(unused, limit), top_n=ranked.top_n, documents=documents)

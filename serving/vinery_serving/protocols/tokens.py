@@ -45,7 +45,6 @@ _Messages = Annotated[
     list[WireMessage], Field(min_length=1, fail_fast=True), Limited(field_limits.MESSAGES)
 ]
 
-
 # Longer than any model's context: padding fills the answer with tokens up to this number.
 _MAX_LENGTH: Final = 1_000_000
 
@@ -72,8 +71,7 @@ class TokenizeBody(TemplateFields):
     )
 
     def request(self, dialect: Dialect) -> TokenizeRequest:
-        """Return the request. Raises `InvalidRequest` for no source, for several, or for a
-        source that is too long."""
+        """Return the request. Raises `InvalidRequest` for no, several or too long sources."""
         self._require_one_source()
         return TokenizeRequest(
             model=self.model,
@@ -109,19 +107,16 @@ class TokenizeBody(TemplateFields):
             raise MissingParameter(
                 "`max_length` is required with `pad_to_max_length`.", param="max_length"
             )
-        self._refuse_many_pads(self.max_length)
-        return Padding(self.max_length, is_left=self.padding_side == "left")
-
-    def _refuse_many_pads(self, max_length: int) -> None:
-        """Raises `InvalidRequest` where the answer would have more tokens than a prompt may."""
+        # The answer has no more tokens than a prompt may.
         num_texts = len(self.text) if isinstance(self.text, tuple) else 1
         most = field_limits.PROMPT_IDS.value // num_texts
-        if max_length > most:
+        if self.max_length > most:
             raise refusal(
                 "max_length",
                 f"must be at most {most} to pad {num_texts} texts. Send fewer texts, or a "
                 "smaller length",
             )
+        return Padding(self.max_length, is_left=self.padding_side == "left")
 
     def _require_one_source(self) -> None:
         sources = {"prompt": self.prompt, "messages": self.messages, "text": self.text}
@@ -158,19 +153,15 @@ class Detokenized(Answer, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class TokenizeExchange:
-    """A request to tokenize, and the form of its answer."""
-
     request: TokenizeRequest
     is_ovms: bool = False
     has_many: bool = False
     unused: Unused = NOTHING_UNUSED
 
     def with_media(self, parts_of: PartsOf) -> "TokenizeExchange":
-        """Return the exchange with other parts for each of the request's media."""
         return replace(self, request=self.request.with_media(parts_of))
 
     def body(self, tokenized: Tokenized) -> bytes:
-        """Return the JSON of the answer, in the form of the body's system."""
         ids, strings = tokenized.token_ids, tokenized.token_strings
         if self.is_ovms:
             return json_bytes(Tokens(tokens=ids if self.has_many else ids[0]))
@@ -209,7 +200,6 @@ class DetokenizeExchange:
     unused: Unused = NOTHING_UNUSED
 
     def body(self, text: str) -> bytes:
-        """Return the JSON of the answer for the text of these tokens."""
         return json_bytes(Detokenized(prompt=text))
 
 

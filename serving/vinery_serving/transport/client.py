@@ -1,9 +1,8 @@
 """The gateway's end of the socket: one connection per engine, many generations on it.
 
 `EngineClient` keeps the connection up while it is open, and connects again within moments of an
-engine's start. A generation belongs to one connection. When the connection breaks, every
-`OutputStream` on it raises `EngineDisconnected`, and the stream's owner decides whether to submit
-again.
+engine's start. When a connection breaks, every `OutputStream` on it raises `EngineDisconnected`,
+and the stream's owner decides whether to submit again.
 """
 
 from __future__ import annotations
@@ -60,10 +59,8 @@ from vinery_serving.transport.sockets import (
 _RECONNECT_S: Final = 0.05
 
 # A request of many long prompts or of pictures is sent in parts of about this size, so that
-# messages of other requests need not wait until the engine has read the whole request between
-# steps.
+# messages of other requests need not wait until the engine has read all of it.
 _PART_BYTES: Final = 64 * 1024
-
 _ids = itertools.count(1)
 
 # A message about one generation. Its `id` is the generation's.
@@ -81,10 +78,8 @@ class EngineDisconnected(Exception):
 
 
 class _Stream(Generic[UpdateT]):
-    """The updates from an engine about the requests of some ids. One task reads the stream.
-
-    The inbox is bounded: an engine sends at most `max_new_tokens` outputs for each generation.
-    """
+    """The updates from an engine about the requests of some ids. One task reads the stream. The
+    inbox is bounded: an engine sends at most `max_new_tokens` outputs for each generation."""
 
     def __init__(self, link: _Link, ids: Iterable[int]) -> None:
         self._link = link
@@ -114,11 +109,8 @@ class _Stream(Generic[UpdateT]):
             self._link.grant(Grant(id_, num_tokens, is_last))
 
     def cancel(self, num_used: Mapping[int, int] | None = None) -> None:
-        """Free these requests in the engine; None: all that have not ended.
-
-        `num_used` has the tokens that the client used, by id. A generation that has ended
-        meanwhile may have generated more.
-        """
+        """Free these requests in the engine; None: all that have not ended. `num_used` has the
+        tokens that the client used, by id: the engine may have generated more."""
         if num_used is None:
             num_used = dict.fromkeys(self._open, 0)
         for id_, num_tokens in num_used.items():
@@ -168,8 +160,7 @@ VectorStream = _Stream[TextVectors | Rejected]
 
 
 def _merge_outputs(updates: list[Any]) -> list[Any]:
-    """Join the outputs of a generation at the place of the first: a gateway that is behind has less
-    to do."""
+    """Join the outputs of a generation at the place of the first, for a gateway that is behind."""
     joined: list[Any] = []
     outputs: dict[int, list[TokenOutput]] = {}
     for update in updates:
@@ -206,9 +197,7 @@ class _Link(asyncio.Protocol):
         on_draining: Callable[[], None],
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._handshake = handshake
-        self._on_lost = on_lost
-        self._on_draining = on_draining
+        self._handshake, self._on_lost, self._on_draining = handshake, on_lost, on_draining
         self._frames = FrameReader()
         self._decode = msgspec.msgpack.Decoder(FromEngine).decode
         self._transport: asyncio.Transport | None = None
@@ -218,8 +207,7 @@ class _Link(asyncio.Protocol):
         self._outboxes: deque[Iterator[MediaPixels | Submit]] = deque()
         self._unsent: dict[int, Grant | None] = {}
         self._begun: set[int] = set()  # ids of `_unsent` with pixels that were sent
-        self._is_paused = False
-        self._is_planned_end = False
+        self._is_paused = self._is_planned_end = False
         self.is_draining = False  # the engine takes no new generations
         self.hello: asyncio.Future[Hello] = loop.create_future()
         self.load: Load | None = None
@@ -339,8 +327,7 @@ class _Link(asyncio.Protocol):
 
     async def ask(self, question: Ping | TestPictures) -> Pong | PicturesTested:
         """Return the answer, which has the question's nonce. Raises EngineDisconnected."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Pong | PicturesTested] = loop.create_future()
+        answer: asyncio.Future[Pong | PicturesTested] = asyncio.get_running_loop().create_future()
         self._answers[question.nonce] = answer
         try:
             self.send(question)
@@ -416,8 +403,7 @@ class EngineClient:
     def __init__(self, address: UnixAddress | TlsAddress, key: bytes | relayed.Key) -> None:
         """`key` is the engine's, see `handshake`; of an engine of another host it returns the
         certificates of this process."""
-        self.address = address
-        self.key = key
+        self.address, self.key = address, key
         name = address.path.name if isinstance(address, UnixAddress) else address.engine.file_name
         self.seed = seed(name)  # for `rank`
         self._link: _Link | None = None
@@ -433,8 +419,7 @@ class EngineClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether an engine takes new generations. A draining engine still sends the former
-        generations."""
+        """Whether an engine takes new generations, which a draining engine does not."""
         return self._connected.is_set()
 
     @property
@@ -497,8 +482,7 @@ class EngineClient:
         return self._link.pool(texts)
 
     async def ping(self, timeout_s: float) -> EngineStats:
-        """Return the engine's counters. Raises EngineDisconnected, or TimeoutError if the engine
-        hangs."""
+        """Raises EngineDisconnected, or TimeoutError if the engine hangs."""
         pong = await self._ask(Ping(self.new_id()), timeout_s)
         return cast("Pong", pong).stats
 

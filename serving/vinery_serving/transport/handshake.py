@@ -52,8 +52,7 @@ class Handshake:
     """One end. Send `opening` first."""
 
     def __init__(self, key: bytes, *, listens: bool) -> None:
-        self._key = key
-        self._listens = listens
+        self._key, self._listens = key, listens
         self._received = b""
         self.opening = secrets.token_bytes(NUM_BYTES)
         self.is_done = False

@@ -1,9 +1,8 @@
 """The messages between gateway and engine.
 
-A frame is four bytes of length (big endian) and one msgpack document. msgspec checks each message
-against its type on arrival. The gateway chooses the ids of generations, which are unique on a
-connection. The engine ends each id of a `Submit` exactly once: by a `TokenOutput` whose `finish` is
-set, or by a `Rejected`.
+A frame is four bytes of length (big endian) and one msgpack document, which msgspec checks against
+its type. The gateway chooses the ids of generations, which are unique on a connection. The engine
+ends each id of a `Submit` exactly once: by a `TokenOutput` with `finish`, or by a `Rejected`.
 """
 
 from typing import Annotated, Any
@@ -19,10 +18,8 @@ PROTOCOL_VERSION = 16
 # on: fields are only appended, with defaults, and a new kind of message goes only to a peer whose
 # version has it. `tests/golden` has the frames of the first version.
 _FIRST_COMPATIBLE_VERSION = 16
-
 # A prompt of a million tokens is 4 MB; no valid message comes near this size.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
-
 FINISH_STOP = "stop"
 FINISH_LENGTH = "length"
 
@@ -106,11 +103,8 @@ class MediaInput(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MediaPixels(_Message, frozen=True):
-    """Gateway to engine: a part of the pixels of the next `Submit` of this id.
-
-    The parts of all its pictures and videos follow each other, in the order of `Submit.media`. A
-    `Cancel` of the id drops them.
-    """
+    """Gateway to engine: a part of the pixels of the next `Submit` of this id, all in the order of
+    its `media`. A `Cancel` of the id drops them."""
 
     id: int
     pixels: bytes
@@ -138,8 +132,7 @@ class Submit(_Message, frozen=True):
     # same key share the prefix cache; None is the key of all prompts without a salt.
     cache_key: bytes | None = None
     request_id: str = ""  # names the request in the gateway's usage journal
-    # The generation pauses after this many tokens until a `Grant`; None: it never pauses. Beam
-    # searches ignore it.
+    # The generation pauses after so many tokens until a `Grant`; None, and beam searches: never.
     num_granted: int | None = None
     # The ids of the organisation and of the key, between which the engine is fair; 0: none.
     lane: tuple[int, int] = (0, 0)
@@ -156,16 +149,12 @@ class Submit(_Message, frozen=True):
 
 
 class PoolTexts(_Message, frozen=True):
-    """Gateway to engine of a pooling model: one vector or score for each text.
-
-    The engine answers with `TextVectors`, of which the last one ends the id, or with `Rejected`. A
-    `Cancel` of the id drops the texts that wait.
-    """
+    """Gateway to engine of a pooling model: one vector or score for each text. The engine answers
+    with `TextVectors`, the last of which ends the id, or `Rejected`. `Cancel` drops what waits."""
 
     id: int
     texts: tuple[bytes, ...]  # each int32 little endian, (num_tokens,), at least one token
-    # For each text the index of the first token of the second part, such as a document after a
-    # query; 0: no second part.
+    # The indexes of the first tokens of second parts, such as documents after queries; 0: none.
     second_starts: tuple[int, ...]
     deadline_s: float  # from arrival; the engine rejects the request then
     dimensions: int = 0  # the first numbers of each vector; 0: all
@@ -175,21 +164,17 @@ class PoolTexts(_Message, frozen=True):
 
 
 class Cancel(_Message, frozen=True):
-    """Gateway to engine: free the generation's slot. Unknown ids are ignored.
-
-    Only the first `num_used` tokens count as output; the engine may have generated more.
-    """
+    """Gateway to engine: free the generation's slot. Unknown ids are ignored. Only the first
+    `num_used` tokens count as output; the engine may have generated more."""
 
     id: int
     num_used: int
 
 
 class Grant(_Message, frozen=True):
-    """Gateway to engine: the generation may have `num_tokens` output tokens in all.
-
-    The generation pauses there. If `is_last`, the generation finishes there with FINISH_LENGTH, at
-    once if it has that many. Unknown ids and beam searches are ignored.
-    """
+    """Gateway to engine: the generation may have `num_tokens` output tokens in all. The generation
+    pauses there. If `is_last`, the generation finishes there with FINISH_LENGTH, at once if it has
+    that many. Unknown ids and beam searches are ignored."""
 
     id: int
     num_tokens: int
@@ -216,10 +201,7 @@ class Arriving(_Message, frozen=True):
 
 class Keep(_Message, frozen=True):
     """Node or supervisor to engine: run for as long as this connection, which gets no reports of
-    the load.
-
-    The node that has started the engine needs no `Keep`, see `engine.supervision`.
-    """
+    the load. The node that has started the engine needs no `Keep`, see `engine.supervision`."""
 
 
 class Hello(_Message, frozen=True):
@@ -359,9 +341,7 @@ class Draining(_Message, frozen=True):
 
 class Leaving(_Message, frozen=True):
     """The engine's last message on a connection at a planned end: the engine has not crashed.
-
-    Generations that have not ended get no `Rejected`: another engine may continue them.
-    """
+    Generations that have not ended get no `Rejected`: another engine may continue them."""
 
 
 ToEngine = Submit | MediaPixels | PoolTexts | Cancel | Grant | Ping | TestPictures | Arriving | Keep

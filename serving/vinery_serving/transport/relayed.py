@@ -20,19 +20,11 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from vinery_serving.transport import sockets
 from vinery_serving.transport.handshake import Stranger
-from vinery_serving.transport.sockets import (
-    ENGINE_KEY,
-    EngineAddress,
-    FrameReader,
-    InvalidFrame,
-    TlsAddress,
-    pack,
-)
 
 # Returns the certificates of this process, renewed where they are old.
 Key = Callable[[], SSLContext]
-
 BEAT_S: Final = 2.0
 CONNECT_S: Final = 10.0
 _PART: Final = struct.Struct(">IB")
@@ -48,7 +40,7 @@ class Attach(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The first frame of a gateway: the engine that it means."""
 
     model_id: Annotated[int, Meta(ge=0)]
-    key: Annotated[str, Meta(pattern=rf"^{ENGINE_KEY}\Z")]
+    key: Annotated[str, Meta(pattern=rf"^{sockets.ENGINE_KEY}\Z")]
     replica: Annotated[int, Meta(ge=0)]
 
 
@@ -84,8 +76,8 @@ class Attached:
 
     is_done: Final = True
 
-    def __init__(self, engine: EngineAddress) -> None:
-        self.opening = pack(Attach(*engine))
+    def __init__(self, engine: sockets.EngineAddress) -> None:
+        self.opening = sockets.pack(Attach(*engine))
 
     def feed(self, received: bytes) -> tuple[bytes, bytes]:
         return b"", received
@@ -129,7 +121,7 @@ def longer(pause_s: float) -> float:
 
 
 async def connect(
-    address: TlsAddress, key: Key, link: asyncio.Protocol, leave: Callable[[], None]
+    address: sockets.TlsAddress, key: Key, link: asyncio.Protocol, leave: Callable[[], None]
 ) -> None:
     """Connect `link` to an engine. `leave` closes the link without blame for the engine. Raises
     OSError, or `Stranger` if another host has answered."""
@@ -148,9 +140,8 @@ class _Parts(asyncio.BufferedProtocol):
     gives them back, for each part."""
 
     def __init__(self, link: asyncio.Protocol, leave: Callable[[], None]) -> None:
-        self._link = link
-        self._leave = leave
-        self._parts = FrameReader()
+        self._link, self._leave = link, leave
+        self._parts = sockets.FrameReader()
         self._buffer = memoryview(bytearray(_READ_BYTES))
         self._num_silent = 0
         self._has_engine_ended = False
@@ -168,7 +159,7 @@ class _Parts(asyncio.BufferedProtocol):
         self._num_silent = 0
         try:
             parts = self._parts.feed(self._buffer[:nbytes])
-        except InvalidFrame:
+        except sockets.InvalidFrame:
             self._leave()
             return
         for each in parts:

@@ -22,13 +22,11 @@ from vinery_serving.transport.sockets import FrameReader, InvalidFrame, pack
 
 _READ_BYTES: Final = 1 << 18
 _MAX_UNSENT_BYTES: Final = 64 * 1024 * 1024
-# Peers that have proved nothing yet; the oldest one gives way.
-_MAX_UNKNOWN: Final = 32
+_MAX_UNKNOWN: Final = 32  # Peers that have proved nothing yet; the oldest one gives way
 
 
 class Connection:
-    """The connection of one gateway. `send` never blocks. `is_open` becomes false when the peer is
-    gone."""
+    """The connection of one gateway. `send` never blocks. Not `is_open`: the peer is gone."""
 
     def __init__(
         self,
@@ -38,11 +36,8 @@ class Connection:
         greeting: Callable[[], msgspec.Struct],
         on_close: Callable[[Connection], None],
     ) -> None:
-        self._socket = peer
-        self._handshake = handshake
-        self._greeting = greeting
-        self._selector = selector
-        self._on_close = on_close
+        self._socket, self._handshake, self._greeting = peer, handshake, greeting
+        self._selector, self._on_close = selector, on_close
         self._frames = FrameReader()
         self._unsent = bytearray()
         self._decode = msgspec.msgpack.Decoder(ToEngine).decode
@@ -134,10 +129,8 @@ class SocketServer:
     def __init__(
         self, listener: socket.socket, key: bytes, greeting: Callable[[], msgspec.Struct]
     ) -> None:
-        """Listen on a socket of `bound`. `greeting` makes the first message of each connection
-        whose peer knows the key."""
-        self._key = key
-        self._greeting = greeting
+        """Listen on a socket of `bound`. `greeting` makes the first message to each known peer."""
+        self._key, self._greeting = key, greeting
         self._unknown: list[Connection] = []
         self._closed: list[Connection] = []  # not yet returned by `poll`
         self._selector = selectors.DefaultSelector()
@@ -191,10 +184,9 @@ class SocketServer:
                 return
             peer.setblocking(False)
             handshake = Handshake(self._key, listens=True)
-            connection = Connection(
-                peer, self._selector, handshake, self._greeting, self._closed.append
+            self._note_unknown(
+                Connection(peer, self._selector, handshake, self._greeting, self._closed.append)
             )
-            self._note_unknown(connection)
 
     def _note_unknown(self, connection: Connection) -> None:
         self._unknown = [each for each in self._unknown if each.is_open and not each.is_known]

@@ -20,8 +20,7 @@ from vinery_serving.transport.messages import MAX_FRAME_BYTES
 
 # Linux allows 108 bytes for a Unix socket's path, macOS 104, both with the final zero.
 _MAX_PATH_BYTES: Final = 103
-# A model's id of 10 digits and a replica's number of 4.
-_MAX_NAME_BYTES: Final = 40
+_MAX_NAME_BYTES: Final = 40  # A model's id of 10 digits and a replica's number of 4
 _KEY_DIGITS: Final = 12
 ENGINE_KEY: Final = rf"[0-9a-f]{{{_KEY_DIGITS}}}"
 _ENGINE_NAME: Final = rf"engine-(\d+)-({ENGINE_KEY})-(\d+)\.sock"
@@ -61,12 +60,10 @@ def settings_key(settings_digest: str) -> str:
 
 
 def engine_socket(run_dir: Path, address: EngineAddress) -> Path:
-    """Return the path of the socket on which an engine listens.
-
-    Its folder is created, for the owner alone. If paths in `run_dir` are too long for a socket, the
-    folder is under the system's temporary one and named after `run_dir`, so that two platforms
-    never share it. Raises PermissionError if other users could use the folder.
-    """
+    """Return the path of the socket on which an engine listens. Its folder is created, for the
+    owner alone. If paths in `run_dir` are too long for a socket, the folder is under the system's
+    temporary one and named after `run_dir`, so that two platforms never share it. Raises
+    PermissionError if other users could use the folder."""
     return _folder(run_dir) / address.file_name
 
 
@@ -86,8 +83,7 @@ def web_sockets(run_dir: Path) -> list[Path]:
 
 def engine_sockets(run_dir: Path) -> dict[EngineAddress, Path]:
     """Raises OSError."""
-    files = _folder(run_dir).iterdir()
-    found = ((re.fullmatch(_ENGINE_NAME, path.name), path) for path in files)
+    found = ((re.fullmatch(_ENGINE_NAME, path.name), path) for path in _folder(run_dir).iterdir())
     return {
         EngineAddress(int(match[1]), match[2], int(match[3])): path
         for match, path in found
@@ -117,8 +113,7 @@ class InvalidFrame(Exception):
 
 
 def pack(message: msgspec.Struct) -> bytes:
-    """Return one frame, ready for the socket: four bytes big endian with its length, then one
-    document."""
+    """Return one frame: four bytes big endian with its length, then one document."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 

@@ -1,8 +1,7 @@
 """Reports the requests that wait for a model from gateways to the node, which wakes the model.
 
-A gateway connects to the node's socket while requests wait, and sends all waiting requests after
-each change. The report ends with the connection. So a killed gateway or node leaves nothing behind,
-and the next node hears of all requests that still wait.
+A gateway connects to the node's socket while requests wait, and sends all of them after each
+change. The report ends with the connection. So a killed gateway or node leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from vinery_serving.transport.handshake import Stranger, shake_hands
 from vinery_serving.transport.sockets import FrameReader, InvalidFrame, node_socket, pack
 
 _RECONNECT_S: Final = 0.05
-# Changes within this time are sent together.
-_SETTLE_S: Final = 0.01
+_SETTLE_S: Final = 0.01  # Changes within this time are sent together
 _READ_BYTES: Final = 1 << 16
 
 
@@ -39,9 +37,7 @@ class _Report(msgspec.Struct, frozen=True, array_like=True):
 class WaitingRequests:
     def __init__(self, run_dir: Path, key: bytes, clock: Callable[[], float] = time.time) -> None:
         """`key` is that of the node's socket."""
-        self._run_dir = run_dir
-        self._key = key
-        self._clock = clock
+        self._run_dir, self._key, self._clock = run_dir, key, clock
         self._came_at: dict[int, list[float]] = {}  # by model id, the oldest first
         self._changed = asyncio.Event()
         self._reporting: asyncio.Task[None] | None = None
@@ -77,8 +73,7 @@ class WaitingRequests:
     async def _report(self) -> None:
         while self._came_at:
             with contextlib.suppress(OSError, EOFError, Stranger):
-                path = node_socket(self._run_dir)
-                reader, writer = await asyncio.open_unix_connection(str(path))
+                reader, writer = await asyncio.open_unix_connection(str(node_socket(self._run_dir)))
                 try:
                     await shake_hands(reader, writer, self._key, listens=False)
                     await self._send_changes(reader, writer)
@@ -108,8 +103,7 @@ class WaitingRequests:
 class WaitingServer:
     def __init__(self, run_dir: Path, key: bytes, on_change: Callable[[], None]) -> None:
         self._path = node_socket(run_dir)
-        self._key = key
-        self._on_change = on_change
+        self._key, self._on_change = key, on_change
         self._reports: dict[asyncio.StreamWriter, _Report] = {}  # by connection
         self._server: asyncio.Server | None = None
 

@@ -36,7 +36,6 @@ async def embed(
     engine: Engine,
     read: tuple[PoolingExchange, PoolingDraft],
 ) -> None:
-    """Answer with vectors or scores."""
     exchange, draft = read
     model = engine.entry.name
     record.meter.tokens = TokenCounts(draft.num_tokens)

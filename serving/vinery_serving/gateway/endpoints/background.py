@@ -27,8 +27,7 @@ from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import DONE, KEEP_ALIVE, padded
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
 
-# Runs at once of one web process; others wait in the database.
-_MAX_RUNS: Final = 16
+_MAX_RUNS: Final = 16  # runs at once of one web process; others wait in the database
 _LOOK_INTERVAL_S: Final = 5.0  # for the runs of dead processes
 _FOLLOW_INTERVAL_S: Final = 0.5  # of a run in another process
 
@@ -58,18 +57,16 @@ class BackgroundRuns:
         assert isinstance(exchange, ResponsesExchange)
         assert exchange.to_keep is not None
         queued = exchange.queued(identity)
-        address = address_of(request.scope)
-        stored = runs.StoredRequest(tree=request.tree, body=body, address=address)
+        stored = runs.StoredRequest(tree=request.tree, body=body, address=address_of(request.scope))
         new = new_answer(request.memory, identity, exchange.to_keep, queued)
         assert isinstance(new, NewResponse)
         await ask(runtime, partial(runs.create, new, stored), param=PREVIOUS)
-        self._look_soon()
+        self._look_at_s = 0.0
+        self._next_look = asyncio.create_task(self._look(), name="background-look")
         if exchange.request.is_streamed:
             await self.send_events(request, new.public_id, -1)
         else:
             await request.send_json(queued, headers)
-
-    # -- Following
 
     async def send_events(
         self, request: ApiRequest, public_id: str, after: int, *, pads: bool = False
@@ -86,8 +83,7 @@ class BackgroundRuns:
     async def follow(
         self, project_id: int | None, public_id: str, after: int
     ) -> AsyncIterator[list[bytes]]:
-        """Yield events until the response has ended or is deleted, and keep-alives in between, also
-        while the database is away."""
+        """Yield events until the response has ended or is gone, and keep-alives in between."""
         sent_at_s = time.monotonic()
         while True:
             run = self._runs.get(public_id)
@@ -120,16 +116,10 @@ class BackgroundRuns:
             return [], False
         return found.events, found.is_over
 
-    # -- Running
-
     def stop(self, public_id: str) -> None:
         """Stop the run of a response that was cancelled, if it is here."""
         if (run := self._runs.get(public_id)) is not None:
             run.task.cancel()
-
-    def _look_soon(self) -> None:
-        self._look_at_s = 0.0
-        self._next_look = asyncio.create_task(self._look(), name="background-look")
 
     async def _look(self) -> None:
         """Once a second: renew, look for work, and stop what was lost."""
@@ -170,5 +160,4 @@ def _padded(frame: bytes) -> bytes:
 
 @cache
 def runs_of(runtime: Runtime) -> BackgroundRuns:
-    """The background runs of a web process."""
     return BackgroundRuns(runtime)

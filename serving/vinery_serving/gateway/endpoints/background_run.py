@@ -22,14 +22,7 @@ from vinery_accounts.models import BackgroundRun
 from vinery_accounts.stored import runs
 from vinery_accounts.stored.rows import text_of
 from vinery_accounts.stored.runs import RunLost
-from vinery_serving.core.errors import (
-    ConversationInUse,
-    EngineLost,
-    InvalidKey,
-    LimitReached,
-    ServingError,
-    Unavailable,
-)
+from vinery_serving.core import errors
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.bodies import api_bodies
@@ -49,6 +42,7 @@ from vinery_serving.gateway.reading.worker_jobs import GENERATION, Head
 from vinery_serving.gateway.recording.record import HeldSettlement, RequestRecord
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import named_frame
+from vinery_serving.protocols.responses.objects import error_code
 
 log = logging.getLogger(__name__)
 
@@ -56,15 +50,13 @@ READING: Final = GENERATION[Endpoint.RESPONSES]
 _STORE_INTERVAL_S: Final = 0.3  # the events of a run
 _AWAY_S: Final = 1.0  # between two tries to store a result
 SILENCE_S: Final = 15.0
-# A response that could not begin for so long fails.
-_MAX_WAIT_S: Final = DETACHED_TIMEOUT_S
+_MAX_WAIT_S: Final = DETACHED_TIMEOUT_S  # A response that could not begin for so long fails
 _PASSING_S: Final = 5.0  # before the next try
 _MAX_LEASES: Final = 16  # the latest of one response; nearly all have settled theirs
 
 
 class Run:
-    """One try of one response. Clients get the events that are stored: after a kill, the next
-    process knows these."""
+    """One try of one response. Clients get stored events, which the next process knows, too."""
 
     def __init__(self, runtime: Runtime, row: BackgroundRun) -> None:
         self._runtime, self.row, self._request = runtime, row, row.request
@@ -86,7 +78,6 @@ class Run:
         return self._events[number + 1 : self._num_stored]
 
     async def wait(self) -> None:
-        """Wait for events, or for the end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SILENCE_S):
                 await self._changed.wait()
@@ -127,7 +118,7 @@ class Run:
         storing = asyncio.create_task(self._store_progress(), name="background-progress")
         try:
             await self._generate()
-        except ServingError as error:
+        except errors.ServingError as error:
             if self._is_passing(error):
                 delay_s = error.retry_after_s or _PASSING_S
                 await self._in_database(partial(runs.put_back, self.row, delay_s))
@@ -148,7 +139,7 @@ class Run:
             record = new_record(api, self._request.body, self._held)
             try:
                 await self._answer(api, record)
-            except ServingError as error:
+            except errors.ServingError as error:
                 if self._is_passing(error):
                     record.forget()
                 else:
@@ -172,7 +163,7 @@ class Run:
     async def _answer(self, api: ApiRequest, record: RequestRecord) -> None:
         """Raises `ServingError` while there are no events."""
         if self.row.num_tries > runs.MAX_TRIES:
-            raise EngineLost("The server ended too often while it ran this response.")
+            raise errors.EngineLost("The server ended too often while it ran this response.")
 
         async def admit(head: Head) -> Engine:
             return admitted(api, record, head)
@@ -194,7 +185,7 @@ class Run:
         try:
             return self._runtime.keys.caller(key_id)
         except KeyRefused as refused:
-            raise InvalidKey(refused.message) from None
+            raise errors.InvalidKey(refused.message) from None
 
     def _scope(self) -> dict[str, Any]:
         request = self._request
@@ -210,13 +201,10 @@ class Run:
             OWN_HEADERS: [],
         }
 
-    def _is_passing(self, error: ServingError) -> bool:
-        """Whether the run may wait and try again."""
+    def _is_passing(self, error: errors.ServingError) -> bool:
         is_young = time.time() - self.row.response.created_at.timestamp() < _MAX_WAIT_S
-        kinds = (LimitReached, Unavailable, ConversationInUse)
+        kinds = (errors.LimitReached, errors.Unavailable, errors.ConversationInUse)
         return not self._events and is_young and isinstance(error, kinds)
-
-    # -- Storing
 
     async def _store_progress(self) -> None:
         events, trail = self._events, self._trail
@@ -234,14 +222,12 @@ class Run:
                 return  # the next renewal ends the run
             self._wake()
 
-    def _fail(self, error: ServingError) -> None:
+    def _fail(self, error: errors.ServingError) -> None:
         """End a response without events, or whose events have no end."""
         self._events = self._events or self._earlier
-        code = "server_error" if error.status >= 500 else "invalid_prompt"
-        if error.status == 429:
-            code = "rate_limit_exceeded"
         members = msgspec.json.decode(text_of(self.row.response), type=dict[str, Any])
-        failed = {**members, "status": "failed", "error": {"code": code, "message": error.message}}
+        details = {"code": error_code(error), "message": error.message}
+        failed = {**members, "status": "failed", "error": details}
         states = [("failed", failed)]
         if not self._events:
             states.insert(0, ("created", {**members, "status": "queued"}))

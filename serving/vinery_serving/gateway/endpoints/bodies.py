@@ -20,8 +20,7 @@ from vinery_serving.gateway.endpoints.edge import Message, Receive, Scope, heade
 from vinery_serving.gateway.endpoints.refusals import REFUSALS, Reason
 
 FREE_BYTES: Final = 64 * 1024
-# How long a client may send nothing before its body is complete.
-_SILENCE_S: Final = 60.0
+_SILENCE_S: Final = 60.0  # how long a client may send nothing before its body is complete
 # How long the body of a request is read that is refused whatever it has.
 _SKIP_WITHIN_S: Final = 1.0
 
@@ -43,8 +42,7 @@ class BodyBudget:
     def __init__(
         self, max_bytes: int, max_bytes_of_owner: int, free_bytes: int = FREE_BYTES
     ) -> None:
-        self.free_bytes = free_bytes
-        self._max_bytes = max_bytes
+        self.free_bytes, self._max_bytes = free_bytes, max_bytes
         self._max_bytes_of_owner = max_bytes_of_owner
         self._of_owners: Counter[Hashable] = Counter()
         self.num_bytes = 0
@@ -75,8 +73,7 @@ class BodyClaim:
     __slots__ = ("_budget", "_num_bytes", "_owner")
 
     def __init__(self, budget: BodyBudget, owner: Hashable) -> None:
-        self._budget = budget
-        self._owner = owner
+        self._budget, self._owner = budget, owner
         self._num_bytes = 0
 
     def __enter__(self) -> Self:
@@ -93,8 +90,7 @@ class BodyClaim:
             self._num_bytes += missing
 
     def keep(self, num_bytes: int) -> None:
-        """Claim so many bytes instead of the body's, which is forgotten. Raises `TooManyBodies` or
-        `Overloaded`."""
+        """Claim so many bytes instead of the body's. Raises `TooManyBodies` or `Overloaded`."""
         self.release()
         self.cover(num_bytes)
 
@@ -112,12 +108,9 @@ def api_bodies() -> BodyBudget:
 
 
 async def read_body(scope: Scope, receive: Receive, limits: BodyLimits, claim: BodyClaim) -> bytes:
-    """The whole body.
-
-    Raises `BodyTooLarge`, if the client announces its length before anything is read,
-    `TooManyBodies` and `Overloaded` for a budget that is used up, `ClientGone`, and
-    `InvalidRequest` when the body does not arrive in time.
-    """
+    """The whole body. Raises `BodyTooLarge`, if the client announces its length before anything is
+    read, `TooManyBodies` and `Overloaded` for a budget that is used up, `ClientGone`, and
+    `InvalidRequest` when the body does not arrive in time."""
     announced = header(scope, b"content-length")  # which the server has checked
     if announced is not None and announced.isdigit() and int(announced) > limits.max_bytes:
         raise _too_large(limits)

@@ -1,5 +1,4 @@
-"""Authenticates callers, finds permitted models, and fetches media. Refusals become errors of the
-API.
+"""Authenticates callers, finds permitted models, and fetches media. Refusals become API errors.
 
 A client sends its key as `Authorization: Bearer KEY`. Azure's clients send it as `api-key`, and
 Anthropic's as `x-api-key`. These count only without a bearer token, so that a request has one key.
@@ -29,9 +28,7 @@ from vinery_serving.media.rules import MediaDenied, MediaPolicy
 
 # Printable ASCII, except the percent sign that encodes other characters.
 _UNQUOTED: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
-
 _BEARER: Final = b"bearer "
-_KEY_HEADERS: Final = (b"api-key", b"x-api-key")
 
 
 def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
@@ -41,7 +38,7 @@ def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
     authorization = found.get(b"authorization")
     if authorization is not None and _has_token(authorization):
         return authorization
-    keys = (found.get(name, b"").strip() for name in _KEY_HEADERS)
+    keys = (found.get(name, b"").strip() for name in (b"api-key", b"x-api-key"))
     key = next((key for key in keys if key), None)
     return authorization if key is None else b"Bearer " + key
 
@@ -54,11 +51,8 @@ def _has_token(authorization: bytes) -> bool:
 def authenticate(
     keys: KeyTable | None, scope: Mapping[str, Any], authorization: bytes | str | None
 ) -> Caller:
-    """Return the caller of a value of `authorization_of`, and add the caller's organisation to
-    the headers of the answer. Without `keys` authentication is off, and the caller is anonymous.
-
-    Raises `InvalidKey`.
-    """
+    """Return the caller of a value of `authorization_of`, anonymous without `keys`, and add the
+    caller's organisation to the headers of the answer. Raises `InvalidKey`."""
     if keys is None:
         return ANONYMOUS
     try:
@@ -71,8 +65,7 @@ def authenticate(
 
 @lru_cache(maxsize=4096)
 def organization_headers(name: str) -> tuple[tuple[bytes, bytes], ...]:
-    """OpenAI's header for the organisation, percent-encoded where necessary; empty for a blank
-    name."""
+    """OpenAI's header for the organisation, percent-encoded if necessary; none if it is blank."""
     value = quote(name.strip(), safe=_UNQUOTED)
     return ((b"openai-organization", value.encode()),) if value else ()
 

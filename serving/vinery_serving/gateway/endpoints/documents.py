@@ -12,14 +12,7 @@ from typing import Final
 from django.conf import settings
 
 from vinery_accounts.keys.table import Caller
-from vinery_accounts.limits.service import (
-    Kind,
-    Level,
-    LimitsUnavailable,
-    Rule,
-    scopes_of,
-    window_at,
-)
+from vinery_accounts.limits import service
 from vinery_accounts.models import Scope as KeyScope
 from vinery_serving.core.errors import MethodNotAllowed, Unavailable
 from vinery_serving.gateway.endpoints.callers import (
@@ -33,8 +26,7 @@ from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.openapi import document
 
-# Bytes of a document that are sent in one pass of the event loop.
-_PART_BYTES: Final = 8 * 1024
+_PART_BYTES: Final = 8 * 1024  # bytes of a document that are sent in one pass of the event loop
 # The thread starts with the first document.
 _BUILDING: Final = ThreadPoolExecutor(1, thread_name_prefix="documents")
 
@@ -72,8 +64,7 @@ def constant(build: Callable[[], bytes]) -> App:
 
     async def read(scope: Scope) -> bytes:
         if not built:
-            loop = asyncio.get_running_loop()
-            built.append(await loop.run_in_executor(_BUILDING, build))
+            built.append(await asyncio.get_running_loop().run_in_executor(_BUILDING, build))
         return built[0]
 
     return _document(read, "GET, HEAD")
@@ -107,10 +98,12 @@ async def _usage(runtime: Runtime, caller: Caller) -> dict[str, object]:
     book = runtime.limits.book
     visible = runtime.directory.entries_of(caller.project_id)
     models = [f"model:{name}" for name in visible if caller.grants.allows_model(name)]
-    rules = [rule for scope in (*scopes_of(caller), *models) for rule in book.rules_in(scope)]
+    rules = [
+        rule for scope in (*service.scopes_of(caller), *models) for rule in book.rules_in(scope)
+    ]
     try:
         levels = await runtime.limits.levels(rules)
-    except LimitsUnavailable:
+    except service.LimitsUnavailable:
         raise Unavailable("The limits cannot be read just now. Try again.") from None
     return {
         "object": "usage",
@@ -122,7 +115,7 @@ async def _usage(runtime: Runtime, caller: Caller) -> dict[str, object]:
     }
 
 
-def _limit(level: Level, now_s: float) -> dict[str, object]:
+def _limit(level: service.Level, now_s: float) -> dict[str, object]:
     rule, reset_s = level.rule, level.reset_s
     resets_at = _resets_at(rule, reset_s, now_s)
     return {
@@ -142,9 +135,9 @@ def _limit(level: Level, now_s: float) -> dict[str, object]:
     }
 
 
-def _resets_at(rule: Rule, reset_s: float | None, now_s: float) -> datetime | None:
-    if rule.kind is Kind.CALENDAR:
+def _resets_at(rule: service.Rule, reset_s: float | None, now_s: float) -> datetime | None:
+    if rule.kind is service.Kind.CALENDAR:
         # Exactly midnight: the sum of two clocks would be off by milliseconds.
-        _, ends_ms = window_at(rule, round(now_s * 1000))
+        _, ends_ms = service.window_at(rule, round(now_s * 1000))
         return datetime.fromtimestamp(ends_ms / 1000, UTC)
     return None if reset_s is None else datetime.fromtimestamp(now_s + reset_s, UTC)

@@ -27,7 +27,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
-
 JSON: Final = [(b"content-type", b"application/json")]
 REQUEST_ID: Final = "vinery.request_id"
 # The headers of the answer that depend on the request: the caller's organisation, and fields of the
@@ -35,7 +34,6 @@ REQUEST_ID: Final = "vinery.request_id"
 OWN_HEADERS: Final = "vinery.own_headers"
 # The version of OpenAI's API. There has been only one.
 _VERSION: Final = (b"openai-version", b"2020-10-01")
-_METHODS: Final = b"GET, POST, DELETE, OPTIONS"
 _EXPOSED: Final = (
     b"x-request-id, request-id, retry-after, retry-after-ms, x-should-retry, openai-processing-ms, "
     b"openai-organization, openai-version, x-vinery-ignored, x-vinery-clamped, "
@@ -44,8 +42,6 @@ _EXPOSED: Final = (
     b"x-ratelimit-remaining-project-tokens, x-ratelimit-reset-requests, "
     b"x-ratelimit-reset-tokens, x-ratelimit-reset-project-tokens"
 )
-_USUAL_HEADERS: Final = b"authorization, content-type"
-_ANTHROPIC_VERSION: Final = b"anthropic-version"
 _ANTHROPIC_PATHS: Final = re.compile(r"/+(?:v1|v3)/+messages(?:/|\Z)")
 # The header names that a browser may request. Nothing else is reflected.
 _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9\-_, ]{1,2000}\Z")
@@ -112,7 +108,7 @@ def edge_headers(request_id: str) -> Headers:
 def speaks_anthropic(scope: Scope) -> bool:
     """Whether the client expects Anthropic's protocol: such clients always send a version."""
     is_path = _ANTHROPIC_PATHS.match(scope["path"]) is not None
-    return is_path or header(scope, _ANTHROPIC_VERSION) is not None
+    return is_path or header(scope, b"anthropic-version") is not None
 
 
 def _error_object(error: ServingError, scope: Scope) -> Answer:
@@ -134,8 +130,7 @@ async def send_error(send: Send, error: ServingError, scope: Scope) -> None:
 def error_response(error: ServingError, request: HttpRequest) -> JsonResponse:
     scope = getattr(request, "scope", None)  # WSGI requests have none
     body = error_object(error) if scope is None else _error_object(error, scope)
-    headers = error_headers(error)
-    return JsonResponse(to_builtins(body), status=error.status, headers=headers)
+    return JsonResponse(to_builtins(body), status=error.status, headers=error_headers(error))
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
@@ -158,10 +153,11 @@ async def send_whole(
 
 async def _answer_preflight(scope: Scope, send: Send, request_id: str) -> None:
     requested = dict(scope["headers"]).get(b"access-control-request-headers", b"")
-    allowed = requested if _HEADER_NAMES.match(requested) else _USUAL_HEADERS
+    is_plain = _HEADER_NAMES.match(requested) is not None
+    allowed = requested if is_plain else b"authorization, content-type"
     headers = [
         *edge_headers(request_id),
-        (b"access-control-allow-methods", _METHODS),
+        (b"access-control-allow-methods", b"GET, POST, DELETE, OPTIONS"),
         (b"access-control-allow-headers", allowed),
         (b"access-control-max-age", b"86400"),
         (b"vary", b"access-control-request-headers"),
@@ -176,9 +172,7 @@ async def _answer_preflight(scope: Scope, send: Send, request_id: str) -> None:
 DEPLOYMENT: Final = "vinery.deployment"
 # Names of models may have empty segments.
 _AS_SENT: Final = tuple(f"/{tree}/models/" for tree in DIALECTS)
-
-# `v2` is Cohere's.
-_PREFIXES: Final = (*DIALECTS, "v2")
+_PREFIXES: Final = (*DIALECTS, "v2")  # `v2` is Cohere's
 
 
 class OwnPath(NamedTuple):
@@ -228,26 +222,19 @@ def with_own_paths(app: App) -> App:
     return call
 
 
-# -- Turns
-
-# The first step of a request takes up to a millisecond.
-_MOST_IN_A_PASS: Final = 16
+_MOST_IN_A_PASS: Final = 16  # the first step of a request takes up to a millisecond
 
 
 class BeginInTurns:
-    """Begins a few requests in each pass of the event loop, in turns of their clients.
-
-    The loop runs everything that is ready before it looks for new events. A thousand requests that
-    come at once would be begun in one pass, and each other client would wait for all of them.
-    """
+    """Begins a few requests in each pass of the event loop, in turns of their clients. The loop
+    runs everything that is ready before it looks for new events. A thousand requests that come at
+    once would be begun in one pass, and each other client would wait for all of them."""
 
     def __init__(
         self, app: App, client_of: Callable[[Scope], Hashable], most: int = _MOST_IN_A_PASS
     ) -> None:
-        """`client_of` finds the client whose turn a request takes, and is called only if there is a
-        queue."""
-        self._app = app
-        self._client_of = client_of
+        """`client_of` finds the client of a request, and is called only if there is a queue."""
+        self._app, self._client_of = app, client_of
         # The requests of this pass. No more wait than there are connections.
         self._turns = FairTurns(most, max_each=most)
 

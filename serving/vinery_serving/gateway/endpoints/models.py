@@ -1,10 +1,7 @@
-"""The objects of `GET /models`: OpenAI's members, and members for clients of other servers.
-Anthropic's clients, which send their version, get Anthropic's objects.
-
-vLLM's clients read `max_model_len`, LM Studio's `max_context_length` and `state`, OpenRouter's
+"""The objects of `GET /models`: OpenAI's members, and members for clients of other servers: vLLM's
+clients read `max_model_len`, LM Studio's `max_context_length` and `state`, OpenRouter's
 `context_length`, `architecture`, `top_provider` and `supported_parameters`, and Mistral's
-`capabilities`. Clients size prompts by these fields, and offer tools and reasoning.
-"""
+`capabilities`. Anthropic's clients get Anthropic's objects."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -36,7 +33,7 @@ def capabilities_of(model: LoadedModel) -> ModelCapabilities:
     return ModelCapabilities(
         completion=True,
         completion_chat=assets.template_text is not None,
-        completion_fim=assets.fills_in_middle,
+        completion_fim=assets.infill is not None,
         function_calling=assets.takes_tools and family.grammar.supports_calls,
         reasoning=family.parser.reasoning is not None,
         structured_outputs=True,

@@ -54,5 +54,4 @@ class Refusals:
             self._unlogged.clear()
 
 
-# The refusals of this process.
-REFUSALS: Final = Refusals()
+REFUSALS: Final = Refusals()  # the refusals of this process

@@ -1,9 +1,8 @@
-"""Checks, reads and records one request to an endpoint with a JSON body, and ends the request when
-the client leaves.
+"""Checks, reads and records one request with a JSON body, and ends it when the client leaves.
 
-Channels' own HTTP consumer reads bodies without a limit and does not notice a disconnect while
-it answers. `JsonEndpoint` limits the body, and waits for the disconnect beside the answer: the
-first to end ends the other, and with the answer the engine's work.
+Channels' own HTTP consumer reads bodies without a limit and does not notice a disconnect while it
+answers. `JsonEndpoint` limits the body, and waits for the disconnect beside the answer: the first
+to end ends the other, and with the answer the engine's work.
 """
 
 import asyncio
@@ -18,25 +17,11 @@ from django.conf import settings
 
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import Scope as KeyScope
+from vinery_serving.core import errors
 from vinery_serving.core.dialects import V1
-from vinery_serving.core.errors import (
-    InvalidRequest,
-    MethodNotAllowed,
-    ServingError,
-    UnsupportedMediaType,
-    UpgradeRefused,
-    UsageNotRecorded,
-)
 from vinery_serving.core.media import InlineSource, MediaPart
 from vinery_serving.core.tasks import ALL_TASKS, COMPACT, TASKS_OF_ENDPOINTS, Endpoint
-from vinery_serving.gateway.endpoints.bodies import (
-    BodyClaim,
-    BodyLimits,
-    ClientGone,
-    api_bodies,
-    disconnected,
-    read_body,
-)
+from vinery_serving.gateway.endpoints import bodies, edge
 from vinery_serving.gateway.endpoints.callers import (
     address_of,
     authenticate,
@@ -44,20 +29,6 @@ from vinery_serving.gateway.endpoints.callers import (
     check_grants,
     fetch_media,
     permitted_engine,
-)
-from vinery_serving.gateway.endpoints.edge import (
-    DEPLOYMENT,
-    JSON,
-    REQUEST_ID,
-    App,
-    Headers,
-    Receive,
-    Scope,
-    Send,
-    error_body,
-    header,
-    send_whole,
-    server_failed,
 )
 from vinery_serving.gateway.endpoints.notices import report_unused
 from vinery_serving.gateway.engines.directory import Engine
@@ -80,10 +51,8 @@ _NEEDED: Final[Mapping[str, Endpoint]] = {
     "responses/input_tokens": Endpoint.RESPONSES,
     **{f"stored {each}": each for each in (Endpoint.RESPONSES, Endpoint.CHAT)},
 }
-# A background response may wait for all other requests.
-DETACHED_TIMEOUT_S: Final = 24 * 3600.0
-# A larger body would take milliseconds of the event loop.
-_MAX_SEARCHED_BYTES: Final = 2**20
+DETACHED_TIMEOUT_S: Final = 24 * 3600.0  # A background response may wait for all other requests
+_MAX_SEARCHED_BYTES: Final = 2**20  # A larger body would take milliseconds of the event loop
 
 
 class _Named(msgspec.Struct):
@@ -101,33 +70,30 @@ def _model_in(body: bytes) -> str:
 @dataclass(eq=False, slots=True)
 class ApiRequest:
     runtime: Runtime
-    scope: Scope
-    send: Send
+    scope: edge.Scope
+    send: edge.Send
     caller: Caller
     owner: Hashable  # one share of what web processes and worker processes do for clients
-    claim: BodyClaim
+    claim: bodies.BodyClaim
     name: str  # of the endpoint
     has_started: bool = False  # whether a part of the answer was sent
-    # The answer goes into the list of a background run, which stores it.
-    is_detached: bool = False
+    is_detached: bool = False  # the answer goes into the list of a background run, which stores it
     body: bytes = b""  # of a request whose conversation may be summarized
     memory: StoredMemory = field(init=False)
 
     @classmethod
-    def of(cls, runtime: Runtime, scope: Scope, send: Send, name: str) -> Self:
+    def of(cls, runtime: Runtime, scope: edge.Scope, send: edge.Send, name: str) -> Self:
         """Raises `InvalidKey`."""
-        authorization = authorization_of(scope["headers"])
-        caller = authenticate(runtime.required_keys, scope, authorization)
+        caller = authenticate(runtime.required_keys, scope, authorization_of(scope["headers"]))
         owner = address_of(scope) if caller.key_id is None else caller.key_id
-        claim = api_bodies().claim(owner)
-        return cls(runtime, scope, send, caller, owner, claim, name)
+        return cls(runtime, scope, send, caller, owner, bodies.api_bodies().claim(owner), name)
 
     def __post_init__(self) -> None:
         self.memory = StoredMemory(self.runtime, self.caller, self.id, self.claim.keep)
 
     @property
     def id(self) -> str:
-        request_id: str = self.scope[REQUEST_ID]
+        request_id: str = self.scope[edge.REQUEST_ID]
         return request_id
 
     @property
@@ -153,18 +119,11 @@ class ApiRequest:
         tasks = TASKS_OF_ENDPOINTS.get(self.name, ALL_TASKS)
         return permitted_engine(self.runtime.directory, self.caller, model, tasks)
 
-    async def counted(self, model: str | None, headers: Headers) -> Engine:
-        """Return `engine`, and count the request for rate limits on requests alone, of which
-        `headers` tell."""
+    async def counted(self, model: str | None, headers: edge.Headers) -> Engine:
+        """Return `engine`, and count the request for rate limits, which `headers` tell."""
         engine, limits = self.engine(model), self.runtime.limits
         headers += await count_request(limits, self.caller, engine.entry.name, self.id)
         return engine
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether the request has a usage record. Requests to a model's tokenizer have none, and
-        count for rate limits on requests alone."""
-        return self.name in TASKS_OF_ENDPOINTS
 
     async def read(
         self,
@@ -173,8 +132,7 @@ class ApiRequest:
         admit: Callable[[Head], Awaitable[Engine]],
         record: RequestRecord | None = None,
     ) -> tuple[Engine, PreparedT]:
-        """Read the body, admit the request, and prepare the request for an engine of the model.
-        Raises `ServingError`."""
+        """Read the body, and admit and prepare the request. Raises `ServingError`."""
         num_bytes = len(body)
         reader = RequestReader(self.runtime.workers, self.owner, reading, num_bytes)
         meter = Meter() if record is None else record.meter
@@ -184,10 +142,11 @@ class ApiRequest:
                 recall = self.memory
                 recall.locks = record is not None
                 head = await reader.parse(body, tree, settings.VINERY_FINGERPRINT, recall=recall)
-            except InvalidRequest:
+            except errors.InvalidRequest:
                 if record is not None:
-                    with contextlib.suppress(UsageNotRecorded):  # the client gets the first error
-                        record.admit(model=self.scope[DEPLOYMENT] or _model_in(body))
+                    # The client gets the first error.
+                    with contextlib.suppress(errors.UsageNotRecorded):
+                        record.admit(model=self.scope[edge.DEPLOYMENT] or _model_in(body))
                 raise
             engine = await admit(head)
             if record is not None and not head.is_low_tier:
@@ -204,20 +163,20 @@ class ApiRequest:
 
             return engine, await reader.prepare(engine, fetch, self.origin)
 
-    async def send_json(self, body: bytes, headers: Headers) -> None:
-        await send_whole(self.send, 200, [*JSON, *headers], body)
+    async def send_json(self, body: bytes, headers: edge.Headers) -> None:
+        await edge.send_whole(self.send, 200, [*edge.JSON, *headers], body)
 
 
-def refuse_method(scope: Scope, allowed: str = "POST") -> NoReturn:
+def refuse_method(scope: edge.Scope, allowed: str = "POST") -> NoReturn:
     """Raises `UpgradeRefused` or `MethodNotAllowed`."""
-    if (header(scope, b"upgrade") or b"").lower() == b"websocket":
-        raise UpgradeRefused
-    raise MethodNotAllowed(scope["method"], allowed=allowed)
+    if (edge.header(scope, b"upgrade") or b"").lower() == b"websocket":
+        raise errors.UpgradeRefused
+    raise errors.MethodNotAllowed(scope["method"], allowed=allowed)
 
 
 async def answer_body(
     request: ApiRequest,
-    receive: Receive,
+    receive: edge.Receive,
     answer: Callable[[ApiRequest, Any], Coroutine[Any, Any, None]],
     *,
     has_body: bool = True,
@@ -233,15 +192,17 @@ async def answer_body(
                 return
             _check_type(request)
             # No variable of this frame keeps the body, which is forgotten when it is parsed.
-            limits = BodyLimits(settings.VINERY_MAX_BODY_BYTES, settings.VINERY_BODY_TIMEOUT_S)
+            limits = bodies.BodyLimits(
+                settings.VINERY_MAX_BODY_BYTES, settings.VINERY_BODY_TIMEOUT_S
+            )
             with raising_shutdown(request.runtime.drain):
-                body = await read_body(request.scope, receive, limits, request.claim)
+                body = await bodies.read_body(request.scope, receive, limits, request.claim)
             answering = answer(request, body)
             del body
-        except ClientGone:
+        except bodies.ClientGone:
             _record_unread(request, None)
             return
-        except ServingError as error:
+        except errors.ServingError as error:
             _record_unread(request, error)
             raise
         await _until_disconnect(answering, receive)
@@ -266,9 +227,9 @@ class JsonEndpoint(Generic[PreparedT]):
     runtime: Runtime
     # Answers a request of the background, whose body this is, and leaves the work to others.
     accept: Callable[[ApiRequest, bytes], Awaitable[None]] | None = None
-    others: App | None = None  # answers the other methods
+    others: edge.App | None = None  # answers the other methods
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> None:
         """Raises `ServingError` while nothing has been sent."""
         if scope["method"] != "POST":
             if self.others is None:
@@ -276,8 +237,7 @@ class JsonEndpoint(Generic[PreparedT]):
             await self.others(scope, receive, send)
             return
         name = Endpoint.RESPONSES if self.reading.name == COMPACT else self.reading.name
-        request = ApiRequest.of(self.runtime, scope, send, name)
-        await answer_body(request, receive, self._answer)
+        await answer_body(ApiRequest.of(self.runtime, scope, send, name), receive, self._answer)
 
     async def _answer(self, request: ApiRequest, body: bytes) -> None:
         if self.run is not None:
@@ -288,7 +248,7 @@ class JsonEndpoint(Generic[PreparedT]):
         await answer
 
     async def _answer_tokens(self, request: ApiRequest, body: bytes) -> None:
-        headers: Headers = []
+        headers: edge.Headers = []
 
         async def admit(head: Head) -> Engine:
             report_unused(head.unused, request.scope, self.runtime.traffic)
@@ -326,19 +286,19 @@ class JsonEndpoint(Generic[PreparedT]):
             record.fail(ending)
             if not request.has_started:
                 raise ending from None
-        except ServingError as error:
+        except errors.ServingError as error:
             record.fail(error)
             raise
         except Exception:
             # Also a defect of the server settles the record. The edge logs it and answers this.
-            record.fail(server_failed())
+            record.fail(edge.server_failed())
             raise
         finally:
             record.leave()  # has an effect only if this task was cancelled
             request.memory.release()
 
 
-def ending_of(request: ApiRequest, record: RequestRecord) -> ServingError | None:
+def ending_of(request: ApiRequest, record: RequestRecord) -> errors.ServingError | None:
     """Return the error with which the server ends the request; None: its client has left."""
     return record.live.ending or request.runtime.drain.ending
 
@@ -346,7 +306,7 @@ def ending_of(request: ApiRequest, record: RequestRecord) -> ServingError | None
 def admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
     """Admit the request, whose model the body names, or the path as Azure's clients do. Returns
     an engine of the model."""
-    model = request.scope[DEPLOYMENT] or head.model
+    model = request.scope[edge.DEPLOYMENT] or head.model
     record.admit(
         model=model or "",
         is_streamed=head.is_streamed,
@@ -364,14 +324,14 @@ def admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
 def new_record(
     request: ApiRequest, body: bytes = b"", held: HeldSettlement | None = None
 ) -> RequestRecord:
-    client_request_id = header(request.scope, _CLIENT_REQUEST_ID) or b""
+    client_request_id = edge.header(request.scope, _CLIENT_REQUEST_ID) or b""
     return RequestRecord(
         request.runtime,
         request.caller,
         request_id=request.id,
         endpoint=Endpoint(request.name),
         dialect=request.tree,
-        error_body=partial(error_body, scope=request.scope),
+        error_body=partial(edge.error_body, scope=request.scope),
         address=address_of(request.scope),
         client_request_id=client_request_id.decode("ascii", "ignore"),
         body=body,
@@ -379,13 +339,12 @@ def new_record(
     )
 
 
-def _record_unread(request: ApiRequest, error: ServingError | None) -> None:
-    """Record a request whose body was not read: it was refused with `error`, or the client
-    disconnected (None)."""
-    if not request.is_recorded:
-        return
+def _record_unread(request: ApiRequest, error: errors.ServingError | None) -> None:
+    """Record a request whose body was not read; `error` None: the client disconnected."""
+    if request.name not in TASKS_OF_ENDPOINTS:
+        return  # it counts for rate limits on requests alone
     record = new_record(request)
-    with contextlib.suppress(UsageNotRecorded):  # the client gets the first error
+    with contextlib.suppress(errors.UsageNotRecorded):  # the client gets the first error
         record.admit()
     if error is None:
         record.leave()
@@ -395,19 +354,19 @@ def _record_unread(request: ApiRequest, error: ServingError | None) -> None:
 
 def _check_type(request: ApiRequest) -> None:
     """Raises `UnsupportedMediaType` for a content type that is not JSON."""
-    content_type = header(request.scope, b"content-type") or b""
+    content_type = edge.header(request.scope, b"content-type") or b""
     media = content_type.partition(b";")[0].strip().lower()
     if media and media not in (b"application/json", b"text/json") and not media.endswith(b"+json"):
-        raise UnsupportedMediaType(
+        raise errors.UnsupportedMediaType(
             "The request body must be JSON. Send it with `Content-Type: application/json`."
         )
 
 
-def _check_client_request_id(scope: Scope) -> None:
+def _check_client_request_id(scope: edge.Scope) -> None:
     """Raises `InvalidRequest` for an id that OpenAI would refuse."""
-    given = header(scope, _CLIENT_REQUEST_ID)
+    given = edge.header(scope, _CLIENT_REQUEST_ID)
     if given is not None and not (given.isascii() and len(given) <= _MAX_CLIENT_REQUEST_ID):
-        raise InvalidRequest(
+        raise errors.InvalidRequest(
             "The header `x-client-request-id` must be ASCII, and no longer than "
             f"{_MAX_CLIENT_REQUEST_ID} characters."
         )
@@ -424,12 +383,9 @@ def raising_shutdown(drain: Drain) -> Iterator[None]:
         raise ending from None
 
 
-async def _until_disconnect(answer: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Await the answer, and cancel it when the client disconnects.
-
-    The answer runs in this task: a second task, and a wait for two, would cost a short answer more
-    than the parsing.
-    """
+async def _until_disconnect(answer: Coroutine[Any, Any, None], receive: edge.Receive) -> None:
+    """Await the answer, and cancel it when the client disconnects. The answer runs in this task: a
+    second task, and a wait for two, would cost a short answer more than the parsing."""
     task = asyncio.current_task()
     assert task is not None
     is_answering, has_left = True, False
@@ -440,7 +396,7 @@ async def _until_disconnect(answer: Coroutine[Any, Any, None], receive: Receive)
             has_left = True
             task.cancel()
 
-    disconnect = asyncio.create_task(disconnected(receive), name="disconnect")
+    disconnect = asyncio.create_task(bodies.disconnected(receive), name="disconnect")
     disconnect.add_done_callback(leave)
     try:
         await answer

@@ -135,8 +135,7 @@ def _deleting(work: Callable[..., None], kind: str) -> Answer:
 
 def _listing_items(page: Callable[..., tuple[list[Item], bool]]) -> Answer:
     async def answer(request: ApiRequest, _: ToKeep) -> bytes:
-        asked = _page_of_query(_query(request), "desc")
-        return _listed(await _find(request, page, **asked), _item)
+        return _listed(await _find(request, page, **_page_of_query(_query(request), "desc")), _item)
 
     return _including(answer)
 
@@ -154,7 +153,7 @@ def _response_object(found: FoundResponse) -> bytes:
     return msgspec.json.encode({**members, "status": found.status, "output": output})
 
 
-def _flag(query: Mapping[str, Any], name: str) -> bool:
+def flag(query: Mapping[str, Any], name: str) -> bool:
     """Raises `InvalidRequest`."""
     if (value := query.get(name, "").lower()) not in ("true", "1", "false", "0", ""):
         raise InvalidRequest(f"`{name}` must be true or false.", param=name)
@@ -163,7 +162,7 @@ def _flag(query: Mapping[str, Any], name: str) -> bool:
 
 async def _response(request: ApiRequest, _: ToKeep) -> bytes | None:
     query = _query(request)
-    is_streamed, pads = _flag(query, "stream"), _flag(query, "include_obfuscation")
+    is_streamed, pads = flag(query, "stream"), flag(query, "include_obfuscation")
     if not is_streamed:
         return _response_object(await _find(request, responses.find))
     number = query.get("starting_after") or "-1"
@@ -207,8 +206,7 @@ async def _create_conversation(request: ApiRequest, sent: ToKeep) -> bytes:
 
 
 async def _add_items(request: ApiRequest, sent: ToKeep) -> bytes:
-    id_ = request.url["conversation_id"]
-    add = partial(conversations.add, public_id=id_)
+    add = partial(conversations.add, public_id=request.url["conversation_id"])
     return _listed((await _store(request, add, sent), False), _item)
 
 

@@ -1,25 +1,28 @@
 """Sends answers, as a stream or whole, and stores those that are kept before their end."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
+from vinery_accounts.stored import compactions
 from vinery_serving.core.errors import ServingError
-from vinery_serving.core.events import Completed, Event, Failed
+from vinery_serving.core.events import Compacted, Completed, Event, Failed, Started
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.result import ResultBuilder
-from vinery_serving.gateway.endpoints.compacting import run_both
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.notices import report_clamp, report_unenforced
 from vinery_serving.gateway.endpoints.requests import ApiRequest, ending_of
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.memory.keeping import check_room, keep
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest, Trail
+from vinery_serving.gateway.reading.worker_jobs import GENERATION, Head
 from vinery_serving.gateway.recording.record import RequestRecord
-from vinery_serving.gateway.running.generate import Batches, stream, whole
-from vinery_serving.protocols.common.encoding import Exchange
+from vinery_serving.gateway.running.generate import SILENCE_S, Batches, run, stream, whole
+from vinery_serving.protocols import Exchange
+from vinery_serving.protocols.responses.exchange import ResponsesExchange
 
 # No proxy may buffer or compress a stream.
 STREAM: Final = [
@@ -48,7 +51,7 @@ async def generate(
     # Prompts and pixels stay in memory: another engine may have to go on with the request.
     request.claim.keep(prepared.num_bytes + len(request.body))
     await record.reservation.reserve(prepared)
-    both = run_both(request, record, prepared, exchange) if draft.summarizes else None
+    both = _run_both(request, record, prepared, exchange) if draft.summarizes else None
     if asked.is_streamed or request.is_detached:
         await Streamed(request, record, exchange, identity).send(prepared, both)
         return
@@ -84,8 +87,7 @@ class Streamed:
         exchange: Exchange,
         identity: AnswerIdentity,
     ) -> None:
-        self._request = request
-        self._record = record
+        self._request, self._record = request, record
         self._exchange, self._identity = exchange, identity
         self._encoder = exchange.encoder(identity)
         # All events, of an answer that is kept.
@@ -96,16 +98,12 @@ class Streamed:
         """`read` comes instead of what the request itself yields."""
         request, record = self._request, self._record
         batches = stream(prepared, record.reservation.token_source, read)
-        async with contextlib.aclosing(batches):
+        async with aclosing(batches):
             try:
                 async for events in batches:
-                    # No keep-alive begins the answer while an engine is connected: a refusal by the
-                    # engine may still set the status.
-                    if (
-                        events
-                        or request.has_started
-                        or not prepared.engine.replicas.is_connected  # the model wakes
-                    ):
+                    # A keep-alive begins the answer only while the model wakes: a refusal by a
+                    # connected engine may still set the status.
+                    if events or request.has_started or not prepared.engine.replicas.is_connected:
                         await self._send(events)
             except ServingError as error:
                 if not request.has_started:
@@ -158,3 +156,54 @@ class Streamed:
         record.live.sending_since = time.monotonic()
         await request.send({"type": "http.response.body", "body": body, "more_body": not is_last})
         record.live.sending_since = None
+
+
+async def _run_both(
+    request: ApiRequest, record: RequestRecord, prepared: PreparedRequest, exchange: Exchange
+) -> Batches:
+    """Yield what `run` would: the summary as `Compacted`, and the events of the answer. In between
+    the summary is sealed, and the body is read again with it in the place of the conversation."""
+    assert isinstance(exchange, ResponsesExchange)
+    tokens, builder, sent_at = record.reservation.token_source, ResultBuilder(), 0.0
+    # The next process would summarize anew, so the tokens of the summary are not stored.
+    async with aclosing(run(replace(prepared, trail=None), tokens, may_restart=True)) as batches:
+        async for events in batches:
+            for event in events:
+                builder.feed(event)
+            if events and not sent_at:
+                sent_at = time.monotonic()
+                yield [events[0], Compacted()]
+            elif not events or time.monotonic() - sent_at >= SILENCE_S:
+                sent_at = sent_at and time.monotonic()
+                yield []
+    (choice,) = builder.result().choices
+    content = exchange.compaction(choice.text.strip() or choice.reasoning)
+    yield [Compacted(compactions.seal(request.caller.project_id, content))]
+    if exchange.request.compact_above == 0:
+        yield [Completed(record.meter.billed_tokens, int(time.time()))]
+        return
+    answer = await _answer_after(request, record, prepared, content)
+    is_whole = not (request.is_detached or answer.request.is_streamed)
+    async with aclosing(run(answer, tokens, may_restart=is_whole)) as batches:
+        async for events in batches:
+            if is_whole or not events or not isinstance(events[0], Started):
+                yield events
+            elif len(events) > 1:  # a stream has begun
+                yield events[1:]
+
+
+async def _answer_after(
+    request: ApiRequest, record: RequestRecord, prepared: PreparedRequest, content: bytes
+) -> PreparedRequest:
+    """Return the request for the answer. Raises `ServingError`."""
+
+    async def admit(_: Head) -> Engine:
+        return prepared.engine
+
+    request.memory.compaction = content
+    _, (_, draft) = await request.read(GENERATION[Endpoint.RESPONSES], request.body, admit)
+    record.meter.begin_answer()
+    origin = (prepared.engine, record.meter, prepared.token, prepared.trail)
+    answer = PreparedRequest.of(draft, *origin)
+    request.claim.keep(answer.num_bytes)
+    return answer

@@ -13,13 +13,7 @@ from msgspec.structs import replace
 
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import Scope as KeyScope
-from vinery_serving.core.errors import (
-    InvalidRequest,
-    MethodNotAllowed,
-    ModelNotFound,
-    NotFound,
-    ServingError,
-)
+from vinery_serving.core import errors
 from vinery_serving.gateway.endpoints.callers import (
     authenticate,
     authorization_of,
@@ -28,18 +22,17 @@ from vinery_serving.gateway.endpoints.callers import (
 )
 from vinery_serving.gateway.endpoints.edge import error_response, speaks_anthropic
 from vinery_serving.gateway.endpoints.models import anthropic_list, anthropic_model, model_object
+from vinery_serving.gateway.endpoints.stored import flag
 from vinery_serving.gateway.engines.models import ModelEntry, ModelState, alias_of
 from vinery_serving.gateway.state.runtime import runtime
 from vinery_serving.prompting.folder import TOKEN_KEYS
 from vinery_serving.protocols.models import Model, ModelList, TokenizerInfo
 
-# Django's types do not know that a view may be a coroutine function.
-View = Callable[..., Any]
+View = Callable[..., Any]  # Django's types do not know that a view may be a coroutine function
 
 
 def for_clients(view: View) -> View:
-    """Allow `GET` only, demand a key and pass its caller on, and send errors in the form of the
-    client."""
+    """Allow `GET` only, demand a key, pass its caller on, and send errors in the client's form."""
 
     # Browsers never send keys on their own, so requests cannot be forged.
     @csrf_exempt
@@ -47,10 +40,10 @@ def for_clients(view: View) -> View:
     async def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> JsonResponse:
         try:
             if request.method not in ("GET", "HEAD"):
-                raise MethodNotAllowed(request.method or "", allowed="GET")
+                raise errors.MethodNotAllowed(request.method or "", allowed="GET")
             response: JsonResponse = await view(request, _caller(request), *args, **kwargs)
             return response
-        except ServingError as error:
+        except errors.ServingError as error:
             return error_response(error, request)
 
     return guarded
@@ -58,9 +51,8 @@ def for_clients(view: View) -> View:
 
 @for_clients
 async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonResponse:
-    """Answer with the key's models that can answer now; `?all=true` adds the other models of the
-    key."""
-    lists_all = _lists_all(request.GET.get("all", "false"))
+    """Answer with the key's models that can answer now, or with all of the key: `?all=true`."""
+    lists_all = flag(request.GET, "all")
     directory = runtime().directory
     # A client cannot choose a name that ends in `*`.
     listed = [*directory.entries, *(each for each in directory.aliases if each[-1:] != "*")]
@@ -74,20 +66,13 @@ async def list_models(request: HttpRequest, caller: Caller, tree: str) -> JsonRe
     return JsonResponse(to_builtins(ModelList(data=models)))
 
 
-def _lists_all(value: str) -> bool:
-    """Raises `InvalidRequest`."""
-    if value.lower() not in ("true", "false", "1", "0"):
-        raise InvalidRequest("`all` must be true or false.", param="all")
-    return value.lower() in ("true", "1")
-
-
 @for_clients
 async def retrieve_model(
     request: HttpRequest, caller: Caller, tree: str, name: str
 ) -> JsonResponse:
     model = _model_of(name, caller)
     if model is None:
-        raise ModelNotFound(f"The model `{name}` does not exist.", param="model")
+        raise errors.ModelNotFound(f"The model `{name}` does not exist.", param="model")
     return JsonResponse(
         anthropic_model(model) if _speaks_anthropic(request) else to_builtins(model)
     )
@@ -95,14 +80,10 @@ async def retrieve_model(
 
 @for_clients
 async def tokenizer_info(request: HttpRequest, caller: Caller) -> JsonResponse:
-    """The model's tokenizer configuration, with the names of Hugging Face's files. `?model=` may
-    be left out as in a body.
-
-    vLLM has a switch for this endpoint, because it shows the chat template. Here it needs a key,
-    and every key can see rendered prompts anyway (`return_prompt_text`).
-    """
-    engine = permitted_engine(runtime().directory, caller, request.GET.get("model"))
-    folder = engine.assets.folder
+    """The model's tokenizer configuration, with the names of Hugging Face's files. `?model=` may be
+    left out as in a body. vLLM has a switch for this endpoint, because it shows the chat template.
+    Here it needs a key, and every key can see rendered prompts anyway (`return_prompt_text`)."""
+    folder = permitted_engine(runtime().directory, caller, request.GET.get("model")).assets.folder
     templates = folder.templates
     named: Mapping[str, Any] = {**dict.fromkeys(TOKEN_KEYS), **folder.named_tokens}
     info = TokenizerInfo(
@@ -160,10 +141,9 @@ def _object_of(entry: ModelEntry) -> Model:
 
 @csrf_exempt
 async def unknown_route(request: HttpRequest, tree: str) -> JsonResponse:
-    """Refuse any other path with the list of endpoints: a wrong URL is the most common first
-    mistake."""
+    """Refuse any other path with the list of endpoints: a wrong URL is a common first mistake."""
     return error_response(
-        NotFound(
+        errors.NotFound(
             f"Not found: {request.method} {request.path}. This server has POST "
             f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, "
             f"/{tree}/messages, /{tree}/embeddings, /{tree}/rerank, /{tree}/score, "
@@ -179,7 +159,6 @@ urlpatterns = [
     re_path(r"^(?P<tree>v1|v3)/models/?$", list_models),
     # Names may contain slashes, which clients percent-encode and servers decode.
     re_path(r"^(?P<tree>v1|v3)/models/(?P<name>.+)$", retrieve_model),
-    # vLLM has this path at the root.
-    re_path(r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info),
+    re_path(r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info),  # vLLM has this path at the root
     re_path(r"^(?P<tree>v1|v3)(?:/.*)?$", unknown_route),
 ]

@@ -14,14 +14,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final
 
-from vinery_serving.core.errors import (
-    InvalidRequest,
-    MissingParameter,
-    ModelNotFound,
-    ModelNotReady,
-    Overloaded,
-    ServingError,
-)
+from vinery_serving.core import errors
 from vinery_serving.core.tasks import ALL_TASKS, Task, explanation
 from vinery_serving.gateway.engines.models import (
     LoadedModel,
@@ -37,17 +30,11 @@ from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
 from vinery_serving.output.detokenize import Decoder, Detokenizer
 from vinery_serving.prompting.assets import ModelAssets, ModelFacts
 from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.transport import sockets
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.handshake import socket_key
 from vinery_serving.transport.messages import Hello
 from vinery_serving.transport.relayed import Key
-from vinery_serving.transport.sockets import (
-    EngineAddress,
-    TlsAddress,
-    UnixAddress,
-    engine_socket,
-    node_socket,
-)
 from vinery_serving.transport.waiting import WaitingRequests
 
 log = logging.getLogger(__name__)
@@ -55,8 +42,7 @@ log = logging.getLogger(__name__)
 # How long a request waits for an engine that loads or restarts, unless the settings differ. An
 # engine that was killed is back sooner. A client that retries after this time has lost nothing.
 ENGINE_WAIT_S: Final = 60.0
-# How often a waiting request checks whether the engine can still start.
-_WAIT_CHECK_S: Final = 0.5
+_WAIT_CHECK_S: Final = 0.5  # how often a waiting request checks whether the engine can still start
 # How long the tokenizer of a model may load in this process, once its files are read.
 _LOAD_S: Final = 60.0
 # The model of a request that names none: an alias or a model of this name, or else the only one.
@@ -76,14 +62,10 @@ class Engine(LoadedModel):
         waiting: WaitingRequests,
         wait_s: float = ENGINE_WAIT_S,
     ) -> None:
-        """`waiting` tells the node of waiting requests, which wakes the model; a request waits at
-        most `wait_s`."""
+        """`waiting` tells the node of waiting requests; a request waits at most `wait_s`."""
         super().__init__(entry, assets)
-        self.replicas = replicas
-        self._waiting = waiting
-        self._wait_s = wait_s
-        self.quarantine = quarantine
-        self.suspects = suspects
+        self.replicas, self._waiting, self._wait_s = replicas, waiting, wait_s
+        self.quarantine, self.suspects = quarantine, suspects
         self._chat_decoders = _detokenizer(assets, self.family.parser.special_texts)
         self._raw_decoders = _detokenizer(assets, frozenset())
         self._all_tokens_decoders = Detokenizer(assets.tokenizer.raw, frozenset())
@@ -110,26 +92,22 @@ class Engine(LoadedModel):
     def new_decoder(
         self, *, is_raw: bool, shows_special: bool = False, after: Sequence[int] = ()
     ) -> Decoder:
-        """Return a decoder for one choice, whose text continues that of the tokens `after`.
-
-        Answers to raw prompts have no special tokens, unless `shows_special`.
-        """
+        """Return a decoder for one choice, whose text continues that of the tokens `after`. Answers
+        to raw prompts have no special tokens, unless `shows_special`."""
         if shows_special:
             return self._all_tokens_decoders.new_decoder(after)
         return (self._raw_decoders if is_raw else self._chat_decoders).new_decoder(after)
 
     async def ready(self, *, goes_on: bool = False) -> tuple[Engine, Hello]:
-        """Return this engine or a successor, once connected, and the engine's first message.
-
-        A request that `goes_on` waits for as long as the model may take to load, and takes no place
+        """Return this engine or a successor, once connected, and the engine's first message. A
+        request that `goes_on` waits for as long as the model may take to load, and takes no place
         in the queue. Raises `ModelNotReady` after the time, or when the engine cannot start any
-        more, and `Overloaded` while too many requests wait.
-        """
+        more, and `Overloaded` while too many requests wait."""
         engine = self
         while True:
             try:
                 return engine, await engine._wait(goes_on=goes_on)
-            except ModelNotReady:
+            except errors.ModelNotReady:
                 if engine.successor is None:
                     raise
                 engine = engine.successor
@@ -141,7 +119,9 @@ class Engine(LoadedModel):
         if goes_on:
             return await self._wait_connected(max(self._wait_s, options.load_timeout_s))
         if self._num_waiting >= options.max_waiting:
-            raise Overloaded("The model is starting and its queue is full; try again shortly.")
+            raise errors.Overloaded(
+                "The model is starting and its queue is full; try again shortly."
+            )
         self._num_waiting += 1
         try:
             return await self._wait_connected(self._wait_s)
@@ -151,18 +131,15 @@ class Engine(LoadedModel):
     async def _wait_connected(self, timeout_s: float) -> Hello:
         with self._waiting.of(self.entry.id):
             while timeout_s > 0:
-                self._check_can_start()
+                if self.is_gone:
+                    name = self.entry.name
+                    raise errors.ModelNotReady(f"The model {name} is not loaded any more.")
+                if self.is_failing:
+                    raise _failed(self.entry.name)
                 with suppress(TimeoutError):
                     return await self.replicas.wait_connected(min(timeout_s, _WAIT_CHECK_S))
                 timeout_s -= _WAIT_CHECK_S
-        raise ModelNotReady(f"The model {self.entry.name} is not ready yet.")
-
-    def _check_can_start(self) -> None:
-        """Raises `ModelNotReady`."""
-        if self.is_gone:
-            raise ModelNotReady(f"The model {self.entry.name} is not loaded any more.")
-        if self.is_failing:
-            raise _failed(self.entry.name)
+        raise errors.ModelNotReady(f"The model {self.entry.name} is not ready yet.")
 
 
 # Reads the files of a model in a process that may be killed. Raises `UnusableFolder` for files that
@@ -183,13 +160,9 @@ class LocalDirectory:
     ) -> None:
         """`on_change` is called when a model has loaded. `context` returns what other hosts ask
         for; None: there are none."""
-        self._context = context
-        self._run_dir = run_dir
-        self._secret = secret
-        self._read = read
-        self._on_change = on_change
-        self._wait_s = wait_s
-        self._waiting = WaitingRequests(run_dir, socket_key(secret, node_socket(run_dir)))
+        self._context, self._run_dir, self._secret, self._read = context, run_dir, secret, read
+        self._on_change, self._wait_s = on_change, wait_s
+        self._waiting = WaitingRequests(run_dir, socket_key(secret, sockets.node_socket(run_dir)))
         self.quarantine = quarantine or Quarantine()
         self.entries: Mapping[str, ModelEntry] = {}  # all served models, by name
         self._has_hidden = False  # whether some projects do not see all models
@@ -217,17 +190,14 @@ class LocalDirectory:
     ) -> Engine:
         """Return the engine of a model that does one of `tasks`, or of a target of an alias. The
         name None means the alias `default` if a target does one of `tasks`, or else the only model.
-
-        A model that the caller's project does not see does not exist for the caller. A caller who
-        may not use an alias by name gets a target that the caller may use, if there is any. Raises
-        `ModelNotFound`, `ModelNotReady`, `MissingParameter`, or `InvalidRequest` for a model that
-        does something else.
-        """
+        A model that the project does not see does not exist. A caller who may not use an alias by
+        name gets a target that the caller may use. Raises `ModelNotFound`, `ModelNotReady`,
+        `MissingParameter`, or `InvalidRequest` for a model that does something else."""
         visible = self.entries_of(project_id)
         name = self.named(name, tasks, project_id)
         entry = self._entry(self._target(name, may_use, visible), tasks, visible)
         if entry.task not in tasks:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"The model {entry.name} {explanation(entry.task)}. GET /v1/models lists the "
                 "others, with their tasks.",
                 param="model",
@@ -236,10 +206,10 @@ class LocalDirectory:
         if engine is not None and engine.serving.entry.task in tasks:
             return engine.serving
         if not entry.is_loaded:
-            raise ModelNotReady(f"The model {entry.name} is not loaded.")
+            raise errors.ModelNotReady(f"The model {entry.name} is not loaded.")
         if entry.id in self.failures:
             raise _failed(entry.name)
-        raise ModelNotReady(f"The model {entry.name} is not ready yet.")
+        raise errors.ModelNotReady(f"The model {entry.name} is not ready yet.")
 
     def entries_of(self, project_id: int | None) -> Mapping[str, ModelEntry]:
         """Return the models that keys of a project see, by name; None: no project."""
@@ -269,15 +239,13 @@ class LocalDirectory:
 
     def targets_of(self, alias: str, visible: Mapping[str, ModelEntry]) -> Targets:
         """Return the targets of an alias that are still served, and `visible` to the caller."""
-        targets = self.aliases[alias]
-        return {name: weight for name, weight in targets.items() if name in visible}
+        return {name: weight for name, weight in self.aliases[alias].items() if name in visible}
 
     def _can_answer(self, name: str) -> bool:
         return self.state_of(self.entries[name]).can_answer
 
     def engine_of(self, entry: ModelEntry) -> Engine | None:
-        """Return the engine of a model; None if the model should not be loaded, or the files are
-        not read yet or not usable."""
+        """Return the engine of a model; None if it is not loaded, or its files are not read."""
         return self._engines.get(entry.id)
 
     def state_of(self, entry: ModelEntry) -> ModelState:
@@ -300,11 +268,9 @@ class LocalDirectory:
         asleep: Set[str] = frozenset(),
     ) -> None:
         """Replace the list of models and aliases at once. New models and those with other files
-        load meanwhile: see `settle`. Until then a model serves with its former settings.
-
-        `failing` names the models whose engines fail again and again, `asleep` the models without
-        an engine until a request comes.
-        """
+        load meanwhile: see `settle`. Until then a model serves with its former settings. `failing`
+        names the models whose engines fail again and again, `asleep` the models without an engine
+        until a request comes."""
         if entries != self.entries:
             self.entries = dict(entries)
             self._has_hidden = any(entry.projects for entry in entries.values())
@@ -373,7 +339,7 @@ class LocalDirectory:
             reason = str(error)
         except TimeoutError:
             reason = f"The tokenizer takes more than {_LOAD_S:.0f} s to load."
-        except ServingError as error:
+        except errors.ServingError as error:
             log.warning("model not read: %s", error, extra={"fields": {"model": entry.name}})
         except Exception as error:  # what a process that reads strange files says may be wrong
             log.exception("model not read", extra={"fields": {"model": entry.name}})
@@ -412,13 +378,13 @@ class LocalDirectory:
                 return engine.replicas
 
         def new_client(place: Place) -> EngineClient:
-            engine = EngineAddress(entry.id, entry.settings_key, place.replica)
+            engine = sockets.EngineAddress(entry.id, entry.settings_key, place.replica)
             if place.address and self._context is not None:
                 host, _, port = place.address.rpartition(":")
-                address = TlsAddress(host.strip("[]"), int(port), place.fingerprint, engine)
+                address = sockets.TlsAddress(host.strip("[]"), int(port), place.fingerprint, engine)
                 return EngineClient(address, self._context)
-            path = engine_socket(self._run_dir, engine)
-            return EngineClient(UnixAddress(path), socket_key(self._secret, path))
+            path = sockets.engine_socket(self._run_dir, engine)
+            return EngineClient(sockets.UnixAddress(path), socket_key(self._secret, path))
 
         replicas = Replicas(new_client, entry.engines)
         replicas.open()
@@ -431,7 +397,7 @@ class LocalDirectory:
         if entry is not None:
             return entry
         if name not in (None, DEFAULT_MODEL):
-            raise ModelNotFound(
+            raise errors.ModelNotFound(
                 f"The model `{name}` does not exist. GET /v1/models lists the models that can "
                 "answer now.",
                 param="model",
@@ -439,8 +405,13 @@ class LocalDirectory:
         loaded = [each for each in visible.values() if each.is_loaded and each.task in tasks]
         if len(loaded) == 1:
             return loaded[0]
-        states = [self.state_of(entry) for entry in loaded]
-        raise _no_model_named(len(loaded), can_answer=any(each.can_answer for each in states))
+        if any(self.state_of(each).can_answer for each in loaded):
+            which = (
+                f"{len(loaded)} models are served. GET /v1/models lists those that can answer now"
+            )
+        else:
+            which = "no model can answer now. GET /v1/models?all=true lists all with their states"
+        raise errors.MissingParameter(f"`model` is required: {which}.", param="model")
 
 
 def _replace(engine: Engine, successor: Engine | None) -> list[Replicas]:
@@ -463,17 +434,8 @@ def _replace(engine: Engine, successor: Engine | None) -> list[Replicas]:
     return unused
 
 
-def _no_model_named(num_loaded: int, *, can_answer: bool) -> MissingParameter:
-    """`can_answer`: whether GET /v1/models lists at least one."""
-    if can_answer:
-        which = f"{num_loaded} models are served. GET /v1/models lists those that can answer now"
-    else:
-        which = "no model can answer now. GET /v1/models?all=true lists all with their states"
-    return MissingParameter(f"`model` is required: {which}.", param="model")
-
-
-def _failed(name: str) -> ModelNotReady:
-    return ModelNotReady(
+def _failed(name: str) -> errors.ModelNotReady:
+    return errors.ModelNotReady(
         f"The model {name} failed to load. Ask an administrator of this server: they see why."
     )
 
@@ -481,5 +443,5 @@ def _failed(name: str) -> ModelNotReady:
 def _detokenizer(assets: ModelAssets, kept: frozenset[str]) -> Detokenizer:
     """A detokenizer that drops special tokens except `kept`, and always the end tokens."""
     tokenizer = assets.tokenizer
-    special = Detokenizer.keeping(tokenizer.raw, tokenizer.special_texts, kept)
-    return Detokenizer(tokenizer.raw, special.dropped_ids | tokenizer.eos_ids)
+    special = Detokenizer.keeping(tokenizer.raw, tokenizer.facts.special_texts, kept)
+    return Detokenizer(tokenizer.raw, special.dropped_ids | tokenizer.facts.eos_ids)

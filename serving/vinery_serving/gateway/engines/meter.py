@@ -14,22 +14,19 @@ class Meter:
 
     started_at: float = field(default_factory=time.monotonic)
     tokens: TokenCounts = NO_TOKENS  # so far
-    # Of the summary that was written before the answer.
-    earlier: TokenCounts = NO_TOKENS
+    earlier: TokenCounts = NO_TOKENS  # of the summary that was written before the answer
     num_earlier_media_tokens: int = 0
     queue_s: float | None = None
     prefill_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
     media: MediaUsage = NO_MEDIA
-    # The tokens of pictures and clips in the prompt: index of the first, and of that after the
-    # last.
+    # The tokens of pictures and clips in the prompt: indexes of the first, and after the last.
     media_spans: tuple[tuple[int, int], ...] = ()
     encode_s: float | None = None  # the engine's time for pictures and clips
     num_answers: int = 1  # generated in parallel
     num_continuations: int = 0  # by another engine, because one had ended
-    # Of the answer that ended last; `QUOTA` if a limit ended any answer.
-    finish_reason: str = ""
+    finish_reason: str = ""  # of the answer that ended last; `QUOTA` if a limit ended any answer
     accepted_s: float | None = None  # when the request was in an engine's queue
     is_prefilling: bool = False  # an engine computes the prompt in several steps
     unenforced: str = ""  # fields whose schemas are not strict and were too large

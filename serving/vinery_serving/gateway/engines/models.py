@@ -17,7 +17,6 @@ from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 
 _FIELD_NAMES: Final = {"max_tokens": "max_new_tokens"}
-
 Targets = Mapping[str, int]  # weights by the names of models
 
 
@@ -30,19 +29,15 @@ def alias_of(name: str | None, aliases: Collection[str]) -> str | None:
 
 
 def draw(targets: Targets, can_answer: Callable[[str], bool], dice: Random) -> str:
-    """Return a random target; there is at least one.
-
-    Targets that can answer come first, and among them targets with a weight. If no target can
-    answer, the request waits or gets the error of the drawn target.
-    """
+    """Return a random target; there is at least one. Targets that can answer come first, and among
+    them targets with a weight. If no target can answer, the request waits or gets the error of the
+    drawn target."""
     able = [name for name in targets if can_answer(name)] or list(targets)
     weights = [targets[name] for name in able]
     return dice.choices(able, weights if any(weights) else None)[0]
 
 
 class Place(NamedTuple):
-    """Where an engine runs."""
-
     replica: int
     address: str = ""  # host and port; empty: this host
     fingerprint: str = ""  # of the host's certificate
@@ -50,8 +45,6 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A served model."""
-
     id: int
     name: str
     folder: Path
@@ -86,8 +79,7 @@ class ModelEntry:
 
 
 class ModelState(StrEnum):
-    """Whether a model can answer: a loaded or sleeping model can. The first and the last word are
-    LM Studio's."""
+    """Whether a model can answer. The first and the last word are LM Studio's."""
 
     LOADED = "loaded"
     ASLEEP = "asleep"  # loads for the next request
@@ -108,8 +100,7 @@ class LoadedModel:
     is_isolated = False
 
     def __init__(self, entry: ModelEntry, assets: ModelAssets) -> None:
-        self.entry = entry
-        self.assets = assets
+        self.entry, self.assets = entry, assets
         self.family = select_family(entry.options.output_format, assets.template_text)
         tags = self.family.parser.reasoning
         usual = ModelAssets.reasoning_tags

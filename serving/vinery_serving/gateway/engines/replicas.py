@@ -2,9 +2,8 @@
 
 A request goes to the engine with the least work: the tokens of the prompt that its prefix cache
 does not have, and the answers that run and wait. So the turns of a conversation stay on one engine
-until that engine is full. Engines report what their caches have, so all web processes choose alike.
-Between engines with equal work the beginning of the prompt decides, by a rank of each engine: an
-engine more or less changes only its own share.
+until it is full. Engines report what their caches have, so all web processes choose alike. Between
+engines with equal work the beginning of the prompt decides, by a rank of each engine.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ from vinery_serving.transport.messages import Hello
 
 # An answer that runs or waits slows a new one as much as so many tokens of its prompt.
 _ANSWER_TOKENS: Final = 64
-
 # How often a connection that takes no new requests is asked whether it has answers left.
 _LOOK_INTERVAL_S: Final = 0.5
-
 
 Maker = Callable[[Place], EngineClient]
 

@@ -1,16 +1,13 @@
 """Suspects requests of having ended an engine process, and refuses the requests at fault.
 
 A killed process cannot name the request at fault, so all its requests are suspects, and go on with
-the next engine. If only one request has been there at the ends of two engines, that request is at
-fault. Several such requests take turns, each without the others until the first new token: an end
-of the engine is then the fault of that request alone.
+the next engine. If only one request has been there at the ends of two engines, it is at fault.
+Several such requests take turns, each without the others until the first new token: an end of the
+engine is then the fault of that request alone. A planned end counts against no request, and after a
+long run on an engine, earlier ends do not count.
 
-A planned end counts against no request. After a long run on an engine, earlier ends do not count
-against a request.
-
-A request at fault is refused from then on, because it would end the next engines too. A hash of the
-model and of all the engine's work identifies the request: neither the client nor fields that no
-engine sees change the hash.
+A request at fault is refused from then on, because it would end the next engines too. It is known
+by a hash of the model and of all the engine's work, but not of the client.
 """
 
 import asyncio
@@ -29,8 +26,7 @@ from vinery_serving.transport.messages import PoolTexts, Submit
 
 log = logging.getLogger(__name__)
 
-# So many engines must end under a request before it can be at fault.
-_NUM_ENDS: Final = 2
+_NUM_ENDS: Final = 2  # so many engines must end under a request before it can be at fault
 # After this long on an engine, a request is not suspected of the ends before.
 _INNOCENT_AFTER_S: Final = 60.0
 
@@ -40,10 +36,10 @@ class Run:
     """One request, from the first submission to the end. Times are of the monotonic clock."""
 
     submitted_at: float = 0.0
-    engine: object = None  # that runs it
+    client: object = None  # of the engine that runs it
     num_ends: int = 0
     is_at_fault: bool = False
-    has_turn: bool = False
+    has_turn: bool = False  # runs alone, as a suspect, until the first new token
 
 
 class Suspects:
@@ -59,8 +55,8 @@ class Suspects:
             await self._turn.acquire()
             run.has_turn = True
 
-    def submitted(self, run: Run, engine: object = None) -> None:
-        run.engine = engine
+    def submitted(self, run: Run, client: object = None) -> None:
+        run.client = client
         run.submitted_at = time.monotonic()
         self._running.add(run)
 
@@ -75,13 +71,11 @@ class Suspects:
         self._end_turn(run)
 
     def engine_ended(self, run: Run) -> None:
-        """Note that the engine of a request ended without a plan.
-
-        All requests of the engine report the end; the first report counts for all.
-        """
+        """Note that the engine of a request ended without a plan. All requests of the engine report
+        the end; the first report counts for all."""
         if run not in self._running:
             return
-        there = {each for each in self._running if each.engine is run.engine}
+        there = {each for each in self._running if each.client is run.client}
         self._running -= there
         now = time.monotonic()
         for each in there:
@@ -99,11 +93,7 @@ class Suspects:
             self._turn.release()
 
 
-# -- Quarantine
-
-_DIGEST_BYTES: Final = 16
-# The work of an engine for one request.
-Work = Submit | PoolTexts
+Work = Submit | PoolTexts  # the work of an engine for one request
 
 
 class Quarantine:
@@ -142,15 +132,14 @@ class Quarantine:
 
 
 def _digest(model: str, submits: Sequence[Work]) -> str:
-    digest = blake2b(model.encode(), digest_size=_DIGEST_BYTES)
+    digest = blake2b(model.encode(), digest_size=16)
     for submit in submits:
         digest.update(msgspec.msgpack.encode(_without_client(submit)))
     return digest.hexdigest()
 
 
 def _without_client(submit: Work) -> Work:
-    """The work without what differs by client. Seeds are left out, because the server draws a new
-    seed each time."""
+    """The work without what differs by client, and without seeds, which the server draws anew."""
     if isinstance(submit, PoolTexts):
         plain = structs.replace(submit, id=0, deadline_s=0.0, request_id="", lane=(0, 0))
         return structs.replace(plain, goes_on=False)

@@ -22,8 +22,7 @@ from vinery_serving.protocols.responses.memory import with_id
 log = logging.getLogger(__name__)
 
 NewAnswer = NewResponse | NewChat
-# How long the end of an answer waits for the database.
-_KEEP_S: Final = 5.0
+_KEEP_S: Final = 5.0  # how long the end of an answer waits for the database
 
 
 async def check_room(memory: StoredMemory) -> None:
@@ -75,7 +74,6 @@ def store(new: NewAnswer) -> int:
 def new_answer(
     memory: StoredMemory, identity: AnswerIdentity, to_keep: ToKeep, body: bytes
 ) -> NewAnswer:
-    """The rows of an answer, whose JSON this is."""
     id_ = identity.id("chatcmpl-" if to_keep.is_chat else "resp_")
     days = memory.storage.days if to_keep.is_answer_kept else 0
     now = datetime.fromtimestamp(identity.created_at, UTC)
@@ -104,8 +102,7 @@ def parts_of(response: bytes) -> tuple[str, bytes, tuple[Item, ...]]:
     members = msgspec.json.decode(response, type=dict[str, msgspec.Raw])
     status: str = msgspec.json.decode(members["status"])
     parts = msgspec.json.decode(members["output"], type=list[msgspec.Raw])
-    heads = (msgspec.json.decode(part, type=_Head) for part in parts)
-    both = zip(heads, parts, strict=True)
+    both = zip((msgspec.json.decode(part, type=_Head) for part in parts), parts, strict=True)
     outputs = tuple(Item(head.id, head.type, bytes(part)) for head, part in both)
     return status, msgspec.json.encode({**members, "output": []}), outputs
 

@@ -11,13 +11,7 @@ from vinery_accounts.base.errors import DATABASE_UNAVAILABLE
 from vinery_accounts.keys.table import Caller, Storage
 from vinery_accounts.stored import compactions, conversations, responses
 from vinery_accounts.stored.rows import Item, NoPlace, NotStored, find_items
-from vinery_serving.core.errors import (
-    ConversationInUse,
-    InvalidRequest,
-    NotFound,
-    ServingError,
-    Unavailable,
-)
+from vinery_serving.core import errors
 from vinery_serving.core.memory import MemoryItem, Needs, Recalled
 from vinery_serving.gateway.state.runtime import Runtime
 
@@ -36,28 +30,30 @@ async def ask(
         raise _error_of(error, param) from None
 
 
-def _error_of(error: Exception, param: str | None) -> ServingError:
+def _error_of(error: Exception, param: str | None) -> errors.ServingError:
     match error:
         case conversations.ConversationLocked():
-            return ConversationInUse()
+            return errors.ConversationInUse()
         case responses.NotContinuable():
             text = f"The response '{error.public_id[:128]}' {error.reason}."
-            return InvalidRequest(text, param=PREVIOUS, code="previous_response_not_continuable")
+            return errors.InvalidRequest(
+                text, param=PREVIOUS, code="previous_response_not_continuable"
+            )
         case NotStored(what="Response", public_id=id_) if not id_.startswith("resp_"):
             text = f"'{id_[:128]}' is no id of a response, which begins with `resp_`."
-            return InvalidRequest(text, param=param or "response_id", code="invalid_value")
+            return errors.InvalidRequest(text, param=param or "response_id", code="invalid_value")
         case NotStored(what="Response") if param == PREVIOUS:
             text = f"Previous response with id '{error.public_id[:128]}' not found."
-            return InvalidRequest(text, param=PREVIOUS, code="previous_response_not_found")
+            return errors.InvalidRequest(text, param=PREVIOUS, code="previous_response_not_found")
         case NotStored(what="Conversation") if param == PREVIOUS:
-            return NotFound(str(error), param="conversation")
+            return errors.NotFound(str(error), param="conversation")
         case NotStored(what="Item") if param == ITEMS:
-            return InvalidRequest(str(error), param=ITEMS)
+            return errors.InvalidRequest(str(error), param=ITEMS)
         case NoPlace():
-            return InvalidRequest("`after` names no object of this list.", param="after")
+            return errors.InvalidRequest("`after` names no object of this list.", param="after")
         case NotStored():
-            return NotFound(str(error))
-    return Unavailable("Stored objects cannot be read just now. Try again.")
+            return errors.NotFound(str(error))
+    return errors.Unavailable("Stored objects cannot be read just now. Try again.")
 
 
 @dataclass(slots=True)
@@ -108,7 +104,7 @@ class StoredMemory:
         try:
             return compactions.unseal(self.caller.project_id, sealed)
         except ValueError:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"`{path}` is a compaction of another service or project, or its key is gone. Send "
                 "the items that it stands for.",
                 param=path,
@@ -116,7 +112,7 @@ class StoredMemory:
 
     async def _lock(self, public_id: str) -> None:
         if not self.keeps:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 "`conversation` needs a project that stores responses: an owner sets its days of "
                 "stored responses.",
                 param="conversation",

@@ -31,15 +31,13 @@ _ASK: Final = (
     "are still needed, and what is open. Answer nothing else, and call no tool: write only the "
     "summary."
 )
-_ASKS: Final = Message(Role.USER, (TextPart(_ASK),), stays=True)
 # The most tokens of a summary, which is at most a quarter of the context, or of the threshold. What
 # stays of the messages of the user has as many.
 _MAX_SUMMARY_TOKENS: Final = 4096
 
 
 def prepare_within(request: GenerationRequest, model: LoadedModel, origin: Origin) -> Draft:
-    """Return the prepared request, or that for the summary of its conversation. Raises
-    `InvalidRequest`."""
+    """Return the prepared request, or that for a summary of it. Raises `InvalidRequest`."""
     above, prompt = request.compact_above, request.prompt
     if above is None or not isinstance(prompt, Conversation):
         return prepare(request, model, origin)
@@ -56,11 +54,12 @@ def prepare_within(request: GenerationRequest, model: LoadedModel, origin: Origi
                 raise  # whatever the prompt is
     most = model.entry.options.max_tokens_limit or _MAX_SUMMARY_TOKENS
     num_tokens = min(most, _MAX_SUMMARY_TOKENS, min(above or context, context) // 4)
+    asks = Message(Role.USER, (TextPart(_ASK),), stays=True)
     asking = GenerationRequest(
         request.endpoint,
         request.model,
         Conversation(
-            joined_questions((*prompt.messages, _ASKS)),
+            joined_questions((*prompt.messages, asks)),
             template_kwargs=prompt.template_kwargs,
             drops_oldest=True,
             rendering=Rendering(rendering.template, rendering.uses_template, effort=Effort.NONE),

@@ -1,12 +1,9 @@
 """Applies the administrator's limits of a model: output tokens, minima and maxima.
 
 A default of the model's options comes before a default of generation_config.json. A value outside
-of the minima and maxima is refused if the request names the value, and otherwise moved into the
-range.
-
-A limit of output tokens that does not fit the model is clamped instead of refused: many clients
-send a number of their own, whatever the model is. Such a client wants the longest possible answer,
-and a user who has not chosen the number would not understand a refusal.
+of the minima and maxima is refused if the request names it, and otherwise moved into the range. A
+limit of output tokens that does not fit the model is clamped instead of refused: many clients send
+a number of their own, and a user who has not chosen it would not understand a refusal.
 """
 
 import math
@@ -51,8 +48,7 @@ def within_limits(request: GenerationRequest, options: EngineOptions) -> Generat
 
 
 def clamped_to(asked: GenerationRequest, allowed: tuple[int, ...]) -> int | None:
-    """Return the limit in force if less than the client asked for; `allowed` has the limits of the
-    prompts."""
+    """Return the least of the prompts' limits if it is less than the client asked for."""
     wanted, least = asked.stopping.max_tokens, min(allowed, default=None)
     return least if wanted is not None and least is not None and least < wanted else None
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Final
 
-from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import UnsupportedParameter
 from vinery_serving.core.request import (
     GenerationRequest,
     LogprobsOptions,
@@ -41,7 +41,13 @@ def logits_spec(
     budget = _reasoning_budget(request, model, prompt)
     if steering.first_field is None and not wants_logprobs and budget is None:
         return None
-    _check_ids(request, assets.tokenizer.vocab_size)
+    for param, ids in (
+        ("logit_bias", [id_ for id_, _ in steering.bias]),
+        ("bad_words_token_ids", [id_ for word in steering.bad_word_ids for id_ in word]),
+        ("allowed_token_ids", steering.allowed_ids),
+        ("logprob_token_ids", logprobs.token_ids),
+    ):
+        assets.check_ids(ids, param)
     return LogitsSpec(
         **{name: getattr(steering, name) for name in _COPIED},
         bad_words=(*steering.bad_word_ids, *_spellings(steering.bad_words, assets.tokenizer)),
@@ -157,20 +163,3 @@ def _reasoning_budget(
         end=end,
         closing_ids=tuple(encode(tags.closing)),
     )
-
-
-def _check_ids(request: GenerationRequest, vocab_size: int) -> None:
-    steering = request.steering
-    for param, ids in (
-        ("logit_bias", [id_ for id_, _ in steering.bias]),
-        ("bad_words_token_ids", [id_ for word in steering.bad_word_ids for id_ in word]),
-        ("allowed_token_ids", steering.allowed_ids),
-        ("logprob_token_ids", request.logprobs.token_ids),
-    ):
-        for id_ in ids:
-            if not 0 <= id_ < vocab_size:
-                raise InvalidRequest(
-                    f"`{param}` names the token {id_}, which this model does not have: its ids "
-                    f"go from 0 to {vocab_size - 1}.",
-                    param=param,
-                )

@@ -38,8 +38,7 @@ def check_output_grammar(request: GenerationRequest) -> None:
 
 
 def may_have_grammar(request: GenerationRequest) -> bool:
-    """Whether the request may have a schema or a pattern to translate. Even a short one may take
-    long."""
+    """Whether there may be a schema or a pattern to translate: even a short one may take long."""
     if request.grammar is not None or request.must_call:
         return True
     if isinstance(request.prompt, RawPrompts):
@@ -68,8 +67,7 @@ def output_grammar(
 
 
 def _without_schemas(request: GenerationRequest) -> tuple[GenerationRequest, list[str]]:
-    """The request with any value or object for each schema that is not strict, and the fields of
-    these schemas."""
+    """The request without the schemas that are not strict, and the fields of these."""
     wanted, asked, fields = request.grammar, request.prompt, list[str]()
     if wanted is None and not request.must_call:
         return request, fields

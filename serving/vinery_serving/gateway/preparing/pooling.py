@@ -39,8 +39,7 @@ def _tokenized(
     keeps_start = truncation is None or truncation.keeps_start
     try:
         if isinstance(given, TextPair):
-            most_of_document = request.max_document_tokens
-            found = texts.pair(given, limit, most_of_document, keeps_start=keeps_start)
+            found = texts.pair(given, limit, request.max_document_tokens, keeps_start=keeps_start)
         elif isinstance(given, str):
             found = texts.text(before + given, limit, keeps_start=keeps_start, param=param)
         else:

@@ -8,7 +8,6 @@ import random
 from array import array
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
@@ -54,11 +53,14 @@ _LEAST_TEMPERATURE: Final = 1e-5
 
 
 def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> Draft:
-    """Return the request with prompts and all values decided. May take long: see `reading`. Raises
-    `InvalidRequest`."""
+    """Return the request with all values decided. May take long. Raises `InvalidRequest`."""
     asked = request
     request = with_returns(within_limits(request, model.entry.options), model.entry.options)
-    _check(request, model)
+    _check_limits(request, model)
+    check_parameters(request, model.entry.options, model.entry.name)
+    _check_beams(request, model.entry.options)
+    check_output_grammar(request)
+    check_beam_search(request)
     num_returned = request.n
     request = with_candidates(request)
     _check_num_answers(request, model)
@@ -106,15 +108,6 @@ def _tokens(prompts: Sequence[Prompt]) -> TokenCounts:
     )
 
 
-def _check(request: GenerationRequest, model: LoadedModel) -> None:
-    """Raises InvalidRequest for what the model does not take, before anything is rendered."""
-    _check_limits(request, model)
-    check_parameters(request, model.entry.options, model.entry.name)
-    _check_beams(request, model.entry.options)
-    check_output_grammar(request)
-    check_beam_search(request)
-
-
 def _submits(
     common: Submit,
     request: GenerationRequest,
@@ -146,7 +139,11 @@ def _submits(
             for each in prompt.media
         ),
     )
-    return _samples(submit, request.n)
+    if submit.beams is not None:
+        return [submit]  # a beam search has all answers in one
+    seeds = [derive_seed(submit.sampling.seed or 0, index) for index in range(request.n)]
+    samplings = [replace(submit.sampling, seed=seed) for seed in seeds]
+    return [structs.replace(submit, sampling=sampling) for sampling in samplings]
 
 
 def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -> Sampling:
@@ -176,9 +173,7 @@ def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -
 
 def speculation_spec(request: GenerationRequest, model: LoadedModel) -> SpeculativeDecoding | None:
     """Return how many tokens are proposed ahead; None for a model without speculative decoding.
-
-    Raises `UnsupportedParameter` for an option that this model does not support.
-    """
+    Raises `UnsupportedParameter` for an option that this model does not support."""
     requested, options, defaults = request.assistance, model.entry.options, model.defaults
     _check_speculation(requested, options)
     if options.draft_model:
@@ -301,8 +296,7 @@ def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prom
 
 def _default_max_tokens(request: GenerationRequest, model: LoadedModel) -> int | None:
     """The limit for a client that sets none: the default of the model's options, of the endpoint or
-    of generation_config.json, and at most `max_tokens_limit`. None: the rest of the context.
-    """
+    of generation_config.json, and at most `max_tokens_limit`. None: the rest of the context."""
     stopping, limit = request.stopping, model.entry.options.max_tokens_limit
     if stopping.is_unlimited:
         return limit or None
@@ -319,30 +313,13 @@ def _cache_key(
     request: GenerationRequest, model: LoadedModel, *, organization: int
 ) -> bytes | None:
     """Return the key of the organisation and of the request's salt; None: no organisation, and no
-    salt. Prompts of different keys share no cached block.
-
-    A hash, because the salt is the client's secret and the engine needs a uniform key. Clients
-    cannot choose the key itself, so the id of the organisation need not be secret.
-    """
+    salt. Prompts of different keys share no cached block. A hash, because the salt is the client's
+    secret and the engine needs a uniform key. Clients cannot choose the key itself, so the id of
+    the organisation need not be secret."""
     salt = request.handling.cache_salt
+    own = None if salt is None else sha256(salt.encode()).digest()
     if model.entry.options.share_prefix_cache or not organization:
-        return None if salt is None else sha256(salt.encode()).digest()
+        return own
     if request.beams is not None and request.beams.no_repeat_ngram_size:
         return None  # the engine finds repetitions by ids that a salt changes
-    return _salted(organization, salt)
-
-
-@lru_cache(maxsize=1024)
-def _salted(organization: int, salt: str | None) -> bytes:
-    own = b"" if salt is None else sha256(salt.encode()).digest()
-    return sha256(f"organization {organization}\0".encode() + own).digest()
-
-
-def _samples(submit: Submit, num: int) -> list[Submit]:
-    """Return a submission for each answer of a prompt, with a derived seed. A beam search has all
-    answers in one."""
-    if submit.beams is not None:
-        return [submit]
-    seeds = [derive_seed(submit.sampling.seed or 0, index) for index in range(num)]
-    samplings = [replace(submit.sampling, seed=seed) for seed in seeds]
-    return [structs.replace(submit, sampling=sampling) for sampling in samplings]
+    return sha256(f"organization {organization}\0".encode() + (own or b"")).digest()

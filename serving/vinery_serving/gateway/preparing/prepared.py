@@ -8,78 +8,23 @@ from vinery_serving.core.events import NO_TOKENS, TokenCounts
 from vinery_serving.core.ids import tool_call_id
 from vinery_serving.core.logprobs import Token, TopLogprob, without_leading_spaces
 from vinery_serving.core.media import NO_MEDIA, MediaUsage
-from vinery_serving.core.request import (
-    GenerationRequest,
-    LogprobsOptions,
-    RawPrompts,
-    Tool,
-    ToolMode,
-)
+from vinery_serving.core.request import GenerationRequest, RawPrompts, Tool, ToolMode
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.output.lexer import Parser
 from vinery_serving.output.parsers.base import PlainParser
 from vinery_serving.output.reader import ChoiceReader
 from vinery_serving.output.writer import EventWriter
-from vinery_serving.prompting.assets import ModelAssets, Prompt
+from vinery_serving.prompting.assets import Prompt
 from vinery_serving.transport.messages import Submit, TokenLogprobs
 
-# An integer in a tuple, and the bytes of `Submit.prompt_ids`.
-_BYTES_PER_TOKEN: Final = 40
+_BYTES_PER_TOKEN: Final = 40  # An integer in a tuple, and the bytes of `Submit.prompt_ids`
 # A raw prompt may describe any tool. A call that only the tool's name marks is not recognized.
 _UNKNOWN_TOOLS: Final = (Tool(""),)
 
 
-class TokenWriter:
-    def __init__(self, assets: ModelAssets, options: LogprobsOptions) -> None:
-        self._assets, self._tokenizer = assets, assets.tokenizer
-        self._tokens_as_ids = options.tokens_as_ids
-
-    def answer(
-        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
-    ) -> tuple[Token, ...]:
-        pairs = zip(token_ids, logprobs, strict=True)
-        return tuple(self._token(id_, each) for id_, each in pairs)
-
-    def prompt(self, prompt: Prompt, logprobs: Sequence[TokenLogprobs]) -> tuple[Token, ...]:
-        """Return all tokens of a prompt. The first has no log-probability: no token precedes it."""
-        first, *rest = prompt.token_ids
-        text, raw = self._text(first)
-        tokens = (Token(first, text, raw, None, None), *self.answer(rest, logprobs))
-        return self._aligned(tokens, self._assets.text_of(prompt).encode())
-
-    def _aligned(self, tokens: Sequence[Token], text: bytes) -> tuple[Token, ...]:
-        """The same tokens, each with its bytes in the text: a special token may have none, and
-        the first may begin with spaces that the text lacks."""
-        aligned: list[Token] = []
-        at, has_begun = 0, False
-        for number, token in enumerate(tokens):
-            own = token
-            if token.id in self._tokenizer.special_texts and not text.startswith(token.raw, at):
-                own = replace(token, raw=b"")
-            elif not has_begun:
-                num_missing = _num_missing_spaces(tokens[number:], text)
-                own, has_begun = without_leading_spaces(token, num_missing), True
-            aligned.append(own)
-            at += len(own.raw)
-        return tuple(aligned)
-
-    def _token(self, token_id: int, logprobs: TokenLogprobs) -> Token:
-        text, raw = self._text(token_id)
-        others = tuple(
-            TopLogprob(id_, *self._text(id_), logprob) for id_, logprob in logprobs.others
-        )
-        return Token(token_id, text, raw, logprobs.logprob, logprobs.rank, others)
-
-    def _text(self, token_id: int) -> tuple[str, bytes]:
-        raw = self._tokenizer.token_bytes(token_id)
-        return f"token_id:{token_id}" if self._tokens_as_ids else raw.decode(errors="replace"), raw
-
-
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The caller of a request, and the deadline."""
-
     deadline_s: float  # seconds from the beginning of the request
     request_id: str = ""
     lane: tuple[int, int] = (0, 0)  # the ids of the caller's organisation and key, 0 for none
@@ -96,8 +41,7 @@ class Draft:
     # The limit of output tokens, if it is less than the client asked for.
     clamped_to: int | None = None
     media: MediaUsage = NO_MEDIA
-    # The tokens of pictures and clips in the prompt: index of the first, and of that after the
-    # last.
+    # The tokens of pictures and clips in the prompt: indexes of the first, and after the last.
     media_spans: tuple[tuple[int, int], ...] = ()
     tokens: TokenCounts = NO_TOKENS  # of the prompts
     summarizes: bool = False  # the prompt asks for a summary of the conversation
@@ -155,8 +99,7 @@ class PreparedRequest:
 
     @property
     def num_bytes(self) -> int:
-        """The memory of the prompts, and of all pictures and clips, which the submissions of a
-        prompt share."""
+        """The memory of the prompts and their media, which the submissions of a prompt share."""
         num_media = sum(each.num_bytes for submit in self.submits[:1] for each in submit.media)
         return num_media + _BYTES_PER_TOKEN * self.meter.tokens.num_prompt_tokens
 
@@ -211,9 +154,45 @@ class PreparedRequest:
             return assets.tokenizer.decode(prompt.token_ids)
         return assets.text_of(prompt)
 
-    @property
-    def writer(self) -> TokenWriter:
-        return TokenWriter(self.engine.assets, self.request.logprobs)
+    def answer_tokens(
+        self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]
+    ) -> tuple[Token, ...]:
+        return tuple(self._token(id_, each) for id_, each in zip(token_ids, logprobs, strict=True))
+
+    def prompt_tokens(self, prompt: Prompt, logprobs: Sequence[TokenLogprobs]) -> tuple[Token, ...]:
+        """Return all tokens of a prompt. The first has no log-probability: no token precedes it."""
+        first, *rest = prompt.token_ids
+        text, raw = self._text(first)
+        tokens = (Token(first, text, raw, None, None), *self.answer_tokens(rest, logprobs))
+        return self._aligned(tokens, self.engine.assets.text_of(prompt).encode())
+
+    def _aligned(self, tokens: Sequence[Token], text: bytes) -> tuple[Token, ...]:
+        """The same tokens, each with its bytes in the text: a special token may have none, and
+        the first may begin with spaces that the text lacks."""
+        special, aligned = self.engine.assets.tokenizer.facts.special_texts, list[Token]()
+        at, has_begun = 0, False
+        for number, token in enumerate(tokens):
+            own = token
+            if token.id in special and not text.startswith(token.raw, at):
+                own = replace(token, raw=b"")
+            elif not has_begun:
+                num_missing = _num_missing_spaces(tokens[number:], text)
+                own, has_begun = without_leading_spaces(token, num_missing), True
+            aligned.append(own)
+            at += len(own.raw)
+        return tuple(aligned)
+
+    def _token(self, token_id: int, logprobs: TokenLogprobs) -> Token:
+        text, raw = self._text(token_id)
+        others = tuple(
+            TopLogprob(id_, *self._text(id_), logprob) for id_, logprob in logprobs.others
+        )
+        return Token(token_id, text, raw, logprobs.logprob, logprobs.rank, others)
+
+    def _text(self, token_id: int) -> tuple[str, bytes]:
+        raw = self.engine.assets.tokenizer.token_bytes(token_id)
+        as_id = self.request.logprobs.tokens_as_ids
+        return f"token_id:{token_id}" if as_id else raw.decode(errors="replace"), raw
 
     def _parser(self, writer: EventWriter, prompt: Prompt) -> Parser:
         """Answers to raw prompts, and answers that show special tokens, are plain text."""

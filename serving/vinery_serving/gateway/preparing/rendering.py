@@ -6,7 +6,7 @@ context by leaving out its oldest messages.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
@@ -35,11 +35,8 @@ _INSTRUCTING: Final = (Role.SYSTEM, Role.DEVELOPER)
 def render(
     request: GenerationRequest, model: LoadedModel, *, must_fit: bool = False
 ) -> tuple[Prompt, ...]:
-    """Return the token ids for each prompt of the request.
-
-    Raises `InvalidRequest`. With `must_fit`, a text that cannot fit into the context is refused
-    before it is tokenized.
-    """
+    """Return the token ids for each prompt of the request. Raises `InvalidRequest`. With
+    `must_fit`, a text that cannot fit into the context is refused before it is tokenized."""
     assets, prompt = model.assets, request.prompt
     encoding = _encoding(request, model, must_fit=must_fit)
     if isinstance(prompt, RawPrompts):
@@ -54,16 +51,6 @@ def render(
         raise
 
 
-def tokenize(request: TokenizeRequest, model: LoadedModel) -> Tokenized:
-    """Return the tokens that a generation would have as its prompt. Raises `InvalidRequest`."""
-    return _tokenized(_token_ids(request, model), request, model)
-
-
-def detokenize(token_ids: Sequence[int], model: LoadedModel) -> str:
-    """Return the text of these tokens. Raises `InvalidRequest` for unknown ids."""
-    return model.assets.text_of_ids(token_ids)
-
-
 def count_tokens(request: GenerationRequest, model: LoadedModel) -> int:
     return sum(prompt.num_tokens for prompt in render(request, model))
 
@@ -71,17 +58,17 @@ def count_tokens(request: GenerationRequest, model: LoadedModel) -> int:
 def least_output(request: GenerationRequest) -> int:
     """Return the number of output tokens that must fit into the context with the prompt."""
     stopping = request.stopping
-    required = None if stopping.may_shrink else stopping.max_tokens
-    return required or stopping.min_tokens
+    return (None if stopping.may_shrink else stopping.max_tokens) or stopping.min_tokens
 
 
 def _encoding(request: GenerationRequest, model: LoadedModel, *, must_fit: bool) -> Encoding:
-    """The encoding with a number of tokens instead of `ALL_THAT_FIT`. The requested answer
-    fits, too."""
+    """The encoding with a number instead of `ALL_THAT_FIT`, so that the answer fits, too."""
     encoding, prompt = request.encoding, request.prompt
     if encoding.max_tokens is None:
         may_shorten = isinstance(prompt, Conversation) and prompt.drops_oldest
-        return _within(encoding, model.max_context) if must_fit and not may_shorten else encoding
+        if not must_fit or may_shorten:
+            return encoding
+        return replace(encoding, max_context=model.max_context)
     if encoding.max_tokens != ALL_THAT_FIT:
         return encoding
     if model.max_context is None:
@@ -89,11 +76,6 @@ def _encoding(request: GenerationRequest, model: LoadedModel, *, must_fit: bool)
     max_tokens = model.max_context - max(1, least_output(request))
     # If the answer alone exceeds the context, the prompt is refused as too long later.
     return replace(encoding, max_tokens=max_tokens if max_tokens > 0 else None)
-
-
-@lru_cache(maxsize=256)
-def _within(encoding: Encoding, max_context: int | None) -> Encoding:
-    return replace(encoding, max_context=max_context)
 
 
 def _render_fitting(
@@ -135,12 +117,10 @@ def _render_conversation(
 def shortened(
     conversation: Conversation, render: Callable[[Conversation], Prompt], *, max_num_tokens: int
 ) -> Prompt | None:
-    """Return the prompt of the longest shorter conversation of at most `max_num_tokens`, or of
-    the shortest if none is that short. None when no message may be left out.
-
-    Renders about log2(number of turns) times, because only a rendered part has a known number
-    of tokens. Raises `InvalidRequest` as `render` does.
-    """
+    """Return the prompt of the longest shorter conversation of at most `max_num_tokens`, or of the
+    shortest if none is that short. None when no message may be left out. Renders about log2(number
+    of turns) times, because only a rendered part has a known number of tokens. Raises
+    `InvalidRequest` as `render` does."""
     spans = droppable(conversation.messages)
     if not spans:
         return None
@@ -165,14 +145,11 @@ def _without(conversation: Conversation, spans: Sequence[Sequence[int]]) -> Conv
 
 
 def droppable(messages: Sequence[Message]) -> list[list[int]]:
-    """Return the indexes of the messages that may be left out, oldest first, in spans of
-    messages that are left out together.
-
-    Instructions, summaries, the last question and the newest turn stay: without them there is
-    nothing to answer. Before the last question, a span is a question with all messages up to the
-    next, so that the rest begins with a question: many templates demand that. After the last
-    question, a span is a turn. A tool call and its output are in one span.
-    """
+    """Return the indexes of the messages that may be left out, oldest first, in spans of messages
+    that are left out together. Instructions, summaries, the last question and the newest turn stay:
+    without them there is nothing to answer. Before the last question, a span is a question with all
+    messages up to the next, so that the rest begins with a question: many templates demand that.
+    After the last question, a span is a turn. A tool call and its output are in one span."""
     questions = [
         at for at, each in enumerate(messages) if each.role is Role.USER and not each.stays
     ]
@@ -237,7 +214,7 @@ def _without_oldest(
 ) -> Conversation:
     """The conversation without the oldest messages that cannot fit into the context with all later
     messages. `shortened` would leave the same messages out only after rendering."""
-    messages, bound = conversation.messages, assets.tokenizer.bound
+    messages, bound = conversation.messages, assets.tokenizer.facts.bound
     spans = droppable(messages)
     kept = set(range(len(messages))).difference(*spans)
 
@@ -255,7 +232,7 @@ def _without_oldest(
 
 
 def _least_tokens(prompt: Conversation | RawPrompts, assets: ModelAssets) -> int:
-    bound = assets.tokenizer.bound
+    bound = assets.tokenizer.facts.bound
     if isinstance(prompt, Conversation):
         if prompt.token_ids is not None:
             return len(prompt.token_ids)
@@ -266,24 +243,18 @@ def _least_tokens(prompt: Conversation | RawPrompts, assets: ModelAssets) -> int
     )
 
 
-# -- A model's tokenizer
-
-
-def _token_ids(request: TokenizeRequest, model: LoadedModel) -> list[Sequence[int]]:
-    prompt = request.prompt
+def tokenize(request: TokenizeRequest, model: LoadedModel) -> Tokenized:
+    """Return the tokens that a generation would have as its prompt. Raises `InvalidRequest`."""
+    prompt, assets, strings = request.prompt, model.assets, None
     if isinstance(prompt, Conversation):
         chat = GenerationRequest(Endpoint.CHAT, request.model, prompt, encoding=request.encoding)
-        return [each.token_ids for each in render(chat, model)]
-    ids_of_text = partial(model.assets.ids_of_text, encoding=request.encoding)
-    return list(map(ids_of_text, prompt))
-
-
-def _tokenized(ids: list[Sequence[int]], request: TokenizeRequest, model: LoadedModel) -> Tokenized:
-    padding, strings = request.padding, None
-    if padding is not None:
-        ids = [_padded(each, padding, model.assets) for each in ids]
+        ids: list[Sequence[int]] = [each.token_ids for each in render(chat, model)]
+    else:
+        ids = [assets.ids_of_text(each, request.encoding) for each in prompt]
+    if request.padding is not None:
+        ids = [_padded(each, request.padding, assets) for each in ids]
     if request.wants_token_strings:
-        name = model.assets.tokenizer.token_name
+        name = assets.tokenizer.token_name
         strings = tuple(tuple(map(name, each)) for each in ids)
     return Tokenized(tuple(map(tuple, ids)), strings, model.max_context)
 

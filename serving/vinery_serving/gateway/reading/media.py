@@ -1,8 +1,7 @@
 """Decodes the media of a request in its worker process, one file in each call.
 
-A file that crashes the decoder, or takes too long or too much memory, ends the worker, and the web
-process refuses that part of the request. Decoded media stay in the worker until the prompt is
-rendered.
+A file that crashes the decoder, or takes too long or too much memory, ends the worker, and its part
+of the request is refused. Decoded media stay in the worker until the prompt is rendered.
 """
 
 import resource
@@ -25,7 +24,6 @@ from vinery_serving.core.media import (
     MediaUsage,
     Page,
     Picture,
-    num_pixels_of,
 )
 from vinery_serving.core.request import ContentPart, TextPart
 from vinery_serving.media import decoding
@@ -66,7 +64,11 @@ class RequestMedia:
             found = self._same[key] = _decoded(part, source, vision)
         else:
             found = replace(same, usage=replace(same.usage, decode_s=0.0))
-        self._decoded[part.param] = replace(found, parts=_at(found.parts, part.param))
+        parts = (
+            replace(each, param=part.param) if isinstance(each, MediaPart) else each
+            for each in found.parts
+        )
+        self._decoded[part.param] = replace(found, parts=tuple(parts))
 
     def parts_of(self, part: MediaPart) -> tuple[ContentPart, ...]:
         return self._decoded[part.param].parts
@@ -85,7 +87,7 @@ def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> 
         parts = _parts(part, source.data, vision, limits)
     decode_s = _processor_time_s() - begun_at_s
     media = (each.source for each in parts if isinstance(each, MediaPart))
-    num_pixels = sum(num_pixels_of(each) for each in media if isinstance(each, Picture | Clip))
+    num_pixels = sum(len(each.pixels) // 3 for each in media if isinstance(each, Picture | Clip))
     return Decoded(parts, MediaUsage(1, len(source.data), num_pixels, decode_s=decode_s))
 
 
@@ -101,11 +103,10 @@ def configure(limits: DecodeLimits) -> None:
 
 def _limits(source: InlineSource) -> DecodeLimits:
     """A fetched file has the limits of the rule that allowed it."""
-    most = source.max_pixels or field_limits.MEDIA_PIXELS.value
     return replace(
         _configured[0],
         max_bytes=max(len(source.data), field_limits.MEDIA_BYTES.value),
-        max_pixels=most,
+        max_pixels=source.max_pixels or field_limits.MEDIA_PIXELS.value,
         max_pages=field_limits.MEDIA_PAGES.value,
     )
 
@@ -155,9 +156,3 @@ def _page_parts(part: MediaPart, pages: Sequence[Page]) -> tuple[ContentPart, ..
         parts.append(TextPart(f"{head}\n{page.text}" if page.text else head))
         parts.append(replace(part, kind=MediaKind.IMAGE, source=page.picture, filename=None))
     return tuple(parts)
-
-
-def _at(parts: Sequence[ContentPart], param: str) -> tuple[ContentPart, ...]:
-    return tuple(
-        replace(each, param=param) if isinstance(each, MediaPart) else each for each in parts
-    )

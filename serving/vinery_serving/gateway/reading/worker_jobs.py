@@ -1,5 +1,4 @@
-"""How the bodies of endpoints are read: small ones in the web process, and the others in a worker
-process, by the same functions.
+"""How the bodies of endpoints are read, in the web process and in workers by the same functions.
 
 A worker knows no Django, engine or event loop. A job gets a session, which has the body, and
 arguments. Results are small: prompts leave a worker as token ids only, and the web process has no
@@ -42,7 +41,7 @@ from vinery_serving.gateway.preparing.logits import num_top_of_prompt
 from vinery_serving.gateway.preparing.output_grammar import may_have_grammar
 from vinery_serving.gateway.preparing.pooling import draft as draft_pooling
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
-from vinery_serving.gateway.preparing.rendering import count_tokens, detokenize, tokenize
+from vinery_serving.gateway.preparing.rendering import count_tokens, tokenize
 from vinery_serving.gateway.reading import media as request_media
 from vinery_serving.gateway.reading.media import RequestMedia
 from vinery_serving.gateway.workers.worker import Codec, Session
@@ -56,10 +55,9 @@ from vinery_serving.prompting.template import TemplateWords
 from vinery_serving.prompting.token_bound import TokenBound
 from vinery_serving.prompting.tokenizer import TokenizerFacts, TokenList
 from vinery_serving.prompting.vision import Markup, QwenProcessor, SizedProcessor
-from vinery_serving.protocols import PARSERS
+from vinery_serving.protocols import PARSERS, Exchange, tokens
 from vinery_serving.protocols import parse as parse_generation
 from vinery_serving.protocols.chat import ChatExchange
-from vinery_serving.protocols.common.encoding import Exchange
 from vinery_serving.protocols.common.parameters import refuse_long
 from vinery_serving.protocols.completions import CompletionsExchange
 from vinery_serving.protocols.messages import exchange as messages
@@ -68,12 +66,6 @@ from vinery_serving.protocols.pooling import Document, PoolingExchange, parse_po
 from vinery_serving.protocols.responses import exchange as responses
 from vinery_serving.protocols.responses.exchange import ResponsesExchange, Unrecalled
 from vinery_serving.protocols.stored import READERS
-from vinery_serving.protocols.tokens import (
-    DetokenizeExchange,
-    TokenizeExchange,
-    parse_detokenize,
-    parse_tokenize,
-)
 from vinery_serving.transport import messages as engine_messages
 
 log = logging.getLogger(__name__)
@@ -93,10 +85,8 @@ class Head:
     model: str | None
     is_streamed: bool = False
     has_template: bool = False  # whether the request has a chat template of its own
-    # Whether preparing may take long although the body is small.
-    may_take_long: bool = False
-    # The field that is then the likeliest cause.
-    costly_param: str | None = None
+    may_take_long: bool = False  # whether preparing may take long although the body is small
+    costly_param: str | None = None  # the field that is then the likeliest cause
     unused: Unused = NOTHING_UNUSED
     media: tuple[MediaPart, ...] = ()  # all media of the request
     end_user: str = ""
@@ -145,7 +135,7 @@ def _pooling_head(request: PoolingRequest) -> Head:
     )
 
 
-def _tokenize_head(exchange: TokenizeExchange) -> Head:
+def _tokenize_head(exchange: tokens.TokenizeExchange) -> Head:
     request, padding = exchange.request, exchange.request.padding
     has_template = _has_template(request.prompt)
     is_long = padding is not None and padding.length > _SHORT_PADDING
@@ -184,11 +174,9 @@ _facts: dict[int, tuple[ModelEntry, ModelFacts]] = {}
 
 
 def load(wanted: tuple[Iterable[Loaded], Mapping[str, int], DecodeLimits]) -> None:
-    """Load these models before the fork, forget others, and set the limits of fields and files.
-
-    A process that may be killed has read their files. OpenVINO's tokenizers start threads, which no
-    fork survives, so `before_call` loads these in a worker.
-    """
+    """Load these models before the fork, forget others, and set the limits of fields and files. A
+    process that may be killed has read their files. OpenVINO's tokenizers start threads, which no
+    fork survives, so `before_call` loads these in a worker."""
     loaded, limits, of_files = wanted
     field_limits.configure(limits)
     request_media.configure(of_files)
@@ -235,8 +223,7 @@ def _assets_of(folder: Path | str, chat_template: str, task: Task) -> ModelAsset
 
 
 def read_model(session: Session, folder: str, chat_template: str, task: Task) -> ModelFacts:
-    """Read the files of a model. Raises `ModelNotReady` with the reason for files that cannot be
-    used."""
+    """Raises `ModelNotReady` with the reason for files that cannot be used."""
     try:
         return _assets_of(folder, chat_template, task).facts
     except UnusableFolder as error:
@@ -244,12 +231,10 @@ def read_model(session: Session, folder: str, chat_template: str, task: Task) ->
 
 
 def parse(session: Session, name: str, tree: str, fingerprint: str | None, memory: Memory) -> Head:
-    """Read the body of a request to the endpoint `name`."""
     return _keep(session, name, READINGS[name].parse(session.body, tree, fingerprint, memory))
 
 
 def read_stored(session: Session, name: str) -> tuple[ToKeep, Unused]:
-    """Read the body of a request about stored objects."""
     return READERS[name](session.body)
 
 
@@ -289,8 +274,7 @@ def prepare_parsed(session: Session, entry: ModelEntry, origin: Origin) -> Any:
 
 
 def _exchange_with_media(exchange: Any, media: RequestMedia) -> Any:
-    """The exchange with pictures instead of files. Raises `InvalidRequest`: documents may have more
-    text than a prompt."""
+    """Raises `InvalidRequest`: documents may have more text than a prompt."""
     request = exchange.request.with_media(media.parts_of)
     refuse_long(PROMPT_FIELDS[request.endpoint], request.prompt.num_chars)
     return replace(exchange, request=request)
@@ -305,19 +289,16 @@ def _prepare(exchange: Any, model: LoadedModel, origin: Origin) -> tuple[Exchang
 
 def _slim_generation(prepared: tuple[Any, Draft], usage: MediaUsage) -> tuple[Exchange, Draft]:
     exchange, draft = prepared
-    keeps_text = _needs_text(draft.request)
+    request = draft.request
+    wants_text = request.wants_prompt_text or request.wants_token_ids or request.counts_prompt_chars
+    # The answer may contain the prompt's text or length.
+    keeps_text = request.prompt.echo or wants_text or num_top_of_prompt(request) is not None
     # The pixels are in the submissions.
     prompts = tuple(
         replace(each, text=each.text if keeps_text else None, media=()) for each in draft.prompts
     )
-    slim = replace(draft, request=_without_prompt(draft.request), prompts=prompts, media=usage)
+    slim = replace(draft, request=_without_prompt(request), prompts=prompts, media=usage)
     return replace(exchange, request=_without_prompt(exchange.request)), slim
-
-
-def _needs_text(request: GenerationRequest) -> bool:
-    """Whether the answer may contain the prompt's text or length."""
-    wants_text = request.wants_prompt_text or request.wants_token_ids or request.counts_prompt_chars
-    return request.prompt.echo or wants_text or num_top_of_prompt(request) is not None
 
 
 def _without_prompt(request: GenerationRequest) -> GenerationRequest:
@@ -347,8 +328,7 @@ class Reading(Generic[PreparedT]):
     """How the body of an endpoint becomes a prepared request, or the answer itself."""
 
     name: str  # of the endpoint
-    # From a body, the URL's tree, the fingerprint of answers, and what the server remembers. Raises
-    # `InvalidRequest`.
+    # From a body, the URL's tree, the fingerprint and what is known. Raises `InvalidRequest`.
     parse: Callable[[bytes, str, str | None, Memory], Any]
     head: Callable[[Any], Head]  # from the value of `parse`
     # From the value of `parse`, in the web process. Raises `InvalidRequest`.
@@ -419,15 +399,15 @@ TOKENS: Final[Mapping[str, Reading[bytes]]] = {
     for each in (
         Reading(
             "tokenize",
-            lambda body, tree, *_: parse_tokenize(body, DIALECTS[tree]),
+            lambda body, tree, *_: tokens.parse_tokenize(body, DIALECTS[tree]),
             _tokenize_head,
             lambda exchange, model, _: exchange.body(tokenize(exchange.request, model)),
         ),
         Reading(
             "detokenize",
-            lambda body, *_: parse_detokenize(body),
+            lambda body, *_: tokens.parse_detokenize(body),
             lambda exchange: Head(exchange.model, unused=exchange.unused),
-            lambda exchange, model, _: exchange.body(detokenize(exchange.token_ids, model)),
+            lambda exchange, model, _: exchange.body(model.assets.text_of_ids(exchange.token_ids)),
         ),
         _counting("responses/input_tokens", responses.parse_count, responses.count_body),
         _counting(
@@ -463,7 +443,7 @@ CODEC: Final = Codec(
         *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts)),
         *cast(Any, (PoolingExchange, Document)),
         *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
-        *cast(Any, (TokenizeExchange, DetokenizeExchange)),
+        *cast(Any, (tokens.TokenizeExchange, tokens.DetokenizeExchange)),
         *_types_in(picture_sizes),
         *_types_in(prompting_folder),
         *cast(Any, (type(Path()), ModelFacts, TemplateFacts, TemplateWords, PoolingFolder)),

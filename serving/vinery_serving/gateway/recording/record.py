@@ -23,14 +23,12 @@ from vinery_serving.gateway.state.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-# As in the column: lines of the journal have a bounded length.
-_MAX_MODEL_NAME = 255
+_MAX_MODEL_NAME = 255  # as in the column: lines of the journal have a bounded length
 
 
 class HeldSettlement:
     """A ledger that keeps the settlement for the transaction of the result, and the reservation
-    until `release`. `lease_id`: another one for each try, as limits may know that of a process that
-    was killed."""
+    until `release`. `lease_id` is new for each try, as limits may know that of a killed process."""
 
     def __init__(self, lease_id: str) -> None:
         self._lease_id = lease_id
@@ -48,15 +46,13 @@ class HeldSettlement:
         self.settlement = settlement
 
     def release(self, *, is_recorded: bool) -> None:
-        """Charge what the settlement says if it `is_recorded`, else nothing. Later calls have no
-        effect."""
+        """Charge the settlement if it `is_recorded`, else nothing. Later calls have no effect."""
         if self.reservation is not None:
             self.reservation.release(is_recorded=is_recorded)
 
 
 class RequestRecord:
-    """Call `admit` when the body is read, then one of `succeed`, `fail` and `leave`; later calls
-    have no effect."""
+    """Call `admit`, then one of `succeed`, `fail` and `leave`; later calls have no effect."""
 
     def __init__(
         self,
@@ -145,8 +141,7 @@ class RequestRecord:
         self._serving_model = name
 
     def note_media(self) -> None:
-        """Write the meter's counts of pictures to the journal, for recovery after a kill. Raises
-        `UsageNotRecorded`."""
+        """Write the counts of pictures to the journal, for recovery. Raises `UsageNotRecorded`."""
         media = self.meter.media
         if media.num_files:
             self._write_admission(

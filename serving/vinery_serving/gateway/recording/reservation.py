@@ -1,9 +1,6 @@
-"""One request's use of limits.
-
-The prompt and the first tokens of the answers are reserved before the request runs. The reservation
-grows while the answers are generated, and is settled at the end. A request that no limit binds
-reserves nothing.
-"""
+"""One request's use of limits. The prompt and the first tokens of the answers are reserved before
+the request runs. The reservation grows while the answers are generated, and is settled at the end.
+A request that no limit binds reserves nothing."""
 
 from collections.abc import Iterable
 
@@ -40,9 +37,7 @@ class Reservation:
         self, limits: LimitService, caller: Caller, request_id: str, *, is_held: bool = False
     ) -> None:
         """`is_held`: limits learn of the settlement by `release`."""
-        self._limits = limits
-        self._caller = caller
-        self._is_held = is_held
+        self._limits, self._caller, self._is_held = limits, caller, is_held
         self._settled: tuple[Lease, ActualUsage] | None = None
         self._request_id = request_id
         self.end_user = ""  # as usage records name it
@@ -237,9 +232,6 @@ def _usage(meter: Meter) -> ActualUsage:
     )
 
 
-# -- Requests that no engine runs
-
-
 async def count_request(
     limits: LimitService, caller: Caller, model: str, request_id: str
 ) -> list[tuple[bytes, bytes]]:
@@ -248,8 +240,7 @@ async def count_request(
     rules = limits.book.request_rates_for(caller, model)
     if not rules:
         return []
-    request = ReservationRequest(lease_id=request_id, rules=rules)
-    answer = await _ask_limits(limits, request)
+    answer = await _ask_limits(limits, ReservationRequest(lease_id=request_id, rules=rules))
     if isinstance(answer, Denial):
         raise _limit_reached(answer, model)
     limits.settle(answer, ActualUsage())

@@ -23,7 +23,7 @@ from vinery_serving.core.events import (
     TextDelta,
     TokensGenerated,
 )
-from vinery_serving.core.request import Endpoint, GenerationRequest, RawPrompts
+from vinery_serving.core.request import Endpoint, RawPrompts
 from vinery_serving.gateway.preparing.prepared import PreparedRequest, Trail
 from vinery_serving.gateway.running.grants import TokenGrants
 from vinery_serving.output.detokenize import Decoder
@@ -66,11 +66,9 @@ def started(prepared: PreparedRequest) -> Started:
 
 
 class IntervalBuffer:
-    """Holds the events of one choice until they have `interval` tokens: `stream_interval`.
-
-    The first and the last event are never held. Tokens are still read as they arrive, so a stop
-    string ends a choice as early as without a buffer.
-    """
+    """Holds the events of one choice until they have `interval` tokens: `stream_interval`. The
+    first and the last event are never held. Tokens are still read as they arrive, so a stop string
+    ends a choice as early as without a buffer."""
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
@@ -215,11 +213,8 @@ class AnswersReader:
             self._output.grant(id_, grants.num_granted[id_], is_last=grants.is_last)
 
     def take(self, updates: list[GenerationUpdate]) -> list[Event]:
-        """Return the events of these updates.
-
-        Raises the error of a rejection before any text, so that the error can become the HTTP
-        status. A later error is `failure`, to be raised once the text was sent.
-        """
+        """Return the events of these updates. Raises the error of a rejection before any text, to
+        become the HTTP status. A later error is `failure`, to be raised once the text was sent."""
         events: list[Event] = []
         deltas, self._early = self._early, []
         for update in updates:
@@ -297,7 +292,7 @@ class AnswersReader:
         """Read the new tokens and count them. Returns how many there were before a stop."""
         reader = choice.reader
         num_before, num_reasoning_before = reader.num_output_tokens, reader.num_reasoning_tokens
-        tokens = self._prepared.writer.answer(token_ids, logprobs) if logprobs else ()
+        tokens = self._prepared.answer_tokens(token_ids, logprobs) if logprobs else ()
         read = reader.feed(token_ids, tokens)
         num_read = reader.num_output_tokens - num_before
         choice.token_ids.extend(token_ids[:num_read])
@@ -305,8 +300,7 @@ class AnswersReader:
             self._prepared.trail.parts.append((tuple(token_ids[:num_read]), logprobs[:num_read]))
         if choice.raw is not None and num_read:
             ids = tuple(token_ids[:num_read])
-            text = "".join(map(choice.raw.feed, ids))
-            events.append(TokensGenerated(choice.index, ids, text))
+            events.append(TokensGenerated(choice.index, ids, "".join(map(choice.raw.feed, ids))))
         events += read
         num_reasoning = reader.num_reasoning_tokens - num_reasoning_before
         self._meter.tokens = self._meter.tokens.with_generated(num_read, num_reasoning)
@@ -326,11 +320,13 @@ class AnswersReader:
         assert isinstance(finished, Finished)
         if choice.num_logprobs:
             finished = replace(finished, mean_logprob=choice.logprob_sum / choice.num_logprobs)
-        if self._is_cut_by_quota(choice, finished):
-            finished = replace(finished, cause=QUOTA)
-        elif finished.reason is FinishReason.LENGTH:
-            is_full = self._prepared.is_bound_by_context(choice.index)
-            finished = replace(finished, is_context_full=is_full)
+        if finished.reason is FinishReason.LENGTH:
+            num, submits = choice.reader.num_output_tokens, self._prepared.submits
+            if self._is_last_grant and num < submits[choice.index].max_new_tokens:
+                finished = replace(finished, cause=QUOTA)  # it ended for want of grants
+            else:
+                is_full = self._prepared.is_bound_by_context(choice.index)
+                finished = replace(finished, is_context_full=is_full)
         if self._meter.finish_reason != QUOTA:
             is_quota = finished.cause == QUOTA
             self._meter.finish_reason = QUOTA if is_quota else finished.reason.value
@@ -339,36 +335,25 @@ class AnswersReader:
         unfinished = [TokensGenerated(choice.index, (), text)] if text else []
         return [*last, *unfinished, finished]
 
-    def _is_cut_by_quota(self, choice: _Choice, finished: Finished) -> bool:
-        """Whether the answer ended before its own limit, for want of grants."""
-        if not self._is_last_grant or finished.reason is not FinishReason.LENGTH:
-            return False
-        limit = self._prepared.submits[choice.index].max_new_tokens
-        return choice.reader.num_output_tokens < limit
-
     def _scored_prompt(self, index: int, logprobs: tuple[TokenLogprobs, ...]) -> list[Event]:
         """The tokens of a prompt, sent with its first choice, and the echo of each choice."""
         request = self._prepared.request
         at, sample = divmod(index, request.n)
         prompt = self._prepared.prompts[at]
-        tokens = self._prepared.writer.prompt(prompt, logprobs)
+        tokens = self._prepared.prompt_tokens(prompt, logprobs)
         events: list[Event] = [PromptScored(at, tokens)] if sample == 0 else []
         if isinstance(request.prompt, RawPrompts) and request.prompt.echo:
             echoed = tokens if request.logprobs.num_top is not None else ()
-            text = self._prepared.engine.assets.text_of(prompt)
-            events.append(TextDelta(index, text, echoed))
+            events.append(TextDelta(index, self._prepared.engine.assets.text_of(prompt), echoed))
         return events
 
     def _error(self, rejected: Rejected) -> ServingError:
         code, message = rejected.code, rejected.message
-        is_of_grammar = "grammar" in code
-        param = _grammar_param(self._prepared.request) if is_of_grammar else None
-        error = error_from_code(code, cited(message) if is_of_grammar else message, param=param)
+        request, param = self._prepared.request, None
+        if "grammar" in code:
+            wanted, message = request.grammar, cited(message)
+            # A forced call has its grammar from the tools.
+            param = "tools" if wanted is None or request.must_call else wanted.param
+        error = error_from_code(code, message, param=param)
         error.retry_after_s = rejected.retry_after_s or error.retry_after_s
         return error
-
-
-def _grammar_param(request: GenerationRequest) -> str | None:
-    """The field that the grammar of the answer comes from: the tools, if a call is forced."""
-    wanted = request.grammar
-    return "tools" if wanted is None or request.must_call else wanted.param

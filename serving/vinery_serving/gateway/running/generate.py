@@ -12,14 +12,7 @@ from typing import Final
 
 from msgspec import structs
 
-from vinery_serving.core.errors import (
-    DeadlineExceeded,
-    EngineLost,
-    InvalidRequest,
-    NotContinued,
-    ServingError,
-    error_from_code,
-)
+from vinery_serving.core import errors
 from vinery_serving.core.events import (
     Completed,
     Event,
@@ -40,26 +33,17 @@ from vinery_serving.gateway.preparing.logits import check_engine, num_top_of_pro
 from vinery_serving.gateway.preparing.prepared import Origin, PreparedRequest
 from vinery_serving.gateway.running.attempt import AnswersReader, started
 from vinery_serving.gateway.running.grants import TokenGrants, TokenSource
+from vinery_serving.transport import messages
 from vinery_serving.transport.client import (
     EngineClient,
     EngineDisconnected,
     OutputStream,
     VectorStream,
 )
-from vinery_serving.transport.messages import (
-    Hello,
-    PoolTexts,
-    Rejected,
-    Submit,
-    TextVectors,
-    TokenOutput,
-)
 
 Batches = AsyncGenerator[list[Event], None]
-# How many engines may end under one request, whatever the reason.
-MAX_LOST_ENGINES: Final = 8
-# A connection that has just broken is noticed within this time.
-_NEXT_TRY_S: Final = 0.02
+MAX_LOST_ENGINES: Final = 8  # how many engines may end under one request, whatever the reason
+_NEXT_TRY_S: Final = 0.02  # A connection that has just broken is noticed within this time
 # After this long without an event a stream gets a comment, so that no proxy closes it.
 SILENCE_S: Final = 15.0
 
@@ -67,11 +51,9 @@ SILENCE_S: Final = 15.0
 async def stream(
     prepared: PreparedRequest, tokens: TokenSource | None = None, batches: Batches | None = None
 ) -> Batches:
-    """Yield batches of events; an empty batch means `SILENCE_S` without events.
-
-    Output tokens are reserved from `tokens`; None: they are not counted. `batches` come instead of
-    those of `run`. Raises `ServingError` before `Started`; later errors are `Failed` events.
-    """
+    """Yield batches of events; an empty batch means `SILENCE_S` without events. Output tokens are
+    reserved from `tokens`; None: they are not counted. `batches` come instead of those of `run`.
+    Raises `ServingError` before `Started`; later errors are `Failed` events."""
     has_started = False
     try:
         async with aclosing(batches or run(prepared, tokens)) as read:
@@ -81,7 +63,7 @@ async def stream(
                     yield [events[0], *_echoes(prepared), *events[1:]]
                 else:
                     yield events
-    except ServingError as error:
+    except errors.ServingError as error:
         if not has_started:
             raise
         yield [Failed(error)]
@@ -124,11 +106,8 @@ async def run(
     prepared: PreparedRequest, tokens: TokenSource | None, *, may_restart: bool = False
 ) -> Batches:
     """Yield batches of events, from `Started` to `Completed`, and an empty batch for each
-    `SILENCE_S` without events. Raises `ServingError`.
-
-    `may_restart`: an answer that the next engine cannot continue exactly begins with another
-    `Started`, instead of ending with `NotContinued`.
-    """
+    `SILENCE_S` without events. Raises `ServingError`. `may_restart`: an answer that the next engine
+    cannot continue exactly begins with another `Started`, instead of ending with `NotContinued`."""
     if not prepared.submits:
         yield _without_tokens(prepared)
         return
@@ -147,8 +126,8 @@ async def run(
                 events = await answers.next()
                 if may_restart:
                     answers.check()
-            except (EngineDisconnected, NotContinued) as lost:
-                if isinstance(lost, NotContinued) and not may_restart:
+            except (EngineDisconnected, errors.NotContinued) as lost:
+                if isinstance(lost, errors.NotContinued) and not may_restart:
                     raise
                 async for _ in _silences(answers.resume(lost)):
                     yield []
@@ -163,45 +142,41 @@ async def run(
         answers.end()
 
 
-class _EngineRun:
+class _EngineRun(Run):
     """The present engine of a request, and what an engine's end means for the request."""
 
     def __init__(self, engine: Engine, meter: Meter) -> None:
-        self.engine = engine
-        self._meter = meter
-        self._run = Run()
+        super().__init__()
+        self.engine, self._meter = engine, meter
 
-    async def next_engine(self, *, goes_on: bool) -> Hello:
+    async def next_engine(self, *, goes_on: bool) -> messages.Hello:
         """Wait for the request's turn and for an engine. Raises `ServingError`."""
-        await self.engine.suspects.take_turn(self._run)
+        await self.engine.suspects.take_turn(self)
         self.engine, hello = await self.engine.ready(goes_on=goes_on)
         return hello
 
     def submitted(self, client: EngineClient) -> None:
-        self.engine.suspects.submitted(self._run, client)
-
-    @property
-    def has_turn(self) -> bool:
-        """Whether the request runs alone, as a suspect, until the first new token."""
-        return self._run.has_turn
+        self.engine.suspects.submitted(self, client)
 
     def generated(self) -> None:
-        self.engine.suspects.generated(self._run)
+        self.engine.suspects.generated(self)
 
     def ended(self) -> None:
-        self.engine.suspects.ended(self._run)
+        self.engine.suspects.ended(self)
 
     def lost(self, lost: EngineDisconnected, work: Sequence[Work]) -> None:
         """Note the end of the engine, which was to do this work. Raises `EngineLost` if the
         request must not go on."""
         if not lost.is_planned:
-            self.engine.suspects.engine_ended(self._run)
-        self.engine.suspects.ended(self._run)
-        if self._run.is_at_fault:
+            self.engine.suspects.engine_ended(self)
+        self.engine.suspects.ended(self)
+        if self.is_at_fault:
             self.engine.quarantine.add(self.engine.entry.name, work)
-            raise EngineLost("Engines ended twice while they ran this request. Do not repeat it.")
+            raise errors.EngineLost(
+                "Engines ended twice while they ran this request. Do not repeat it."
+            )
         if self._meter.num_continuations == MAX_LOST_ENGINES:
-            raise EngineLost("The engine was restarted too often while it ran this request.")
+            raise errors.EngineLost("The engine was restarted too often while it ran this request.")
         self._meter.num_continuations += 1
 
 
@@ -212,7 +187,7 @@ class _Answers:
         self._tokens = tokens if prepared.request.beams is None else None
         self._meter = prepared.meter
         self._run = _EngineRun(prepared.engine, prepared.meter)
-        self._submits: list[Submit] = []
+        self._submits: list[messages.Submit] = []
         self._grants: TokenGrants | None = None
         self._output: OutputStream | None = None
         self._reader: AnswersReader | None = None
@@ -235,7 +210,7 @@ class _Answers:
             await self._grant_paused()
         updates = await self._output.next(SILENCE_S)
         events = self._reader.take(updates)
-        if self._run.has_turn and any(isinstance(each, TokenOutput) for each in updates):
+        if self._run.has_turn and any(isinstance(each, messages.TokenOutput) for each in updates):
             self._run.generated()
         grants = self._grants
         if grants is not None and self._meter.tokens.num_output_tokens >= grants.next_check_at:
@@ -260,7 +235,7 @@ class _Answers:
         if self._reader is not None and self._reader.failure is not None:
             raise self._reader.failure
 
-    async def resume(self, lost: EngineDisconnected | NotContinued) -> None:
+    async def resume(self, lost: EngineDisconnected | errors.NotContinued) -> None:
         """Go on with the next engine, or start again where exact continuation failed. Raises
         `ServingError` if the request must not go on, or no engine is ready in time."""
         if isinstance(lost, EngineDisconnected):
@@ -287,13 +262,12 @@ class _Answers:
                     except EngineDisconnected:  # the engine ends at this moment
                         await asyncio.sleep(_NEXT_TRY_S)
         except TimeoutError:
-            raise DeadlineExceeded("No engine could run the request in time.") from None
+            raise errors.DeadlineExceeded("No engine could run the request in time.") from None
 
-    def _submit(self, hello: Hello) -> None:
+    def _submit(self, hello: messages.Hello) -> None:
         """Raises `EngineDisconnected`, and `ServingError` if this engine cannot run the request."""
         first = self._prepared.submits[0]
-        cache_key = self._cache_key(first, hello)
-        client = self._run.engine.replicas.choose(first.prompt_ids, cache_key)
+        client = self._run.engine.replicas.choose(first.prompt_ids, self._cache_key(first, hello))
         hello = client.hello or hello
         check_engine(self._prepared.request, hello)
         if self._reader is None or not self._reader.is_accepted:
@@ -328,7 +302,7 @@ class _Answers:
         self._reader = None
         self._meter.restart()
 
-    def _for_engine(self, submit: Submit, hello: Hello) -> Submit:
+    def _for_engine(self, submit: messages.Submit, hello: messages.Hello) -> messages.Submit:
         logits, num_granted = submit.logits, submit.num_granted
         if not hello.has_logits_hook:
             # Only the budget of a reasoning effort can be left, which is not a guarantee.
@@ -339,7 +313,7 @@ class _Answers:
         cache_key = self._cache_key(submit, hello)
         return structs.replace(submit, logits=logits, cache_key=cache_key, num_granted=num_granted)
 
-    def _cache_key(self, submit: Submit, hello: Hello) -> bytes | None:
+    def _cache_key(self, submit: messages.Submit, hello: messages.Hello) -> bytes | None:
         """Return the key, but for a salt of the organisation alone that the engine does not know.
         Cached tokens are then not reported, see `attempt`."""
         is_asked = self._prepared.request.handling.cache_salt is not None
@@ -368,7 +342,7 @@ def _without_tokens(prepared: PreparedRequest) -> list[Event]:
     return [started(prepared), *finished, Completed(prepared.meter.billed_tokens, int(time.time()))]
 
 
-def _with_ids(submit: Submit, client: EngineClient, n: int) -> Submit:
+def _with_ids(submit: messages.Submit, client: EngineClient, n: int) -> messages.Submit:
     """The submission with an id for each answer: a beam search has all answers of its prompt."""
     submit = structs.replace(submit, id=client.new_id())
     if submit.beams is None:
@@ -389,7 +363,7 @@ async def pool(draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin
         async with asyncio.timeout(origin.deadline_s - meter.total_s):
             vectors = await run.vectors()
     except TimeoutError:
-        raise DeadlineExceeded("No engine could run the request in time.") from None
+        raise errors.DeadlineExceeded("No engine could run the request in time.") from None
     finally:
         run.end()
     return PoolingResult(vectors, draft.num_tokens)
@@ -397,9 +371,7 @@ async def pool(draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin
 
 class _Pooling:
     def __init__(self, draft: PoolingDraft, engine: Engine, meter: Meter, origin: Origin) -> None:
-        self._draft = draft
-        self._meter = meter
-        self._origin = origin
+        self._draft, self._meter, self._origin = draft, meter, origin
         self._run = _EngineRun(engine, meter)
         self._vectors: dict[int, bytes] = {}  # by the index of the text
         self._stream: VectorStream | None = None
@@ -428,11 +400,11 @@ class _Pooling:
     def _num_texts(self) -> int:
         return len(self._draft.texts)
 
-    def _check(self, hello: Hello) -> None:
+    def _check(self, hello: messages.Hello) -> None:
         """Raises `InvalidRequest` for more dimensions than the vectors have."""
         wanted = self._draft.dimensions
         if wanted is not None and wanted > hello.num_dimensions:
-            raise InvalidRequest(
+            raise errors.InvalidRequest(
                 f"`dimensions` must be at most {hello.num_dimensions}, which is how many numbers "
                 "the vectors of this model have.",
                 param="dimensions",
@@ -448,12 +420,12 @@ class _Pooling:
         is_complete = False
         while not is_complete:
             for each in await self._stream.next():
-                if isinstance(each, Rejected):
-                    raise error_from_code(each.code, each.message)
+                if isinstance(each, messages.Rejected):
+                    raise errors.error_from_code(each.code, each.message)
                 self._take(each, missing)
                 is_complete = each.is_last
 
-    def _take(self, found: TextVectors, missing: Sequence[int]) -> None:
+    def _take(self, found: messages.TextVectors, missing: Sequence[int]) -> None:
         meter = self._meter
         width = len(found.vectors) // len(found.indexes)
         for row, index in enumerate(found.indexes):
@@ -464,9 +436,9 @@ class _Pooling:
         if self._run.has_turn:
             self._run.generated()
 
-    def _message(self, indexes: Iterable[int], id_: int) -> PoolTexts:
+    def _message(self, indexes: Iterable[int], id_: int) -> messages.PoolTexts:
         draft, origin, wanted = self._draft, self._origin, list(indexes)
-        return PoolTexts(
+        return messages.PoolTexts(
             id=id_,
             texts=tuple(draft.texts[each] for each in wanted),
             second_starts=tuple(draft.second_starts[each] for each in wanted),

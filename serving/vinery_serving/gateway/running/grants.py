@@ -32,11 +32,8 @@ class TokenSource(Protocol):
 
 
 class TokenGrants:
-    """Divides the tokens of a `TokenSource` among answers, by their ids.
-
-    At any time, the grants of the answers in progress and the tokens that the others used sum
-    up to at most `source.num_granted`.
-    """
+    """Divides the tokens of a `TokenSource` among answers, by their ids: the grants of those in
+    progress and what the others used are never more than `source.num_granted`."""
 
     def __init__(self, source: TokenSource, max_tokens: Mapping[int, int], spent: int = 0) -> None:
         """`spent`: so many tokens of `source` were used before."""
@@ -53,17 +50,13 @@ class TokenGrants:
         return self._source.is_last
 
     async def update(self, num_used: Mapping[int, int], num_used_in_all: int) -> list[int]:
-        """Reserve tokens for the answers that need more. Returns the ids of answers whose grants
-        have changed.
-
-        `num_used` has the answers in progress; `num_used_in_all` counts all answers.
-        """
+        """Reserve tokens for the answers that need more. Returns the ids of those with other
+        grants. `num_used` has the answers in progress; `num_used_in_all` counts all."""
         before, was_last = self.num_granted, self.is_last
         self.num_granted = {id_: before[id_] for id_ in num_used}
         num_closed = num_used_in_all - sum(num_used.values())
         due = [id_ for id_, used in num_used.items() if self._num_until_due(id_, used) <= 0]
-        num_due = sum(map(self._num_missing, due))
-        num_short = num_due - self._num_free(num_closed)
+        num_short = sum(map(self._num_missing, due)) - self._num_free(num_closed)
         if num_short > 0 and not was_last:
             await self._source.extend(num_short)
         if self.is_last:

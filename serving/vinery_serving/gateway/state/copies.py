@@ -23,8 +23,6 @@ class Tables(NamedTuple):
 
 
 class Copies:
-    """One copy of each table."""
-
     def __init__(self) -> None:
         types = get_type_hints(Tables).items()
         self._copies = [SealedTable[Any](name, content) for name, content in types]

@@ -15,10 +15,8 @@ from vinery_serving.core.errors import InvalidKey, RequestStopped, ServingError,
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.models.live_socket import LiveRow, Stage
 
-# How often to look whether all requests are answered.
-_POLL_S: Final = 0.1
-# How long requests that are ended may take to send their errors.
-LAST_ERRORS_S: Final = 1.5
+_POLL_S: Final = 0.1  # how often to look whether all requests are answered
+LAST_ERRORS_S: Final = 1.5  # how long requests that are ended may take to send their errors
 
 
 class Drain:
@@ -71,8 +69,6 @@ class Drain:
             await asyncio.sleep(_POLL_S)
 
 
-# -- Running requests
-
 # A client that accepts no byte for this long is gone, whatever the state of its socket.
 SEND_TIMEOUT_S: Final = 60.0
 
@@ -87,6 +83,13 @@ class LiveRequest:
     # The error with which the server ends the request; set before its task is cancelled.
     ending: ServingError | None = None
     sending_since: float | None = None  # monotonic; None: not waiting for the client
+
+    def end(self, error: ServingError) -> bool:
+        """Returns False for a request that is ended already."""
+        if self.task is None or self.ending is not None:
+            return False
+        self.ending = error
+        return self.task.cancel()
 
     def row(self) -> LiveRow | None:
         if self.admission is None or self.ending is not None:
@@ -128,23 +131,18 @@ class LiveRequests(set[LiveRequest]):
 
     def stop(self, request_id: str, reason: str) -> bool:
         """End a request. Returns whether it runs in this process."""
-        for each in self:
-            if each.request_id == request_id and each.task is not None and each.ending is None:
-                each.ending = RequestStopped(reason)
-                each.task.cancel()
-                return True
-        return False
+        own = (each for each in self if each.request_id == request_id)
+        return any(each.end(RequestStopped(reason)) for each in own)
 
     def end_of_inactive_keys(self, is_active: Callable[[int], bool]) -> None:
         for each in self:
-            if each.key_id is None or each.task is None or each.ending is not None:
-                continue
-            if not is_active(each.key_id):
-                each.ending = InvalidKey(
-                    "This API key became inactive during the request: it has expired, or it, its "
-                    "owner or its project is not active any more."
+            if each.key_id is not None and not is_active(each.key_id):
+                each.end(
+                    InvalidKey(
+                        "This API key became inactive during the request: it has expired, or it, "
+                        "its owner or its project is not active any more."
+                    )
                 )
-                each.task.cancel()
 
     def end_stalled(self) -> None:
         """End the requests whose clients have accepted no data for `SEND_TIMEOUT_S`."""

@@ -26,16 +26,12 @@ _READY_TOKEN_AGE_S: Final = 30.0
 
 
 class DatabaseHealth:
-    """Whether the database answers the reads of snapshots. Sends no query.
-
-    Belongs to one event loop.
-    """
+    """Whether the database answers the reads of snapshots. Belongs to one event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._answered_at_s = clock()
-        self._has_answered = False
-        self._has_failed = False
+        self._has_answered = self._has_failed = False
 
     def answered(self) -> None:
         self._answered_at_s = self._clock()
@@ -72,9 +68,7 @@ class DiskHealth:
         min_free_bytes: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._folders = folders
-        self._min_free_bytes = min_free_bytes
-        self._clock = clock
+        self._folders, self._min_free_bytes, self._clock = folders, min_free_bytes, clock
         self._checked_at_s = clock()
         self.free_bytes: dict[str, int] = {}  # by what is stored, for this user
         self._is_checked = self._is_unreadable = False

@@ -26,8 +26,6 @@ _FAILING_AFTER_FAILURES: Final = 2
 
 
 class EngineReport(NamedTuple):
-    """The node's report of a model's engine, and the model's device."""
-
     device: str
     state: str
     num_restarts: int
@@ -40,7 +38,10 @@ def read_models() -> tuple[Models, dict[str, EngineReport]]:
     models = list(ServedModel.objects.select_related("engine").order_by("name"))
     failing = frozenset(model.name for model in models if _is_failing(model))
     aliases = dict(ModelAlias.objects.order_by("name").values_list("name", "targets"))
-    reports = {model.name: _report(model) for model in models}
+    reports = {
+        each.name: EngineReport(each.device, each.shown_state.value, each.status.num_restarts)
+        for each in models
+    }
     asleep = (name for name, each in reports.items() if each.state == EngineState.ASLEEP)
     found = places.by_model()
     entries = {model.name: _entry(model, found.get(model.pk, [])) for model in models}
@@ -51,10 +52,6 @@ def _place(row: Placement) -> Place:
     if row.host_id == host_id():
         return Place(row.replica)
     return Place(row.replica, row.host.address, row.host.fingerprint)
-
-
-def _report(model: ServedModel) -> EngineReport:
-    return EngineReport(model.device, model.shown_state.value, model.status.num_restarts)
 
 
 def _is_failing(model: ServedModel) -> bool:

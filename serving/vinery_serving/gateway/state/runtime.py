@@ -25,12 +25,7 @@ from vinery_accounts.base.files import write_private
 from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.captures.store import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
-from vinery_accounts.limits.service import (
-    LimitService,
-    LimitSettings,
-    UnavailablePolicy,
-    settle_dead_leases,
-)
+from vinery_accounts.limits import service
 from vinery_accounts.models import QuarantinedRequest
 from vinery_accounts.stored.conversations import LOCK_S, renew
 from vinery_accounts.usage.ledger import UsageLedger
@@ -38,15 +33,9 @@ from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_serving.core import field_limits
 from vinery_serving.gateway.engines.directory import LocalDirectory
 from vinery_serving.gateway.engines.suspects import Quarantine, Work
+from vinery_serving.gateway.state import host_health
 from vinery_serving.gateway.state.copies import Copies, Models, Tables
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
-from vinery_serving.gateway.state.host_health import (
-    DISK_INTERVAL_S,
-    DatabaseHealth,
-    DiskHealth,
-    EngineHealth,
-    health_of,
-)
 from vinery_serving.gateway.state.model_readers import ModelReaders
 from vinery_serving.gateway.state.model_rows import EngineReport, read_models
 from vinery_serving.gateway.state.traffic import Traffic
@@ -80,7 +69,6 @@ _SETTLE_S: Final = 10.0
 # Worker processes share cores with engines: a call may last so many times the CPU time.
 _WALL_TIMES: Final = 3
 
-
 # Each starts with its first work. The loop's default executor is not used: one full executor would
 # hold up all users. Keys must not wait for the sums of used quotas, nor for long texts.
 _THREADS: Final = ("snapshots", "files", "limits", "captures", "keeper", "recall")
@@ -97,7 +85,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self.keys = KeyTable()
-        self._store_dead = store_then(settle_dead_leases)
+        self._store_dead = store_then(service.settle_dead_leases)
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
         self.stored_bytes: dict[int | None, int] = {}  # that a project had stored last
@@ -123,13 +111,13 @@ class Runtime:
         self._live_server = LiveServer(*home, self.live.rows, self.live.stop)
         self.drain = Drain()
         self.traffic = Traffic()
-        self.limits = LimitService(_limit_settings())
+        self.limits = service.LimitService(_limit_settings())
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory: of keys and limits, and of models.
         self.accounts_read_at_s = self.models_read_at_s = 0.0  # not read yet
         self.engine_reports: dict[str, EngineReport] = {}  # by model
-        self.database = DatabaseHealth()
-        self.disk = DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
+        self.database = host_health.DatabaseHealth()
+        self.disk = host_health.DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
         self._copies = Copies()
         self._models: Models = {}, frozenset(), {}, frozenset()
         self._unreadable: dict[str, str] | None = None  # the reasons that were stored last
@@ -153,8 +141,7 @@ class Runtime:
 
     async def start(self) -> bool:
         """Begin, and return whether requests can be served. Waits for the first answer of the
-        database only: a process that knows that it cannot serve says so at once, and goes on
-        asking."""
+        database only: a process that cannot serve says so at once, and goes on asking."""
         self.begin()
         if not self.is_started:
             await self._is_decided.wait()
@@ -181,12 +168,11 @@ class Runtime:
         for thread in self._threads.values():
             thread.shutdown(wait=False)
 
-    async def health(self) -> list[EngineHealth]:
+    async def health(self) -> list[host_health.EngineHealth]:
         """Return the health of the engines of all models that should be loaded, within 2 s."""
-        serving = [engine.serving for engine in self.directory.engines]
         asked = [
-            health_of(engine, replica, client)
-            for engine in serving
+            host_health.health_of(engine, replica, client)
+            for engine in [engine.serving for engine in self.directory.engines]
             for replica, client in enumerate(engine.replicas.clients)
         ]
         return await asyncio.gather(*asked)
@@ -194,8 +180,8 @@ class Runtime:
     async def _begin(self) -> None:
         check_disks = partial(self._in_thread, "files", self.disk.check)
         await check_disks()
-        self._repeat("disks", check_disks, DISK_INTERVAL_S)
-        self.workers.start()
+        self._repeat("disks", check_disks, host_health.DISK_INTERVAL_S)
+        self.workers.live_server()
         while not await self._is_done(self._read_database):
             if not self.is_started and await self._is_done(self._read_copies):
                 await self._serve()
@@ -204,8 +190,7 @@ class Runtime:
         if not self.is_started:
             await self._serve()
         await self._keep_copies()
-        # Separate tasks: waiting for Redis may take seconds, and a revoked
-        # key must not work meanwhile.
+        # Separate tasks: Redis may take seconds, and a revoked key must not work meanwhile.
         self._repeat("keys", self._refresh_keys, _REFRESH_INTERVAL_S)
         self._repeat("limits", self._refresh_limits)
         self._repeat("models", self._follow_models)
@@ -320,17 +305,13 @@ class Runtime:
         return has_changed, self.limits.is_update_due
 
     async def _refresh_limits(self) -> None:
-        """Refresh the limits after the keys were read, and then admit new keys.
-
-        A rotated key and its limits are written in one transaction, so a reader of the key sees the
-        limits.
-        """
+        """Refresh the limits after the keys were read, and then admit new keys. A rotated key and
+        its limits are written in one transaction, so a reader of the key sees the limits."""
         await self._are_limits_due.wait()
         self._are_limits_due.clear()
         num_changes = self._num_changes
         read_at_s, num_read = self._keys_read_at_s, self.keys.num_read
-        update = await self._in_database_thread(self.limits.read_update, "limits")
-        await self.limits.follow(update)
+        await self.limits.follow(await self._in_database_thread(self.limits.read_update, "limits"))
         if self.keys.has_pending:
             await self._in_thread("snapshots", partial(self.keys.admit, num_read))
         self._num_changes_of_limits = num_changes
@@ -394,8 +375,7 @@ class Runtime:
         self._has_quarantined.set()
 
     async def _store_quarantined(self) -> None:
-        """Store new quarantines at once: this process may be killed. A failed write is due
-        again."""
+        """Store new quarantines at once: this process may be killed. A failed write is repeated."""
         await self._has_quarantined.wait()
         self._has_quarantined.clear()
         try:
@@ -429,8 +409,7 @@ class Runtime:
             await self.recall(partial(renew, holders))
 
     async def recall(self, work: Callable[[], ResultT], thread: str = "recall") -> ResultT:
-        """Read or change what is stored for clients. Raises `django.db.Error` and `TimeoutError`,
-        too."""
+        """Work on what is stored for clients. Raises `django.db.Error` and `TimeoutError`, too."""
         async with asyncio.timeout(_RECALL_S):
             return await self._in_database_thread(work, thread)
 
@@ -457,11 +436,8 @@ class Runtime:
 
 
 async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> None:
-    """Repeat `work` forever. After an error the last snapshot stays in use.
-
-    Unexpected errors are logged and do not end the loop: without it, revoked keys would continue
-    to work.
-    """
+    """Repeat `work` forever. After an error the last snapshot stays in use. Unexpected errors are
+    logged and do not end the loop: without it, revoked keys would continue to work."""
     while True:
         await asyncio.sleep(until_next(interval_s))
         try:
@@ -474,8 +450,7 @@ async def _repeat(work: Callable[[], Awaitable[None]], interval_s: float) -> Non
 
 def _tell_unreadable(reasons: Mapping[str, str]) -> None:
     try:
-        path = Path(settings.VINERY_RUN_DIR, UNREADABLE)
-        write_private(path, msgspec.json.encode(reasons))
+        write_private(Path(settings.VINERY_RUN_DIR, UNREADABLE), msgspec.json.encode(reasons))
     except OSError as error:
         log.warning("reasons of unusable models not stored: %s", error)
 
@@ -498,10 +473,10 @@ def _context() -> Key | None:
     return Certificates(authorities, own, Role.WEB).context
 
 
-def _limit_settings() -> LimitSettings:
-    return LimitSettings(
+def _limit_settings() -> service.LimitSettings:
+    return service.LimitSettings(
         redis_url=settings.VINERY_REDIS_URL,
-        unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
+        unavailable_policy=service.UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
         num_processes=settings.VINERY_WEB_WORKERS,
     )
 

@@ -1,15 +1,14 @@
 """Counts the requests of this process and their durations, for `/metrics`.
 
-Each settled request is counted with the values of its usage record. Belongs to the event loop:
-there is no lock. Names of unknown models are one label value, so that clients cannot add label
-values.
+Each settled request is counted with the values of its usage record. Belongs to the event loop.
+Unknown models have one label value, so that clients cannot add label values.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Container
 from typing import Final
 
-from vinery_accounts.usage.entries import BoundLimit, Outcome, Settlement
+from vinery_accounts.usage.entries import Outcome, Settlement
 from vinery_accounts.usage.filters import Effect
 from vinery_serving.core.events import QUOTA, FinishReason
 from vinery_serving.gateway.engines.meter import Histogram
@@ -18,7 +17,6 @@ from vinery_serving.gateway.engines.meter import Histogram
 _FINISHED: Final = {Outcome.OK: "stop", Outcome.CLIENT_GONE: "abort", Outcome.FAILED: "error"}
 _CUT_SHORT: Final = frozenset({FinishReason.LENGTH.value, QUOTA})
 UNKNOWN: Final = "unknown"  # the label of models that are not served
-
 _FIRST_TOKEN_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _INTER_TOKEN_S: Final = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0)
 _REQUEST_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0)
@@ -39,11 +37,8 @@ class ModelTraffic:
         self.request = Histogram(_REQUEST_S)
         self.queue = Histogram(_QUEUE_S)
         # Of requests with pictures, videos or files.
-        self.media = 0
-        self.media_bytes = 0
-        self.media_pixels = 0
-        self.image_tokens = 0
-        self.video_tokens = 0
+        self.media = self.media_bytes = self.media_pixels = 0
+        self.image_tokens = self.video_tokens = 0
         self.fetch = Histogram(_MEDIA_S)
         self.decode = Histogram(_MEDIA_S)
         self.encode = Histogram(_MEDIA_S)
@@ -103,10 +98,7 @@ class Traffic:
         if settlement.num_media or settlement.fetch_ms is not None:
             model.count_media(settlement)
         for limit in settlement.bound_limits:
-            self._bound(limit, settlement.http_status)
-
-    def _bound(self, limit: BoundLimit, http_status: int | None) -> None:
-        effect = Effect.REFUSED if http_status == 429 else Effect.CUT_SHORT
-        if limit.is_shadow:
-            effect = Effect.SHADOW
-        self.refusals[limit.metric, limit.scope.partition(":")[0], effect] += 1
+            effect = Effect.REFUSED if settlement.http_status == 429 else Effect.CUT_SHORT
+            if limit.is_shadow:
+                effect = Effect.SHADOW
+            self.refusals[limit.metric, limit.scope.partition(":")[0], effect] += 1

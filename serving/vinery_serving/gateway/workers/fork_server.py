@@ -1,10 +1,9 @@
 """The fork server of a web process: `python -m` this module.
 
-The fork server has imported what jobs need, so that a new worker process starts within
-milliseconds. Nothing comes from the web process: no environment, no secrets, no connections. The
-fork server opens no sockets and runs no programs, and a worker may do less, see `confine_worker`.
-The fork server reads commands from a socket and gives signs of life. When the socket closes, the
-workers and the fork server end.
+It has imported what jobs need, so that a worker process starts within milliseconds. Nothing comes
+from the web process: no environment, no secrets, no connections. It opens no sockets and runs no
+programs, and a worker may do less, see `confine_worker`. It reads commands from a socket and gives
+signs of life. When the socket closes, the workers and the fork server end.
 """
 
 import contextlib
@@ -37,17 +36,14 @@ KILL: Final = "kill"
 LOAD: Final = "load"  # a file with an argument for `load` of the jobs comes next
 # The end of a worker: the number and the exit status, negative for a signal.
 ENDED: Final = struct.Struct("!Ii")
-
 _READ_BYTES: Final = 65536
-# Between two signs of life.
-_INTERVAL_S: Final = 1.0
+_INTERVAL_S: Final = 1.0  # between two signs of life
 
 
 class ForkServer:
     def __init__(self, jobs: ModuleType, options: Options) -> None:
         self._control = Connection(options.control_fd)
-        self._jobs = jobs
-        self._options = options
+        self._jobs, self._options = jobs, options
         self._heartbeat = Heartbeat(options.page_fd)
         self._numbers: dict[int, int] = {}  # of workers, by process id
         self._wakeup, self._wakeup_write = socket.socketpair()
@@ -64,8 +60,7 @@ class ForkServer:
         self._heartbeat.allow_stacks()
         gc.collect()
         gc.freeze()
-        # The web process may have more connections than `select` can count.
-        poll = select.poll()
+        poll = select.poll()  # the web process may have more connections than `select` can count
         for each in (self._control, self._wakeup):
             poll.register(each, select.POLLIN)
         with contextlib.suppress(EOFError, ConnectionError):  # the web process has ended

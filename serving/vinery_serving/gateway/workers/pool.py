@@ -49,8 +49,7 @@ from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
 
 log = logging.getLogger(__name__)
 
-# So many fork servers may start within this time. A lost server is replaced at once, but not again
-# and again.
+# So many fork servers may start within this time: a lost server is replaced at once.
 _MAX_STARTS: Final = 3
 _STARTS_WITHIN_S: Final = 10.0
 # How a process ends that has used its processor time.
@@ -209,14 +208,10 @@ class WorkerProcess:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        self.server = server
-        self._number = number
-        self._reader = reader
-        self._writer = writer
+        self.server, self._number, self._reader, self._writer = server, number, reader, writer
         self._status: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self.has_begun = False
-        # Whether the process may serve another session.
-        self.is_usable = True
+        self.is_usable = True  # whether the process may serve another session
 
     async def call(self, codec: Codec, call: Call) -> Any:
         """Return the result of a job. Raises the job's `ServingError`, `WorkerLost`,
@@ -232,8 +227,7 @@ class WorkerProcess:
             if not self.has_begun:
                 await self._reader.readexactly(len(BEGUN))
                 self.has_begun = True
-            head = await self._reader.readexactly(ANSWER.size)
-            kind, is_spent, num_bytes = ANSWER.unpack(head)
+            kind, is_spent, num_bytes = ANSWER.unpack(await self._reader.readexactly(ANSWER.size))
             if num_bytes > MAX_ANSWER_BYTES:
                 raise BrokenAnswer("size")
             answer = await self._reader.readexactly(num_bytes)
@@ -276,30 +270,23 @@ def exit_name(status: int | None) -> str:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     return {
-        **kept,
+        **{name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "TOKENIZERS_PARALLELISM": "false",
     }
 
 
 class Worker:
-    """A worker process for one client's calls, which share a session.
-
-    A lost process is replaced once, and the new process repeats the calls of the session.
-    """
+    """A worker process for one client's calls, which share a session. A lost process is replaced
+    once, and the new process repeats the calls of the session."""
 
     def __init__(
         self, pool: WorkerPool, process: WorkerProcess, kind: str, reads: Sequence[Path] | None
     ) -> None:
-        self._pool = pool
-        self._reads = reads
-        self.process = process
-        self._kind = kind
+        self._pool, self._reads, self.process, self._kind = pool, reads, process, kind
         self._calls: list[Call] = []  # of the session, that were answered
-        self._is_replaced = False
-        self._serves_once = False
+        self._is_replaced = self._serves_once = False
         # The field that the client must change if a call exceeds its limits; None: not known.
         self.param: str | None = None
 
@@ -309,9 +296,8 @@ class Worker:
         *arguments: *ArgumentsT,
         body: bytes = b"",
     ) -> ResultT:
-        """Return the result of a job, a function of a module. Raises `ServingError`: the job's own,
-        a refusal for a call over the limits, or `Overloaded` if the process is lost for another
-        reason."""
+        """Return the result of a job, a function of a module. Raises `ServingError`: the job's, a
+        refusal for a call over the limits, or `Overloaded` if the process is lost otherwise."""
         call: Call = (job, arguments, body)
         result: ResultT
         try:
@@ -328,7 +314,7 @@ class Worker:
         process = self.process
         try:
             async with asyncio.timeout(self._pool.limits.wall_s):
-                return await process.call(self._pool.codec, call)
+                return await process.call(self._pool.jobs.CODEC, call)
         except TimeoutError:
             raise (too_large(self.param) if process.has_begun else _replaced()) from None
         except WorkerLost:
@@ -363,19 +349,14 @@ def _replaced() -> Overloaded:
 
 
 class WorkerPool:
-    """Belongs to the event loop.
-
-    `jobs` names a module with a `CODEC` of results, and two functions that load what many calls
-    need: `load` before the fork, and never raises; `before_call` the rest, from the arguments of a
-    call, without limits, and may raise `ServingError`.
-    """
+    """Belongs to the event loop. `jobs` names a module with a `CODEC` of results, and two functions
+    that load what many calls need: `load` before the fork, and never raises; `before_call` the
+    rest, from the arguments of a call, without limits, and may raise `ServingError`."""
 
     def __init__(self, jobs: str, limits: WorkLimits, base: WorkerPool | None = None) -> None:
         """With `base`, the processes come from that pool's fork server."""
-        self._jobs = jobs
-        self._base = base
-        self.limits = limits
-        self._turns = FairTurns(
+        self._jobs, self._base, self.limits = jobs, base, limits
+        self.turns = FairTurns(
             limits.num_processes,
             max_waiting=limits.max_waiting,
             wait_s=limits.wait_s,
@@ -386,34 +367,16 @@ class WorkerPool:
         self._idle: deque[WorkerProcess] = deque()
         self._loaded: object = None
         self._readable: Sequence[Path] = ()
-        # By kind of work and end.
-        self.num_ended: Counter[tuple[str, str]] = Counter()
-        self.num_killed = 0
-        self.num_starts = 0
+        self.num_ended: Counter[tuple[str, str]] = Counter()  # by kind of work and end
+        self.num_killed = self.num_starts = 0
 
     @cached_property
     def jobs(self) -> Any:
         return import_module(self._jobs)
 
-    @property
-    def codec(self) -> Codec:
-        codec: Codec = self.jobs.CODEC
-        return codec
-
     def apart(self, limits: WorkLimits) -> WorkerPool:
         """Return a pool with slots and limits of its own, and with the same fork server."""
         return WorkerPool(self._jobs, limits, self)
-
-    @property
-    def num_running(self) -> int:
-        return self._turns.num_running
-
-    @property
-    def num_waiting(self) -> int:
-        return self._turns.num_waiting
-
-    def start(self) -> None:
-        self._live_server()
 
     async def stop(self) -> None:
         """End all processes. Work that still runs is refused."""
@@ -456,7 +419,7 @@ class WorkerPool:
         the process. Raises `ServingError` if no worker is available."""
         outcome = "failed"
         try:
-            async with self._turns.turn(key):
+            async with self.turns.turn(key):
                 process = await (self._take() if reads is None else self.fork(reads))
                 worker = Worker(self, process, kind, reads)
                 if reads is not None:
@@ -490,7 +453,7 @@ class WorkerPool:
         for _ in range(2):
             try:
                 allowed = self._reads() if reads is None else reads
-                return await self._live_server().fork(self.limits, allowed)
+                return await self.live_server().fork(self.limits, allowed)
             except (WorkerLost, OSError):
                 continue
         raise Overloaded("No process can be started to read the request; try again shortly.")
@@ -503,10 +466,10 @@ class WorkerPool:
         self.num_killed += 1
         process.kill()
 
-    def _live_server(self) -> ForkServerProcess:
+    def live_server(self) -> ForkServerProcess:
         """Raises `Overloaded` while fork servers end as soon as they start."""
         if self._base is not None:
-            return self._base._live_server()
+            return self._base.live_server()
         if self._server is not None and self._server.is_alive:
             return self._server
         now_s = asyncio.get_running_loop().time()

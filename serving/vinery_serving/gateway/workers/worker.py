@@ -34,15 +34,13 @@ from vinery_serving.processes import parent
 from vinery_serving.processes.confine import Needs, confine
 
 BEGUN: Final = b"b"  # a worker that has been forked sends this first
-# A call: the lengths of a pickle and of the body, then both.
-CALL: Final = struct.Struct("!QQ")
+CALL: Final = struct.Struct("!QQ")  # A call: the lengths of a pickle and of the body, then both
 # An answer: the kind, whether the worker is of no more use, and the length of the contents.
 ANSWER: Final = struct.Struct("!c?Q")
 RESULT: Final = b"r"
 REFUSAL: Final = b"e"
 FAILURE: Final = b"f"
 MAX_ANSWER_BYTES: Final = 256 * 2**20
-
 _LONG_TUPLE: Final = 64
 _ERRORS: Final = {
     each.__name__: each
@@ -112,7 +110,9 @@ def _answer(
         _limit(resource.RLIMIT_CPU, resource.RLIM_INFINITY)
         _limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
         jobs.before_call(arguments)
-        _limit_call(limits)
+        _limit(resource.RLIMIT_CPU, int(time.process_time()) + 1 + limits.cpu_s)
+        if address_bytes := _address_space_bytes():
+            _limit(resource.RLIMIT_AS, address_bytes + limits.memory_bytes)
         return RESULT, jobs.CODEC.dumps(job(session, *arguments))
     except ServingError as error:
         return REFUSAL, encode_refusal(error)
@@ -150,13 +150,6 @@ def confine_worker(parent_pid: int, connection: int, reads: Sequence[Path]) -> N
         limits[resource.RLIMIT_AS] = address_bytes + _MAX_MEMORY_BYTES
     kept = frozenset((0, 1, 2, connection, *_statm))
     confine(Needs(reads=reads, descriptors=kept, limits=limits))
-
-
-def _limit_call(limits: Options) -> None:
-    used_s = int(time.process_time()) + 1
-    _limit(resource.RLIMIT_CPU, used_s + limits.cpu_s)
-    if address_bytes := _address_space_bytes():
-        _limit(resource.RLIMIT_AS, address_bytes + limits.memory_bytes)
 
 
 def _limit(limit: int, soft: int) -> None:
@@ -227,9 +220,7 @@ class Codec:
 
     def _build(self, parts: Any) -> object:
         number, *values = parts
-        if number == -1:
-            return tuple(array("i", values[0]))
-        return self._readers[number](*values)
+        return tuple(array("i", values[0])) if number == -1 else self._readers[number](*values)
 
 
 class _Pickler(pickle.Pickler):

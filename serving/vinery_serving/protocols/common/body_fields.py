@@ -1,11 +1,9 @@
 """Reads the fields of a body. No field is dropped without a trace.
 
 A field belongs to the endpoint, is refused, belongs to another server (see `foreign`), or is
-unknown. Unknown fields are ignored, as clients expect, and reported.
-
-OpenAI's clients keep data of their own in messages, items and tools. So unknown members of list
-entries are reported, but never refused. Anthropic's API refuses unknown members, so Anthropic's
-clients send none: see `Reported`.
+unknown. Unknown fields are ignored, as clients expect, and reported. OpenAI's clients keep data of
+their own in messages, items and tools, so unknown members of list entries are never refused.
+Anthropic's API refuses them, so its clients send none: see `Reported`.
 """
 
 import re
@@ -21,53 +19,44 @@ from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
+from vinery_serving.protocols.common import reading
 from vinery_serving.protocols.common.foreign import FOREIGN_BY_NAME, SYNONYMS, Alias, Harmless
 from vinery_serving.protocols.common.generation import GenerationBody
-from vinery_serving.protocols.common.reading import (
-    Wire,
-    WireT,
-    read_model,
-    read_object,
-    refusal,
-    with_numbers,
-)
-from vinery_serving.protocols.common.refused import REFUSED, Refused
+from vinery_serving.protocols.common.refused import REFUSED, Refused, are_equal
 from vinery_serving.protocols.common.tools import HostedTool
 
 _END_OF_NAME: Final = re.compile(r"[.\[]")
 
 
-class Reported(Wire):
+class Reported(reading.Wire):
     """Base of the turns, blocks and tools of Messages: members without effect are also reported
     from the entries of lists."""
 
     model_config = ConfigDict(extra="allow")
 
-    # The members that Anthropic documents and that cannot change the answer. The prefix cache
-    # is automatic.
+    # Members that Anthropic documents and that change nothing: the prefix cache is automatic.
     harmless: ClassVar[frozenset[str]] = frozenset({"cache_control"})
-    # Whether the prompt leaves the block out.
-    is_left_out: ClassVar[bool] = False
+    is_left_out: ClassVar[bool] = False  # whether the prompt leaves the block out
 
 
-class Body(NamedTuple, Generic[WireT]):
+class Body(NamedTuple, Generic[reading.WireT]):
     """A body, and the fields without effect."""
 
-    wire: WireT
+    wire: reading.WireT
     unused: Unused
 
 
 def read_body(
-    endpoint: Endpoint, model: type[WireT], body: bytes, dialect: Dialect = V1
-) -> Body[WireT]:
+    endpoint: Endpoint, model: type[reading.WireT], body: bytes, dialect: Dialect = V1
+) -> Body[reading.WireT]:
     """Read a body as `model`. Raises `UnsupportedParameter` for the first refused parameter,
     then `InvalidRequest` for the first error."""
     fields = _Fields(endpoint, model)
-    fields.take(read_object(body))
+    fields.take(reading.read_object(body))
     fields.put_aliases()
-    members = with_numbers(model, fields.members, dialect)
+    members = reading.with_numbers(model, fields.members, dialect)
     try:
-        wire = read_model(model, members)
+        wire = reading.read_model(model, members)
     except InvalidRequest as error:
         raise fields.renamed(error) from None
     own = {name: value for name, value in members.items() if name in known_fields(model)}
@@ -77,8 +66,6 @@ def read_body(
 
 @dataclass(slots=True)
 class _Fields:
-    """Collects the fields of one body."""
-
     endpoint: Endpoint
     model: type[BaseModel]
     members: dict[str, Any] = field(default_factory=dict)
@@ -126,9 +113,9 @@ class _Fields:
     def _refuse_other_value(self, sent: str, path: str, value: Any) -> None:
         for name in SYNONYMS.get(path, (path,)):
             known = self._get(name)
-            if known is not None and not _are_equal(known, value):
+            if known is not None and not are_equal(known, value):
                 other = self.origins.get(name, name)
-                raise refusal(sent, f"contradicts `{other}`. Send one of them")
+                raise reading.refusal(sent, f"contradicts `{other}`. Send one of them")
 
     def _get(self, path: str) -> Any:
         name, _, member = path.partition(".")
@@ -153,13 +140,7 @@ class _Fields:
         return type(error)(error.message.replace(f"`{param}`", f"`{path}`", 1), param=path)
 
 
-def _are_equal(value: object, other: object) -> bool:
-    """As in JSON, false is not 0."""
-    return value == other and isinstance(value, bool) == isinstance(other, bool)
-
-
-# The members that choose a model.
-_TAGS: Final = frozenset(("type", "role"))
+_TAGS: Final = frozenset(("type", "role"))  # the members that choose a model
 # The most unknown names in a report, and the most characters of a name.
 _MAX_NAMES: Final = 32
 _MAX_NAME_CHARS: Final = 128
@@ -179,9 +160,7 @@ def _shortened(names: Iterable[str]) -> tuple[str, ...]:
 
 def unknown_fields(wire: BaseModel, members: Mapping[str, Any]) -> dict[str, bool]:
     """Return the paths of all members that the models in `wire` do not have, without indices.
-
-    `members` was read as `wire`. True: the member is harmless, as in the entries of a list.
-    """
+    `members` was read as `wire`. True: the member is harmless, as in the entries of a list."""
     return dict(_unknown_in(wire, members, ""))
 
 

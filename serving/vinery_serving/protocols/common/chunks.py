@@ -50,14 +50,10 @@ from vinery_serving.protocols.common.encoding import (
     one_of,
 )
 
-# The deltas that are not answer text.
-OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta
-
+OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta  # the deltas that are not answer text
 Members = Mapping[str, Any]
 
-
-# The stop string or stop token that ended the answer, `repetition_detected` or `quota_exceeded`.
-# Null: another reason.
+# What ended the answer: a stop string or token, `repetition_detected` or `quota_exceeded`; or null.
 StopReason = str | int | None
 # FastDeploy's members, for requests with `return_token_ids`.
 PromptText = Annotated[str, Field(description="The text of the prompt's tokens.")]
@@ -101,7 +97,6 @@ class Usage(Answer, kw_only=True):
 
 
 def usage_object(usage: TokenCounts) -> Usage:
-    """Return OpenAI's `usage` of chats and completions."""
     return Usage(
         prompt_tokens=usage.num_prompt_tokens,
         completion_tokens=usage.num_output_tokens,
@@ -203,8 +198,6 @@ def call_delta(event: ToolCallStarted | ToolCallDelta) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChunkExchange(ABC):
-    """A request for choices, with the values that the answer repeats."""
-
     keep_alive: ClassVar[bytes] = KEEP_ALIVE
     id_prefix: ClassVar[str]
     kind: ClassVar[str]  # the `object` of the answer
@@ -218,10 +211,8 @@ class ChunkExchange(ABC):
     request: GenerationRequest
     includes_usage: bool = False
     is_obfuscated: bool = False
-    # Constant members of the answer and of its chunks.
-    head: Members = field(default_factory=dict)
-    # Constant members that chunks do not have.
-    metadata: Members = field(default_factory=dict)
+    head: Members = field(default_factory=dict)  # Constant members of the answer and of its chunks
+    metadata: Members = field(default_factory=dict)  # Constant members that chunks do not have
     to_keep: ToKeep | None = None
 
     def encoder(self, identity: AnswerIdentity) -> Encoder:
@@ -264,7 +255,6 @@ class ChunkExchange(ABC):
         """Return the whole answer. Chats and completions share `members`."""
 
     def finish_reason(self, reason: FinishReason) -> str:
-        """Return the protocol's word for the reason."""
         return reason.value
 
     @abstractmethod
@@ -305,8 +295,7 @@ class ChunkEncoder:
         self._scored = form.close + b',"logprobs":%b,"finish_reason":null'
         self._unfinished = self._scored % b"null"
         self._arrival = b""
-        # OpenAI's `usage` is null before the last chunk.
-        self._set_usage(b"null")
+        self._set_usage(b"null")  # OpenAI's `usage` is null before the last chunk
 
     def feed(self, event: Event) -> bytes:
         if self._late and isinstance(event, OfChoice):

@@ -1,23 +1,14 @@
-"""The parameters that choose the next token: sampling, beam search, speculative decoding,
-changes of logits, and log-probabilities.
-"""
+"""The parameters that choose the next token: sampling, beam search, speculative decoding, changes
+of logits, and log-probabilities."""
 
 from abc import abstractmethod
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from vinery_serving.core import field_limits
+from vinery_serving.core import field_limits, request
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import InvalidRequest, cited
-from vinery_serving.core.request import (
-    SAMPLERS,
-    BeamSearch,
-    LogprobsOptions,
-    Sampling,
-    SpeculativeDecoding,
-    Steering,
-)
 from vinery_serving.protocols.common.parameters import (
     EVERY_SYSTEM,
     Args,
@@ -32,9 +23,7 @@ from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 NumSamples = Annotated[int, Field(ge=1), Limited(field_limits.CHOICES)]
-
-# The batch of one step has no room for more candidates.
-_MAX_WIDTH = 64
+_MAX_WIDTH = 64  # the batch of one step has no room for more candidates
 # The model rejects most tokens beyond 64, and the batch of one step must hold them.
 DraftTokens = Annotated[int, Field(ge=1, le=64)]
 
@@ -84,24 +73,21 @@ class SamplingFields(Wire):
         of=EVERY_SYSTEM,
     )
 
-    def sampling(self) -> Sampling:
-        """Return the sampling options. `top_p` 0 becomes `top_k` 1, because engines refuse an
-        empty nucleus."""
-        values = {name: getattr(self, name) for name in SAMPLERS}
+    def sampling(self) -> request.Sampling:
+        """`top_p` 0 becomes `top_k` 1, because engines refuse an empty nucleus."""
+        values = {name: getattr(self, name) for name in request.SAMPLERS}
         if self.top_p == 0:
             values |= {"top_p": 1.0, "top_k": 1}
         if self.seed is not None:
             # Engines take no negative seeds. The modulus keeps equal seeds equal.
             values["seed"] = self.seed % 2**63
-        return Sampling(**values)
+        return request.Sampling(**values)
 
 
 class SearchFields(Wire):
-    """The fields of `BeamSearch`, and the number of sampled candidates.
-
-    OpenAI samples `best_of` answers and returns the most likely of them; OVMS has `best_of` beams.
-    Each URL tree follows its system.
-    """
+    """The fields of `BeamSearch`, and the number of sampled candidates. OpenAI samples `best_of`
+    answers and returns the most likely of them; OVMS has `best_of` beams. Each URL tree follows its
+    system."""
 
     best_of: NumSamples | None = parameter(
         "On /v3 the beam width. On /v1 the number of sampled answers, of which the `n` with the "
@@ -122,7 +108,7 @@ class SearchFields(Wire):
         "Beam search: no sequence of this many tokens occurs twice."
     )
 
-    def beams(self, n: int, dialect: Dialect) -> BeamSearch | None:
+    def beams(self, n: int, dialect: Dialect) -> request.BeamSearch | None:
         """Return the beam search, or None. Raises `InvalidRequest` for a wrong width, and for
         options of beam search without beam search."""
         width = self._width(n, dialect)
@@ -133,7 +119,7 @@ class SearchFields(Wire):
         if width > _MAX_WIDTH:
             param = "n" if self.best_of is None else "best_of"
             raise refusal(param, f"must be at most {_MAX_WIDTH} for beam search")
-        return BeamSearch(
+        return request.BeamSearch(
             width=width,
             length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
             stops_early=None if self.early_stopping == "never" else bool(self.early_stopping),
@@ -196,7 +182,7 @@ class SpeculationFields(Wire):
         "The longest sequence of tokens that a prompt lookup searches for. Default: 3.", of="OVMS"
     )
 
-    def speculation(self) -> SpeculativeDecoding:
+    def speculation(self) -> request.SpeculativeDecoding:
         """Return the options of speculative decoding. Raises `InvalidRequest` for two
         options that exclude each other."""
         if self.num_assistant_tokens is not None and (
@@ -207,7 +193,7 @@ class SpeculationFields(Wire):
                 "Send one of them.",
                 param="assistant_confidence_threshold",
             )
-        return SpeculativeDecoding(
+        return request.SpeculativeDecoding(
             self.num_assistant_tokens, self.assistant_confidence_threshold, self.max_ngram_size
         )
 
@@ -273,8 +259,6 @@ EngineArgs = Annotated[Args, AfterValidator(_for_the_engine)]
 
 
 class TokenFields(Wire):
-    """The fields of `Steering` and `LogprobsOptions`."""
-
     logit_bias: LogitBias | None = parameter(
         "Added to the logits of these token ids; from -100 to 100.", of="OpenAI, vLLM"
     )
@@ -322,15 +306,14 @@ class TokenFields(Wire):
         """The number of alternatives for each token of the answer. None: the answer has no
         log-probabilities. The field differs by endpoint."""
 
-    def steering(self) -> Steering:
-        """Return the changes to the logits. Raises `InvalidRequest` for both names of the
-        processors' arguments."""
+    def steering(self) -> request.Steering:
+        """Raises `InvalidRequest` for both names of the processors' arguments."""
         if self.logits_processors_args and self.vllm_xargs:
             raise refusal(
                 "vllm_xargs",
                 "and `logits_processors_args` are two names of one parameter. Send one of them",
             )
-        return Steering(
+        return request.Steering(
             bias=tuple((self.logit_bias or {}).items()),
             bad_words=tuple(self.bad_words or ()),
             bad_word_ids=tuple(map(tuple, self.bad_words_token_ids or ())),
@@ -339,7 +322,7 @@ class TokenFields(Wire):
             processor_param="vllm_xargs" if self.vllm_xargs else "logits_processors_args",
         )
 
-    def logprobs_options(self) -> LogprobsOptions:
+    def logprobs_options(self) -> request.LogprobsOptions:
         """Return the log-probabilities that the client wants. Raises `InvalidRequest` for
         options without log-probabilities."""
         if self.num_top_logprobs is None and self.prompt_logprobs is None:
@@ -350,7 +333,7 @@ class TokenFields(Wire):
                         "selects log-probabilities, but the request asks for none. "
                         "Send `logprobs` too",
                     )
-        return LogprobsOptions(
+        return request.LogprobsOptions(
             num_top=self.num_top_logprobs,
             num_top_of_prompt=self.prompt_logprobs,
             token_ids=tuple(self.logprob_token_ids or ()),

@@ -1,28 +1,15 @@
 """From results and events to bytes: answers as types, JSON, server-sent events and errors, in a
-form that every tested client reads, and the interface of a protocol.
+form that every tested client reads.
 
-`gateway` calls `parse`, runs `exchange.request`, and writes the frames of
-`exchange.encoder(identity)` or one `exchange.body(identity, result)`. Both encodings have the
-same ids, because the ids derive from the identity.
-
-Events have no `id:` lines, no empty `data:` and no NaN, because each of them breaks a client.
+Both encodings of an answer have the same ids, because the ids derive from its identity. Events have
+no `id:` lines, no empty `data:` and no NaN, because each of them breaks a client.
 """
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Generic,
-    Protocol,
-    TypeVar,
-    Union,
-    assert_never,
-    get_args,
-)
+from typing import Annotated, Any, Generic, Protocol, TypeVar, Union, assert_never, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -48,9 +35,6 @@ from vinery_serving.core.events import (
     ToolCallStarted,
 )
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.memory import ToKeep
-from vinery_serving.core.request import GenerationRequest
-from vinery_serving.core.result import Result
 
 DONE = b"data: [DONE]\n\n"
 
@@ -69,11 +53,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """Base of all types in answers and in the events of streams.
-
-    The encoders build the objects, and the OpenAPI document has the types. JSON has the members in
-    the order of the fields; a member that is `UNSET` is absent.
-    """
+    """Base of all types in answers and in the events of streams. The encoders build the objects,
+    and the OpenAPI document has the types. JSON has the members in the order of the fields; a
+    member that is `UNSET` is absent."""
 
     @classmethod
     def __get_pydantic_core_schema__(
@@ -126,8 +108,7 @@ class Error(Answer, kw_only=True):
 
 
 def json_bytes(value: object) -> bytes:
-    """Return `value` as compact JSON without any line separator. NaN and infinities become
-    null."""
+    """Return `value` as compact JSON without any line separator. NaN and infinities become null."""
     try:
         encoded = _encode(value)
     except OverflowError:
@@ -149,12 +130,10 @@ def json_text(text: str) -> bytes:
 
 
 def frame(payload: bytes) -> bytes:
-    """Return an event without a name."""
     return b"data: %b\n\n" % payload
 
 
 def named_frame(name: str, payload: bytes) -> bytes:
-    """Return an event with a name."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), payload)
 
 
@@ -167,12 +146,10 @@ def error_object(error: ServingError) -> Error:
 
 
 def error_body(error: ServingError) -> bytes:
-    """Return the JSON body of an error response."""
     return json_bytes(error_object(error))
 
 
 def error_headers(error: ServingError) -> dict[str, str]:
-    """Return the headers of an error response, such as those about retries."""
     headers = {}
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = error.allowed
@@ -198,32 +175,8 @@ class Encoder(Protocol):
     """Encodes events as server-sent events. Holds the state of one stream."""
 
     def feed(self, event: Event) -> bytes:
-        """Return the frames of `event` with their blank lines, or b"" for none.
-
-        OpenAI's streams end with `data: [DONE]`, in the frames of `Completed` and `Failed`. No
-        event may follow.
-        """
-
-
-class Exchange(Protocol):
-    """A parsed request, with the values that the answer repeats."""
-
-    # The bytes that keep an idle stream open.
-    keep_alive: ClassVar[bytes]
-
-    @property
-    def to_keep(self) -> ToKeep | None:
-        """What is stored with the answer; None: the answer is not stored."""
-
-    @property
-    def request(self) -> GenerationRequest:
-        """The request, independent of the protocol."""
-
-    def encoder(self, identity: AnswerIdentity) -> Encoder:
-        """Return a new encoder for a streamed answer."""
-
-    def body(self, identity: AnswerIdentity, result: Result) -> bytes:
-        """Return the JSON body of a whole answer."""
+        """Return the frames of `event` with their blank lines, or b"" for none. OpenAI's streams
+        end with `data: [DONE]`, in the frames of `Completed` and `Failed`. No event may follow."""
 
 
 @dataclass(slots=True)
@@ -314,8 +267,7 @@ _PADDING_CLOSE = b'"}\n\n'
 
 
 class Obfuscated:
-    """Pads each delta of another encoder. An observer of encrypted packets can guess words
-    from the sizes of deltas."""
+    """Pads each delta of another encoder: the sizes of encrypted packets would show words."""
 
     def __init__(self, encoder: Encoder, identity: AnswerIdentity) -> None:
         self._encoder = encoder

@@ -1,15 +1,11 @@
 """Parameters of other servers and endpoints that clients send here.
 
-A parameter with exactly the meaning of a parameter of this server is honoured. Any other parameter
-that would change the answer is refused, with what to use instead. A parameter that cannot change
-the answer is accepted, and the header `x-vinery-ignored` names it. The endpoint's own fields come
-first: a row is for the endpoints without a field of that name.
+A parameter with exactly the meaning of one of this server is honoured. Any other that would change
+the answer is refused, with what to use instead. One that cannot change the answer is accepted, and
+the header `x-vinery-ignored` names it. A row is for the endpoints without a field of that name.
 
-An alias turns its value into fields of the body, by name; `a.b` is the member b of a. Values are
-checked where the fields are read.
-
-To add a parameter, add a row; `docs/parameters.md` and the OpenAPI document follow. The sources
-are the servers' documents of 2026.
+An alias turns its value into fields of the body, by name; `a.b` is the member b of a. To add a
+parameter, add a row; the documents follow. The sources are the servers' documents of 2026.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +36,6 @@ SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "thinking_token_budget": ("thinking_token_budget", "reasoning_max_tokens"),
 }
 
-_SWITCHES: Final = ("enable_thinking", "thinking")
 _EFFORTS: Final[Mapping[Endpoint, str]] = {
     Endpoint.CHAT: "reasoning_effort",
     Endpoint.RESPONSES: "reasoning.effort",
@@ -49,7 +44,6 @@ _EFFORTS: Final[Mapping[Endpoint, str]] = {
 
 
 def same_as(name: str) -> Alias:
-    """Return an alias of the parameter `name`."""
     return Alias(f"The same as `{name}`.", lambda endpoint, path, value: {name: value})
 
 
@@ -67,8 +61,8 @@ def _switch_or_effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
     """Read a boolean as a switch, and other values as an effort."""
     if not isinstance(value, bool):
         return _effort(endpoint, path, value)
-    none = _effort(endpoint, path, "none")
-    return {f"chat_template_kwargs.{name}": True for name in _SWITCHES} if value else none
+    none, switches = _effort(endpoint, path, "none"), ("enable_thinking", "thinking")
+    return {f"chat_template_kwargs.{name}": True for name in switches} if value else none
 
 
 def _thinking(endpoint: Endpoint, path: str, value: Any) -> Fields:
@@ -129,8 +123,6 @@ Fate = Alias | Refused | Harmless
 
 @dataclass(frozen=True, slots=True)
 class ForeignParameter:
-    """A parameter, and the servers that document it."""
-
     name: str
     servers: str
     fate: Fate

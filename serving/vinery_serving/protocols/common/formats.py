@@ -1,11 +1,9 @@
 """Structured output: from the format parameters of a body to one grammar.
 
-Four sets of names ask for a format: OpenAI's `response_format` and `text.format`, which may
-also be an XGrammar tag as in OVMS; vLLM's `structured_outputs`; and the older `guided_*` names
-of vLLM and FastDeploy. An answer has one format, so two of them are an error.
-
-Only OpenAI's formats have `strict`. Without it, the server ignores the parts of a schema that
-no grammar can express, as OpenAI's clients expect. The other names refuse such a schema.
+Four sets of names ask for a format: OpenAI's `response_format` and `text.format`, which may also be
+an XGrammar tag as in OVMS; vLLM's `structured_outputs`; and the older `guided_*` names of vLLM and
+FastDeploy. An answer has one format. Only OpenAI's formats have `strict`. Without it, the server
+ignores the parts of a schema that no grammar can express; the other names refuse such a schema.
 """
 
 import json
@@ -56,7 +54,6 @@ def _known_type(value: object) -> object:
 FormatType = Annotated[
     str, BeforeValidator(_known_type), Field(json_schema_extra={"enum": list(_OWN_TYPES)})
 ]
-
 
 _KEY_ORDER = "The keys of the answer follow the order of the schema's keys."
 _STRICT = (
@@ -113,7 +110,6 @@ class ResponseFormat(_Format):
     )
 
     def grammar(self) -> Grammar | None:
-        """Return the constraint on the answer. None for plain text."""
         return _grammar(self, self.json_schema, "response_format", "json_schema.schema")
 
 
@@ -121,7 +117,6 @@ class TextFormat(JsonSchema, _Format):
     """The `text.format` of Responses, with the members of `json_schema`."""
 
     def grammar(self) -> Grammar | None:
-        """Return the constraint on the answer. None for plain text."""
         return _grammar(self, self, "text.format", "schema")
 
 
@@ -129,7 +124,6 @@ _SCHEMA_TEXT = Limited(field_limits.SCHEMA_CHARS)
 
 
 def _read_schema(value: object) -> object:
-    """Read a schema or its JSON text."""
     if isinstance(value, str):
         _SCHEMA_TEXT.check(value)
         if (exceeded := exceeded_limit(value.encode())) is not None:
@@ -145,10 +139,8 @@ def _read_schema(value: object) -> object:
     return SCHEMA_LIMITS.check(value)
 
 
-_SchemaText = Annotated[str, _SCHEMA_TEXT]
-Schema = Annotated[
-    Any, PlainValidator(_read_schema, json_schema_input_type=JsonSchemaObject | _SchemaText)
-]
+_SchemaOrText = JsonSchemaObject | Annotated[str, _SCHEMA_TEXT]
+Schema = Annotated[Any, PlainValidator(_read_schema, json_schema_input_type=_SchemaOrText)]
 _ChoiceText = Annotated[str, Limited(field_limits.CHOICE_CHARS)]
 SomeChoices = Annotated[
     list[_ChoiceText], Field(min_length=1, fail_fast=True), Limited(field_limits.CHOICE)
@@ -156,7 +148,6 @@ SomeChoices = Annotated[
 Choices = Annotated[list[_ChoiceText], Field(fail_fast=True), Limited(field_limits.CHOICE)]
 PatternText = Annotated[str, Limited(field_limits.PATTERN)]
 GrammarText = Annotated[str, Limited(field_limits.GRAMMAR)]
-
 
 _SCHEMA_OR_TEXT = "A JSON schema: an object or its text."
 _TAG_OR_TEXT = "An XGrammar tag: an object or its text."
@@ -194,7 +185,6 @@ class StructuredOutputs(Wire):
     )
 
     def grammars(self) -> Iterator[Grammar]:
-        """Yield a constraint for each member that sets one."""
         yield from _grammars(
             "structured_outputs.",
             json=self.json_,
@@ -223,9 +213,8 @@ class FormatFields(Wire):
     def constraint(
         self, *formats: ResponseFormat | TextFormat | None, others: Iterable[Grammar] = ()
     ) -> Grammar | None:
-        """Return the constraint of these fields, of the endpoint's `formats` and of `others`.
-        Raises `InvalidRequest` for two constraints, `MissingParameter` for a format without its
-        schema."""
+        """Return the constraint of these fields, of `formats` and of `others`. Raises
+        `InvalidRequest` for two constraints, `MissingParameter` for a format without its schema."""
         found = [grammar for each in formats if each and (grammar := each.grammar())]
         found += (*others, *self._grammars())
         if len(found) > 1:
@@ -299,7 +288,6 @@ def _grammar(
 def schema_grammar(
     schema: Any, path: str, *, is_strict: bool = True, is_compact: bool = False
 ) -> Grammar:
-    """Return the constraint of a schema in the field `path`."""
     return Grammar(GrammarKind.JSON_SCHEMA, _source(schema), path, is_strict, is_compact)
 
 

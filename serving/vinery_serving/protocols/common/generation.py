@@ -1,5 +1,4 @@
-"""The part of a body that all generation endpoints have: delivery, data about the client, and the
-groups of fields beside this file.
+"""The part of a body that all generation endpoints have: delivery, and data about the client.
 
 Every endpoint reads the parameters that do not change the generated text, and refuses wrong values.
 The answer repeats such a parameter where OpenAI's answer has the member.
@@ -22,12 +21,7 @@ from vinery_serving.core.request import (
     RawPrompts,
 )
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
-from vinery_serving.protocols.common.decoding import (
-    SamplingFields,
-    SearchFields,
-    SpeculationFields,
-    TokenFields,
-)
+from vinery_serving.protocols.common import decoding
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.formats import FormatFields
 from vinery_serving.protocols.common.media import MediaHashes, check_media, with_hashes
@@ -112,7 +106,6 @@ class DeliveryFields(Wire):
 
     @property
     def is_obfuscated(self) -> bool:
-        """Whether the deltas of a stream are padded to equal sizes."""
         return self.stream_options is not None and bool(self.stream_options.include_obfuscation)
 
     @property
@@ -122,7 +115,6 @@ class DeliveryFields(Wire):
         return options is not None and self.includes_usage and bool(options.continuous_usage_stats)
 
     def handling(self) -> Handling:
-        """Return the options that do not change the generated text."""
         return Handling(
             priority=self.priority or 0,
             stream_interval=self.stream_interval or self.max_streaming_response_tokens or 1,
@@ -158,7 +150,6 @@ AnyMetadata = Annotated[
     BeforeValidator(_in_text, json_schema_input_type=dict[_Key, Any]),
     Limited(field_limits.METADATA),
 ]
-
 
 Prewarm = Annotated[
     bool,
@@ -267,12 +258,12 @@ class MetadataFields(Wire):
 class GenerationBody(
     MetadataFields,
     EncodingFields,
-    TokenFields,
+    decoding.TokenFields,
     FormatFields,
-    SpeculationFields,
-    SearchFields,
+    decoding.SpeculationFields,
+    decoding.SearchFields,
     StoppingFields,
-    SamplingFields,
+    decoding.SamplingFields,
     DeliveryFields,
 ):
     """The parameters of every generation endpoint."""

@@ -7,10 +7,8 @@ from typing import Any
 from vinery_serving.core.logprobs import Token, TopLogprob
 from vinery_serving.protocols.common.encoding import Answer
 
-# The value of OpenAI and vLLM for an unknown log-probability.
-_UNKNOWN = -9999.0
-# The text of bytes that are no whole character.
-_REPLACED = "\ufffd"
+_UNKNOWN = -9999.0  # the value of OpenAI and vLLM for an unknown log-probability
+_REPLACED = "\ufffd"  # the text of bytes that are no whole character
 
 
 class TokenChance(Answer, kw_only=True):
@@ -73,7 +71,6 @@ class TextLogprobs:
         self._decoder = getincrementaldecoder("utf-8")("replace")
 
     def of(self, tokens: Sequence[Token]) -> CompletionLogprobs:
-        """Return the `logprobs` of the choice's next tokens."""
         return CompletionLogprobs(
             tokens=[_name(token) for token in tokens],
             token_logprobs=[token.logprob for token in tokens],
@@ -93,8 +90,7 @@ class TextLogprobs:
 
 
 def _others_by_text(token: Token) -> dict[str, float] | None:
-    """Include the sampled token, as OpenAI does: one more entry if it is not among the most
-    likely."""
+    """Include the sampled token, as OpenAI does, even if it is not among the most likely."""
     if token.logprob is None:
         return None
     by_text: dict[str, float] = {}

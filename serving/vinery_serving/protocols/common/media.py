@@ -1,5 +1,4 @@
-"""The parts of a message that hold a picture, a video or a file, in the names of chats and of
-Responses.
+"""The parts of a message that hold a picture, a video or a file, named as in chats and Responses.
 
 A data URL has the file itself. Other URLs and paths stay as the client sent them: the media rules
 are checked before a fetch. `file_id` is refused: Vinery stores no files.
@@ -43,10 +42,7 @@ def _hash(value: object) -> str:
 
 _Hash = Annotated[str, PlainValidator(_hash, json_schema_input_type=str)]
 MediaHashes = Annotated[list[_Hash], Field(fail_fast=True), Limited(field_limits.MEDIA)]
-_URL_LIMIT: Final = Limited(field_limits.URL)
 _NO_FILES: Final = "names a stored file, but this server stores none: send "
-_EMPTY: Final = "must not be empty: send a data URL or a URL"
-_LOCAL_HOSTS: Final = ("", "localhost")
 _DETAILS: Final[Mapping[str | None, Detail]] = {
     "low": Detail.LOW,
     "high": Detail.HIGH,
@@ -60,14 +56,17 @@ def _read_source(value: object) -> MediaSource:
         raise invalid("must be a string")
     if is_data_url(value):
         return InlineSource(_decoded(value, decode_data_url))
-    _URL_LIMIT.check(value)
+    Limited(field_limits.URL).check(value)
     scheme = value.partition("://")[0].lower()
     if not value.strip():
-        raise invalid(_EMPTY)
+        raise invalid("must not be empty: send a data URL or a URL")
     if scheme in ("http", "https"):
         return UrlSource(value)
     if scheme == "file":
-        return _file_source(value)
+        if value[len("file://") :].partition("/")[0].lower() not in ("", "localhost"):
+            raise invalid("must be the URL of a file of this server: file:///folder/name")
+        # `vinery_serving.media` reads URLs and paths by one set of rules.
+        return PathSource(value, is_bare=False)
     return PathSource(value)
 
 
@@ -81,20 +80,11 @@ def _decoded(text: str, decode: Callable[[str, int], bytes]) -> bytes:
         raise invalid(str(error)) from None
 
 
-def _file_source(url: str) -> PathSource:
-    """Keep the URL: `vinery_serving.media` reads URLs and paths by one set of rules."""
-    host = url[len("file://") :].partition("/")[0]
-    if host.lower() not in _LOCAL_HOSTS:
-        raise invalid("must be the URL of a file of this server: file:///folder/name")
-    return PathSource(url, is_bare=False)
-
-
 def _read_file_data(value: object) -> MediaSource:
     """`file_data`: a data URL, or base64 alone as some clients send it."""
     if not isinstance(value, str):
         raise invalid("must be a string")
-    decode = decode_data_url if is_data_url(value) else decode_base64
-    return InlineSource(_decoded(value, decode))
+    return InlineSource(_decoded(value, decode_data_url if is_data_url(value) else decode_base64))
 
 
 Source = Annotated[
@@ -197,7 +187,6 @@ class WireFileContents(Wire):
         return self
 
     def contents(self, path: str) -> MediaPart:
-        """Return the file as a part."""
         is_inline = self.file_data is not None
         source: Any = self.file_data if is_inline else self.file_url
         param = f"{path}.{'file_data' if is_inline else 'file_url'}"
@@ -224,11 +213,14 @@ class WireInputFile(WireFileContents, WireMedia):
 
 
 def check_media(conversation: Conversation, dialect: Dialect, field: str) -> None:
-    """Raises `InvalidRequest` for more media than a request may have, and for paths that this
-    URL tree does not take."""
-    media = conversation.media
-    if len(media) > field_limits.MEDIA.value:
-        raise refusal(field, _too_many(len(media)))
+    """Raises `InvalidRequest` for too many media, and for paths under /v1."""
+    media, limit = conversation.media, field_limits.MEDIA
+    if len(media) > limit.value:
+        raise refusal(
+            field,
+            f"must have at most {limit.value} pictures, videos and files, but has {len(media)}. "
+            f"Send fewer, or ask the administrator to raise {limit.setting}",
+        )
     for part in media:
         if isinstance(part.source, PathSource) and part.source.is_bare and dialect is not V3:
             raise refusal(
@@ -252,11 +244,3 @@ def with_hashes(
     assert isinstance(prompt, Conversation)
     given = iter(hashes)
     return prompt.with_media(lambda part: (replace(part, sha256=next(given)),))
-
-
-def _too_many(num_media: int) -> str:
-    limit = field_limits.MEDIA
-    return (
-        f"must have at most {limit.value} pictures, videos and files, but has {num_media}. Send "
-        f"fewer, or ask the administrator to raise {limit.setting}"
-    )

@@ -45,9 +45,6 @@ _MEDIA_TAGS: Mapping[object, str] = {
     "input_file": "<input_file>",
 }
 
-# Templates parse arguments as JSON, but many clients send "" for a call without arguments.
-_NO_ARGUMENTS = "{}"
-
 
 class WireText(Wire):
     """A part of a message that is text."""
@@ -159,7 +156,8 @@ class WireFunctionCall(Wire):
     arguments: Arguments | None = None
 
     def to_core(self, call_id: str) -> ToolCall:
-        return ToolCall(call_id, self.name, self.arguments or _NO_ARGUMENTS)
+        # Templates parse arguments as JSON, but many clients send "" for none.
+        return ToolCall(call_id, self.name, self.arguments or "{}")
 
 
 class WireFunctionToolCall(Wire):
@@ -233,24 +231,15 @@ class AssistantMessage(Wire):
     function_call: WireFunctionCall | None = None
 
     def to_core(self) -> Message:
-        return Message(
-            Role.ASSISTANT,
-            self._content(),
-            name=self.name,
-            reasoning=self.reasoning_content or self.reasoning,
-            tool_calls=self._calls(),
-        )
-
-    def _content(self) -> tuple[ContentPart, ...]:
+        parts, calls = content_parts(self.content), self.tool_calls or ()
         if self.content is None and self.refusal is not None:
-            return (TextPart(self.refusal),)
-        return content_parts(self.content)
-
-    def _calls(self) -> tuple[ToolCall, ...]:
-        if self.tool_calls or self.function_call is None:
-            return tuple(call.to_core() for call in self.tool_calls or ())
-        # The deprecated form has no call ids, so the function's name replaces one.
-        return (self.function_call.to_core(self.function_call.name),)
+            parts = (TextPart(self.refusal),)
+        called = tuple(call.to_core() for call in calls)
+        if not calls and self.function_call is not None:
+            # The deprecated form has no call ids, so the function's name replaces one.
+            called = (self.function_call.to_core(self.function_call.name),)
+        reasoning = self.reasoning_content or self.reasoning
+        return Message(Role.ASSISTANT, parts, self.name, reasoning, called)
 
 
 class ToolMessage(Wire):
@@ -304,7 +293,6 @@ WireMessage = Annotated[
     Discriminator(_tag),
 ]
 
-
 # `encrypted_content` is encoded, not encrypted: the same item has the text.
 _PACKED_PREFIX: Final = "vinery.1."
 
@@ -316,8 +304,7 @@ def pack_reasoning(text: str) -> str:
 
 
 def unpack_reasoning(packed: str) -> str:
-    """Return the text in an `encrypted_content`. Raises the error of a validator if it was changed,
-    or made by another service."""
+    """Return the text in an `encrypted_content`. Raises the error of a validator for any other."""
     if not packed:  # clients send it where there is no such content
         return ""
     if not packed.startswith(_PACKED_PREFIX):

@@ -20,24 +20,24 @@ from pydantic_core import CoreSchema, PydanticUndefined, core_schema
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.field_limits import Counted, FieldLimit
-from vinery_serving.core.json_text import MAX_NUMBER_DIGITS, JsonSize, NumberTooLarge, size_of
+from vinery_serving.core.json_text import MAX_NUMBER_DIGITS, NumberTooLarge, size_of
 from vinery_serving.core.request import ToolChoice
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.reading import invalid, refusal, types_of
 
-# The keyword of a JSON schema that names the setting of its limit.
-SETTING: Final = "x-setting"
+SETTING: Final = "x-setting"  # the keyword of a JSON schema that names the setting of its limit
 _KEYWORDS: Final = {
     Counted.ENTRIES: ("array", "maxItems"),
     Counted.MEMBERS: ("object", "maxProperties"),
     Counted.CHARACTERS: ("string", "maxLength"),
     Counted.NUMBER: ("integer", "maximum"),
 }
+# With the members of `JsonSize`.
 _OTHER_KEYWORDS: Final = {
-    Counted.CHARACTERS: "x-max-characters",
-    Counted.VALUES: "x-max-values",
-    Counted.PROPERTIES: "x-max-properties",
-    Counted.ENUM_VALUES: "x-max-enum-values",
+    Counted.CHARACTERS: ("x-max-characters", "num_chars"),
+    Counted.VALUES: ("x-max-values", "num_values"),
+    Counted.PROPERTIES: ("x-max-properties", "num_properties"),
+    Counted.ENUM_VALUES: ("x-max-enum-values", "num_enum_values"),
 }
 _TYPES: Final[Mapping[Counted, tuple[type, ...]]] = {
     Counted.ENTRIES: (list, tuple),
@@ -101,7 +101,8 @@ class LimitedJson(_Check):
                 f"must not have an integer of more than {MAX_NUMBER_DIGITS} digits"
             ) from None
         for limit in self.limits:
-            if (found := _size(size, limit)) > limit.value:
+            found = getattr(size, _OTHER_KEYWORDS[limit.counted][1])
+            if found > limit.value:
                 raise invalid(limit.sentence(found))
         return value
 
@@ -110,21 +111,8 @@ class LimitedJson(_Check):
     ) -> JsonSchemaValue:
         found = handler(schema)
         for limit in self.limits:
-            _add(found, "object", _OTHER_KEYWORDS[limit.counted], limit)
+            _add(found, "object", _OTHER_KEYWORDS[limit.counted][0], limit)
         return found
-
-
-def _size(size: JsonSize, limit: FieldLimit) -> int:
-    match limit.counted:
-        case Counted.CHARACTERS:
-            return size.num_chars
-        case Counted.VALUES:
-            return size.num_values
-        case Counted.PROPERTIES:
-            return size.num_properties
-        case Counted.ENUM_VALUES:
-            return size.num_enum_values
-    raise AssertionError(f"{limit.counted} is not counted in JSON values")
 
 
 def _add(schema: JsonSchemaValue, kind: str, keyword: str, limit: FieldLimit) -> None:
@@ -149,17 +137,19 @@ SCHEMA_LIMITS: Final = LimitedJson(
         field_limits.SCHEMA_CHARS,
     )
 )
-_ARGS_LIMITS: Final = LimitedJson((field_limits.ARGS_VALUES, field_limits.ARGS_CHARS))
 
 TEXT_LIMIT: Final = Limited(field_limits.TEXT)
 Text = Annotated[str, TEXT_LIMIT]
 Identifier = Annotated[str, Limited(field_limits.IDENTIFIER)]
 Description = Annotated[str, Limited(field_limits.DESCRIPTION)]
 JsonSchemaObject = Annotated[dict[str, Any], SCHEMA_LIMITS]
-Args = Annotated[dict[str, Any], _ARGS_LIMITS, Limited(field_limits.ARGS_MEMBERS)]
+Args = Annotated[
+    dict[str, Any],
+    LimitedJson((field_limits.ARGS_VALUES, field_limits.ARGS_CHARS)),
+    Limited(field_limits.ARGS_MEMBERS),
+]
 # Any object. Its JSON text counts among the characters of the prompt.
 AnyObject = Annotated[dict[str, Any], LimitedJson((field_limits.TEXT,))]
-
 
 # Types of several parameters. OpenAI's description and OVMS's source set the limits.
 ModelName = Annotated[str, Limited(field_limits.MODEL_NAME)]
@@ -171,8 +161,7 @@ MAX_TOKEN_ID: Final = 2**31 - 1  # engines take int32
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKEN_ID)]
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True)]
 PromptIds = Annotated[TokenIds, Limited(field_limits.PROMPT_IDS)]
-# No limit of output tokens, as clients of LM Studio and of llama.cpp send it.
-NO_LIMIT: Final = -1
+NO_LIMIT: Final = -1  # No limit of output tokens, as clients of LM Studio and of llama.cpp send it
 
 
 def _not_zero(value: int) -> int:
@@ -192,7 +181,6 @@ EFFORT = (
     "How much to reason, in the template's own words. For a template without efforts, a budget of "
     "reasoning tokens."
 )
-
 
 # The systems whose documents have a parameter, for `parameter(..., of=...)`. OVMS is OpenVINO Model
 # Server. The sources are the documents of 2026: OpenVINO Model Server 2026.4, OpenAI's API
@@ -217,11 +205,9 @@ def parameter(
     default: Any = None,
     is_required: bool = False,
 ) -> Any:
-    """Return the pydantic field of a request parameter.
-
-    `of` names the systems that document the parameter. Fields of Messages, Anthropic's, name none.
-    `changes_nothing` marks a parameter that has no effect on the generated text.
-    """
+    """Return the pydantic field of a request parameter. `of` names the systems that document the
+    parameter. Fields of Messages, Anthropic's, name none. `changes_nothing` marks a parameter that
+    has no effect on the generated text."""
     if is_required:
         default = PydanticUndefined
     field: FieldInfo = Field(default=default, alias=alias, description=description)
@@ -236,8 +222,7 @@ def parameter_of(field: FieldInfo) -> Parameter | None:
 
 # -- The parameters that a client sent
 
-# More would make a long line in the journal.
-_MOST_SENT: Final = 32
+_MOST_SENT: Final = 32  # More would make a long line in the journal
 # The record names the model, and the client does not send the tag itself.
 _NOT_SENT: Final = frozenset(("model", "tag"))
 

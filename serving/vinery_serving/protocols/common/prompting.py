@@ -52,7 +52,6 @@ TruncateTo = Annotated[
     AfterValidator(_not_zero),
 ]
 
-
 Prompt = str | tuple[int, ...]
 _PROMPTS = Limited(field_limits.PROMPTS)
 _PROMPT_IDS = Limited(field_limits.PROMPT_IDS)
@@ -89,7 +88,6 @@ def _token_ids(value: list[object]) -> tuple[int, ...]:
 
 
 def read_texts(value: object) -> tuple[str, ...]:
-    """Read one text or several."""
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
@@ -127,8 +125,7 @@ class TemplateFields(Wire):
     )
 
     def rendering(self, effort: str | None = None) -> Rendering:
-        """Return how messages become text. Raises `InvalidRequest` for fields that contradict
-        each other."""
+        """Return how messages become text. Raises `InvalidRequest` for contradicting fields."""
         continues = self.continues_final_message
         self._refuse_contradictions(continues=continues)
         return Rendering(
@@ -165,8 +162,6 @@ class TemplateFields(Wire):
 
 
 class EncodingFields(Wire):
-    """The fields of `Encoding`."""
-
     add_special_tokens: bool | None = parameter(
         "Whether the tokenizer adds tokens such as BOS. Default: only for raw prompts, because "
         "chat templates write their own.",
@@ -185,7 +180,6 @@ class EncodingFields(Wire):
     )
 
     def encoding(self) -> Encoding:
-        """Return how the text of the prompt becomes tokens."""
         limit = self.truncate_prompt_tokens
         return Encoding(
             adds_special_tokens=self.add_special_tokens,

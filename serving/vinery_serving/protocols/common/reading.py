@@ -45,10 +45,8 @@ _TOO_DEEP = "it nests more than {} levels"
 
 
 class Wire(BaseModel):
-    """Base of all wire models. Values are not coerced, and unknown fields are ignored.
-
-    Every optional field accepts null, which clients send for absent fields.
-    """
+    """Base of all wire models. Values are not coerced, and unknown fields are ignored. Every
+    optional field accepts null, which clients send for absent fields."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -57,8 +55,7 @@ WireT = TypeVar("WireT", bound=Wire)
 
 
 def invalid(sentence: str) -> PydanticCustomError:
-    """Return the error of a validator for a wrong value. The message is the field's name and
-    `sentence`."""
+    """Return the error of a validator. The message is the field's name and `sentence`."""
     return PydanticCustomError("invalid", "{sentence}", {"sentence": sentence})
 
 
@@ -73,8 +70,7 @@ def unsupported(sentence: str) -> PydanticCustomError:
 
 
 def refusal(param: str, sentence: str) -> InvalidRequest:
-    """Return the error of a field that contradicts or needs another. The message is the field's
-    name and `sentence`."""
+    """Return the error of a field that contradicts or needs another, worded as by `invalid`."""
     return InvalidRequest(f"`{param}` {sentence}.", param=param)
 
 
@@ -102,8 +98,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     value = _parse_json(body)
     if not isinstance(value, dict):
         raise _malformed("it must be a JSON object")
-    # Templates and JSON encoders recurse, so nesting needs a limit. Real schemas nest about 30
-    # levels.
+    # Templates and JSON encoders recurse, so nesting has a limit. Real schemas nest 30 levels.
     num_opened = body.count(b"{") + body.count(b"[")
     if num_opened > JSON_LEVELS.value and is_deeper_than(JSON_LEVELS.value, value):
         raise _malformed(_TOO_DEEP.format(JSON_LEVELS.value))
@@ -217,12 +212,10 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?\Z")
 def with_numbers(
     model: type[BaseModel], members: dict[str, Any], dialect: Dialect
 ) -> dict[str, Any]:
-    """Return the members of a body, with the numbers that the fields of `model` expect.
-
-    `8.0` is an integer in JSON, and clients without integers send it. Under `/v3` a number may
-    also be a text, as OpenVINO Model Server's users send it. Inside of schemas, messages and
-    arguments a value stays as it was sent.
-    """
+    """Return the members of a body, with the numbers that the fields of `model` expect. `8.0` is an
+    integer in JSON, and clients without integers send it. Under `/v3` a number may also be a text,
+    as OpenVINO Model Server's users send it. Inside of schemas, messages and arguments a value
+    stays as it was sent."""
     kinds, reads_text = _kinds(model), dialect.name == V3.name
     others = {
         name: _number(value, kinds[name], reads_text=reads_text)

@@ -14,18 +14,15 @@ from vinery_serving.core.tasks import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A parameter that the server refuses.
-
-    `reason` follows "is not supported by this server". `harmless` holds the values that ask for
-    the default; the server accepts them, and null. `of` is as for `parameter`.
-    """
+    """A parameter that the server refuses. `reason` follows "is not supported by this server".
+    `harmless` holds the values that ask for the default; the server accepts them, and null. `of` is
+    as for `parameter`."""
 
     reason: str
     harmless: tuple[object, ...] = ()
     of: str = ""
 
     def message(self, name: str) -> str:
-        """Return the error message for a request with the parameter `name`."""
         or_default = f", or set it to {json.dumps(self.harmless[0])}" if self.harmless else ""
         return f"`{name}` is not supported by this server: {self.reason}. Leave it out{or_default}."
 
@@ -35,15 +32,16 @@ class Refused:
             raise UnsupportedParameter(self.message(path), param=path)
 
     def accepts(self, value: object) -> bool:
-        """Return whether `value` asks for the default. As in JSON, false is not 0."""
-        return value is None or any(
-            isinstance(value, bool) == isinstance(default, bool) and value == default
-            for default in self.harmless
-        )
+        """Return whether `value` asks for the default."""
+        return value is None or any(are_equal(value, default) for default in self.harmless)
+
+
+def are_equal(value: object, other: object) -> bool:
+    """As in JSON, false is not 0."""
+    return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 Refusals = Mapping[str, Refused]
-
 _OWN_PIXELS = "it scales pictures and videos by the model's own files; use `detail`"
 _WRITES_TEXT = "its models write text only"
 _NO_MEMBER = "the answer of this endpoint has no member for {}; use `{}`"

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from vinery_serving.core import field_limits
-from vinery_serving.core.dialects import V1, V3, Dialect
+from vinery_serving.core.dialects import V3, Dialect
 from vinery_serving.core.field_limits import FieldLimit
 from vinery_serving.core.request import Repetition, Stopping
 from vinery_serving.protocols.common.parameters import (
@@ -17,9 +17,6 @@ from vinery_serving.protocols.common.parameters import (
     parameter,
 )
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
-
-_MAX_STOPS = {V1.name: field_limits.STOPS_V1, V3.name: field_limits.STOPS_V3}
-
 
 _STOP_CHARS = Limited(field_limits.STOP_CHARS)
 
@@ -85,8 +82,6 @@ class RepetitionDetection(Wire):
 
 
 class StoppingFields(Wire):
-    """The fields of `Stopping`."""
-
     max_tokens: MaxTokens | None = parameter(
         "The limit of output tokens; -1 is no limit but those of the model. Default for "
         "completions: 16 on /v1, none on /v3. Completions accept 0 with `echo` or "
@@ -160,8 +155,7 @@ class StoppingFields(Wire):
         )
 
     def max_stops(self, dialect: Dialect) -> FieldLimit:
-        """The limit of the number of stop strings."""
-        return _MAX_STOPS[dialect.name]
+        return field_limits.STOPS_V3 if dialect.name == V3.name else field_limits.STOPS_V1
 
     def refuse_min_above_max(self) -> None:
         """Raises `InvalidRequest` for a `min_tokens` above the limit."""

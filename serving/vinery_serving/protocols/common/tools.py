@@ -1,6 +1,5 @@
 """`tools` and `tool_choice`: the nested form of chats, the flat form of Responses, and the
-deprecated `functions`. Every endpoint reads every form.
-"""
+deprecated `functions`. Every endpoint reads every form."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -34,13 +33,13 @@ TOOL_CHOICE: Final = (
 PARALLEL_CALLS: Final = "False allows one call."
 
 # OpenAI's characters, and the dot that tool servers use in names.
-_NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
+NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
 
 
 class WireFunction(Wire):
     """A function that the model may call."""
 
-    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Description | None = None
     parameters: JsonSchemaObject | None = None
     input_schema: Annotated[
@@ -120,7 +119,7 @@ InputFormat = Annotated[
 class CustomTool(Wire):
     """A tool whose input is a text, in the flat form."""
 
-    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Description | None = None
     format: InputFormat | None = None
 
@@ -166,19 +165,17 @@ NamespaceMembers = Annotated[
     list[NamespaceMember], Field(fail_fast=True), Limited(field_limits.TOOLS)
 ]
 
-
 CallableTool = NestedTool | WireFunction | NestedCustomTool | CustomTool
 
 
 class NamespaceTool(Wire):
     """A group of tools. Their calls have the namespace and the tool's name."""
 
-    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Description | None = None
     tools: NamespaceMembers
 
     def members(self, path: str) -> tuple[Tool, ...]:
-        """Return the tools that the client runs, with their own names."""
         return tuple(
             tool.to_core(f"{path}.tools[{at}]")
             for at, tool in enumerate(self.tools)

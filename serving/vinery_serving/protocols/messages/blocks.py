@@ -1,8 +1,7 @@
 """The turns and content blocks of a Messages request, and their conversion to messages.
 
-A block becomes parts of a message, a tool call, or reasoning. The result of a tool, in this
-protocol a block of the user, becomes a message. Consecutive turns of one role are one turn, as in
-Anthropic's API.
+A block becomes parts of a message, a tool call, or reasoning; the result of a tool a message.
+Consecutive turns of one role are one turn, as in Anthropic's API.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,26 +16,17 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from vinery_serving.core import field_limits
 from vinery_serving.core.media import MediaKind, MediaPart, MediaSource
 from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
+from vinery_serving.protocols.common import reading
 from vinery_serving.protocols.common.body_fields import Reported
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.media import FileData, Filename, Source
 from vinery_serving.protocols.common.messages import OrText
 from vinery_serving.protocols.common.parameters import Identifier, Limited, LimitedJson, Text
-from vinery_serving.protocols.common.reading import (
-    Wire,
-    invalid,
-    missing,
-    only_null,
-    refusal,
-    refusing,
-    unsupported,
-)
 
 _NO_FILES: Final = (
     "names a stored file, but this server stores none: send its contents as `base64`, or its `url`"
 )
-# The model has no other sign that a tool failed.
-_FAILED: Final = TextPart("Error:")
+_FAILED: Final = TextPart("Error:")  # the model has no other sign that a tool failed
 
 # The types of blocks that Anthropic documents and this server refuses, with the reasons.
 _HOSTED: Final = (
@@ -73,13 +63,13 @@ REFUSED_BLOCKS: Final[Mapping[str, str]] = {
 def _wrong_type(value: object, types: Sequence[str]) -> PydanticCustomError:
     """Return the error of a block whose type is none of `types`."""
     if not isinstance(value, Mapping):
-        return invalid("must be an object")
+        return reading.invalid("must be an object")
     kind = value.get("type")
     if kind is None:
-        return missing("must have a `type`")
+        return reading.missing("must have a `type`")
     if isinstance(kind, str) and kind in REFUSED_BLOCKS:
-        return unsupported(f"is of type {kind}, {REFUSED_BLOCKS[kind]}")
-    return invalid(f"must have one of these types: {', '.join(types)}")
+        return reading.unsupported(f"is of type {kind}, {REFUSED_BLOCKS[kind]}")
+    return reading.invalid(f"must have one of these types: {', '.join(types)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +147,7 @@ class PlainText(Reported):
     media_type: Identifier | None = None
 
 
-class StoredFile(Wire):
+class StoredFile(reading.Wire):
     """Never valid: the server stores no files."""
 
     type: SkipJsonSchema[Literal["file"]]
@@ -165,7 +155,7 @@ class StoredFile(Wire):
     @model_validator(mode="before")
     @classmethod
     def _refuse(cls, value: Any) -> None:
-        raise unsupported(_NO_FILES)
+        raise reading.unsupported(_NO_FILES)
 
 
 ImageSource = Annotated[Base64Source | UrlSource | StoredFile, _ByType(is_source=True)]
@@ -177,7 +167,7 @@ class Transformations(Reported):
     oversized_image: (
         Annotated[
             Literal["downsize"],
-            refusing(
+            reading.refusing(
                 lambda value: value == "error",
                 "must be downsize: a picture that is too large is scaled down",
                 Literal["downsize"],
@@ -225,7 +215,7 @@ class Citations(Reported):
     enabled: (
         Annotated[
             bool,
-            refusing(
+            reading.refusing(
                 lambda value: value is True,
                 "must be false: answers have no citations",
                 Literal[False],
@@ -296,9 +286,6 @@ class ToolResultBlock(Reported):
         return Message(Role.TOOL, (*head, *parts), tool_call_id=self.tool_use_id)
 
 
-_Input = Annotated[dict[str, Any], LimitedJson((field_limits.ARGUMENTS,))]
-
-
 class ToolUseBlock(Reported):
     """An earlier call of a tool."""
 
@@ -307,7 +294,7 @@ class ToolUseBlock(Reported):
     type: Literal["tool_use"]
     id: Identifier
     name: Identifier
-    input: _Input
+    input: Annotated[dict[str, Any], LimitedJson((field_limits.ARGUMENTS,))]
 
     def to_core(self) -> ToolCall:
         return ToolCall(self.id, self.name, json_bytes(self.input).decode())
@@ -359,7 +346,7 @@ class Turn(Reported):
     content: Blocks
     clear_at: Annotated[
         Literal["never"] | None,
-        refusing(
+        reading.refusing(
             lambda value: value not in (None, "never"),
             "must be never: this server keeps no conversations. Leave the message out of later "
             "requests",
@@ -368,7 +355,7 @@ class Turn(Reported):
     ] = None
     output_config: Annotated[
         None,
-        only_null(
+        reading.only_null(
             "is not supported by this server: an answer has the `output_config` of its request"
         ),
     ] = None
@@ -418,7 +405,6 @@ def _questions(role: Role, placed: Sequence[_Placed]) -> Iterator[Message]:
 
 
 def _answer(placed: Sequence[_Placed]) -> Message:
-    """The turn of the assistant as one message."""
     parts: list[ContentPart] = []
     reasoning: list[str] = []
     calls: list[ToolCall] = []
@@ -440,10 +426,11 @@ def _answer(placed: Sequence[_Placed]) -> Message:
 
 def _misplaced(path: str, block: object, role: Role) -> Exception:
     kind = getattr(block, "type", "")
-    return refusal(path, f"is of type {kind}, which has no meaning in a message of the {role}")
+    return reading.refusal(
+        path, f"is of type {kind}, which has no meaning in a message of the {role}"
+    )
 
 
 def system_messages(blocks: Sequence[TextBlock] | None) -> tuple[Message, ...]:
-    """Return the message of `system`, or none."""
     parts = tuple(TextPart(block.text) for block in blocks or ())
     return (Message(Role.SYSTEM, parts),) if parts else ()

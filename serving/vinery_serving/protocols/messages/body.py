@@ -3,7 +3,6 @@
 Only the client runs tools.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -40,7 +39,7 @@ from vinery_serving.protocols.common.parameters import (
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, missing, only_null, refusing, unsupported
 from vinery_serving.protocols.common.stopping import Stop
-from vinery_serving.protocols.common.tools import refuse_too_much, resolve_choice
+from vinery_serving.protocols.common.tools import NAME_PATTERN, refuse_too_much, resolve_choice
 from vinery_serving.protocols.messages.blocks import TextBlocks, Turns, messages_of, system_messages
 
 _DIRECT: Final = "direct"
@@ -50,8 +49,6 @@ Callers = Annotated[
     Limited(field_limits.TOOLS),
 ]
 Examples = Annotated[list[Args], Field(fail_fast=True), Limited(field_limits.TOOLS)]
-
-_NAME_PATTERN: Final = r"^[A-Za-z0-9_.-]{1,128}$"
 _MODES: Final = {"auto": ToolMode.AUTO, "any": ToolMode.REQUIRED, "none": ToolMode.NONE}
 _FUNCTION: Final = (
     "is OpenAI's: send the function's `name` and `description`, and its parameters as "
@@ -82,7 +79,7 @@ class ClientTool(Reported):
         ]
         | None
     ) = None
-    name: Annotated[str, Field(pattern=_NAME_PATTERN)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Description | None = None
     input_schema: JsonSchemaObject
     strict: bool | None = None
@@ -129,22 +126,6 @@ class Choice(Wire):
         if self.type == "tool":
             return ToolChoice(ToolMode.NAMED, self.name)
         return ToolChoice(_MODES[self.type])
-
-
-def tools_of(sent: Sequence[ClientTool] | None) -> tuple[Tool, ...]:
-    """Raises `InvalidRequest` for tools that are too many or too long together."""
-    tools = tuple(tool.to_core() for tool in sent or ())
-    refuse_too_much(tools)
-    return tools
-
-
-def choice_among(sent: Choice | None, tools: Sequence[Tool]) -> ToolChoice:
-    """Raises `InvalidRequest` for a choice that `tools` contradicts."""
-    return resolve_choice(None if sent is None else sent.to_core(), tools)
-
-
-# Anthropic's default of the effort of a request with thinking.
-_USUAL_EFFORT: Final = "high"
 
 
 class Thinking(Wire):
@@ -273,14 +254,14 @@ class MessagesBody(TemplateFields, GenerationBody):
         return self.messages[-1].role == "assistant" or super().continues_final_message
 
     def conversation(self) -> Conversation:
-        """Return the prompt. Raises `InvalidRequest` for blocks in a turn of the wrong role, and
-        for a tool choice that `tools` contradicts."""
-        tools = tools_of(self.tools)
-        choice = self.tool_choice
+        """Return the prompt. Raises `InvalidRequest` for blocks in a turn of the wrong role, for
+        tools that are too many or too long together, and for a choice that they contradict."""
+        tools, choice = tuple(tool.to_core() for tool in self.tools or ()), self.tool_choice
+        refuse_too_much(tools)
         return Conversation(
             messages=(*system_messages(self.system), *messages_of(self.messages)),
             tools=tools,
-            tool_choice=choice_among(choice, tools),
+            tool_choice=resolve_choice(None if choice is None else choice.to_core(), tools),
             parallel_tool_calls=choice is None or not choice.disable_parallel_tool_use,
             template_kwargs=self.chat_template_kwargs or {},
             rendering=self._rendering(),
@@ -293,7 +274,6 @@ class MessagesBody(TemplateFields, GenerationBody):
         return self.constraint(others=[form.grammar(at) for at, form in formats.items() if form])
 
     def with_thinking(self, request: GenerationRequest) -> GenerationRequest:
-        """Return the request with the options of `thinking`."""
         thinking = self.thinking
         if thinking is None:
             return request
@@ -317,7 +297,8 @@ class MessagesBody(TemplateFields, GenerationBody):
         effort = None if self.output_config is None else self.output_config.effort
         if self.thinking is None:
             return effort
-        return "none" if self.thinking.type == "disabled" else effort or _USUAL_EFFORT
+        # Anthropic's default is high.
+        return "none" if self.thinking.type == "disabled" else effort or "high"
 
     @property
     def _has_other_reasoning(self) -> bool:

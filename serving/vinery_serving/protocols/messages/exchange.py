@@ -27,6 +27,7 @@ from vinery_serving.core.events import (
     ToolCallStarted,
 )
 from vinery_serving.core.ids import AnswerIdentity
+from vinery_serving.core.memory import NO_MEMORY, Memory
 from vinery_serving.core.request import Endpoint, GenerationRequest, ToolCall
 from vinery_serving.core.result import Item, ReasoningItem, Result, TextItem
 from vinery_serving.core.tools import INVALID_JSON
@@ -74,7 +75,8 @@ class MessageError(Answer, kw_only=True):
 
 def error_object(error: ServingError, request_id: str | None = None) -> MessageError:
     """Return the body of an error, or the data of an `error` event, which has no request id."""
-    details = MessageErrorDetails(type=_error_type(error.status), message=_message(error))
+    kind = _TYPES.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
+    details = MessageErrorDetails(type=kind, message=_message(error))
     return MessageError(error=details, request_id=UNSET if request_id is None else request_id)
 
 
@@ -93,12 +95,7 @@ def _message(error: ServingError) -> str:
     )
 
 
-def _error_type(status: int) -> str:
-    return _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-
-
-# Clients drop thinking without a signature. This server reads none.
-SIGNATURE: Final = "vinery"
+SIGNATURE: Final = "vinery"  # clients drop thinking without one; this server reads none
 
 _EVENTS: Final = one_of(
     "message_start", "content_block_start", "content_block_delta", "content_block_stop",
@@ -225,10 +222,8 @@ def ending(
     *,
     is_context_full: bool,
 ) -> Ending:
-    """Return `stop_reason` and `stop_sequence`.
-
-    `refusal` and `pause_turn` never come: this server has no classifiers, and runs no tools.
-    """
+    """Return `stop_reason` and `stop_sequence`. `refusal` and `pause_turn` never come: this server
+    has no classifiers, and runs no tools."""
     match reason:
         case FinishReason.TOOL_CALLS:
             return "tool_use", None
@@ -271,8 +266,7 @@ def tool_use_id(call_id: str) -> str:
 
 def input_object(arguments: str) -> dict[str, Any]:
     """Return the arguments as an object. Arguments that the token limit has cut keep their complete
-    members, as Anthropic's clients read a stream. A text that is no JSON object becomes the member
-    `INVALID_JSON`."""
+    members, as Anthropic's clients read a stream. Other texts become the member `INVALID_JSON`."""
     if not arguments.strip():
         return {}
     try:
@@ -294,8 +288,7 @@ class MessagesEncoder(ItemEncoder[OpenItem]):
 
     def __init__(self, identity: AnswerIdentity, request: GenerationRequest) -> None:
         super().__init__()
-        self._identity = identity
-        self._request = request
+        self._identity, self._request = identity, request
         self._num_blocks = 0
         self._ending: Ending = ("end_turn", None)
         self._unsent: Started | None = None  # waits for the next event
@@ -356,16 +349,17 @@ class MessagesEncoder(ItemEncoder[OpenItem]):
     def _complete(self, event: Completed) -> bytes:
         stop_reason, stop_sequence = self._ending
         delta = MessageDelta(stop_reason=stop_reason, stop_sequence=stop_sequence)
-        usage = usage_object(event.usage)
-        end = MessageEvent(type="message_delta", delta=delta, usage=usage)
+        end = MessageEvent(type="message_delta", delta=delta, usage=usage_object(event.usage))
         return _framed(end) + _framed(MessageEvent(type="message_stop"))
 
     def _fail(self, error: ServingError) -> bytes:
         return named_frame("error", json_bytes(error_object(error)))
 
 
-def parse(body: bytes, dialect: Dialect, *, fingerprint: str | None = None) -> MessagesExchange:
-    """Read the body of a Messages request. Raises `InvalidRequest`."""
+def parse(
+    body: bytes, dialect: Dialect, *, fingerprint: str | None = None, memory: Memory = NO_MEMORY
+) -> MessagesExchange:
+    """Read the body of a Messages request, which is never stored. Raises `InvalidRequest`."""
     wire, unused = read_body(Endpoint.MESSAGES, MessagesBody, body, dialect)
     return MessagesExchange(_request(wire, dialect, unused), wire.is_obfuscated)
 
@@ -380,8 +374,6 @@ def _request(wire: MessagesBody, dialect: Dialect, unused: Unused) -> Generation
 
 @dataclass(frozen=True, slots=True)
 class MessagesExchange:
-    """A Messages request."""
-
     keep_alive: ClassVar[bytes] = PING
     to_keep: ClassVar[None] = None
 
@@ -409,5 +401,4 @@ def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
 
 
 def count_body(num_tokens: int) -> bytes:
-    """Return the answer of `POST messages/count_tokens`."""
     return json_bytes(MessageTokens(input_tokens=num_tokens))

@@ -49,6 +49,7 @@ from vinery_serving.protocols.common.tools import (
     hosted_kinds,
     resolve_choice,
 )
+from vinery_serving.protocols.responses import objects
 from vinery_serving.protocols.responses.input import (
     CompactionItem,
     CompactionTrigger,
@@ -56,17 +57,6 @@ from vinery_serving.protocols.responses.input import (
     ItemReference,
     messages_of,
     without_old_reasoning,
-)
-from vinery_serving.protocols.responses.objects import (
-    EchoedCacheOptions,
-    EchoedCustomTool,
-    EchoedFormat,
-    EchoedFunction,
-    EchoedInputFormat,
-    EchoedNamespace,
-    EchoedReasoning,
-    EchoedText,
-    Members,
 )
 
 Summary = Literal["auto", "concise", "detailed"]
@@ -265,14 +255,13 @@ class ResponsesBody(TemplateFields, GenerationBody):
     def prompt(self, num_recalled: int = 0) -> Conversation:
         """Return the prompt. Raises `InvalidRequest` for a tool choice that `tools` contradicts."""
         tools = clients_tools(self.tools or ())
-        effort = None if self.reasoning is None else self.reasoning.effort
         return Conversation(
             messages=self._messages(num_recalled),
             tools=tools,
             tool_choice=resolve_choice(self.tool_choice, tools),
             parallel_tool_calls=self.parallel_tool_calls is not False,
             template_kwargs=self.chat_template_kwargs or {},
-            rendering=self.rendering(effort),
+            rendering=self.rendering(None if self.reasoning is None else self.reasoning.effort),
             drops_oldest=self.truncation == "auto",
         )
 
@@ -285,8 +274,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
                 "`response_format` belongs to chat completions. Use `text.format` instead.",
                 param="response_format",
             )
-        text_format = None if self.text is None else self.text.format
-        return self.constraint(text_format, chat_format)
+        return self.constraint(None if self.text is None else self.text.format, chat_format)
 
     def _messages(self, num_recalled: int) -> tuple[Message, ...]:
         messages = messages_of(self.input or (), num_recalled)
@@ -297,7 +285,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
         return (Message(Role.SYSTEM, (TextPart(self.instructions),)), *messages)
 
 
-def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> Members:
+def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> objects.Members:
     """Return the members of the answer that repeat the request, as plain JSON values, with
     OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
     text, (_, limit) = wire.text or TextOptions(), wire.output_limit
@@ -310,13 +298,13 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> Member
         "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
         "tool_choice": echoed_choice(wire.tool_choice or ToolChoice(), tools),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
-        "reasoning": EchoedReasoning(
+        "reasoning": objects.EchoedReasoning(
             effort=reasoning.effort,
             summary=reasoning.summary or reasoning.generate_summary,
             context=reasoning.context or UNSET,
             mode=reasoning.mode or UNSET,
         ),
-        "text": EchoedText(
+        "text": objects.EchoedText(
             format=_format(text.format or wire.response_format),
             verbosity=text.verbosity or "medium",
         ),
@@ -338,24 +326,23 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> Member
     if wire.prompt_cache_options is not None:
         # Strict clients need both members or none of the object.
         mode, ttl = wire.prompt_cache_options.mode, wire.prompt_cache_options.ttl
-        cache = EchoedCacheOptions(mode=mode or "implicit", ttl=ttl or "30m")
+        cache = objects.EchoedCacheOptions(mode=mode or "implicit", ttl=ttl or "30m")
         echoed["prompt_cache_options"] = cache
     if wire.conversation is not None:
         echoed["conversation"] = {"id": wire.conversation}
-    plain: Members = to_builtins(echoed)
+    plain: objects.Members = to_builtins(echoed)
     return plain
 
 
-def _format(sent: TextFormat | ResponseFormat | None) -> EchoedFormat:
+def _format(sent: TextFormat | ResponseFormat | None) -> objects.EchoedFormat:
     if sent is None or sent.tag is not None:
-        return EchoedFormat(type="text")  # strict clients refuse tags
+        return objects.EchoedFormat(type="text")  # strict clients refuse tags
     schema = sent.json_schema if isinstance(sent, ResponseFormat) else sent
     if sent.type != "json_schema" or schema is None:
-        return EchoedFormat(type=sent.type)
-    return EchoedFormat(
+        return objects.EchoedFormat(type=sent.type)
+    return objects.EchoedFormat(
         type="json_schema",
-        # Strict clients need a name, but some clients send none.
-        name=schema.name or "response",
+        name=schema.name or "response",  # Strict clients need a name, but some clients send none
         description=schema.description,
         schema=UNSET if schema.schema_ is None else schema.schema_,
         strict=schema.strict,
@@ -364,26 +351,26 @@ def _format(sent: TextFormat | ResponseFormat | None) -> EchoedFormat:
 
 def _tool(
     tool: NamespaceTool | CallableTool,
-) -> EchoedFunction | EchoedCustomTool | EchoedNamespace:
+) -> objects.EchoedFunction | objects.EchoedCustomTool | objects.EchoedNamespace:
     if not isinstance(tool, NamespaceTool):
         return _member(tool.to_core(""))
     tools = [_member(each) for each in tool.members("")]
-    return EchoedNamespace(name=tool.name, description=tool.description or "", tools=tools)
+    return objects.EchoedNamespace(name=tool.name, description=tool.description or "", tools=tools)
 
 
-def _member(tool: Tool) -> EchoedFunction | EchoedCustomTool:
+def _member(tool: Tool) -> objects.EchoedFunction | objects.EchoedCustomTool:
     name, description = tool.name, tool.description
     if tool.is_custom:
         written = _input_format(tool.input_grammar)
-        return EchoedCustomTool(name=name, description=description, format=written)
-    return EchoedFunction(
+        return objects.EchoedCustomTool(name=name, description=description, format=written)
+    return objects.EchoedFunction(
         name=name, description=description, parameters=tool.parameters, strict=tool.strict
     )
 
 
-def _input_format(grammar: TextGrammar | None) -> EchoedInputFormat:
+def _input_format(grammar: TextGrammar | None) -> objects.EchoedInputFormat:
     if grammar is None:
-        return EchoedInputFormat(type="text")
-    return EchoedInputFormat(
+        return objects.EchoedInputFormat(type="text")
+    return objects.EchoedInputFormat(
         type="grammar", syntax=grammar.syntax.value, definition=grammar.definition
     )

@@ -83,7 +83,6 @@ class _OpenItem(OpenItem):
     tokens: list[Token] = field(default_factory=list)
 
     def core(self) -> CoreItem:
-        """Return the item with all deltas so far."""
         text, begun = "".join(self.texts), self.begun_by
         match begun:
             case TextDelta():
@@ -97,7 +96,6 @@ class _OpenItem(OpenItem):
         return ResponseEvent(type=f"response.{name}", **self.position, **members)
 
     def opening(self) -> Iterable[ResponseEvent]:
-        """Yield the events between `output_item.added` and the first delta."""
         match self.begun_by:
             case TextDelta():
                 yield self.event("content_part.added", part=text_part(""))
@@ -361,10 +359,6 @@ class ResponsesExchange:
     last_words: str = ""  # of a conversation that is summarized
     is_compact: bool = False
 
-    @property
-    def only_compacts(self) -> bool:
-        return self.request.compact_above == 0
-
     def keeping(self, num_tokens: int) -> ResponsesExchange:
         """Return the exchange with the last message of the user, and as many before as have about
         so many tokens, of three bytes each."""
@@ -407,7 +401,6 @@ class ResponsesExchange:
         return json_bytes(compacted)
 
     def queued(self, identity: AnswerIdentity) -> bytes:
-        """Return the response before it begins."""
         return json_bytes(self._objects(identity).with_sampling(None).queued())
 
     def _objects(self, identity: AnswerIdentity) -> ResponseObjects:
@@ -432,5 +425,4 @@ def parse_count(
 
 
 def count_body(num_tokens: int) -> bytes:
-    """Return the answer of `POST responses/input_tokens`."""
     return json_bytes(InputTokens(input_tokens=num_tokens))

@@ -189,7 +189,6 @@ class HostedCall(Wire):
         return ToolCall(self._known_id, self.tool, self._arguments())
 
     def to_core(self) -> Message:
-        """Return the output of the call as a message."""
         return _tool_message(self._known_id, self._result() or self.status or "completed")
 
     @property
@@ -310,8 +309,7 @@ class CompactionTrigger(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What an opened compaction tells the model. Not a system message: a summary may repeat what
-    tools wrote."""
+    """What an opened compaction tells the model. No system message: it may repeat tools' texts."""
 
     text: str
 
@@ -397,8 +395,7 @@ Input = Annotated[
 
 
 def messages_of(items: Sequence[InputItem | Summary], num_recalled: int = 0) -> tuple[Message, ...]:
-    """Return `items` as the messages of a conversation. The first `num_recalled` items are not of
-    this request."""
+    """Return `items` as messages. The first `num_recalled` items are not of this request."""
     conversation = _Conversation()
     for at, item in enumerate(items):
         match item:
@@ -444,12 +441,9 @@ class _Turn:
 
 
 class _Conversation:
-    """Collects messages, calls and reasoning in their order.
-
-    Calls join the assistant message before them. A message after calls joins, too: otherwise
-    templates would render it between calls and results. Results follow their calls. Reasoning joins
-    the next message.
-    """
+    """Collects messages, calls and reasoning in their order. Calls join the assistant message
+    before them. A message after calls joins, too: otherwise templates would render it between calls
+    and results. Results follow their calls. Reasoning joins the next message."""
 
     def __init__(self) -> None:
         self.reasoning: list[str] = []  # waits for its message

@@ -32,7 +32,6 @@ _PREFIXES: Final[Mapping[str, str]] = {
     "custom_tool_call_output": "ctco_",
     "compaction": "cmp_",
 }
-_TEXT_TYPES: Final = {"assistant": "output_text"}
 
 
 class _Input(msgspec.Struct):
@@ -56,12 +55,11 @@ def memory_item(sent: Mapping[str, Any]) -> MemoryItem:
     if kind not in ("reasoning", "compaction"):
         item["status"] = item.get("status") or "completed"
     if kind == "message":
-        role, content = item["role"], item.get("content")
+        content = item.get("content")
         if not isinstance(content, list):
-            part = {"type": _TEXT_TYPES.get(role, "input_text"), "text": content or ""}
-            item["content"] = [_complete(part)]
-        else:
-            item["content"] = [_complete(part) for part in content]
+            kind_of_text = "output_text" if item["role"] == "assistant" else "input_text"
+            content = [{"type": kind_of_text, "text": content or ""}]
+        item["content"] = list(map(_complete, content))
     return MemoryItem("", kind, msgspec.json.encode(item))
 
 
@@ -81,8 +79,7 @@ def with_id(item: MemoryItem, token: str, index: int) -> MemoryItem:
     if not item.payload or item.id:
         return item
     new = f"{_PREFIXES.get(item.kind, 'item_')}{token}i{index:02x}"
-    payload = b'{"id":%b,%b' % (msgspec.json.encode(new), item.payload[1:])
-    return MemoryItem(new, item.kind, payload)
+    return MemoryItem(new, item.kind, b'{"id":%b,%b' % (msgspec.json.encode(new), item.payload[1:]))
 
 
 def joined(

@@ -26,12 +26,10 @@ Names = Mapping[str, Mapping[str, str]]
 Cause = str | int | None  # see `core.events.Finished`
 _REPEATED: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 _DEFAULTS: Final = Sampling(1.0, 1.0, presence_penalty=0.0, frequency_penalty=0.0)
-
 QUEUED = "queued"
 IN_PROGRESS = "in_progress"
 COMPLETED = "completed"
 INCOMPLETE = "incomplete"
-
 
 _EVENTS: Final = one_of(
     "response.created", "response.queued", "response.in_progress", "response.output_item.added",
@@ -307,10 +305,8 @@ def names_of(tools: Iterable[Tool]) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class ResponseObjects:
-    """Builds the objects of one response. Every state of the response has all members.
-
-    `echo` holds the members that repeat the request. `packs_reasoning` adds `encrypted_content`.
-    """
+    """Builds the objects of one response. Every state of the response has all members. `echo` holds
+    the members that repeat the request. `packs_reasoning` adds `encrypted_content`."""
 
     identity: AnswerIdentity
     echo: Members
@@ -319,19 +315,16 @@ class ResponseObjects:
     packs_reasoning: bool = False
 
     def with_sampling(self, sampling: Sampling | None) -> Self:
-        """Return the objects with the sampling values that the request leaves to the model.
-        None: OpenAI's defaults."""
+        """Return the objects with the sampling values in force. None: OpenAI's defaults."""
         in_force = sampling or _DEFAULTS
         missing = [name for name in _REPEATED if self.echo.get(name) is None]
         values = {name: getattr(in_force, name) for name in missing}
         return replace(self, echo={**self.echo, **values})
 
     def started(self) -> Response:
-        """Return a response without output."""
         return self._response(IN_PROGRESS, ())
 
     def queued(self) -> Response:
-        """Return a response that has not begun."""
         return self._response(QUEUED, ())
 
     def finished(
@@ -342,10 +335,8 @@ class ResponseObjects:
         *,
         cuts: Collection[Cause],
     ) -> Response:
-        """Return a completed response, or an incomplete one if choices reached a limit.
-
-        `cuts` holds the causes of these choices. As in chats, a quota sets `stop_reason`.
-        """
+        """Return a completed response, or an incomplete one if choices reached a limit. `cuts`
+        holds the causes of these choices. As in chats, a quota sets `stop_reason`."""
         counts = ResponseUsage(
             input_tokens=usage.num_prompt_tokens,
             input_tokens_details=InputDetails(
@@ -365,8 +356,7 @@ class ResponseObjects:
         return self._response(INCOMPLETE, items, usage=counts, incomplete_details=details)
 
     def failed(self, items: Sequence[Item], error: ServingError) -> Response:
-        """Return a response that ended with an error after `items`."""
-        details = ResponseError(code=_error_code(error), message=error.message)
+        details = ResponseError(code=error_code(error), message=error.message)
         return self._response("failed", items, error=details)
 
     def _response(self, status: str, items: Sequence[Item], **members: Any) -> Response:
@@ -393,7 +383,6 @@ class ResponseObjects:
         return items
 
     def compaction(self, content: str) -> OutputCompaction:
-        """Return the first item of an answer whose conversation was summarized."""
         return OutputCompaction(id=self.identity.item_id("cmp_", 0), encrypted_content=content)
 
     def item(
@@ -429,7 +418,7 @@ def text_part(text: str, tokens: Sequence[Token] = ()) -> OutputText:
     return OutputText(text=text, logprobs=content_logprobs(tokens))
 
 
-def _error_code(error: ServingError) -> str:
+def error_code(error: ServingError) -> str:
     """Return the nearest of the codes that strict clients accept."""
     if error.status == 429:
         return "rate_limit_exceeded"
