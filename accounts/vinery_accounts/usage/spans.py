@@ -3,8 +3,8 @@
 A job writes them from the roll-ups of days once a span is over. Reports use a span only while it
 has as many requests as its days, and each stored record adds one request to its day. So after a
 late record, or one of a version that knows no spans, reports read the days until the job
-has written the span again. What changes days without their number of requests calls `forget`.
-"""
+has written the span again. What changes days without their number of requests deletes all
+spans."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -50,13 +50,8 @@ def _write(start_s: int) -> None:
         rollups.add_tallies(SpanRollup, tallies, rollups.ids_of({each for _, each in tallies}))
 
 
-def forget() -> None:
-    SpanRollup._default_manager.all().delete()
-
-
 def _of_spans(spans: range) -> dict[int, int]:
-    """Return the numbers of requests. A span of a version without the newest dimensions has none,
-    so it is written again."""
+    """Return numbers of requests; without the newest dimensions none, so spans are rewritten."""
     return _num_requests(SpanRollup, spans, RollupDimensions.USER_OUTCOME)
 
 
