@@ -47,9 +47,6 @@ class Organizations(Resource[Organization]):
     search = ("name",)
 
 
-ORGANIZATIONS: Final = Organizations()
-
-
 class ProjectSerializer(StrictModelSerializer):
     """A project."""
 
@@ -86,8 +83,7 @@ class ProjectSerializer(StrictModelSerializer):
         fixed = ("organization",)
 
     def to_representation(self, instance: Any) -> Any:
-        """Return the body. Redactions hint at the texts, so only users who may set redactions see
-        them."""
+        """Redactions hint at the texts, so only users who may set redactions see them."""
         body = super().to_representation(instance)
         if not self.context["access"].may(Action.CAPTURE, instance):
             del body["capture_redactions"]
@@ -134,12 +130,6 @@ class Projects(Resource[Project]):
         if not _CAPTURE_FIELDS.isdisjoint(values):
             require(access, Action.CAPTURE, row)
         return super().change(access, row, values)
-
-
-PROJECTS: Final = Projects()
-
-
-# -- Invitations
 
 
 class InvitationSerializer(StrictModelSerializer):
@@ -215,4 +205,6 @@ class Invitations(Resource[Invitation]):
         return changes.invite(values["username"], scope, role)
 
 
+ORGANIZATIONS: Final = Organizations()
+PROJECTS: Final = Projects()
 INVITATIONS: Final = Invitations()

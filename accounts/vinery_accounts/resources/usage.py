@@ -240,8 +240,7 @@ def question_of(
 def report(query: UsageQuery, access: Access) -> dict[str, Any]:
     """Return the body of a usage report. Raises ValueError for too many points."""
     values = query.validated_data
-    zone = ZoneInfo(values["time_zone"])
-    question = question_of(query.period, values, access.visible(), zone)
+    question = question_of(query.period, values, access.visible(), ZoneInfo(values["time_zone"]))
     by = list(dict.fromkeys(map(Dimension, values.get("group_by", ()))))
     return body_of(question, by, values["limit"], values["sort"])
 
@@ -280,8 +279,7 @@ def _figures(figures: Figures, code: str) -> dict[str, Any]:
 
 
 def _point(point: Point, code: str) -> dict[str, Any]:
-    figures = _figures(point.figures, code)
-    return {"since": point.since, "until": point.until, "figures": figures}
+    return {"since": point.since, "until": point.until, "figures": _figures(point.figures, code)}
 
 
 def _group(group: Group, by: Sequence[Dimension], code: str) -> dict[str, Any]:
@@ -291,9 +289,6 @@ def _group(group: Group, by: Sequence[Dimension], code: str) -> dict[str, Any]:
         "figures": _figures(group.figures, code),
         "points": [_point(point, code) for point in group.points],
     }
-
-
-# -- Statements
 
 
 def readable_owners(access: Access) -> Mapping[str, QuerySet[Any]]:
