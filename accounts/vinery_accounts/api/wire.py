@@ -91,9 +91,6 @@ class Pages(CursorPagination):
         return {"type": "object", "required": list(properties), "properties": properties}
 
 
-# -- Errors
-
-
 log = logging.getLogger(__name__)
 
 # Other statuses have the code that is their name, such as `not_found`.
