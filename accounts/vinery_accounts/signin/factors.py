@@ -101,9 +101,6 @@ def forget_factors(user: User) -> int:
     return num_deleted
 
 
-# -- What an administrator does for a user who lost the password or the phone --------------------
-
-
 def set_password(user: User, password: str) -> None:
     """Set a new password, and reset the count of wrong passwords. Raises `ValidationError` for a
     weak password, and for a service account."""

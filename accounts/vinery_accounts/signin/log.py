@@ -9,8 +9,7 @@
 
 A client that guesses passwords causes many failures. So each account has at most one entry a minute
 for each network, with the number of failures since the last entry. An unknown name is not logged:
-it may be a password in the wrong field.
-"""
+it may be a password in the wrong field."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -64,10 +63,9 @@ def _record_rarely(
             cache.set(key, num_unlogged, timeout=_REMEMBERED_S)
             return
         cache.delete(key)
-        target = User(username="unknown account") if user is None else user
         audit.record(
             action,
-            target,
+            User(username="unknown account") if user is None else user,
             after={**more, "num_times": num_unlogged},
             target_id="" if user is None else user.pk,
             by=Actor(None, "anonymous", address_of(request)),
@@ -106,8 +104,7 @@ def _factor_was_set(
     request: HttpRequest, user: User, authenticator: Authenticator, **_: Any
 ) -> None:
     is_codes = authenticator.type == Authenticator.Type.RECOVERY_CODES
-    action = "recovery_codes" if is_codes else "second_factor_on"
-    audit.record(action, user, by=actor_of(request))
+    audit.record("recovery_codes" if is_codes else "second_factor_on", user, by=actor_of(request))
 
 
 @receiver(mfa.authenticator_removed)

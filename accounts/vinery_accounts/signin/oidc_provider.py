@@ -2,8 +2,7 @@
 
 Beyond allauth's provider: a nonce, an ID token that is required and always verified, and a check
 that the discovery document names the issuer. ID tokens are verified by OpenID Connect Core 1.0,
-section 3.1.3.7, and their signatures also where that section would trust TLS instead.
-"""
+section 3.1.3.7, and their signatures also where that section would trust TLS instead."""
 
 import base64
 import hashlib
@@ -146,10 +145,9 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
 def _key(jwks: Mapping[str, Any], header: Mapping[str, Any]) -> jwt.PyJWK:
     if header.get("alg") not in _ALGORITHMS:
         raise jwt.InvalidAlgorithmError
-    keys = jwt.PyJWKSet.from_dict(dict(jwks)).keys
     named = [
         key
-        for key in keys
+        for key in jwt.PyJWKSet.from_dict(dict(jwks)).keys
         if key.public_key_use in (None, "sig")
         and ("kid" not in header or key.key_id == header["kid"])
     ]
