@@ -41,8 +41,7 @@ class Found:
     kind: str
     title: str
     address: str = ""
-    scope: str = ""
-    """What the switch takes, in place of an address."""
+    scope: str = ""  # what the switch takes, in place of an address
 
 
 @at("find/", "find")
@@ -60,7 +59,9 @@ class Find(Page):
         return super().get_context_data(**kwargs) | context
 
     def _all(self, words: str) -> Iterator[Found]:
-        yield from self._request(words)
+        if words.startswith("req_"):
+            with suppress(NoReverseMatch):
+                yield Found("Request", words, reverse("console:request", args=[words]))
         for group, entries in menu_of(self.access).items():
             for entry in entries:
                 if words.lower() in entry.title.lower():
@@ -68,11 +69,6 @@ class Find(Page):
         if words:
             yield from self._models(words)
             yield from self._rows(words)
-
-    def _request(self, words: str) -> Iterator[Found]:
-        if words.startswith("req_"):
-            with suppress(NoReverseMatch):
-                yield Found("Request", words, reverse("console:request", args=[words]))
 
     def _models(self, words: str) -> Iterator[Found]:
         for model in visible_models(self.access):
@@ -111,8 +107,7 @@ class Find(Page):
 
 
 def _has(words: str, columns: Iterable[str]) -> Q:
-    conditions = (Q(**{f"{column}__icontains": words}) for column in columns)
-    return reduce(or_, conditions)
+    return reduce(or_, (Q(**{f"{column}__icontains": words}) for column in columns))
 
 
 @at("scope/", "scope")
@@ -128,19 +123,11 @@ class Narrow(Page):
             request.session.pop(SCOPE, None)
         else:
             request.session[SCOPE] = chosen
-        return redirect(_list_before(request))
-
-
-def _list_before(request: HttpRequest) -> str:
-    """Return the page of the menu that the reader comes from: a row may be outside of the scope."""
-    path = urlsplit(request.headers.get("referer", "")).path
-    with suppress(Resolver404, NoReverseMatch):
-        view: Any = resolve(path).func
-        return reverse(f"console:{view.view_class.name}")
-    return reverse("console:overview")
-
-
-# -- The time zone
+        # The page of the menu that the reader comes from: a row may be outside of the scope.
+        with suppress(Resolver404, NoReverseMatch):
+            view: Any = resolve(urlsplit(request.headers.get("referer", "")).path).func
+            return redirect(f"console:{view.view_class.name}")
+        return redirect("console:overview")
 
 
 class ZoneForm(forms.Form):

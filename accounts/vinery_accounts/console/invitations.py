@@ -97,8 +97,7 @@ class NewMember(NewRow):
         if project is None:
             messages.warning(self.request, f"{user} may have no keys there: no key was made.")
             return None
-        values = {"name": "first key", "owner": user, "project": project}
-        return KEYS.create(self.access, values)
+        return KEYS.create(self.access, {"name": "first key", "owner": user, "project": project})
 
 
 @at("invitations/", "invitations")

@@ -65,9 +65,8 @@ class Members(Roles):
 
     def columns(self) -> Columns:
         """Return what members may know of each other; those who lead see more."""
-        if not self.access.is_leader:
-            return _COLUMNS
-        return _COLUMNS | {name: self._if_led(column) for name, column in _LED_COLUMNS.items()}
+        led = {name: self._if_led(column) for name, column in _LED_COLUMNS.items()}
+        return _COLUMNS | led if self.access.is_leader else _COLUMNS
 
     def _if_led(self, column: Callable[[Membership], Any]) -> Callable[[Membership], Any]:
         return lambda row: column(row) if self.may_open(row) else ""
@@ -93,9 +92,8 @@ class ServiceAccounts(Roles):
 
     def listed(self) -> QuerySet[Any]:
         keys = Count("user__api_keys", filter=Q(user__api_keys__revoked_at=None))
-        rows = super().listed().filter(user__is_service=True)
-        counted: QuerySet[Any] = rows.annotate(num_keys=keys)
-        return counted
+        rows: Any = super().listed().filter(user__is_service=True)
+        return rows.annotate(num_keys=keys)  # type: ignore[no-any-return]
 
     def columns(self) -> Columns:
         return _COLUMNS | columns_of("keys=num_keys active=user.is_active")
@@ -187,9 +185,6 @@ class ActOnMember(ConfirmPage):
         return super().report(result, done)
 
 
-# -- Links for new users
-
-
 def show_link(
     page: Page, user: User, link: Mapping[str, Any], key: Issued | None = None
 ) -> HttpResponse:
@@ -204,8 +199,7 @@ def show_link(
 
 
 def _mail(user: User, address: str) -> str:
-    """Send the link to the user, where this server sends such mails, and return what became of
-    it."""
+    """Send the link, where this server sends such mails, and return what became of it."""
     if not (settings.VINERY_PASSWORD_RESET and user.email):
         return ""
     text = (

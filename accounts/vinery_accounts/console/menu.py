@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -20,18 +19,13 @@ from django.utils.safestring import SafeString
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.quotas import num_open
+from vinery_accounts.console.charts import duration
 from vinery_accounts.console.reader import access_of
 from vinery_accounts.console.words import store_outage
 from vinery_accounts.limits.service import current_state
 from vinery_accounts.models import Alert, Organization
 from vinery_accounts.resources.base import registered
 from vinery_accounts.signin import passkeys
-
-_members: Final = attrgetter("has_role")
-_leaders: Final = attrgetter("is_leader")
-_leaders_of_organizations: Final = attrgetter("leads_organization")
-_owners: Final = attrgetter("owns_scope")
-_superusers: Final = attrgetter("is_superuser")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +34,10 @@ class Entry:
 
     name: str
     title: str
-    may_open: Callable[[Access], bool] = bool  # everyone
+    needs: str = ""  # what of `Access` opens it; empty: everyone may
+
+    def may_open(self, access: Access) -> bool:
+        return not self.needs or bool(getattr(access, self.needs))
 
 
 _GROUPS: Final = {
@@ -55,27 +52,27 @@ _GROUPS: Final = {
     ),
     "Run": (
         Entry("models", "Models"),
-        Entry("devices", "Devices", _superusers),
-        Entry("hosts", "Hosts", _superusers),
-        Entry("media", "Media", _owners),
+        Entry("devices", "Devices", "is_superuser"),
+        Entry("hosts", "Hosts", "is_superuser"),
+        Entry("media", "Media", "owns_scope"),
         Entry("live", "Live"),
-        Entry("alerts", "Alerts", _leaders),
-        Entry("captures", "Captures", _leaders),
-        Entry("stored-responses", "Stored responses", _leaders),
-        Entry("conversations", "Conversations", _leaders),
-        Entry("stored-chats", "Stored chats", _leaders),
-        Entry("quarantine", "Quarantine", _leaders),
+        Entry("alerts", "Alerts", "is_leader"),
+        Entry("captures", "Captures", "is_leader"),
+        Entry("stored-responses", "Stored responses", "is_leader"),
+        Entry("conversations", "Conversations", "is_leader"),
+        Entry("stored-chats", "Stored chats", "is_leader"),
+        Entry("quarantine", "Quarantine", "is_leader"),
     ),
     "Organisation": (
-        Entry("organizations", "Organisations", _superusers),
-        Entry("users", "All users", _superusers),
-        Entry("members", "Members", _members),
-        Entry("service-accounts", "Service accounts", _leaders),
-        Entry("projects", "Projects", _leaders),
+        Entry("organizations", "Organisations", "is_superuser"),
+        Entry("users", "All users", "is_superuser"),
+        Entry("members", "Members", "has_role"),
+        Entry("service-accounts", "Service accounts", "is_leader"),
+        Entry("projects", "Projects", "is_leader"),
         Entry("limits", "Limits"),
         Entry("model-weights", "Prices and weights"),
-        Entry("webhooks", "Webhooks", _leaders_of_organizations),
-        Entry("audit", "Audit log", _leaders_of_organizations),
+        Entry("webhooks", "Webhooks", "leads_organization"),
+        Entry("audit", "Audit log", "leads_organization"),
     ),
 }
 
@@ -113,16 +110,11 @@ def frame(request: HttpRequest) -> dict[str, Callable[[], object]]:
 
 
 def _whose(access: Access) -> str:
-    if access.scope is not None:
-        return str(access.scope)
-    if access.is_superuser:
-        return "All organisations"
-    if not access.organizations and not access.projects:
-        return "Your own usage"
-    return ", ".join(each.name for each in access.rows(Organization)[:4])
+    if access.scope is not None or access.is_superuser:
+        return str(access.scope or "All organisations")
+    names = [each.name for each in access.rows(Organization)[:4]]
+    return ", ".join(names) or "Your own usage"
 
-
-# -- Error pages, and the headers of all pages
 
 ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
 
@@ -146,9 +138,8 @@ def error_page(request: HttpRequest, status: int, what: str = "") -> HttpRespons
     return guarded(HttpResponse(text, status=status))
 
 
-# -- Template tags: tables, and whether a row is active
-
 register = Library()
+register.filter(duration)
 
 
 @register.simple_block_tag
@@ -157,11 +148,10 @@ def table(content: str, columns: str | Iterable[str]) -> SafeString:
     separated by `|`: `#Bytes` has figures, and a column of buttons has no name. On phones each row
     becomes a card, in which `data-name` of a cell names its column."""
     names = columns.split("|") if isinstance(columns, str) else columns
-    heads = format_html_join("", "<th{}>{}</th>", map(_head, names))
     return format_html(
         '<div class="table">\n<table>\n  <thead><tr>{}</tr></thead>\n'
         "  <tbody>\n{}  </tbody>\n</table>\n</div>",
-        heads,
+        format_html_join("", "<th{}>{}</th>", map(_head, names)),
         content,
     )
 
@@ -196,8 +186,6 @@ def state(is_active: bool, otherwise: str) -> SafeString:  # noqa: FBT001
     return format_html('<span class="{}">{}</span>', kind, word)
 
 
-# -- The pages of one's own account
-
 _TABS: Final = {
     "account_overview": "Profile",
     "account_change_password": "Password",
@@ -222,15 +210,15 @@ def why_no_passkeys(context: Mapping[str, Any]) -> str:
     return passkeys.why_none(context["request"])
 
 
-_BROWSERS: Final = ("Edg", "OPR", "Firefox", "Chrome", "Safari", "curl")
-_SYSTEMS: Final = ("Android", "iPhone", "iPad", "Windows", "Mac OS", "CrOS", "Linux")
+_PROGRAMS: Final = (
+    ("Edg", "OPR", "Firefox", "Chrome", "Safari", "curl"),
+    ("Android", "iPhone", "iPad", "Windows", "Mac OS", "CrOS", "Linux"),
+)
 _WORDS: Final = {"Edg": "Edge", "OPR": "Opera", "Mac OS": "macOS", "CrOS": "ChromeOS"}
 
 
 @register.filter
 def device(user_agent: str) -> str:
     """Return a browser's name in words: `Firefox on Linux`."""
-    names = (
-        next((each for each in known if each in user_agent), "") for known in (_BROWSERS, _SYSTEMS)
-    )
+    names = (next((each for each in known if each in user_agent), "") for known in _PROGRAMS)
     return " on ".join(_WORDS.get(name, name) for name in names if name) or "Unknown device"

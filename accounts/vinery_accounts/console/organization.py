@@ -18,8 +18,6 @@ from vinery_accounts.resources.alerts import WEBHOOKS
 from vinery_accounts.resources.base import columns_of
 from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
 
-# -- Where a role holds
-
 _MAX_CHOICES: Final = 200
 
 
@@ -56,9 +54,6 @@ def scope_choices(
     return list(found.values())
 
 
-# -- Organisations and projects
-
-
 class Scope(Row):
     """An organisation or a project, with links to what is in it."""
 
@@ -92,8 +87,6 @@ for each in (ORGANIZATIONS, PROJECTS):
     page: Any = type("Scope", (Scope,), {"resource": each})
     at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
 
-
-# -- Webhooks
 
 _MAX_DELIVERIES: Final = 20
 _DELIVERY: Final = columns_of(

@@ -13,14 +13,12 @@ from vinery_accounts.models import Organization, Project
 from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.fields import id_of
 
-SCOPE: Final = "scope"
-"""The entry of the session: `organization:3` or `project:7`."""
+SCOPE: Final = "scope"  # the entry of the session: `organization:3` or `project:7`
 _KINDS: Final[dict[str, type[Organization | Project]]] = {
     "organization": Organization,
     "project": Project,
 }
-_ZONE_COOKIE: Final = "zone"
-"""The zone of the browser. The script of each page sets it."""
+_ZONE_COOKIE: Final = "zone"  # the zone of the browser. The script of each page sets it.
 
 
 def access_of(request: HttpRequest) -> Access:
@@ -47,8 +45,7 @@ def scope_named(access: Access, text: str) -> Organization | Project | None:
 
 def zone_of(request: HttpRequest) -> ZoneInfo:
     """Return the zone that the person has chosen, else that of the browser."""
-    chosen = getattr(request.user, "time_zone", "")
-    for name in (chosen, request.COOKIES.get(_ZONE_COOKIE, "")):
+    for name in (getattr(request.user, "time_zone", ""), request.COOKIES.get(_ZONE_COOKIE, "")):
         with suppress(ValidationError):
             check_time_zone(name)
             return ZoneInfo(name)

@@ -59,8 +59,7 @@ def change(now: float, earlier: float) -> str:
 
 
 def causes(figures: Figures) -> str:
-    """Return the errors by cause, and the answers that were cut short: 3 by limits, 1 of the
-    server."""
+    """Return the errors by cause, and cut answers: 3 by limits, 1 of the server."""
     parts = {
         "by limits": figures.num_limited,
         "of clients": figures.num_client_errors,
@@ -109,8 +108,7 @@ def reason(row: Any, owner: str, currency: str = "") -> str:
     needed = f"{more} more {'was' if row.needed == 1 else 'were'} needed"
     match row.effect:
         case Effect.SHADOW:
-            shadow = "Not blocked, the limit only monitors"
-            return f"{shadow}: {used}, and {needed}."
+            return f"Not blocked, the limit only monitors: {used}, and {needed}."
         case Effect.CUT_SHORT:
             return f"Response cut short at the limit: {used}."
     return f"{used}, and {needed}. {_advice(row)}"
