@@ -1,10 +1,9 @@
 """The console's page of served models, and the pages of their other names; both in Django's admin.
 
 Users see names and states; administrators see what the engines do, load and unload models, and find
-the page of each.
-"""
+the page of each."""
 
-from typing import Any, Final
+from typing import Any
 
 from django import forms
 from django.http import QueryDict
@@ -33,8 +32,7 @@ class TargetsField(forms.CharField):
 
     def to_python(self, value: Any) -> Any:
         """Return weights by names. Raises ValidationError for a wrong name or weight."""
-        words = (value or "").replace(",", " ").split()
-        return dict(map(_target, words))
+        return dict(map(_target, (value or "").replace(",", " ").split()))
 
 
 def _target(word: str) -> tuple[str, int]:
@@ -95,16 +93,11 @@ class RemoveAlias(ConfirmPage):
     resource = MODEL_ALIASES
 
 
-# -- Models
-
-# The page of a model has these actions and more.
-_ACTIONS: Final = frozenset({"load", "unload", "retry"})
-
-
 def _row(model: ServedModel, speed: SpeedResult | None, *, is_admin: bool) -> dict[str, Any]:
     """Return a model as the page shows it. Users see its name, task and state alone."""
     tokens_per_s = speed.value(1, "output_tokens_per_s") if speed else None
     engine = body_of(model)["engine"] if is_admin else {}
+    actions = actions_of(model) if is_admin else []  # its own page has more
     num_bytes = engine.get("memory_bytes")
     return {
         "model": model,
@@ -113,7 +106,7 @@ def _row(model: ServedModel, speed: SpeedResult | None, *, is_admin: bool) -> di
         "speed": f"{tokens_per_s:.1f} tokens/s" if tokens_per_s else "",
         "measured_at": speed and speed.measured_at,
         "job": None if model.folder else model.folder_job,
-        "actions": [name for name in actions_of(model) if name in _ACTIONS] if is_admin else [],
+        "actions": [each for each in actions if each in ("load", "unload", "retry")],
     }
 
 

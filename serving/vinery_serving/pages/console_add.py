@@ -117,16 +117,14 @@ def _add(entry: CatalogueModel) -> ServedModel:
 
 @at("models/add/hub/", "model-add-hub")
 class AddFromHub(AddPage, FormPage):
-    """`q` has words to search for, or the name of a repository to judge. A POST pulls the
-    repository."""
+    """`q` has words to search for, or the name of a repository to judge. A POST pulls it."""
 
     way = "hub"
     template_name = "console/model_add_hub.html"
 
     def form_of(self, data: QueryDict | None) -> FilesForm:
         names = ["name", "precision", "is_loaded", "options"]
-        initial = {"name": self.asked.rpartition("/")[2]}
-        return FilesForm(Pull, names, data, initial=initial)
+        return FilesForm(Pull, names, data, initial={"name": self.asked.rpartition("/")[2]})
 
     @cached_property
     def asked(self) -> str:

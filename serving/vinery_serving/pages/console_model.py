@@ -12,30 +12,19 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 
+from vinery_accounts.console import rows
 from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.console.page import FormPage, LivePage, Period, at
-from vinery_accounts.console.rows import (
-    ButtonPage,
-    ChangeRow,
-    ConfirmPage,
-    Question,
-    RowPage,
-    page_of,
-)
+from vinery_accounts.console.rows import ButtonPage, ChangeRow, ConfirmPage, Question, RowPage
 from vinery_accounts.resources.forms import ParametersForm
 from vinery_accounts.resources.limits import prices_of
 from vinery_serving.core.tasks import Task
+from vinery_serving.models import job_resource
 from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_work import NO_LOG, engine_log_path, log_after
 from vinery_serving.models.host_rows import replicas_by_model
 from vinery_serving.models.job_requests import checkpoint_of, has_changed_since
-from vinery_serving.models.job_resource import (
-    MODEL_EVENTS,
-    MODEL_JOBS,
-    is_better,
-    summary,
-    trial_rows,
-)
+from vinery_serving.models.job_resource import MODEL_EVENTS, MODEL_JOBS
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedResult, bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
@@ -74,9 +63,6 @@ class ModelTab(RowPage):
 
     def jobs(self) -> list[ModelJob]:
         return list(self.row.jobs.select_related("model")[:_NUM_JOBS])
-
-
-# -- Speed
 
 
 @at(f"{_MODEL}speed/", "model-speed")
@@ -127,8 +113,7 @@ def _chart(results: Sequence[SpeedResult], title: str, value: str) -> Chart:
 
 @at(f"{_MODEL}tune/", "model-tune")
 class Tune(ModelTab, LivePage, FormPage):
-    """The form, the running search, the trials of the last search, and a button that sets the best
-    options."""
+    """The form, the running search, the trials of the last one, and a button for the best."""
 
     template_name = "console/model_tune.html"
     tab = "model-speed"
@@ -155,15 +140,13 @@ def _tuning_facts(model: ServedModel, done: ModelJob | None) -> dict[str, Any]:
     result = done.result
     return {
         "tuned_at": done.ended_at,
-        "trials": list(trial_rows(result)),
-        "summary": summary(result),
-        "is_better": is_better(result),
+        "trials": list(job_resource.trial_rows(result)),
+        "summary": job_resource.summary(result),
+        "is_better": job_resource.is_better(result),
         "is_set": model.options == result["best"],
         "has_changed": has_changed_since(model, done),
     }
 
-
-# -- State, settings and history
 
 _DONE: Final = {
     "load": "Loading {row}.",
@@ -219,7 +202,7 @@ class ModelHistory(ModelTab, LivePage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         events = MODEL_EVENTS.rows(self.access).filter(model=self.row)
-        return super().get_context_data(**kwargs) | page_of(events, self.request)
+        return super().get_context_data(**kwargs) | rows.page_of(events, self.request)
 
 
 @at(_MODEL, "model", *_DONE)
@@ -264,9 +247,6 @@ class CancelJob(_JobPage, ConfirmPage):
         "The {row} is being cancelled.",
         "Cancel the job",
     )
-
-
-# -- Pages that follow the log of an engine or of a job
 
 
 class LogPage(RowPage):
