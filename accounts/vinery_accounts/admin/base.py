@@ -24,7 +24,6 @@ from vinery_accounts.resources.base import EVERYTHING, Conflict, Issued, Resourc
 from vinery_accounts.resources.fields import DatedFilters, id_of
 from vinery_accounts.resources.forms import form_field, text_of
 
-_MAX_CELL: Final = 80
 _GRACE_S: Final = 86_400  # how long an old secret stays valid that is rotated here
 
 
@@ -416,7 +415,7 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
         value = extras[name] if name in extras else column(row)
         if name != "state":
             text = text_of(value)
-            return Truncator(text).chars(_MAX_CELL) if isinstance(text, str) else text
+            return Truncator(text).chars(80) if isinstance(text, str) else text
         mark = slugify(str(getattr(row, "shown_state", value)))
         words = str(value)
         return format_html(

@@ -1,7 +1,7 @@
 """The callers of the management API: users with a session, and keys with the right scope."""
 
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -14,8 +14,6 @@ from vinery_accounts.base.errors import KeyRefused, Refusal
 from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.lifecycle import find_key
 from vinery_accounts.models import ApiKey, KeyUse, Scope, User
-
-_MARK_INTERVAL: Final = timedelta(minutes=1)
 
 
 class KeyAuthentication(BaseAuthentication):
@@ -38,7 +36,7 @@ class KeyAuthentication(BaseAuthentication):
         name = f"{key.owner.get_username()}, {kind} {key}"
         setattr(request._request, ACTOR, Actor(key.owner_id, name, address))
         # At most once a minute: a script that lists many pages writes rarely.
-        if key.last_used_at is None or key.last_used_at < now - _MARK_INTERVAL:
+        if key.last_used_at is None or key.last_used_at < now - timedelta(minutes=1):
             ApiKey.objects.mark_used([KeyUse(key.pk, now, address, key.last_used_model)])
         return key.owner, key
 

@@ -25,8 +25,6 @@ from vinery_accounts.console.reader import SCOPE, scope_named
 from vinery_accounts.models import ApiKey, Membership, Organization, Project, User
 
 _MAX_FOUND: Final = 20
-_OF_A_KIND: Final = 5
-_MAX_WORDS: Final = 200
 _ROWS: Final = (
     # The entry of the menu, the page of a row, and where the words are looked for.
     ("keys", "key", ApiKey, ("name", "hint")),
@@ -52,7 +50,7 @@ class Find(Page):
         return ["console/found.html" if "x-live" in self.request.headers else "console/find.html"]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        words = self.request.GET.get("q", "").replace("\0", "").strip()[:_MAX_WORDS]
+        words = self.request.GET.get("q", "").replace("\0", "").strip()[:200]
         is_switch = "scopes" in self.request.GET
         found = self._scopes(words) if is_switch else self._all(words)
         context = {"words": words, "is_switch": is_switch, "found": [*islice(found, _MAX_FOUND)]}
@@ -84,7 +82,7 @@ class Find(Page):
         for entry, page, model, columns in _ROWS:
             if entry in titles:
                 rows: Any = self.access.rows(model)
-                for row in rows.filter(_has(words, columns)).order_by("pk")[:_OF_A_KIND]:
+                for row in rows.filter(_has(words, columns)).order_by("pk")[:5]:
                     address = reverse(f"console:{page}", args=[row.pk])
                     # Members see the list of members, and only those who lead open one of them.
                     if isinstance(row, Membership) and not self.access.leads(

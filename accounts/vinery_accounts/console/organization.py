@@ -88,7 +88,6 @@ for each in (ORGANIZATIONS, PROJECTS):
     at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
 
 
-_MAX_DELIVERIES: Final = 20
 _DELIVERY: Final = columns_of(
     "about state tries=num_tries sent=sent_at next_try last_error=error",
     next_try=lambda each: each.due_at if each.state == DeliveryState.PENDING else "",
@@ -103,7 +102,7 @@ class WebhookPage(Row):
 
     def sections(self) -> list[Table]:
         found = Delivery.objects.filter(webhook=self.row).select_related("alert")
-        newest = found.order_by("-id")[:_MAX_DELIVERIES]
+        newest = found.order_by("-id")[:20]
         rows = [("", each, cells_of(each, _DELIVERY)) for each in newest]
         return [Table("Last deliveries", rows)]
 

@@ -23,14 +23,13 @@ from vinery_accounts.usage.export import csv_of
 from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.reports import Figures, Question
 
-_NUM_MONTHS: Final = 24
 _MAX_MODELS: Final = 1000
 _SUMS: Final = ("num_requests", "num_prompt_tokens", "num_cached_tokens", "num_output_tokens")
 _UNKNOWN: Final = {"invalid_choice": "Choose an entry of the list."}
 
 
 def _months(now: datetime) -> Iterator[tuple[str, str]]:
-    for back in range(_NUM_MONTHS):
+    for back in range(24):
         year, month = divmod(now.year * 12 + now.month - 1 - back, 12)
         yield f"{year}-{month + 1:02}", f"{date(year, month + 1, 1):%B %Y}"
 

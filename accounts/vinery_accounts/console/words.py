@@ -24,7 +24,6 @@ _ENDINGS: Final = {
     Outcome.FAILED: ("failed", "failed", "The server could not finish the request."),
     Outcome.INTERRUPTED: ("failed", "interrupted", "The server's process ended meanwhile."),
 }
-_OF_LIMITS: Final = ("rate_limit_exceeded", "insufficient_quota")
 _FINISHES: Final = {
     "stop": "The model ended its answer.",
     "length": "The answer reached its largest number of tokens, so it may be cut.",
@@ -119,7 +118,7 @@ def ending(row: UsageRecord) -> tuple[str, str, str]:
     kind, short_words, sentence = _ENDINGS[Outcome(row.outcome)]
     if row.finish_reason == QUOTA_EXCEEDED:
         kind, short_words = "", "cut by a limit"
-    if row.error_code in _OF_LIMITS:
+    if row.error_code in ("rate_limit_exceeded", "insufficient_quota"):
         short_words = "refused by a limit"
     return kind, short_words, _FINISHES.get(row.finish_reason, sentence)
 

@@ -23,13 +23,8 @@ from vinery_accounts import resources
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import ApiKey, Organization, Project, User
-from vinery_accounts.resources.fields import (
-    MAX_ID_DIGITS,
-    EmptySerializer,
-    Filters,
-    StrictModelSerializer,
-    StrictSerializer,
-)
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.fields import Filters, StrictSerializer
 
 RowT = TypeVar("RowT", bound=Model)
 
@@ -58,7 +53,7 @@ class RowAction:
     """Takes the row and the values of `serializer`. Returns the row, an `Issued` or a mapping."""
     help: str  # one sentence, imperative. The API, the admin and the commands show it.
     done: str = ""  # the state of the row afterwards, such as `paused`
-    serializer: type[StrictSerializer] = EmptySerializer
+    serializer: type[StrictSerializer] = fields.EmptySerializer
     answer: type[serializers.Serializer[Any]] | None = None  # what the API returns; None: the row
     status: int = 200
     is_of_list: bool = False
@@ -73,7 +68,7 @@ class Resource(Generic[RowT]):
     """Under `/api/` and, with a `title`, under `/console/`; empty: another file gives it URLs."""
     title: ClassVar[str] = ""
     """In the menu of the console, whose pages are generated; empty: it has none, or its own."""
-    lookup: ClassVar[tuple[str, str]] = ("pk", f"[0-9]{{1,{MAX_ID_DIGITS}}}")
+    lookup: ClassVar[tuple[str, str]] = ("pk", f"[0-9]{{1,{fields.MAX_ID_DIGITS}}}")
     """The column that the API names a row by, and a pattern."""
     field_names: ClassVar[str] = ""  # the columns of `serializer`, where all follows from the model
     read_only: ClassVar[str] = ""  # those of `field_names` that actions set
@@ -216,7 +211,7 @@ def _counted(verb: str, rows: Iterable[Model]) -> str:
 
 def _serializer_of(cls: type[Resource[Any]]) -> type[serializers.Serializer[Any]]:
     is_record = cls.verbs.isdisjoint({"create", "change"})
-    base = serializers.ModelSerializer if is_record else StrictModelSerializer
+    base = serializers.ModelSerializer if is_record else fields.StrictModelSerializer
     meta = {
         "model": cls.model,
         "fields": cls.field_names.split(),

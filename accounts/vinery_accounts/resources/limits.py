@@ -12,16 +12,8 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.access.served import check_models, visible_models
 from vinery_accounts.base.limit_table import Metric
 from vinery_accounts.base.money import money
-from vinery_accounts.models import (
-    OWNERS,
-    ApiKey,
-    Currency,
-    Limit,
-    LimitScope,
-    ModelWeight,
-    Project,
-    Scope,
-)
+from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, ModelWeight, Project
+from vinery_accounts.models.keys import ApiKey, Scope
 from vinery_accounts.models.limits import check_percents
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import EVERYTHING, Resource, columns_of
@@ -236,9 +228,6 @@ class Currencies(Resource[Currency]):
         return access.is_superuser and not Currency.current()
 
 
-SORTS: Final = ("uncached", "cached", "output", "image")
-
-
 class ModelWeights(Resource[ModelWeight]):
     """Weights of tokens in budgets; with a currency, the prices of a million tokens of each sort.
     Each token of a model without weights counts 1, and costs nothing."""
@@ -269,7 +258,8 @@ class ModelWeights(Resource[ModelWeight]):
         return access.is_superuser
 
     def initial(self, access: Access) -> Mapping[str, Any]:
-        return dict.fromkeys(SORTS, 0) if Currency.current() else {}
+        names = ("uncached", "cached", "output", "image") if Currency.current() else ()
+        return dict.fromkeys(names, 0)
 
     def choices(self, access: Access) -> Mapping[str, Any]:
         return {"model": _counted_models(access)}

@@ -167,9 +167,6 @@ def _second_factor_off(user: User) -> None:
         raise Conflict(f"{user} has no second factor.")
 
 
-_OF_ADMINISTRATORS: Final = ("password", "second_factor_off")
-
-
 class Users(Resource[User]):
     """People and service accounts. Owners of an organisation manage the people who are in it
     alone, admins its service accounts. Only administrators of the platform remove users: their
@@ -267,7 +264,7 @@ class Users(Resource[User]):
     def act(self, access: Access, action: RowAction, row: User | None, **values: Any) -> Any:
         if action.name == "link":
             _require_session(access)
-        if action.name in _OF_ADMINISTRATORS:
+        if action.name in ("password", "second_factor_off"):
             base.require_administrator(access)
         return super().act(access, action, row, **values)
 

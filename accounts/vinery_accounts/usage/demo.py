@@ -23,7 +23,6 @@ Integers = npt.NDArray[np.int64]
 
 PREFIX: Final = "demo-"  # how names of made-up models and users begin
 
-_SHARE_CUT: Final = 0.01
 _CHAT, _EMBEDDINGS, _VISION = "chat/completions", "embeddings", f"{PREFIX}vision-7b"
 # The endpoint of each model, and the usual milliseconds for a token.
 _MODELS: Final = {
@@ -42,7 +41,6 @@ PRICES: Final = {
     f"{PREFIX}embed": {"uncached": 0.02, "cached": 0.02, "output": 0.0, "image": 0.0},
 }
 """The columns of `ModelWeight` of each model that is made up."""
-_SERVED: Final = (_CHAT, 15.0)
 _PARAMETERS: Final = '{{"max_tokens":1024,"messages":{},"temperature":0.7}}'
 _ERROR: Final = ("error_code", "error_message", "error_param")
 _EXHAUSTED: Final = (Outcome.REJECTED, 429, "insufficient_quota", "The budget is used up.", "")
@@ -94,7 +92,7 @@ def draw(
         prompt,
         prompt // 2,
         output,
-        random.uniform(size=num) < _SHARE_CUT,
+        random.uniform(size=num) < 0.01,
         (first_token, inter_token, total, random.lognormal(1, 1.5, num)),
     )
 
@@ -119,7 +117,7 @@ class Plan:
 def settlements(plan: Plan) -> Iterator[Settlement]:
     """Yield made-up requests by time. Those that limits refused or cut have an `error_code` or a
     `finish_reason` that says so, and no limits yet. Those that ran are not weighted yet."""
-    models = list((_MODELS | dict.fromkeys(plan.served, _SERVED)).items())
+    models = list((_MODELS | dict.fromkeys(plan.served, (_CHAT, 15.0))).items())
     # Some keys and models are used more than others.
     num_keys = len(plan.owners)
     tastes = np.random.default_rng(plan.seed).exponential(size=(num_keys, len(models)))

@@ -18,8 +18,6 @@ from vinery_accounts.usage.periods import Reading, round_down, seconds_of
 from vinery_accounts.usage.rollups import DAY_S, ROLLUP_DIMENSIONS, SPAN_S, RollupDimensions
 from vinery_accounts.usage.verify import tallies_in
 
-_MAX_SPANS = 20
-
 
 def write_spans(now: datetime) -> int:
     """Write the newest spans that are over and lack requests. Returns their number."""
@@ -31,7 +29,7 @@ def write_spans(now: datetime) -> int:
     spans = range(first, end, SPAN_S)
     of_spans, of_days = _of_spans(spans), _of_days(spans)
     lacking = (at for at, num in of_days.items() if of_spans.get(at) != num)
-    missing = sorted(lacking, reverse=True)[:_MAX_SPANS]
+    missing = sorted(lacking, reverse=True)[:20]
     for start_s in missing:
         _write(start_s)
     return len(missing)

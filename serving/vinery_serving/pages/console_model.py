@@ -33,10 +33,7 @@ from vinery_serving.pages.model_form import ChangedModelForm, known_devices
 
 _MODEL: Final = "models/<int:row_id>/"
 _JOB: Final = "models/jobs/<int:row_id>/"
-_NUM_SHOWN: Final = 20
-_NUM_JOBS: Final = 10
 _MS: Final = 1000
-_MEASURING: Final = (JobKind.BENCH, JobKind.TUNE)
 _TABS: Final = (
     ("model", "State"),
     ("model-log", "Log"),
@@ -62,7 +59,7 @@ class ModelTab(RowPage):
         return super().get_context_data(**kwargs) | {"row": row, "tabs": _TABS}
 
     def jobs(self) -> list[ModelJob]:
-        return list(self.row.jobs.select_related("model")[:_NUM_JOBS])
+        return list(self.row.jobs.select_related("model")[:10])
 
 
 @at(f"{_MODEL}speed/", "model-speed")
@@ -76,13 +73,13 @@ class ModelSpeed(ModelTab, LivePage):
             **_speed_of(row),
             "may_measure": "bench" in actions_of(row),
             "may_tune": row.folder and Task(row.task).is_generation,
-            "jobs": [each for each in self.jobs() if each.kind in _MEASURING],
+            "jobs": [each for each in self.jobs() if each.kind in (JobKind.BENCH, JobKind.TUNE)],
         }
 
 
 def _speed_of(model: ServedModel) -> dict[str, Any]:
     """Return what the page shows: charts from two measurements on, and rows of the newest."""
-    results = list(SpeedResult.objects.filter(model=model)[:_NUM_SHOWN])
+    results = list(SpeedResult.objects.filter(model=model)[:20])
     if not results:
         return {"speed": None}
     return {

@@ -167,7 +167,6 @@ def _scope_value(organization_id: int | None, project_id: int | None) -> str:
 # A link of another user may open the same form: it fills in no networks and no limits.
 _NAMED_BY_LINKS: Final = ("of", "host", "schemes", "ports", "folder")
 _MAX_ROWS: Final = 200
-_MAX_DENIALS: Final = 50
 _BY_SCOPE: Final = (
     F("organization__name").asc(nulls_first=True),
     F("project__name").asc(nulls_first=True),
@@ -180,7 +179,7 @@ class Media(Page):
         page = page_of(MEDIA_RULES.rows(self.access).order_by(*_BY_SCOPE, "host"), self.request)
         folders = MEDIA_FOLDERS.rows(self.access).order_by(*_BY_SCOPE, "folder")[:_MAX_ROWS]
         limits = MEDIA_LIMITS.rows(self.access).order_by(*_BY_SCOPE)[:_MAX_ROWS]
-        denials, policies = resource.MEDIA_DENIALS.rows(self.access)[:_MAX_DENIALS], MediaPolicies()
+        denials, policies = resource.MEDIA_DENIALS.rows(self.access)[:50], MediaPolicies()
         policies.refresh()
         active = MediaRule.objects.filter(organization=None, is_active=True)
         hosts = list(active.values_list("host", flat=True))
