@@ -417,10 +417,8 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
             text = text_of(value)
             return Truncator(text).chars(80) if isinstance(text, str) else text
         mark = slugify(str(getattr(row, "shown_state", value)))
-        words = str(value)
-        return format_html(
-            '<span class="state state-{}">{}</span>', mark, words[:1].upper() + words[1:]
-        )
+        words = str(value)[:1].upper() + str(value)[1:]
+        return format_html('<span class="state state-{}">{}</span>', mark, words)
 
     cell.__name__ = name
     return cell

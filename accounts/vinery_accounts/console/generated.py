@@ -228,9 +228,7 @@ def add_generated_pages() -> None:
             _add(ConfirmPage, resource, f"{row}{each}/", f"{name}-{each}", does=each)
 
 
-def _add(
-    kind: type[Page], resource: Resource[Any], address: str, url_name: str, **more: str
-) -> None:
-    if not any(each.name == url_name for each in page.urlpatterns):
+def _add(kind: type[Page], resource: Resource[Any], address: str, name: str, **more: str) -> None:
+    if not any(each.name == name for each in page.urlpatterns):
         made: Any = type(kind.__name__, (kind,), {"resource": resource, **more})
-        at(address, url_name)(made)
+        at(address, name)(made)

@@ -103,9 +103,7 @@ def quota_rows(access: Access, found: list[Quota]) -> list[tuple[str, str, Quota
     """Return the quotas that end first: a phrase for the owner, the limit in words, the quota."""
     rules = [(scope_of(each.limit), each.limit, each) for each in closest(found)]
     owners = owners_of(access, [scope for scope, *_ in rules])
-    return [
-        (owners[scope], in_words(limit.metric, limit.window), each) for scope, limit, each in rules
-    ]
+    return [(owners[who], in_words(limit.metric, limit.window), each) for who, limit, each in rules]
 
 
 def exhausted_quotas(found: list[Quota], user: User) -> list[tuple[str, Quota]]:
@@ -193,9 +191,8 @@ class NewLimitForm(LimitForm):
 
 
 def may_set_limits(access: Access) -> bool:
-    return access.is_superuser or any(
-        access.rows_to_limit(table).exists() for table in OWNERS.values()
-    )
+    found = (access.rows_to_limit(table).exists() for table in OWNERS.values())
+    return access.is_superuser or any(found)
 
 
 def _changeable(access: Access, limits: list[Limit]) -> set[int]:

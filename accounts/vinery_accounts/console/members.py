@@ -1,7 +1,7 @@
 """Members with their roles, service accounts and, for administrators of the platform, all users."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -287,9 +287,7 @@ class Administrator(HelpUser):
         changes.change(self.row, self.does, is_superuser=is_on, is_staff=is_on)
 
 
-def show_link(
-    page: Page, user: User, link: Mapping[str, Any], key: Issued | None = None
-) -> HttpResponse:
+def show_link(page: Page, user: User, link: Any, key: Issued | None = None) -> HttpResponse:
     text = (
         "<strong>Send this link to {} alone.</strong> With it they set a password and sign in. It "
         "works once, until {}. Any holder of the link can use it.{}"

@@ -39,16 +39,14 @@ class ScopeField(forms.Field):
         return row
 
 
-def scope_choices(
-    access: Access, may_choose: Callable[[int, int | None], bool]
-) -> list[tuple[str, Any]]:
+def scope_choices(access: Access, may: Callable[[int, int | None], bool]) -> list[tuple[str, Any]]:
     """Return the choices, a group for each organisation."""
     found = {}
     for each in access.rows(Organization).order_by("name")[:_MAX_CHOICES]:
         whole = (f"organization:{each.pk}", f"All of {each.name}")
-        found[each.pk] = (each.name, [whole] if may_choose(each.pk, None) else [])
+        found[each.pk] = (each.name, [whole] if may(each.pk, None) else [])
     for project in access.rows(Project).order_by("name")[:_MAX_CHOICES]:
-        if project.organization_id in found and may_choose(project.organization_id, project.pk):
+        if project.organization_id in found and may(project.organization_id, project.pk):
             choice = (f"project:{project.pk}", f"Project {project.name}")
             found[project.organization_id][1].append(choice)
     return list(found.values())

@@ -138,9 +138,7 @@ class Overview(LivePage, UsagePage):
             yield self.chart(name, what, points, series, **about)
 
 
-def tiles(
-    figures: Figures, earlier: Figures, currency: str = ""
-) -> list[tuple[str, str, str, str, str]]:
+def tiles(figures: Figures, earlier: Figures, currency: str = "") -> list[tuple[str, ...]]:
     """Return the totals of a period: an id for tests and the style sheet, a name, a number,
     details, and the exact number. `earlier` is the period before. A currency adds the cost."""
     num_refused, num_errors = figures.num_limited, figures.num_errors - figures.num_limited
@@ -173,7 +171,7 @@ def tiles(
     ]
 
 
-def _counted(id_: str, name: str, num: int, more: str) -> tuple[str, str, str, str, str]:
+def _counted(id_: str, name: str, num: int, more: str) -> tuple[str, ...]:
     return id_, name, words.count(num), more, f"{num:,}"
 
 

@@ -21,6 +21,7 @@ from vinery_accounts.usage.export import csv_of
 from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.reports import Figures, Group, Point
 
+Named = Sequence[tuple[tuple[str, ...], Group]]  # with the names of their values
 _MAX_COLOURS: Final = 6
 _MEASURES: Final = {
     "num_requests": "requests",
@@ -170,9 +171,7 @@ class Usage(UsagePage):
     def _shown(self, totals: Figures) -> list[str]:
         return [each for each in _COLUMNS if self._is_shown(each, totals)]
 
-    def _rows(
-        self, named: Sequence[tuple[tuple[str, ...], Group]], totals: Figures
-    ) -> Iterator[dict[str, Any]]:
+    def _rows(self, named: Named, totals: Figures) -> Iterator[dict[str, Any]]:
         """Yield the groups. Names lead to the usage of their value, errors to the requests."""
         shown = self._shown(totals)
         usage_of = [self.address(**{by: None}) for by in self.by]
@@ -261,9 +260,7 @@ class Usage(UsagePage):
                 "order": ("descending" if is_falling else "ascending") if is_sorted else "",
             }
 
-    def _chart(
-        self, named: Sequence[tuple[tuple[str, ...], Group]], points: Sequence[Point]
-    ) -> Chart:
+    def _chart(self, named: Named, points: Sequence[Point]) -> Chart:
         unit, is_share = _MEASURES[self.measure], self.measure in _RANKED_BY
         series = [
             Series(" · ".join(name), [self._value(each.figures) for each in group.points])

@@ -212,9 +212,7 @@ class Webhooks(Resource[Webhook]):
     columns = columns_of(
         "id name organization url active=is_active last_delivery",
         organization=lambda webhook: str(webhook.organization or "the platform"),
-        last_delivery=lambda webhook: (
-            f"{webhook.last_state or ''} {webhook.last_error or ''}".strip()
-        ),
+        last_delivery=lambda each: f"{each.last_state or ''} {each.last_error or ''}".strip(),
     )
     search = ("name", "url")
 

@@ -259,9 +259,7 @@ class VerdictSerializer(StrictSerializer):
     is_whole = serializers.BooleanField()
     num_entries = serializers.IntegerField(help_text="Entries before the first break.")
     newest_hash = serializers.CharField(help_text="Keep it elsewhere, and send it the next time.")
-    broken = serializers.ChoiceField(
-        choices=[(each.value, each.value) for each in audit.Break], allow_null=True
-    )
+    broken = serializers.ChoiceField(choices=[*map(str, audit.Break)], allow_null=True)
     number = serializers.IntegerField(allow_null=True, help_text="Of the first broken entry.")
     message = serializers.CharField()
 

@@ -250,13 +250,8 @@ def body_of(question: Question, by: Sequence[Dimension], num: int, sort: str) ->
     granularity = question.granularity
     totals = reports.totals(question)
     points = reports.series(question) if granularity else ()
-    found = (
-        reports.groups(
-            question, by, max_groups=num, largest=MEASURES[sort], with_points=bool(granularity)
-        )
-        if by
-        else None
-    )
+    more: Any = {"max_groups": num, "largest": MEASURES[sort], "with_points": bool(granularity)}
+    found = reports.groups(question, by, **more) if by else None
     code = Currency.current()
     return {
         "since": totals.since,

@@ -108,9 +108,8 @@ def _kind(user: User) -> str:
 
 
 def _roles(user: User) -> list[str]:
-    return [
-        f"{each.role} of {each.project or each.organization}" for each in user.memberships.all()
-    ]
+    roles = user.memberships.all()
+    return [f"{each.role} of {each.project or each.organization}" for each in roles]
 
 
 class PasswordLinkSerializer(fields.StrictSerializer):
@@ -240,9 +239,8 @@ class Users(Resource[User]):
     ) -> None:
         if scope is None:
             if not access.is_superuser:
-                raise ValidationError(
-                    {"organization": "Name the organisation or the project of the new user."}
-                )
+                text = "Name the organisation or the project of the new user."
+                raise ValidationError({"organization": text})
             return
         candidate = changes.membership_of(User(), scope, columns["role"])
         if not columns["is_service"]:

@@ -78,7 +78,7 @@ def has_second_factor(user: User) -> bool:
 
 def too_many(request: HttpRequest, counter: Counter) -> ValidationError:
     wait_s = max(
-        (_wait_s(cache_key, rate) for cache_key, rate in _counters(request, counter)),
+        (_wait_s(cache_key, rate) for cache_key, rate in _rates(request, counter)),
         default=_MINUTE_S,
     )
     num_minutes = max(1, math.ceil(wait_s / _MINUTE_S))
@@ -88,13 +88,11 @@ def too_many(request: HttpRequest, counter: Counter) -> ValidationError:
 
 def forget(user: User) -> None:
     """Reset the count of wrong passwords for this name. Counts of addresses stay."""
-    for cache_key, _ in _counters(None, Counter(name_key(user.get_username()))):
+    for cache_key, _ in _rates(None, Counter(name_key(user.get_username()))):
         cache.delete(cache_key)
 
 
-def _counters(
-    request: HttpRequest | None, counter: Counter
-) -> Iterator[tuple[str, ratelimit.Rate]]:
+def _rates(request: HttpRequest | None, counter: Counter) -> Iterator[tuple[str, ratelimit.Rate]]:
     action = {"app": _APP, "action": counter.action}
     for rate in ratelimit.get_rates(**action):
         if request is not None or rate.per == "key":

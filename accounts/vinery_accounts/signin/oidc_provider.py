@@ -28,9 +28,7 @@ from vinery_accounts.signin.issuer import PROVIDER_ID, Issuer
 from vinery_accounts.signin.people import public_url
 
 # Claims that are useless after the sign-in.
-_PASSING_CLAIMS: Final = frozenset(
-    {"nonce", "at_hash", "c_hash", "exp", "iat", "auth_time", "jti", "sid"}
-)
+_PASSING: Final = frozenset({"nonce", "at_hash", "c_hash", "exp", "iat", "auth_time", "jti", "sid"})
 # Signatures by the issuer's private key. No symmetric algorithms, and not `none`.
 _ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
@@ -98,7 +96,7 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         userinfo = self._userinfo(token.token)
         if userinfo and userinfo.get("sub") != claims["sub"]:
             raise IssuerFailed("Userinfo has another subject than the ID token.")
-        kept = {name: claims[name] for name in claims.keys() - _PASSING_CLAIMS} | userinfo
+        kept = {name: claims[name] for name in claims.keys() - _PASSING} | userinfo
         # A boolean (Core 1.0, 5.1). Allauth would take the text "true", too.
         verified = {"email_verified": kept.get("email_verified") is True}
         return self.get_provider().sociallogin_from_response(request, kept | verified)

@@ -273,10 +273,8 @@ class _Reader:
         self._known: dict[tuple[RollupDimensions, tuple[Dimension, ...]], _Slices] = {}
 
     def borders(self) -> Sequence[int]:
-        question = self._question
-        return periods.borders(
-            question.since, question.until, question.point, question.zone, self._kept
-        )
+        asked = self._question
+        return periods.borders(asked.since, asked.until, asked.point, asked.zone, self._kept)
 
     def has_few(self, by: Sequence[Dimension], most: int) -> bool:
         """Whether there are perhaps at most so many groups, or all are read at once."""

@@ -172,7 +172,7 @@ OF_RECORDS = (
 )
 # The number of a PostgreSQL advisory lock; it spells "usage".
 _LOCK = 0x7573616765
-_ROWS_IN_A_STATEMENT = 500
+_MAX_ROWS = 500
 # Concatenated histograms that are longer are compacted. One with all buckets has 4 KiB.
 _LONG_TALLY_BYTES = 512
 _LONG_ROW_BYTES = 8192
@@ -213,9 +213,7 @@ Unit = tuple[int, Slice]  # start in Unix seconds, and slice
 Tallies = Mapping[Unit, Tally]
 
 
-def causes_of(
-    outcome: Outcome, http_status: int | None, finish_reason: str
-) -> tuple[bool, bool, bool, bool]:
+def causes_of(outcome: Outcome, http_status: int | None, finish_reason: str) -> tuple[bool, ...]:
     """Whether a limit refused the request, whether the client or the server caused an error, and
     whether a limit cut the answer short."""
     is_rejected, is_limited = outcome is Outcome.REJECTED, http_status == TOO_MANY_REQUESTS
@@ -315,6 +313,4 @@ def _upsert(model: type[Rollup], num_rows: int) -> str:
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (
-        items[at : at + _ROWS_IN_A_STATEMENT] for at in range(0, len(items), _ROWS_IN_A_STATEMENT)
-    )
+    return (items[at : at + _MAX_ROWS] for at in range(0, len(items), _MAX_ROWS))

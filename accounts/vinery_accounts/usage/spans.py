@@ -57,11 +57,9 @@ def _of_days(spans: range) -> dict[int, int]:
     return _num_requests(DayRollup, spans, RollupDimensions.OUTCOME)
 
 
-def _num_requests(
-    model: type[Rollup], spans: range, dimensions: RollupDimensions
-) -> dict[int, int]:
+def _num_requests(model: type[Rollup], spans: range, kind: RollupDimensions) -> dict[int, int]:
     rows = model._default_manager.filter(
-        start_s__gte=spans.start, start_s__lt=spans.stop, slice__dimensions=dimensions
+        start_s__gte=spans.start, start_s__lt=spans.stop, slice__dimensions=kind
     )
     by_span = rows.order_by().values(span=F("start_s") / SPAN_S).annotate(num=Sum("num_requests"))
     return {span * SPAN_S: int(num) for span, num in by_span.values_list("span", "num")}

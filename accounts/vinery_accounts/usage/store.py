@@ -116,9 +116,8 @@ def _insert(rows: Iterable[UsageRecord]) -> None:
     names = ", ".join(column.attname for column in columns)
     marks = ", ".join(["%s"] * len(columns))
     with connection.cursor() as cursor:
-        cursor.executemany(
-            f"INSERT INTO {UsageRecord._meta.db_table} ({names}) VALUES ({marks})", values
-        )
+        table = UsageRecord._meta.db_table
+        cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)
 
 
 def _row(table: type[RowT], *entries: msgspec.Struct) -> RowT:

@@ -131,15 +131,13 @@ def _differences(unit: str, in_rows: Tallies, in_rollups: Tallies) -> list[Diffe
     return sorted(found, key=lambda each: (each.start, each.slice))
 
 
-def _unequal(
-    in_rows: rollups.Tally, in_rollups: rollups.Tally
-) -> Iterator[tuple[str, Value, Value]]:
-    for column, mine, theirs in zip(SUMS, in_rows.sums, in_rollups.sums, strict=True):
+def _unequal(in_rows: rollups.Tally, stored: rollups.Tally) -> Iterator[tuple[str, Value, Value]]:
+    for column, mine, theirs in zip(SUMS, in_rows.sums, stored.sums, strict=True):
         # Sums of fractions depend on the order of addition.
         if mine != theirs and not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9):
             yield column, mine, theirs
-    if in_rows.histograms != in_rollups.histograms:
-        counts = [decode(each.histograms) for each in (in_rows, in_rollups)]
+    if in_rows.histograms != stored.histograms:
+        counts = [decode(each.histograms) for each in (in_rows, stored)]
         if counts[0] != counts[1]:
             first, second = (f"{sum(each.values())} measured" for each in counts)
             yield "histograms", first, second

@@ -46,9 +46,8 @@ def _work_facts(work: Mapping[str, Any], *, cache_grows: bool | None) -> Iterato
             yield title, f"{1000 * wait['p50']:,.0f} ms, p95 {1000 * wait['p95']:,.0f} ms"
     if cache_grows is not None:
         used = bytes_text(round(work["cache_usage"] * work["cache_bytes"]))
-        maximum = (
-            "it grows as needed" if cache_grows else f"at most {bytes_text(work['cache_bytes'])}"
-        )
+        size = bytes_text(work["cache_bytes"])
+        maximum = "it grows as needed" if cache_grows else f"at most {size}"
         yield "KV cache used", f"{used}; {maximum}"
     if work["prefix_hit_rate"] is not None:
         yield "Prompt tokens from the cache", f"{work['prefix_hit_rate']:.0%}"

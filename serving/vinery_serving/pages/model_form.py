@@ -15,7 +15,6 @@ from django.utils.safestring import SafeString
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.models import Project
-from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.fields import serializer_of
 from vinery_accounts.resources.forms import ParametersForm, ResourceForm, form_field
 from vinery_serving.core.tasks import Task
@@ -187,9 +186,7 @@ def _project_field(ids: list[int]) -> forms.Field:
 class ChangedModelForm(ModelForm):
     """All fields of a stored model but `is_loaded`, and `folder` while a job makes it."""
 
-    def __init__(
-        self, resource: Resource[Any], access: Access, data: Any, _: Any, row: ServedModel
-    ) -> None:
+    def __init__(self, resource: Any, access: Access, data: Any, _: Any, row: ServedModel) -> None:
         left_out = {"is_loaded"}
         job = None if row.folder else row.folder_job
         if (job and job.is_unfinished) or (data is not None and "folder" not in data):
