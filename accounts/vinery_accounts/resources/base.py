@@ -271,9 +271,8 @@ def require(access: Access, action: Action, row: Model) -> None:
                 if access.is_superuser
                 else "a key is limited to its project"
             )
-            raise PermissionDenied(
-                f"You may do this, but not with a key: {limits}. Sign in and use the session."
-            )
+            text = f"You may do this, but not with a key: {limits}. Sign in and use the session."
+            raise PermissionDenied(text)
     raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
 
 

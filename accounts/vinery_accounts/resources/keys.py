@@ -1,6 +1,6 @@
 """API keys, from creation to revocation."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -147,25 +147,19 @@ def _rotate(key: ApiKey, *, grace_s: float = 0) -> base.Issued:
     return base.Issued(new.key, new.secret)
 
 
-def _unless_revoked(change: Callable[[ApiKey], None]) -> Callable[[ApiKey], ApiKey]:
-    """Return an action with this change. It raises `Conflict` for a revoked key."""
-
-    def run(key: ApiKey) -> ApiKey:
-        if key.revoked_at is not None:
-            raise Conflict(f"{key} is revoked for good. Create a new key.")
-        change(key)
-        return key
-
-    return run
+def _pause(key: ApiKey) -> None:
+    _check_not_revoked(key)
+    lifecycle.pause_key(key)
 
 
-def _revoke(key: ApiKey) -> ApiKey:
-    lifecycle.revoke_key(key)
-    return key
+def _resume(key: ApiKey) -> None:
+    _check_not_revoked(key)
+    lifecycle.resume_key(key)
 
 
-_pause = _unless_revoked(lifecycle.pause_key)
-_resume = _unless_revoked(lifecycle.resume_key)
+def _check_not_revoked(key: ApiKey) -> None:
+    if key.revoked_at is not None:
+        raise Conflict(f"{key} is revoked for good. Create a new key.")
 
 
 class Keys(Resource[ApiKey]):
@@ -204,7 +198,7 @@ class Keys(Resource[ApiKey]):
             NewKeySerializer,
             201,
         ),
-        RowAction("revoke", Action.STOP, _revoke, "Stop a key for good.", "revoked"),
+        RowAction("revoke", Action.STOP, lifecycle.revoke_key, "Stop a key for good.", "revoked"),
     )
     columns = columns_of(
         "id hint name user=owner.username organization=project.organization.name "
@@ -264,7 +258,7 @@ class Keys(Resource[ApiKey]):
     def act(self, access: Access, action: RowAction, row: ApiKey | None, **values: Any) -> Any:
         if row is not None and action.name == "rotate":
             require_to_hold(access, row)
-        return super().act(access, action, row, **values)
+        return super().act(access, action, row, **values) or row
 
 
 def _check_models(key: ApiKey, names: Iterable[str], known: Iterable[str]) -> None:

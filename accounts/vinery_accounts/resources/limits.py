@@ -73,9 +73,8 @@ class LimitSerializer(fields.StrictModelSerializer):
         access = self.context["access"]
         if owners and not access.rows(owners).filter(pk=scope_id).exists():
             kind = str(owners._meta.verbose_name)
-            raise serializers.ValidationError(
-                {"scope_id": fields.not_found(kind, scope_id, access)}
-            )
+            text = fields.not_found(kind, scope_id, access)
+            raise serializers.ValidationError({"scope_id": text})
         return values
 
 
@@ -190,13 +189,9 @@ class Quotas(Resource[Limit]):
 
         found = quotas.read_quotas(rows, timezone.now())
         for quota in found:
-            vars(quota.limit).update(
-                used=quota.num_used,
-                left=quota.num_left,
-                window_start=quota.window_start,
-                resets_at=quota.resets_at,
-                runs_out_at=quota.runs_out_at,
-            )
+            times = ("window_start", "resets_at", "runs_out_at")
+            read = {name: getattr(quota, name) for name in times}
+            vars(quota.limit).update(used=quota.num_used, left=quota.num_left, **read)
         return [quota.limit for quota in found]
 
     def extra_columns(self, rows: Sequence[Any]) -> Sequence[Mapping[str, Any]]:

@@ -68,15 +68,8 @@ class ProjectSerializer(StrictModelSerializer):
         model = Project
         fields = [
             *("id", "organization", "organization_name", "name", "is_active"),
-            *(
-                "capture_hours",
-                "capture_redactions",
-                "hashes_end_users",
-                "response_days",
-                "max_stored_mb",
-                "created_at",
-                "updated_at",
-            ),
+            *("capture_hours", "capture_redactions", "hashes_end_users", "response_days"),
+            *("max_stored_mb", "created_at", "updated_at"),
         ]
         read_only_fields = ("is_active",)
         validators = ()

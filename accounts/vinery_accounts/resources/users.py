@@ -78,9 +78,8 @@ def one_scope(values: dict[str, Any], *, is_required: bool = False) -> dict[str,
     """Raise ValidationError for both scopes and, if a scope is required, for neither."""
     num_scopes = len(values.keys() & {"organization", "project"})
     if num_scopes > 1 or (is_required and not num_scopes):
-        raise serializers.ValidationError(
-            {"project": "Name the organisation or the project: the role is in one of them."}
-        )
+        text = "Name the organisation or the project: the role is in one of them."
+        raise serializers.ValidationError({"project": text})
     return values
 
 
@@ -287,9 +286,8 @@ def _require_session(access: Access) -> None:
     """Raise `PermissionDenied` for keys but admin keys. A password, and the address that a new
     password is sent to, admit a person who would keep this access when the key is revoked."""
     if access.is_of_key and not access.is_superuser:
-        raise PermissionDenied(
-            "A key creates no people and changes no address of theirs. Sign in and use the session."
-        )
+        text = "A key creates no people and changes no address of theirs."
+        raise PermissionDenied(f"{text} Sign in and use the session.")
 
 
 class MembershipSerializer(fields.StrictModelSerializer):
