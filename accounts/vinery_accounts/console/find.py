@@ -19,9 +19,8 @@ from django.shortcuts import redirect
 from django.urls import NoReverseMatch, Resolver404, resolve, reverse
 
 from vinery_accounts.access.served import visible_models
-from vinery_accounts.console.menu import menu_of
+from vinery_accounts.console.menu import SCOPE, menu_of, scope_named
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.reader import SCOPE, scope_named
 from vinery_accounts.models import ApiKey, Membership, Organization, Project, User
 
 _MAX_FOUND: Final = 20

@@ -1,13 +1,17 @@
-"""The frame of the console: the menu, error pages and the headers of all pages."""
+"""The frame of the console: the reader, the menu, error pages and the headers of all pages."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from itertools import chain
 from typing import Any, Final, TypeVar
+from zoneinfo import ZoneInfo
 
+from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template import Library
 from django.template.loader import render_to_string
@@ -20,12 +24,51 @@ from django.utils.safestring import SafeString
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.quotas import num_open
 from vinery_accounts.console.charts import duration
-from vinery_accounts.console.reader import access_of
 from vinery_accounts.console.words import store_outage
 from vinery_accounts.limits.service import current_state
-from vinery_accounts.models import Alert, Organization
+from vinery_accounts.models import Alert, Organization, Project
+from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.base import registered
+from vinery_accounts.resources.fields import id_of
 from vinery_accounts.signin import passkeys
+
+SCOPE: Final = "scope"  # the entry of the session: `organization:3` or `project:7`
+_KINDS: Final[dict[str, type[Organization | Project]]] = {
+    "organization": Organization,
+    "project": Project,
+}
+_ZONE_COOKIE: Final = "zone"  # the zone of the browser. The script of each page sets it.
+
+
+def access_of(request: HttpRequest) -> Access:
+    """Return the permissions, read once, of the rows in what the reader looks at."""
+    known = vars(request)
+    if "_vinery_access" not in known:
+        # A request that was refused early has neither user nor session.
+        access = Access.of(getattr(request, "user", AnonymousUser()))
+        chosen = getattr(request, "session", {}).get(SCOPE, "") if access.user_id else ""
+        scope = scope_named(access, chosen)
+        known["_vinery_access"] = access if scope is None else access.within(scope)
+    found: Access = known["_vinery_access"]
+    return found
+
+
+def scope_named(access: Access, text: str) -> Organization | Project | None:
+    """Return what `project:7` names, if the caller may see it."""
+    kind, _, row_id = text.partition(":")
+    pk = id_of(row_id)
+    if kind not in _KINDS or pk is None:
+        return None
+    return access.rows(_KINDS[kind]).filter(pk=pk).first()
+
+
+def zone_of(request: HttpRequest) -> ZoneInfo:
+    """Return the zone that the person has chosen, else that of the browser."""
+    for name in (getattr(request.user, "time_zone", ""), request.COOKIES.get(_ZONE_COOKIE, "")):
+        with suppress(ValidationError):
+            check_time_zone(name)
+            return ZoneInfo(name)
+    return ZoneInfo("UTC")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from django.urls import reverse
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.console.generated import Row, Table, cells_of
+from vinery_accounts.console.menu import scope_named
 from vinery_accounts.console.page import at
-from vinery_accounts.console.reader import scope_named
 from vinery_accounts.console.rows import ButtonPage
 from vinery_accounts.models import Delivery, DeliveryState, Organization, Project
 from vinery_accounts.resources.alerts import WEBHOOKS

@@ -24,8 +24,7 @@ from django.views.generic import TemplateView
 from vinery_accounts.access.access import Access
 from vinery_accounts.base.errors import Outcome
 from vinery_accounts.console.charts import Chart, Series
-from vinery_accounts.console.menu import guarded, may_open
-from vinery_accounts.console.reader import access_of, zone_of
+from vinery_accounts.console.menu import access_of, guarded, may_open, zone_of
 from vinery_accounts.models import OWNERS, User
 from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.base import Conflict

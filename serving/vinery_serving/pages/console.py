@@ -14,12 +14,14 @@ from vinery_accounts.console.page import LivePage, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, RowForm
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.limits import prices_of
+from vinery_serving.core.tasks import Task
 from vinery_serving.models import registry
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
+from vinery_serving.models.engine_status import ShownState
+from vinery_serving.models.job_requests import MEASURABLE
 from vinery_serving.models.job_rows import SpeedResult, bytes_text, newest_speeds
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODEL_ALIASES, MODELS, targets_text
-from vinery_serving.pages.model_facts import actions_of, body_of
 
 
 class TargetsField(forms.CharField):
@@ -91,6 +93,24 @@ class ChangeAlias(_AliasPage, ChangeRow):
 @at("models/aliases/<int:row_id>/", "alias", "remove")
 class RemoveAlias(ConfirmPage):
     resource = MODEL_ALIASES
+
+
+def actions_of(model: ServedModel) -> list[str]:
+    if not model.folder:
+        return []
+    if not model.is_loaded:
+        return ["load"]
+    retry = ["retry"] if model.status.has_failed else []
+    wake = ["load"] if model.shown_state is ShownState.ASLEEP else []
+    is_measured = model.shown_state in MEASURABLE and Task(model.task).is_generation
+    bench = ["bench"] if is_measured else []
+    test = ["self-test"] if model.takes_pictures else []
+    return [*retry, *wake, "unload", *test, *bench]
+
+
+def body_of(model: ServedModel) -> dict[str, Any]:
+    """Return a model as the API does, after it was loaded by `MODELS.load`."""
+    return dict(MODELS.serializer(model).data)
 
 
 def _row(model: ServedModel, speed: SpeedResult | None, *, is_admin: bool) -> dict[str, Any]:

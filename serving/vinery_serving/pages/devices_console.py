@@ -22,7 +22,7 @@ from vinery_serving.models.host_rows import replicas_by_model
 from vinery_serving.models.job_rows import bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
-from vinery_serving.pages.model_facts import body_of
+from vinery_serving.pages.console import body_of
 
 _WITHOUT_ENGINE: Final = (ShownState.ASLEEP, ShownState.UNLOADED, ShownState.FAILED)
 
