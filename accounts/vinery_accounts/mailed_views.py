@@ -16,8 +16,8 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
 
+from vinery_accounts.console.menu import zone_of
 from vinery_accounts.console.page import OWN
-from vinery_accounts.console.reader import zone_of
 from vinery_accounts.console.usage import Usage, UsageTable
 from vinery_accounts.models import SavedView
 from vinery_accounts.usage.periods import calendar_month

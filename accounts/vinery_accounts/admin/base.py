@@ -2,8 +2,7 @@
 ends do, with the fields, filters, actions and texts of the resource.
 
 Django's permissions decide about pages, roles about the rows on a page. Every change goes through
-`resources` or `access/changes`, and so into the audit log.
-"""
+`resources` or `access/changes`, and so into the audit log."""
 
 import json
 from collections.abc import Callable
@@ -25,9 +24,7 @@ from vinery_accounts.resources.base import EVERYTHING, Conflict, Issued, Resourc
 from vinery_accounts.resources.fields import DatedFilters, id_of
 from vinery_accounts.resources.forms import form_field, text_of
 
-_MAX_CELL: Final = 80
-_GRACE_S: Final = 86_400
-"""How long an old secret stays valid that is rotated here."""
+_GRACE_S: Final = 86_400  # how long an old secret stays valid that is rotated here
 
 
 def access_of(request: HttpRequest) -> Access:
@@ -36,9 +33,6 @@ def access_of(request: HttpRequest) -> Access:
         known = Access.of(request.user)
         request.vinery_access = known  # type: ignore[attr-defined]
     return known
-
-
-# -- Forms
 
 
 class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -112,9 +106,6 @@ class JsonField(forms.JSONField):
         return {} if cleaned is None else cleaned
 
 
-# -- Pages
-
-
 class VisibleFilter(admin.RelatedFieldListFilter):
     """A filter by a related row; only visible rows are choices."""
 
@@ -151,6 +142,11 @@ class VisibleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         ordering = self.get_ordering(request)
         rows = access_of(request).rows(self.model)
         return rows.order_by(*ordering) if ordering else rows
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        with audit.writing():
+            for row in queryset:
+                self.delete_model(request, row)
 
     def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         return _or_error(request, super().delete_view, *args, **kwargs)
@@ -192,8 +188,6 @@ class ResourceAdmin(VisibleAdmin):
 
     def access(self, request: HttpRequest) -> Access:
         return EVERYTHING if self.is_of_platform else access_of(request)
-
-    # -- Lists
 
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = self.resource.listed(self.access(request))
@@ -239,8 +233,6 @@ class ResourceAdmin(VisibleAdmin):
             return super().get_search_results(request, queryset, search_term)
         narrow = self.resource.filters(context={"access": self.access(request)}).narrow
         return (narrow(queryset, "search", search_term) if search_term else queryset), False
-
-    # -- One row
 
     def _fields(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         context = {"access": self.access(request), "is_change": row is not None}
@@ -304,8 +296,6 @@ class ResourceAdmin(VisibleAdmin):
         rows = self.access(request).rows(db_field.related_model)
         return super().formfield_for_foreignkey(db_field, request, **{"queryset": rows, **kwargs})
 
-    # -- Permissions
-
     def has_add_permission(self, request: HttpRequest) -> bool:
         return "create" in self.resource.verbs and super().has_add_permission(request)
 
@@ -328,11 +318,8 @@ class ResourceAdmin(VisibleAdmin):
     def _may(self, request: HttpRequest, action: Action, row: Any) -> bool:
         return row is None or self.access(request).may(action, row)
 
-    # -- Changes
-
     def changeform_view(self, *arguments: Any) -> Any:
-        """Without a transaction around the form's checks, in which others would wait: each change
-        has its own."""
+        """Without a transaction around the form's checks, in which others would wait."""
         page: Any = self
         return page._changeform_view(*arguments)
 
@@ -354,11 +341,6 @@ class ResourceAdmin(VisibleAdmin):
     def delete_model(self, request: HttpRequest, obj: Model) -> None:
         self.resource.remove(self.access(request), obj)
 
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        with audit.writing():
-            for row in queryset:
-                self.resource.remove(self.access(request), row)
-
     def get_actions(self, request: HttpRequest) -> Any:
         known: Any = super().get_actions(request)
         may_act = super().has_change_permission(request) or bool(request.user.is_superuser)
@@ -368,27 +350,23 @@ class ResourceAdmin(VisibleAdmin):
                 known[each.name] = (partial(_act, each), each.name, text)
         return known
 
-    def act(self, request: HttpRequest, rows: QuerySet[Any], action: RowAction) -> None:
-        access, num_done = self.access(request), 0
-        body = action.serializer()
-        values = {name: each.default for name, each in body.fields.items()}
-        values |= {"grace_s": _GRACE_S} if "grace_s" in values else {}
-        for row in rows:
-            try:
-                result = self.resource.act(access, action, row, **values)
-            except (PermissionDenied, Conflict, ValidationError) as error:
-                text = " ".join(getattr(error, "messages", [str(error)]))
-                messages.error(request, f"{row}: {text}")
-                continue
-            _show_secret(request, result)
-            num_done += 1
-            self.log_change(request, row, f"{action.name.capitalize()}.")
-        count = f"{num_done} of the selected {self.resource.many}"
-        messages.success(request, f"{count} {action.done or 'done'}.")
-
 
 def _act(action: RowAction, page: Any, request: HttpRequest, rows: QuerySet[Any]) -> None:
-    page.act(request, rows, action)
+    access, num_done = page.access(request), 0
+    values = {name: each.default for name, each in action.serializer().fields.items()}
+    values |= {"grace_s": _GRACE_S} if "grace_s" in values else {}
+    for row in rows:
+        try:
+            result = page.resource.act(access, action, row, **values)
+        except (PermissionDenied, Conflict, ValidationError) as error:
+            text = " ".join(getattr(error, "messages", [str(error)]))
+            messages.error(request, f"{row}: {text}")
+            continue
+        _show_secret(request, result)
+        num_done += 1
+        page.log_change(request, row, f"{action.name.capitalize()}.")
+    count = f"{num_done} of the selected {page.resource.many}"
+    messages.success(request, f"{count} {action.done or 'done'}.")
 
 
 def register(resource: Resource[Any], *, is_of_platform: bool = False) -> None:
@@ -406,9 +384,6 @@ def _show_secret(request: HttpRequest, result: Any) -> None:
     if isinstance(result, Issued):
         text = "Copy the secret of {} now, it cannot be shown again: <code>{}</code>"
         messages.warning(request, format_html(text, result.row, result.secret))
-
-
-# -- Cells and filters
 
 
 @cache
@@ -440,42 +415,35 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
         value = extras[name] if name in extras else column(row)
         if name != "state":
             text = text_of(value)
-            return Truncator(text).chars(_MAX_CELL) if isinstance(text, str) else text
+            return Truncator(text).chars(80) if isinstance(text, str) else text
         mark = slugify(str(getattr(row, "shown_state", value)))
-        words = str(value)
-        return format_html(
-            '<span class="state state-{}">{}</span>', mark, words[:1].upper() + words[1:]
-        )
+        words = str(value)[:1].upper() + str(value)[1:]
+        return format_html('<span class="state state-{}">{}</span>', mark, words)
 
     cell.__name__ = name
     return cell
 
 
 def _filter(resource: Resource[Any], name: str, field: Any) -> Any:
-    """Return the list's filter for a filter of the API; None: the filter has no small set of
-    values."""
+    """Return the list's filter for a filter of the API; None: it has no small set of values."""
+    labels = {"true": "yes", "false": "no"}
     if isinstance(field, serializers.ChoiceField):
-        choices: list[tuple[Any, str]] = [(each, str(each)) for each in field.choices]
+        by_text: dict[str, Any] = {str(each): each for each in field.choices}
     elif isinstance(field, serializers.BooleanField):
-        choices = [(True, "yes"), (False, "no")]
+        by_text = {"true": True, "false": False}
     else:
         relation = str(field.source).removesuffix("_id")
         names = {each.name for each in resource.model._meta.fields if each.is_relation}
         is_owner = name in ("organization", "project") and relation in names
         return (relation, VisibleFilter) if is_owner else None
-    by_text = {
-        str(value).lower() if isinstance(value, bool) else str(value): value for value, _ in choices
-    }
 
     def lookups(self: Any, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(text, label) for text, (_, label) in zip(by_text, choices, strict=True)]
+        return [(text, labels.get(text, text)) for text in by_text]
 
     def queryset(self: Any, request: HttpRequest, rows: QuerySet[Any]) -> Any:
         text = self.value()
-        if text not in by_text:
-            return rows
         filters = resource.filters(context={"access": access_of(request)})
-        return filters.narrow(rows, str(field.source), by_text[text])
+        return filters.narrow(rows, str(field.source), by_text[text]) if text in by_text else rows
 
     members = {"lookups": lookups, "queryset": queryset, "parameter_name": name}
     title = name.removeprefix("is_").replace("_", " ")

@@ -58,12 +58,9 @@ class UserAdmin(VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
     @admin.action(description="Reset the second factor", permissions=["change"])
     def reset_second_factors(self, request: HttpRequest, people: QuerySet[User]) -> None:
         names = [user.get_username() for user in people if reset_second_factor(user)]
-        if names:
-            self.message_user(request, f"Reset for {', '.join(names)}.", messages.SUCCESS)
-        else:
-            self.message_user(
-                request, "None of the selected users has a second factor.", messages.INFO
-            )
+        none = "None of the selected users has a second factor."
+        text = f"Reset for {', '.join(names)}." if names else none
+        self.message_user(request, text, messages.SUCCESS if names else messages.INFO)
 
     def _is_superuser(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.is_superuser)
@@ -83,11 +80,6 @@ class UserAdmin(VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
 
     def delete_model(self, request: HttpRequest, obj: User) -> None:
         changes.remove(obj)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
-        with audit.writing():
-            for user in queryset:
-                changes.remove(user)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: Any) -> None:
         """Audit the groups and permissions, which are no columns of the user."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Final
 
 from django.contrib import admin
 from django.core.paginator import Paginator
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
@@ -39,21 +39,18 @@ class PeriodFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         days = self._DAYS.get(self.value() or "")
-        if days is None:
-            return queryset
-        return queryset.filter(created_at__gte=timezone.now() - timedelta(days=days))
+        since = timezone.now() - timedelta(days=days or 0)
+        return queryset if days is None else queryset.filter(created_at__gte=since)
 
 
 class RecentValuesFilter(admin.SimpleListFilter):
-    """The values of a column in the newest rows: to read all distinct values, a large table would
-    be scanned for every page."""
+    """The values of a column in the newest rows: for all values a large table would be scanned."""
 
     parameter_name: str  # the column's name
     _NUM_ROWS = 1000
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Choices:
-        visible = model_admin.get_queryset(request)
-        newest = visible.order_by("-created_at", "-id")[: self._NUM_ROWS]
+        newest = model_admin.get_queryset(request).order_by("-created_at", "-id")[: self._NUM_ROWS]
         values = set(newest.values_list(self.parameter_name, flat=True))
         chosen = request.GET.get(self.parameter_name)
         return [(value, value) for value in sorted(values | ({chosen} if chosen else set()))]
@@ -80,12 +77,8 @@ class MediaFilter(admin.SimpleListFilter):
         return [("with", "with media"), ("without", "without media")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        match self.value():
-            case "with":
-                return queryset.filter(num_media__gt=0)
-            case "without":
-                return queryset.filter(num_media=0)
-        return queryset
+        wanted = {"with": Q(num_media__gt=0), "without": Q(num_media=0)}
+        return queryset.filter(wanted.get(self.value() or "", Q()))
 
 
 class TotalsPaginator(Paginator):  # type: ignore[type-arg]

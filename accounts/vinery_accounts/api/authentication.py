@@ -1,7 +1,7 @@
 """The callers of the management API: users with a session, and keys with the right scope."""
 
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -15,8 +15,6 @@ from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.lifecycle import find_key
 from vinery_accounts.models import ApiKey, KeyUse, Scope, User
 
-_MARK_INTERVAL: Final = timedelta(minutes=1)
-
 
 class KeyAuthentication(BaseAuthentication):
     """Authentication by `Authorization: Bearer <key>`. A request with this header never uses its
@@ -28,13 +26,18 @@ class KeyAuthentication(BaseAuthentication):
         header = get_authorization_header(request)
         if not header:
             return None
-        key = find_key(_bearer_token(header))
+        scheme, _, secret = header.decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer":
+            raise KeyRefused(Refusal.MALFORMED)
+        key, now = find_key(secret.strip()), timezone.now()
         address = address_of(request._request)
         grants_of(key).check_address(address)
         kind = "admin key" if key.is_for_administration else "key"
         name = f"{key.owner.get_username()}, {kind} {key}"
         setattr(request._request, ACTOR, Actor(key.owner_id, name, address))
-        _mark_used(key, address)
+        # At most once a minute: a script that lists many pages writes rarely.
+        if key.last_used_at is None or key.last_used_at < now - timedelta(minutes=1):
+            ApiKey.objects.mark_used([KeyUse(key.pk, now, address, key.last_used_model)])
         return key.owner, key
 
     def authenticate_header(self, request: Request) -> str:
@@ -76,17 +79,3 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 
 def grants_of(key: ApiKey) -> Grants:
     return Grants(frozenset(key.scopes), networks=tuple(key.allowed_networks) or None)
-
-
-def _bearer_token(header: bytes) -> str:
-    scheme, _, secret = header.decode("latin-1").partition(" ")
-    if scheme.lower() != "bearer":
-        raise KeyRefused(Refusal.MALFORMED)
-    return secret.strip()
-
-
-def _mark_used(key: ApiKey, address: str | None) -> None:
-    """Store the last use, at most once a minute: a script that lists many pages writes rarely."""
-    now = timezone.now()
-    if key.last_used_at is None or key.last_used_at < now - _MARK_INTERVAL:
-        ApiKey.objects.mark_used([KeyUse(key.pk, now, address, key.last_used_model)])

@@ -135,8 +135,7 @@ _METHODS: Final = {"create": create, "change": partial_update, "remove": destroy
 
 
 def viewset_of(resource: Resource[Any], **members: Any) -> type[ResourceViewSet]:
-    """Return the views of a resource: a view for each verb and each action, and the further
-    `members` of the class."""
+    """Return the class with a view for each verb and each action, and these further members."""
     verbs = {each.__name__: each for verb, each in _METHODS.items() if verb in resource.verbs}
     actions = {each.name: _act(each) for each in resource.actions}
     name = f"{type(resource).__name__}ViewSet"
@@ -175,8 +174,7 @@ def urls_of(
     # With or without the last slash: a redirect would turn a POST into a GET.
     router.trailing_slash = "/?"
     for path, resource in resources.items():
-        view = viewset_of(resource, **more.get(path, {}))
-        router.register(path, view, basename=f"api-{path}")
+        router.register(path, viewset_of(resource, **more.get(path, {})), basename=f"api-{path}")
     return router.urls
 
 
@@ -227,7 +225,6 @@ class UsageExport(ApiView):
 
 
 async def _chunks(texts: Iterator[str]) -> AsyncIterator[str]:
-    """Yield the texts from an async iterator: Django would read all of a sync iterator before the
-    first byte."""
+    """Yield the texts: of a sync iterator Django would read all before the first byte."""
     while (text := await sync_to_async(lambda: next(texts, None))()) is not None:
         yield text

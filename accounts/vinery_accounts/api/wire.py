@@ -36,9 +36,8 @@ class Json(JSONParser):
         except RecursionError:
             raise ParseError("JSON parse error - it is nested too deeply.") from None
         except UnicodeEncodeError:
-            raise ParseError(
-                "JSON parse error - a string holds half of a surrogate pair."
-            ) from None
+            text = "JSON parse error - a string holds half of a surrogate pair."
+            raise ParseError(text) from None
         return body
 
 
@@ -64,9 +63,8 @@ class Pages(CursorPagination):
         try:
             return super().decode_cursor(request)
         except NotFound:
-            raise serializers.ValidationError(
-                {"cursor": "This is not a cursor of this list."}
-            ) from None
+            text = "This is not a cursor of this list."
+            raise serializers.ValidationError({"cursor": text}) from None
 
     def get_paginated_response(self, data: Any) -> Response:
         return Response(
@@ -89,9 +87,6 @@ class Pages(CursorPagination):
             "previous_cursor": cursor,
         }
         return {"type": "object", "required": list(properties), "properties": properties}
-
-
-# -- Errors
 
 
 log = logging.getLogger(__name__)

@@ -85,12 +85,8 @@ def _of_process(access: Access) -> Iterator[Finding]:
 
 def _of_quotas(quotas: Sequence[QuotaRow]) -> Iterator[Finding]:
     for owner, what, quota in quotas:
-        text = ""
-        if not quota.num_left:
-            text = "is used up."
-        elif quota.runs_out_at and quota.resets_at:
-            text = "may be used up before it resets."
-        if text:
+        if not quota.num_left or (quota.runs_out_at and quota.resets_at):
+            text = "may be used up before it resets." if quota.num_left else "is used up."
             yield f"The quota of {what} of {owner} {text}", "#quotas", "See the quotas"
 
 

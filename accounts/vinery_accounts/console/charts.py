@@ -1,8 +1,7 @@
 """Charts over time: the data that charts.js draws with uPlot, and the same as a table.
 
 A chart is JSON in an element that is no script. So the strictest content security policy allows it.
-Colours are classes, which the style sheet knows for light and dark.
-"""
+Colours are classes, which the style sheet knows for light and dark."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -68,8 +67,7 @@ class Chart:
         return self._text(max(heights, default=0))
 
     def data(self) -> dict[str, Any]:
-        """Return what the script draws. Times are Unix seconds, `step` is the usual length of a
-        column."""
+        """Return what the script draws, in Unix seconds; `step` is a column's usual length."""
         times = [int(each.since.timestamp()) for each in self.points]
         lengths = [each.until - each.since for each in self.points]
         end = [int(self.points[-1].until.timestamp())] if self.points else []

@@ -18,11 +18,9 @@ _SIZE: Final = re.compile(r"--([\w-]+): ([\d.]+)rem")
 class Design(Page):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         require_administrator(self.access)
-        found = finders.find("console/tokens.css")
-        tokens = Path(str(found)).read_text(encoding="utf-8")
-        colours = {name: shades for name, *shades in _COLOUR.findall(tokens)}
+        tokens = Path(str(finders.find("console/tokens.css"))).read_text(encoding="utf-8")
         return super().get_context_data(**kwargs) | {
-            "colours": colours,
+            "colours": {name: shades for name, *shades in _COLOUR.findall(tokens)},
             "sizes": _SIZE.findall(tokens),
             "form": _Example({"name": "a name", "period": "day", "mark": "two words"}),
         }

@@ -19,14 +19,11 @@ from django.shortcuts import redirect
 from django.urls import NoReverseMatch, Resolver404, resolve, reverse
 
 from vinery_accounts.access.served import visible_models
-from vinery_accounts.console.menu import menu_of
+from vinery_accounts.console.menu import SCOPE, menu_of, scope_named
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.reader import SCOPE, scope_named
 from vinery_accounts.models import ApiKey, Membership, Organization, Project, User
 
 _MAX_FOUND: Final = 20
-_OF_A_KIND: Final = 5
-_MAX_WORDS: Final = 200
 _ROWS: Final = (
     # The entry of the menu, the page of a row, and where the words are looked for.
     ("keys", "key", ApiKey, ("name", "hint")),
@@ -41,8 +38,7 @@ class Found:
     kind: str
     title: str
     address: str = ""
-    scope: str = ""
-    """What the switch takes, in place of an address."""
+    scope: str = ""  # what the switch takes, in place of an address
 
 
 @at("find/", "find")
@@ -53,14 +49,16 @@ class Find(Page):
         return ["console/found.html" if "x-live" in self.request.headers else "console/find.html"]
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        words = self.request.GET.get("q", "").replace("\0", "").strip()[:_MAX_WORDS]
+        words = self.request.GET.get("q", "").replace("\0", "").strip()[:200]
         is_switch = "scopes" in self.request.GET
         found = self._scopes(words) if is_switch else self._all(words)
         context = {"words": words, "is_switch": is_switch, "found": [*islice(found, _MAX_FOUND)]}
         return super().get_context_data(**kwargs) | context
 
     def _all(self, words: str) -> Iterator[Found]:
-        yield from self._request(words)
+        if words.startswith("req_"):
+            with suppress(NoReverseMatch):
+                yield Found("Request", words, reverse("console:request", args=[words]))
         for group, entries in menu_of(self.access).items():
             for entry in entries:
                 if words.lower() in entry.title.lower():
@@ -68,11 +66,6 @@ class Find(Page):
         if words:
             yield from self._models(words)
             yield from self._rows(words)
-
-    def _request(self, words: str) -> Iterator[Found]:
-        if words.startswith("req_"):
-            with suppress(NoReverseMatch):
-                yield Found("Request", words, reverse("console:request", args=[words]))
 
     def _models(self, words: str) -> Iterator[Found]:
         for model in visible_models(self.access):
@@ -88,7 +81,7 @@ class Find(Page):
         for entry, page, model, columns in _ROWS:
             if entry in titles:
                 rows: Any = self.access.rows(model)
-                for row in rows.filter(_has(words, columns)).order_by("pk")[:_OF_A_KIND]:
+                for row in rows.filter(_has(words, columns)).order_by("pk")[:5]:
                     address = reverse(f"console:{page}", args=[row.pk])
                     # Members see the list of members, and only those who lead open one of them.
                     if isinstance(row, Membership) and not self.access.leads(
@@ -111,8 +104,7 @@ class Find(Page):
 
 
 def _has(words: str, columns: Iterable[str]) -> Q:
-    conditions = (Q(**{f"{column}__icontains": words}) for column in columns)
-    return reduce(or_, conditions)
+    return reduce(or_, (Q(**{f"{column}__icontains": words}) for column in columns))
 
 
 @at("scope/", "scope")
@@ -128,19 +120,11 @@ class Narrow(Page):
             request.session.pop(SCOPE, None)
         else:
             request.session[SCOPE] = chosen
-        return redirect(_list_before(request))
-
-
-def _list_before(request: HttpRequest) -> str:
-    """Return the page of the menu that the reader comes from: a row may be outside of the scope."""
-    path = urlsplit(request.headers.get("referer", "")).path
-    with suppress(Resolver404, NoReverseMatch):
-        view: Any = resolve(path).func
-        return reverse(f"console:{view.view_class.name}")
-    return reverse("console:overview")
-
-
-# -- The time zone
+        # The page of the menu that the reader comes from: a row may be outside of the scope.
+        with suppress(Resolver404, NoReverseMatch):
+            view: Any = resolve(urlsplit(request.headers.get("referer", "")).path).func
+            return redirect(f"console:{view.view_class.name}")
+        return redirect("console:overview")
 
 
 class ZoneForm(forms.Form):

@@ -31,8 +31,7 @@ from vinery_accounts.resources.limits import owner_choices
 
 Columns = Mapping[str, Callable[[Any], Any]]
 Inputs = Mapping[str, Mapping[str, Any]]
-Cell = tuple[str, Any, bool]
-"""A name, a value in words, and whether the value is a figure."""
+Cell = tuple[str, Any, bool]  # a name, a value in words, and whether the value is a figure
 _LABELS: Final = {"at": "Time", "ip": "IP", "organization": "Organisation", "url": "URL"}
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -76,17 +75,12 @@ def _owner_field(access: Access, kind: str, chosen: str) -> forms.Field:
     return forms.ChoiceField(choices=choices, required=False, label=label, widget=widget)
 
 
-# -- Tables
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows as the template shows them: the address of a row's page, or an empty text, the row
-    itself, and its cells."""
+    """For each row the address of its page, or an empty text, the row itself and its cells."""
 
     title: str
     rows: Sequence[tuple[str, Any, Sequence[Cell]]]
-    button: str = "Open"
 
     @property
     def columns(self) -> list[str]:
@@ -112,15 +106,11 @@ def cell_of(name: str, value: Any) -> Cell:
         case int() | float() if not isinstance(value, bool):
             value, is_figure = f"{value:,}", True
         case str() if name == "request_id" and value:
-            value = format_html(
-                '<a href="{}">{}</a>', reverse("console:request", args=[value]), value
-            )
+            address = reverse("console:request", args=[value])
+            value = format_html('<a href="{}">{}</a>', address, value)
         case _ if not isinstance(value, SafeString):
             value = text_of(value)
     return label, value, is_figure
-
-
-# -- Pages
 
 
 class Generated(ResourcePage):
@@ -137,14 +127,11 @@ class Generated(ResourcePage):
 class Rows(Generated):
     template_name = "console/rows.html"
     title: str = ""
-    hint: str = ""
-    """What helps if nothing matches."""
+    hint: str = ""  # what helps if nothing matches
     note: str = ""
-    empty_text: str = ""
-    """By default that of the resource."""
+    empty_text: str = ""  # by default that of the resource
     ordering: ClassVar[tuple[str, ...]] = ()
-    inputs: ClassVar[Inputs] = {}
-    """The filters that the page offers, see `FilterForm`."""
+    inputs: ClassVar[Inputs] = {}  # the filters that the page offers, see `FilterForm`
 
     def buttons(self) -> Mapping[str, str]:
         """Return addresses by texts; the first is the usual one."""
@@ -167,15 +154,12 @@ class Rows(Generated):
         form = FilterForm(resource, self.access, inputs, self.request.GET)
         rows = form.narrow(self.listed())
         found = page_of(rows.order_by(*(self.ordering or resource.ordering), "-pk"), self.request)
-        shown = {"form": form, "table": self._table(found["rows"])}
-        return super().get_context_data(**kwargs) | found | shown
-
-    def _table(self, rows: Sequence[Any]) -> Table:
-        shown, columns = self.resource.load(rows), self.columns()
-        extras = self.resource.extra_columns(shown)
-        addresses = [self.row_address(row) if self.may_open(row) else "" for row in rows]
+        shown, columns = resource.load(found["rows"]), self.columns()
+        extras = resource.extra_columns(shown)
         cells = [cells_of(row, columns, more) for row, more in zip(shown, extras, strict=True)]
-        return Table("", list(zip(addresses, rows, cells, strict=True)))
+        at_ = [self.row_address(row) if self.may_open(row) else "" for row in found["rows"]]
+        table = Table("", list(zip(at_, found["rows"], cells, strict=True)))
+        return super().get_context_data(**kwargs) | found | {"form": form, "table": table}
 
 
 class New(Generated, NewRow):
@@ -187,8 +171,7 @@ class New(Generated, NewRow):
 
 class Row(Generated, ChangeRow):
     template_name = "console/row.html"
-    presses: ClassVar[tuple[str, ...]] = ()
-    """Actions that need no confirmation."""
+    presses: ClassVar[tuple[str, ...]] = ()  # actions that need no confirmation
 
     def links(self) -> Mapping[str, str]:
         """Return addresses of pages about the row, below `/console/`, by texts."""
@@ -231,10 +214,6 @@ class Row(Generated, ChangeRow):
         return super().save(form)
 
 
-class Act(Generated, ConfirmPage):
-    pass
-
-
 def add_generated_pages() -> None:
     for name, resource in registered().items():
         if not resource.title:
@@ -243,16 +222,13 @@ def add_generated_pages() -> None:
         does = [each.name for each in resource.actions if not each.is_of_list]
         _add(Rows, resource, f"{name}/", name)
         if "create" in resource.verbs:
-            new = {"heading": f"Create {resource.one}"}
-            _add(New, resource, f"{name}/new/", f"{name}-new", **new)
+            _add(New, resource, f"{name}/new/", f"{name}-new", heading=f"Create {resource.one}")
         _add(Row, resource, row, f"{name}-row")
         for each in (*({"remove"} & resource.verbs), *does):
-            _add(Act, resource, f"{row}{each}/", f"{name}-{each}", does=each)
+            _add(ConfirmPage, resource, f"{row}{each}/", f"{name}-{each}", does=each)
 
 
-def _add(
-    kind: type[Page], resource: Resource[Any], address: str, url_name: str, **more: str
-) -> None:
-    if not any(each.name == url_name for each in page.urlpatterns):
+def _add(kind: type[Page], resource: Resource[Any], address: str, name: str, **more: str) -> None:
+    if not any(each.name == name for each in page.urlpatterns):
         made: Any = type(kind.__name__, (kind,), {"resource": resource, **more})
-        at(address, url_name)(made)
+        at(address, name)(made)

@@ -1,7 +1,7 @@
 """Invitations: a link for a new user, a role for an existing one, and what waits for an answer."""
 
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 from django import forms
 from django.conf import settings
@@ -25,8 +25,6 @@ from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
-
-_MAX_NEW: Final = 100
 
 
 @at("members/invite/", "member-invite")
@@ -97,8 +95,7 @@ class NewMember(NewRow):
         if project is None:
             messages.warning(self.request, f"{user} may have no keys there: no key was made.")
             return None
-        values = {"name": "first key", "owner": user, "project": project}
-        return KEYS.create(self.access, values)
+        return KEYS.create(self.access, {"name": "first key", "owner": user, "project": project})
 
 
 @at("invitations/", "invitations")
@@ -111,7 +108,7 @@ class OpenInvitations(Page):
         new = MEMBERSHIPS.rows(self.access).filter(
             user__last_login=None, user__is_service=False, user__is_active=True
         )
-        rows = [row for row in new[:_MAX_NEW] if self.access.may(Action.MANAGE, row.user)]
+        rows = [row for row in new[:100] if self.access.may(Action.MANAGE, row.user)]
         ids = [str(row.user_id) for row in rows]
         links = AuditEntry.objects.filter(action="user.password_link", target_id__in=ids)
         lifetime = timedelta(seconds=settings.PASSWORD_RESET_TIMEOUT)

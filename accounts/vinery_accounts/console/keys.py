@@ -19,32 +19,23 @@ from django.utils import timezone
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import for_example, served_to, visible_models
+from vinery_accounts.console import rows
 from vinery_accounts.console.generated import FilterForm, Inputs
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.rows import (
-    ActPage,
-    ButtonPage,
-    ChangeRow,
-    ConfirmPage,
-    RowPage,
-    page_of,
-)
+from vinery_accounts.console.rows import ActPage, ButtonPage, ChangeRow, ConfirmPage, RowPage
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User
 from vinery_accounts.models.keys import usual_scopes
 from vinery_accounts.resources.base import Issued
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS
 
-_ROTATION: Final = ("rotate_every_days", "rotation_grace_days")
 _SEARCH: Final = {"type": "search", "placeholder": "name, key, owner or project", "size": 28}
 _FILTERS: Final[Inputs] = {"search": _SEARCH, "state": {}, "organization": {}, "project": {}}
-_VIEW: Final = (*_FILTERS, "page")
 _SENT: Final = "console_forms_sent"
 
 
 class NamesField(forms.MultipleChoiceField):
-    """Names from a list. A name of another list is checked where the names are stored: its error
-    says which name is near."""
+    """Names from a list. Other names are checked when stored: the error says which is near."""
 
     widget = forms.CheckboxSelectMultiple
 
@@ -55,7 +46,7 @@ class NamesField(forms.MultipleChoiceField):
 class KeyForm(ResourceForm):
     """The fields of a key. Rarely used fields are folded."""
 
-    rare = ("note", *_ROTATION, "endpoints", "networks")
+    rare = ("note", "rotate_every_days", "rotation_grace_days", "endpoints", "networks")
     models = NamesField(required=False, help_text="The models that the key may use; none: all.")
     endpoints = forms.MultipleChoiceField(
         choices=[(name, name) for name in settings.VINERY_KEY_ENDPOINTS],
@@ -112,27 +103,23 @@ class KeysPage(Page):
 
     def view(self) -> str:
         asked = self.request.GET
-        query = urlencode({name: asked[name] for name in _VIEW if asked.get(name)})
+        query = urlencode({k: asked[k] for k in (*_FILTERS, "page") if asked.get(k)})
         return f"?{query}" if query else ""
 
     def list_address(self) -> str:
         return reverse("console:keys") + self.view()
 
     def show_once(self, new: Issued) -> HttpResponse:
+        allowed, served = new.row.allowed_models, served_to(new.row.project_id)
         context = {
             "key": new.row,
             "secret": new.secret,
             "base_url": f"{self.base_url()}/v1",
             "api_url": f"{self.base_url()}/api",
-            "model": self._model(new.row),
+            "model": for_example(e for e in served if not allowed or e.name in allowed),
         }
         page = KeysPage.get_context_data(self, **context)
         return render(self.request, "console/key_made.html", page)
-
-    def _model(self, key: ApiKey) -> str:
-        allowed = key.allowed_models
-        served = served_to(key.project_id)
-        return for_example(each for each in served if not allowed or each.name in allowed)
 
 
 @at("keys/", "keys")
@@ -140,7 +127,7 @@ class Keys(KeysPage):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         now = timezone.now()
         form = FilterForm(KEYS, self.access, _FILTERS, self.request.GET)
-        found = page_of(form.narrow(KEYS.rows(self.access)).order_by("-pk"), self.request)
+        found = rows.page_of(form.narrow(KEYS.rows(self.access)).order_by("-pk"), self.request)
         keys = found["rows"]
         shown = self.access.rows_to_limit(ApiKey).filter(pk__in=[key.pk for key in keys])
         owners = Access.when_active(key.owner for key in keys if Scope.MANAGE in key.scopes)
@@ -252,18 +239,13 @@ def projects_for(access: Access, user: User) -> Any:
     """Return the projects in which the caller may make keys of the user, the user's own first."""
     active = access.rows(Project).filter(is_active=True, organization__is_active=True)
     own = Exists(user.memberships.filter(organization=OuterRef("organization")))
-    rows = active.select_related("organization").order_by(own.desc(), "organization__name", "name")
-    return rows.filter(
-        pk__in=[
-            project.pk
-            for project in rows
-            if access.may(Action.MANAGE, ApiKey(owner=user, project=project))
-        ]
-    )
+    found = active.select_related("organization").order_by(own.desc(), "organization__name", "name")
+    may = access.may
+    ids = [each.pk for each in found if may(Action.MANAGE, ApiKey(owner=user, project=each))]
+    return found.filter(pk__in=ids)
 
 
-# -- The settings of each client, with the address of this server and a model of it
-
+# Of each client its name in an address, its name and its settings.
 _CLIENT: Final = re.compile(r"^=== (.+?): (.+)\n((?:.|\n)+?)\n+(?====|\Z)", re.MULTILINE)
 
 

@@ -62,24 +62,25 @@ def limit_rows(access: Access, found: Iterable[Limit]) -> dict[str, Any]:
     seen = read_quotas(access.quotas_seen(), timezone.now()) if rules else ()
     quotas = {quota.limit.pk: quota for quota in seen}
     by_rule = {level.rule.id: level for level in levels or ()}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for rule in rules:
         level, quota = by_rule.get(rule.id), quotas.get(rule.id)
         numbers = _numbers(rule, level, quota)
         known = {name: each for name, each in numbers.items() if each is not None}
-        row = {
-            "rule": rule,
-            "owner": owners[rule.scope],
-            "what": in_words(rule.metric, rule.window),
-            **numbers,
-            "texts": {name: quantity(rule.metric, known[name], rule.currency) for name in known},
-            "percent": 100 * (numbers["used"] or 0) // numbers["amount"],
-            "reset": reset(rule, level),
-            "quota": quota,
-            "unread": "each their own" if rule.scope_kind == LimitScope.END_USER else "unknown",
-            "may_change": rule.id in may_change,
-        }
-        rows.append(row)
+        rows.append(
+            {
+                "rule": rule,
+                "owner": owners[rule.scope],
+                "what": in_words(rule.metric, rule.window),
+                **numbers,
+                "texts": {k: quantity(rule.metric, known[k], rule.currency) for k in known},
+                "percent": 100 * (numbers["used"] or 0) // numbers["amount"],
+                "reset": reset(rule, level),
+                "quota": quota,
+                "unread": "each their own" if rule.scope_kind == LimitScope.END_USER else "unknown",
+                "may_change": rule.id in may_change,
+            }
+        )
     return {"rows": rows, "is_known": levels is not None}
 
 
@@ -98,21 +99,15 @@ def _numbers(rule: Rule, level: Level | None, quota: Quota | None) -> dict[str, 
     return numbers | {"used": max(level.num_used, recorded), "left": left}
 
 
-# -- Quotas on the overview
-
-
 def quota_rows(access: Access, found: list[Quota]) -> list[tuple[str, str, Quota]]:
     """Return the quotas that end first: a phrase for the owner, the limit in words, the quota."""
     rules = [(scope_of(each.limit), each.limit, each) for each in closest(found)]
     owners = owners_of(access, [scope for scope, *_ in rules])
-    return [
-        (owners[scope], in_words(limit.metric, limit.window), each) for scope, limit, each in rules
-    ]
+    return [(owners[who], in_words(limit.metric, limit.window), each) for who, limit, each in rules]
 
 
 def exhausted_quotas(found: list[Quota], user: User) -> list[tuple[str, Quota]]:
-    """Return the used-up quotas of the user alone, in words: until they reset, the user's requests
-    are refused with any key."""
+    """Return the used-up quotas of the user alone, which refuse requests with any key."""
     return [
         (_limited(quota.limit), quota)
         for quota in found
@@ -137,9 +132,6 @@ def closest(quotas: list[Quota]) -> list[Quota]:
     return [*ending, *fullest[: _MAX_QUOTAS - len(ending)]]
 
 
-# -- Setting, changing and removing a limit
-
-
 class LimitForm(ResourceForm):
     """A limit of the cost has its amount in the currency, others whole numbers."""
 
@@ -150,8 +142,7 @@ class LimitForm(ResourceForm):
         self.currency = currency
         others = " For other limits a whole number." if "metric" in self.fields else ""
         text = f"Of the cost in {currency}, such as 12.50.{others}"
-        least = Decimal(1) / MILLION
-        self.fields["amount"] = forms.DecimalField(min_value=least, help_text=text)
+        self.fields["amount"] = forms.DecimalField(min_value=Decimal(1) / MILLION, help_text=text)
 
     def clean(self) -> dict[str, Any]:
         values = self.cleaned_data
@@ -200,9 +191,8 @@ class NewLimitForm(LimitForm):
 
 
 def may_set_limits(access: Access) -> bool:
-    return access.is_superuser or any(
-        access.rows_to_limit(table).exists() for table in OWNERS.values()
-    )
+    found = (access.rows_to_limit(table).exists() for table in OWNERS.values())
+    return access.is_superuser or any(found)
 
 
 def _changeable(access: Access, limits: list[Limit]) -> set[int]:
@@ -280,9 +270,6 @@ class RemoveLimit(ConfirmPage):
 
     def about(self) -> str:
         return _described(self.access, self.row, _limited(self.row))
-
-
-# -- Prices
 
 
 @at("model-weights/", "model-weights")

@@ -1,12 +1,13 @@
-"""Members: the roles of users, and service accounts."""
+"""Members with their roles, service accounts and, for administrators of the platform, all users."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.conf import settings
+from django.core.exceptions import PermissionDenied
 from django.core.mail import send_mail
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpResponse
@@ -14,8 +15,9 @@ from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django.utils.html import format_html
 
+from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
-from vinery_accounts.console.generated import Columns, Rows
+from vinery_accounts.console.generated import Columns, New, Row, Rows
 from vinery_accounts.console.menu import moment
 from vinery_accounts.console.organization import ScopeField, scope_choices
 from vinery_accounts.console.page import Page, at
@@ -65,9 +67,8 @@ class Members(Roles):
 
     def columns(self) -> Columns:
         """Return what members may know of each other; those who lead see more."""
-        if not self.access.is_leader:
-            return _COLUMNS
-        return _COLUMNS | {name: self._if_led(column) for name, column in _LED_COLUMNS.items()}
+        led = {name: self._if_led(column) for name, column in _LED_COLUMNS.items()}
+        return _COLUMNS | led if self.access.is_leader else _COLUMNS
 
     def _if_led(self, column: Callable[[Membership], Any]) -> Callable[[Membership], Any]:
         return lambda row: column(row) if self.may_open(row) else ""
@@ -93,9 +94,8 @@ class ServiceAccounts(Roles):
 
     def listed(self) -> QuerySet[Any]:
         keys = Count("user__api_keys", filter=Q(user__api_keys__revoked_at=None))
-        rows = super().listed().filter(user__is_service=True)
-        counted: QuerySet[Any] = rows.annotate(num_keys=keys)
-        return counted
+        rows: Any = super().listed().filter(user__is_service=True)
+        return rows.annotate(num_keys=keys)  # type: ignore[no-any-return]
 
     def columns(self) -> Columns:
         return _COLUMNS | columns_of("keys=num_keys active=user.is_active")
@@ -187,12 +187,107 @@ class ActOnMember(ConfirmPage):
         return super().report(result, done)
 
 
-# -- Links for new users
+@at("users/", "users")
+class Users(Rows):
+    resource = USERS
+    inputs = {"username": {"type": "search"}}
+    hint = "Search for the whole name."
 
 
-def show_link(
-    page: Page, user: User, link: Mapping[str, Any], key: Issued | None = None
-) -> HttpResponse:
+@at("users/new/", "users-new")
+class NewUser(New):
+    resource = USERS
+    heading = "Create a user without a role"
+    names = ("username", "email")
+
+    def save(self, form: ResourceForm) -> HttpResponse:
+        values = {**form.columns, "is_service": False, "role": Role.MEMBER}
+        user = USERS.create(self.access, values)
+        return show_link(self, user, USERS.act(self.access, USERS.action("link"), user))
+
+
+@at("users/<int:row_id>/", "users-row")
+class UserPage(Row):
+    resource = USERS
+    names = ("email",)
+
+    def does(self) -> list[str]:
+        """Return what helps this user: a link only before the first sign-in."""
+        user = self.row
+        gone = {"link"} if user.last_login or user.is_service else {"second_factor_off"}
+        gone |= {"password", "second_factor_off"} if user.is_service else set()
+        found = [each for each in super().does() if each not in gone]
+        return found if user.is_service else [*found, "demote" if user.is_superuser else "promote"]
+
+
+@at("users/<int:row_id>/", "users", "link", "password", "second_factor_off")
+class HelpUser(ConfirmPage):
+    """A link or a new password, which is shown once, or no second factor any more."""
+
+    resource = USERS
+    questions = {
+        "link": Question(
+            "Get a link for {row}?", USERS.action("link").help, "", "Get the link", is_danger=False
+        ),
+        "password": Question(
+            "Give {row} a new password?",
+            "It is shown once. The sessions of {row} end, and the old password works no more.",
+            "",
+            "Give a new password",
+        ),
+        "second_factor_off": Question(
+            "Reset the second factor of {row}?",
+            "The code app, the passkeys and the recovery codes of {row} work no more. The password "
+            "alone logs in until {row} sets up a new factor.",
+            "{row} has no second factor.",
+            "Reset the second factor",
+        ),
+    }
+
+    def back_address(self) -> str:
+        return reverse("console:users-row", args=[self.row.pk])
+
+    def report(self, result: Any, done: str) -> HttpResponse | None:
+        if self.does == "link":
+            return show_link(self, self.row, result)
+        if self.does != "password":
+            return super().report(result, done)
+        heading, text = f"A new password for {self.row}", "The user's sessions are ended."
+        about = (heading, f"It is shown once. {text}", result["password"], self.back_address())
+        return show_secret(self, *about, copy="Copy the password")
+
+
+@at("users/<int:row_id>/", "users", "promote", "demote")
+class Administrator(HelpUser):
+    """Gives and takes the rights of an administrator of the platform. The API has no such action:
+    what a stolen admin key has made must not outlive the key."""
+
+    questions = {
+        "promote": Question(
+            "Make {row} an administrator?",
+            "{row} may then do everything on this platform, in all organisations.",
+            "{row} is an administrator.",
+            "Make an administrator",
+        ),
+        "demote": Question(
+            "Take the rights of an administrator from {row}?",
+            "The roles of {row} in organisations stay, and admin keys of {row} are paused.",
+            "{row} is no administrator any more.",
+            "Take the rights",
+        ),
+    }
+
+    def check(self) -> None:
+        if self.row.is_service:
+            raise PermissionDenied
+
+    def act(self) -> None:
+        self.check()
+        is_on = self.does == "promote"
+        changes.change(self.row, self.does, is_superuser=is_on, is_staff=is_on)
+
+
+def show_link(page: Page, user: User, link: Any, key: Issued | None = None) -> HttpResponse:
     text = (
         "<strong>Send this link to {} alone.</strong> With it they set a password and sign in. It "
         "works once, until {}. Any holder of the link can use it.{}"
@@ -204,8 +299,7 @@ def show_link(
 
 
 def _mail(user: User, address: str) -> str:
-    """Send the link to the user, where this server sends such mails, and return what became of
-    it."""
+    """Send the link, where this server sends such mails, and return what became of it."""
     if not (settings.VINERY_PASSWORD_RESET and user.email):
         return ""
     text = (

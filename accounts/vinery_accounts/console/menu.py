@@ -1,14 +1,17 @@
-"""The frame of the console: the menu, error pages and the headers of all pages."""
+"""The frame of the console: the reader, the menu, error pages and the headers of all pages."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import cache
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Final, TypeVar
+from zoneinfo import ZoneInfo
 
+from django.contrib.auth.models import AnonymousUser
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template import Library
 from django.template.loader import render_to_string
@@ -20,18 +23,52 @@ from django.utils.safestring import SafeString
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.quotas import num_open
-from vinery_accounts.console.reader import access_of
+from vinery_accounts.console.charts import duration
 from vinery_accounts.console.words import store_outage
 from vinery_accounts.limits.service import current_state
-from vinery_accounts.models import Alert, Organization
+from vinery_accounts.models import Alert, Organization, Project
+from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.base import registered
+from vinery_accounts.resources.fields import id_of
 from vinery_accounts.signin import passkeys
 
-_members: Final = attrgetter("has_role")
-_leaders: Final = attrgetter("is_leader")
-_leaders_of_organizations: Final = attrgetter("leads_organization")
-_owners: Final = attrgetter("owns_scope")
-_superusers: Final = attrgetter("is_superuser")
+SCOPE: Final = "scope"  # the entry of the session: `organization:3` or `project:7`
+_KINDS: Final[dict[str, type[Organization | Project]]] = {
+    "organization": Organization,
+    "project": Project,
+}
+_ZONE_COOKIE: Final = "zone"  # the zone of the browser. The script of each page sets it.
+
+
+def access_of(request: HttpRequest) -> Access:
+    """Return the permissions, read once, of the rows in what the reader looks at."""
+    known = vars(request)
+    if "_vinery_access" not in known:
+        # A request that was refused early has neither user nor session.
+        access = Access.of(getattr(request, "user", AnonymousUser()))
+        chosen = getattr(request, "session", {}).get(SCOPE, "") if access.user_id else ""
+        scope = scope_named(access, chosen)
+        known["_vinery_access"] = access if scope is None else access.within(scope)
+    found: Access = known["_vinery_access"]
+    return found
+
+
+def scope_named(access: Access, text: str) -> Organization | Project | None:
+    """Return what `project:7` names, if the caller may see it."""
+    kind, _, row_id = text.partition(":")
+    pk = id_of(row_id)
+    if kind not in _KINDS or pk is None:
+        return None
+    return access.rows(_KINDS[kind]).filter(pk=pk).first()
+
+
+def zone_of(request: HttpRequest) -> ZoneInfo:
+    """Return the zone that the person has chosen, else that of the browser."""
+    for name in (getattr(request.user, "time_zone", ""), request.COOKIES.get(_ZONE_COOKIE, "")):
+        with suppress(ValidationError):
+            check_time_zone(name)
+            return ZoneInfo(name)
+    return ZoneInfo("UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +77,10 @@ class Entry:
 
     name: str
     title: str
-    may_open: Callable[[Access], bool] = bool  # everyone
+    needs: str = ""  # what of `Access` opens it; empty: everyone may
+
+    def may_open(self, access: Access) -> bool:
+        return not self.needs or bool(getattr(access, self.needs))
 
 
 _GROUPS: Final = {
@@ -55,27 +95,27 @@ _GROUPS: Final = {
     ),
     "Run": (
         Entry("models", "Models"),
-        Entry("devices", "Devices", _superusers),
-        Entry("hosts", "Hosts", _superusers),
-        Entry("media", "Media", _owners),
+        Entry("devices", "Devices", "is_superuser"),
+        Entry("hosts", "Hosts", "is_superuser"),
+        Entry("media", "Media", "owns_scope"),
         Entry("live", "Live"),
-        Entry("alerts", "Alerts", _leaders),
-        Entry("captures", "Captures", _leaders),
-        Entry("stored-responses", "Stored responses", _leaders),
-        Entry("conversations", "Conversations", _leaders),
-        Entry("stored-chats", "Stored chats", _leaders),
-        Entry("quarantine", "Quarantine", _leaders),
+        Entry("alerts", "Alerts", "is_leader"),
+        Entry("captures", "Captures", "is_leader"),
+        Entry("stored-responses", "Stored responses", "is_leader"),
+        Entry("conversations", "Conversations", "is_leader"),
+        Entry("stored-chats", "Stored chats", "is_leader"),
+        Entry("quarantine", "Quarantine", "is_leader"),
     ),
     "Organisation": (
-        Entry("organizations", "Organisations", _superusers),
-        Entry("users", "All users", _superusers),
-        Entry("members", "Members", _members),
-        Entry("service-accounts", "Service accounts", _leaders),
-        Entry("projects", "Projects", _leaders),
+        Entry("organizations", "Organisations", "is_superuser"),
+        Entry("users", "All users", "is_superuser"),
+        Entry("members", "Members", "has_role"),
+        Entry("service-accounts", "Service accounts", "is_leader"),
+        Entry("projects", "Projects", "is_leader"),
         Entry("limits", "Limits"),
         Entry("model-weights", "Prices and weights"),
-        Entry("webhooks", "Webhooks", _leaders_of_organizations),
-        Entry("audit", "Audit log", _leaders_of_organizations),
+        Entry("webhooks", "Webhooks", "leads_organization"),
+        Entry("audit", "Audit log", "leads_organization"),
     ),
 }
 
@@ -113,16 +153,11 @@ def frame(request: HttpRequest) -> dict[str, Callable[[], object]]:
 
 
 def _whose(access: Access) -> str:
-    if access.scope is not None:
-        return str(access.scope)
-    if access.is_superuser:
-        return "All organisations"
-    if not access.organizations and not access.projects:
-        return "Your own usage"
-    return ", ".join(each.name for each in access.rows(Organization)[:4])
+    if access.scope is not None or access.is_superuser:
+        return str(access.scope or "All organisations")
+    names = [each.name for each in access.rows(Organization)[:4]]
+    return ", ".join(names) or "Your own usage"
 
-
-# -- Error pages, and the headers of all pages
 
 ResponseT = TypeVar("ResponseT", bound=HttpResponseBase)
 
@@ -146,9 +181,8 @@ def error_page(request: HttpRequest, status: int, what: str = "") -> HttpRespons
     return guarded(HttpResponse(text, status=status))
 
 
-# -- Template tags: tables, and whether a row is active
-
 register = Library()
+register.filter(duration)
 
 
 @register.simple_block_tag
@@ -157,11 +191,10 @@ def table(content: str, columns: str | Iterable[str]) -> SafeString:
     separated by `|`: `#Bytes` has figures, and a column of buttons has no name. On phones each row
     becomes a card, in which `data-name` of a cell names its column."""
     names = columns.split("|") if isinstance(columns, str) else columns
-    heads = format_html_join("", "<th{}>{}</th>", map(_head, names))
     return format_html(
         '<div class="table">\n<table>\n  <thead><tr>{}</tr></thead>\n'
         "  <tbody>\n{}  </tbody>\n</table>\n</div>",
-        heads,
+        format_html_join("", "<th{}>{}</th>", map(_head, names)),
         content,
     )
 
@@ -196,8 +229,6 @@ def state(is_active: bool, otherwise: str) -> SafeString:  # noqa: FBT001
     return format_html('<span class="{}">{}</span>', kind, word)
 
 
-# -- The pages of one's own account
-
 _TABS: Final = {
     "account_overview": "Profile",
     "account_change_password": "Password",
@@ -222,15 +253,15 @@ def why_no_passkeys(context: Mapping[str, Any]) -> str:
     return passkeys.why_none(context["request"])
 
 
-_BROWSERS: Final = ("Edg", "OPR", "Firefox", "Chrome", "Safari", "curl")
-_SYSTEMS: Final = ("Android", "iPhone", "iPad", "Windows", "Mac OS", "CrOS", "Linux")
+_PROGRAMS: Final = (
+    ("Edg", "OPR", "Firefox", "Chrome", "Safari", "curl"),
+    ("Android", "iPhone", "iPad", "Windows", "Mac OS", "CrOS", "Linux"),
+)
 _WORDS: Final = {"Edg": "Edge", "OPR": "Opera", "Mac OS": "macOS", "CrOS": "ChromeOS"}
 
 
 @register.filter
 def device(user_agent: str) -> str:
     """Return a browser's name in words: `Firefox on Linux`."""
-    names = (
-        next((each for each in known if each in user_agent), "") for known in (_BROWSERS, _SYSTEMS)
-    )
+    names = (next((each for each in known if each in user_agent), "") for known in _PROGRAMS)
     return " on ".join(_WORDS.get(name, name) for name in names if name) or "Unknown device"

@@ -10,15 +10,13 @@ from django.urls import reverse
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.console.generated import Row, Table, cells_of
+from vinery_accounts.console.menu import scope_named
 from vinery_accounts.console.page import at
-from vinery_accounts.console.reader import scope_named
 from vinery_accounts.console.rows import ButtonPage
 from vinery_accounts.models import Delivery, DeliveryState, Organization, Project
 from vinery_accounts.resources.alerts import WEBHOOKS
 from vinery_accounts.resources.base import columns_of
 from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
-
-# -- Where a role holds
 
 _MAX_CHOICES: Final = 200
 
@@ -41,22 +39,17 @@ class ScopeField(forms.Field):
         return row
 
 
-def scope_choices(
-    access: Access, may_choose: Callable[[int, int | None], bool]
-) -> list[tuple[str, Any]]:
+def scope_choices(access: Access, may: Callable[[int, int | None], bool]) -> list[tuple[str, Any]]:
     """Return the choices, a group for each organisation."""
     found = {}
     for each in access.rows(Organization).order_by("name")[:_MAX_CHOICES]:
         whole = (f"organization:{each.pk}", f"All of {each.name}")
-        found[each.pk] = (each.name, [whole] if may_choose(each.pk, None) else [])
+        found[each.pk] = (each.name, [whole] if may(each.pk, None) else [])
     for project in access.rows(Project).order_by("name")[:_MAX_CHOICES]:
-        if project.organization_id in found and may_choose(project.organization_id, project.pk):
+        if project.organization_id in found and may(project.organization_id, project.pk):
             choice = (f"project:{project.pk}", f"Project {project.name}")
             found[project.organization_id][1].append(choice)
     return list(found.values())
-
-
-# -- Organisations and projects
 
 
 class Scope(Row):
@@ -93,9 +86,6 @@ for each in (ORGANIZATIONS, PROJECTS):
     at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
 
 
-# -- Webhooks
-
-_MAX_DELIVERIES: Final = 20
 _DELIVERY: Final = columns_of(
     "about state tries=num_tries sent=sent_at next_try last_error=error",
     next_try=lambda each: each.due_at if each.state == DeliveryState.PENDING else "",
@@ -110,7 +100,7 @@ class WebhookPage(Row):
 
     def sections(self) -> list[Table]:
         found = Delivery.objects.filter(webhook=self.row).select_related("alert")
-        newest = found.order_by("-id")[:_MAX_DELIVERIES]
+        newest = found.order_by("-id")[:20]
         rows = [("", each, cells_of(each, _DELIVERY)) for each in newest]
         return [Table("Last deliveries", rows)]
 

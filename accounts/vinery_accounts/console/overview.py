@@ -138,43 +138,41 @@ class Overview(LivePage, UsagePage):
             yield self.chart(name, what, points, series, **about)
 
 
-def tiles(
-    figures: Figures, earlier: Figures, currency: str = ""
-) -> list[tuple[str, str, str, str, str]]:
+def tiles(figures: Figures, earlier: Figures, currency: str = "") -> list[tuple[str, ...]]:
     """Return the totals of a period: an id for tests and the style sheet, a name, a number,
-    details, and the exact number. `earlier` are the totals of the period before. With a currency
-    there is the cost."""
+    details, and the exact number. `earlier` is the period before. A currency adds the cost."""
     num_refused, num_errors = figures.num_limited, figures.num_errors - figures.num_limited
     of_errors = words.causes(structs.replace(figures, num_limited=0, num_cut_short=0))
     of_limits = words.causes(structs.replace(Figures(), num_cut_short=figures.num_cut_short))
     cached = f"{words.count(figures.num_cached_tokens)} cached"
     requests = words.change(figures.num_requests, earlier.num_requests)
     output = words.change(figures.num_output_tokens, earlier.num_output_tokens)
-    counts = [
-        ("requests", "Requests", figures.num_requests, requests),
-        ("errors", "Errors", num_errors, _share(num_errors, figures, of_errors)),
-        ("refused", "Refused by limits", num_refused, _share(num_refused, figures, of_limits)),
-        ("input", "Input tokens", figures.num_prompt_tokens, cached),
-        ("output", "Output tokens", figures.num_output_tokens, output),
+    limits = _share(num_refused, figures, of_limits)
+    found = [
+        _counted("requests", "Requests", figures.num_requests, requests),
+        _counted("errors", "Errors", num_errors, _share(num_errors, figures, of_errors)),
+        _counted("refused", "Refused by limits", num_refused, limits),
+        _counted("input", "Input tokens", figures.num_prompt_tokens, cached),
+        _counted("output", "Output tokens", figures.num_output_tokens, output),
     ]
-    texts: list[tuple[str, str, str, str]] = []
     if figures.num_media:
         size, num_tokens = filesizeformat(figures.num_media_bytes), figures.num_media_tokens
         pixels = words.pixels(figures.num_media_pixels)
         media = f"{words.count(num_tokens)} input tokens, {size}, {pixels}"
-        counts.append(("media", "Media", figures.num_media, media))
+        found.append(_counted("media", "Media", figures.num_media, media))
     if currency:
         cost = short_money(figures.cost, currency), words.change(figures.cost, earlier.cost)
-        texts.append(("cost", "Cost", *cost))
-    texts += [
-        ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms)),
-        ("total", "Latency of answers (p50)", *_latency(figures.total_ms)),
-        ("speed", "Tokens/s of an answer (p50)", *_speed(figures.inter_token_ms)),
-    ]
+        found.append(("cost", "Cost", *cost, ""))
     return [
-        *((id_, name, words.count(num), more, f"{num:,}") for id_, name, num, more in counts),
-        *((*each, "") for each in texts),
+        *found,
+        ("first-token", "Time to first token (p50)", *_latency(figures.first_token_ms), ""),
+        ("total", "Latency of answers (p50)", *_latency(figures.total_ms), ""),
+        ("speed", "Tokens/s of an answer (p50)", *_speed(figures.inter_token_ms), ""),
     ]
+
+
+def _counted(id_: str, name: str, num: int, more: str) -> tuple[str, ...]:
+    return id_, name, words.count(num), more, f"{num:,}"
 
 
 def _share(num: int, figures: Figures, more: str) -> str:
@@ -196,24 +194,19 @@ def _speed(between: Percentiles | None) -> tuple[str, str]:
     return short(1000 / between.p50), slow
 
 
-# -- One's own keys, usage of this month, and limits
-
-
 @at("account/", "account")
 class Account(Page):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        now = timezone.now()
+        now, user = timezone.now(), frozenset({self.user.pk})
         mine = KEYS.rows(self.access).filter(owner=self.user, revoked_at=None)
         since, until = calendar_month(now.astimezone(UTC), is_last=False)
-        filters = {Dimension.USER: frozenset({self.user.pk})}
-        visible = self.access.visible()
-        question = reports.Question(since=since, until=until, filters=filters, visible=visible)
+        about: Any = {"filters": {Dimension.USER: user}, "visible": self.access.visible()}
+        question = reports.Question(since=since, until=until, **about)
         earlier = reports.totals(before(question)).figures
-        binding = self.access.rows(Limit).filter(_binds(self.user, mine))
         return super().get_context_data(**kwargs) | {
             "keys": [(key, key.state_at(now)) for key in mine.order_by("-pk")[:_MAX_KEYS]],
             "tiles": tiles(reports.totals(question).figures, earlier),
-            **limit_rows(self.access, binding),
+            **limit_rows(self.access, self.access.rows(Limit).filter(_binds(self.user, mine))),
         }
 
 

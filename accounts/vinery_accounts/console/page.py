@@ -24,22 +24,16 @@ from django.views.generic import TemplateView
 from vinery_accounts.access.access import Access
 from vinery_accounts.base.errors import Outcome
 from vinery_accounts.console.charts import Chart, Series
-from vinery_accounts.console.menu import guarded, may_open
-from vinery_accounts.console.reader import access_of, zone_of
+from vinery_accounts.console.menu import access_of, guarded, may_open, zone_of
 from vinery_accounts.models import OWNERS, User
 from vinery_accounts.models.limits import check_time_zone
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import names_of
+from vinery_accounts.usage import periods
 from vinery_accounts.usage.export import Selection, since_of_newest
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Conditions, Dimension
-from vinery_accounts.usage.periods import (
-    MAX_POINTS,
-    Granularity,
-    calendar_month,
-    check_moment,
-    usual_granularity,
-)
+from vinery_accounts.usage.periods import Granularity
 from vinery_accounts.usage.reports import Point, Question
 
 PageT = TypeVar("PageT", bound="type[Page]")
@@ -73,10 +67,8 @@ def at(address: str, url_name: str, *does: str, **options: Any) -> Callable[[Pag
 class Page(LoginRequiredMixin, TemplateView):
     """One page, for a signed-in user."""
 
-    name: ClassVar[str] = ""
-    """The entry of the menu: by default the first part of the address."""
-    needs: ClassVar[str] = ""
-    """What of `Access` a reader needs besides the right to the entry."""
+    name: ClassVar[str] = ""  # the entry of the menu: by default the first part of the address
+    needs: ClassVar[str] = ""  # what of `Access` a reader needs besides the right to the entry
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Answer. Raises `PermissionDenied` for a page that the user's role does not open."""
@@ -229,14 +221,12 @@ class UsagePage(Page):
     def chart(
         self, name: str, what: str, points: Sequence[Point], series: Sequence[Series], **more: Any
     ) -> Chart:
-        """Return a chart whose columns open this page for their period, and the requests of a
-        minute."""
-        bounds: dict[str, str | None] = dict.fromkeys(PeriodForm.base_fields)
-        bounds["zone"] = str(self.period.zone)
+        """Return a chart. Columns open this page for their period, and requests of a minute."""
+        zone = self.period.zone
+        bounds = dict.fromkeys(PeriodForm.base_fields) | {"zone": str(zone)}
         zooms = self.address(**bounds)
         is_of_minutes = self.question.point is Granularity.MINUTE
         opens = self.requests_address(**bounds) if is_of_minutes else zooms
-        zone = self.period.zone
         return Chart(name, what, points, series, zone, opens=opens, zooms=zooms, **more)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -247,6 +237,7 @@ class UsagePage(Page):
             for value in values
             if name not in PeriodForm.base_fields
         ]
+        valid = [pair for pair in asked if self._is_valid(*pair)]
         return super().get_context_data(**kwargs) | {
             "form": self.form,
             "period": self.period,
@@ -258,16 +249,12 @@ class UsagePage(Page):
                 )
                 for dimension, values in self.filters.items()
             ],
-            "kept": [
-                pair for pair in asked if pair[0] not in self.fields and self._is_valid(*pair)
-            ],
+            "kept": [pair for pair in valid if pair[0] not in self.fields],
             "compare": self.address(compare=None if self.compares else "on"),
             "query": self.address(before=None).partition("?")[2],
             "views": self.user.saved_views.filter(page=self.name),
             "has_email": settings.VINERY_HAS_EMAIL,
-            "left_out": [
-                f"{name}={value}" for name, value in asked if not self._is_valid(name, value)
-            ],
+            "left_out": ["=".join(pair) for pair in asked if pair not in valid],
         }
 
     def address(self, to: str = "", /, **changes: str | list[str] | None) -> str:
@@ -325,9 +312,6 @@ def _values(dimension: Dimension, texts: list[str]) -> list[Any]:
     return [id_of(text) for text in texts if text == _NO_ID or id_of(text) is not None]
 
 
-# -- The period of a page
-
-
 OWN: Final = "own"
 _USUAL: Final = "24h"
 _LENGTHS: Final = {
@@ -353,14 +337,12 @@ class Period:
 
 def _moment_field(label: str) -> forms.DateTimeField:
     widget = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
-    return forms.DateTimeField(
-        label=label, required=False, validators=[check_moment], widget=widget
-    )
+    checks = [periods.check_moment]
+    return forms.DateTimeField(label=label, required=False, validators=checks, widget=widget)
 
 
 class PeriodForm(forms.Form):
-    """The form above every chart. An invalid period is reported at its field, and the page shows
-    the last day."""
+    """The form above every chart. With an invalid period the page shows the last day."""
 
     period = forms.ChoiceField(
         choices=[
@@ -394,13 +376,11 @@ class PeriodForm(forms.Form):
         values["found"] = found = self._found(values)
         if found.since >= found.until:
             raise forms.ValidationError("The period ends before it begins.")
-        interval = found.granularity or usual_granularity(found.since, found.until)
-        most = MAX_POINTS if interval is Granularity.DAY else _MAX_COLUMNS
+        interval = found.granularity or periods.usual_granularity(found.since, found.until)
+        most = periods.MAX_POINTS if interval is Granularity.DAY else _MAX_COLUMNS
         if (found.until - found.since) / interval.length > most:
-            raise forms.ValidationError(
-                f"The interval {interval} makes more than {most} columns. Choose a "
-                "longer interval, or a shorter period."
-            )
+            text = f"The interval {interval} makes more than {most} columns. "
+            raise forms.ValidationError(f"{text}Choose a longer interval, or a shorter period.")
         return values
 
     @property
@@ -418,14 +398,15 @@ class PeriodForm(forms.Form):
         name = values.get("period") or _USUAL
         now = timezone.now()
         if name in _MONTHS:
-            months = calendar_month(now.astimezone(zone), is_last=name == "last-month")
+            months = periods.calendar_month(now.astimezone(zone), is_last=name == "last-month")
             return Period(*months, granularity, zone)
         if name != OWN:
             since = _rounded(now - _LENGTHS[name][1], _LENGTHS[name][1], zone)
             return Period(since, now, granularity, zone)
-        until = _in_zone(values.get("until"), zone) or now
-        since = _in_zone(values.get("since"), zone) or until - timedelta(days=1)
-        return Period(since, until, granularity, zone)
+        # Django reads both as UTC.
+        ends = [at and at.replace(tzinfo=zone) for at in map(values.get, ("since", "until"))]
+        until = ends[1] or now
+        return Period(ends[0] or until - timedelta(days=1), until, granularity, zone)
 
 
 def _rounded(since: datetime, length: timedelta, zone: tzinfo) -> datetime:
@@ -435,8 +416,3 @@ def _rounded(since: datetime, length: timedelta, zone: tzinfo) -> datetime:
         return since
     hour = since.astimezone(zone).replace(minute=0, second=0, microsecond=0)
     return hour if length < timedelta(days=7) else hour.replace(hour=0)
-
-
-def _in_zone(moment: datetime | None, zone: tzinfo) -> datetime | None:
-    """Return the time in the zone of the form; Django reads it as UTC."""
-    return moment and moment.replace(tzinfo=zone)

@@ -2,8 +2,7 @@
 
 The API takes keys only. So each person has one key for the playground in each project, whose secret
 is in the person's session. Limits, usage, the audit log and the list of keys treat this key as any
-other. A session without the secret, and an expired key, get a new secret for the same key.
-"""
+other. A session without the secret, and an expired key, get a new secret for the same key."""
 
 import json
 from datetime import timedelta
@@ -55,17 +54,14 @@ class PlaygroundKey(Page):
             return _refused(403, "You may not use keys of this project. Choose another project.")
         # One writer at a time: two windows of a person do not both create the key.
         with audit.writing():
-            key = self._key(project)
+            keys = ApiKey.objects.filter(owner=self.user, project=project, **_MARKS)
+            key = keys.filter(revoked_at=None, replaced_by=None).order_by("-pk").first()
             if key is not None and key.state_at(timezone.now()) is KeyState.PAUSED:
                 return _refused(409, f"Your key {key} is paused. Resume or revoke it under Keys.")
             secret = self._known_secret(project, key) or self._new_secret(project, key)
         since = timezone.now() - find_key(secret).updated_at
         wait = max(_KNOWN_AFTER - since, timedelta(0))
         return JsonResponse({"secret": secret, "wait_ms": round(wait.total_seconds() * 1000)})
-
-    def _key(self, project: Project) -> ApiKey | None:
-        keys = ApiKey.objects.filter(owner=self.user, project=project, **_MARKS)
-        return keys.filter(revoked_at=None, replaced_by=None).order_by("-pk").first()
 
     def _known_secret(self, project: Project, key: ApiKey | None) -> str:
         secret: str = self.request.session.get(_SECRETS, {}).get(str(project.pk), "")
@@ -91,8 +87,6 @@ class PlaygroundKey(Page):
 def _refused(status: int, text: str) -> HttpResponse:
     return JsonResponse({"error": {"message": text}}, status=status)
 
-
-# -- A captured request as a set-up of the playground
 
 _ENDPOINTS: Final = ("chat/completions", "completions", "responses", "messages")
 

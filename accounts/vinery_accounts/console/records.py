@@ -16,14 +16,7 @@ from vinery_accounts.console.page import UsagePage, at, value_of
 from vinery_accounts.console.playground import link_of
 from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
-from vinery_accounts.models import (
-    AuditEntry,
-    Capture,
-    Currency,
-    RefusedRequest,
-    StoredChat,
-    Webhook,
-)
+from vinery_accounts.models import AuditEntry, Capture, Currency, RefusedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import id_of
@@ -34,10 +27,8 @@ from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, re
 from vinery_accounts.usage.filters import Dimension, Effect, among
 
 _ROWS: Final = 50
-
-# -- Alerts
-
 _MAX_PEOPLE: Final = 20
+_MOST: Final = 5
 
 
 @at("alerts/", "alerts")
@@ -53,8 +44,7 @@ class Alerts(Rows):
 
 def receivers(access: Access) -> dict[str, Any]:
     """Return the active webhooks that the user may see, and the users who get e-mails about limits
-    in organisations and projects that the user leads, as `people_for` in `alerts/quotas.py` does.
-    """
+    in what the user leads, as `people_for` in `alerts/quotas.py` does."""
     webhooks = access.rows(Webhook).filter(is_active=True).order_by("name")
     people = reachable().filter(_readers(access)).order_by("email")
     found = list(people[: _MAX_PEOPLE + 1]) if settings.VINERY_HAS_EMAIL else []
@@ -73,9 +63,6 @@ def _readers(access: Access) -> Q:
     organizations = [pk for pk in access.organizations if access.leads(pk)]
     projects = [pk for pk in access.projects if access.leads(None, pk)]
     return lead(Q(organization__in=organizations, project=None) | Q(project__in=projects))
-
-
-# -- The audit log
 
 
 def _changes(entry: AuditEntry) -> str:
@@ -120,9 +107,6 @@ class AuditLog(Rows):
         return context
 
 
-# -- Captured texts
-
-
 @at("captures/<int:row_id>/", "captures-row")
 class CapturedRequest(Row):
     template_name = "console/capture.html"
@@ -150,22 +134,18 @@ def _pretty(text: bytes) -> str:
         return text.decode("utf-8", "replace")
 
 
-# -- Stored responses, conversations and chats
-
-
 class StoredThread(Row):
     """A response with what came before it, a conversation or a chat, read as a thread."""
 
     template_name = "console/thread.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context, name = super().get_context_data(**kwargs), "input"
+        context = super().get_context_data(**kwargs)
         try:
             items = read_items(self.row)
         except Conflict as error:
             return context | {"unreadable": str(error)}
-        if isinstance(self.row, StoredChat):
-            name = "messages"
+        name = "messages" if self.resource is CHATS else "input"
         request = json.dumps({"model": getattr(self.row, "model", None), name: items}).encode()
         playground = link_of(request, "responses", self.row.project_id)
         return context | {"turns": turns(items), "playground": playground}
@@ -174,11 +154,6 @@ class StoredThread(Row):
 for each in (RESPONSES, CONVERSATIONS, CHATS):
     page: Any = type("Thread", (StoredThread,), {"resource": each})
     at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
-
-
-# -- Limit events
-
-_MOST: Final = 5
 
 
 @at("refusals/", "refusals")
@@ -204,14 +179,11 @@ class Refusals(UsagePage):
         found = list(rows.order_by("-id")[: _ROWS + 1])
         shown = found[:_ROWS]
         most = _most_refused(matching)
-        owners = owners_of(
-            self.access, [*(row.scope for row in shown), *(row["scope"] for row in most)]
-        )
+        scopes = [*(row.scope for row in shown), *(row["scope"] for row in most)]
+        owners = owners_of(self.access, scopes)
         asked, currency = self.request.GET.get("effect", ""), Currency.current()
         return super().get_context_data(**kwargs) | {
-            "rows": [
-                {"row": row, "reason": reason(row, owners[row.scope], currency)} for row in shown
-            ],
+            "rows": [(row, reason(row, owners[row.scope], currency)) for row in shown],
             "older": self.address(before=str(shown[-1].pk)) if len(found) > _ROWS else "",
             "most": [self._sum(row, owners[row["scope"]]) for row in most],
             "effects": [
@@ -220,18 +192,16 @@ class Refusals(UsagePage):
             ],
         }
 
-    def _matching(self) -> QuerySet[RefusedRequest]:
-        rows = REFUSALS.rows(self.access).filter(
-            created_at__gte=self.period.since, created_at__lt=self.period.until
-        )
+    def _matching(self) -> Any:
+        bounds = {"created_at__gte": self.period.since, "created_at__lt": self.period.until}
+        rows: Any = REFUSALS.rows(self.access).filter(**bounds)
         for dimension, values in self.filters.items():
             rows = rows.filter(among(dimension, values))
         limit_id, effect = id_of(self.request.GET.get("limit", "")), self.request.GET.get("effect")
         if limit_id is not None:
             rows = rows.filter(limit_id=limit_id)
         if effect in Effect.values:
-            narrowed: QuerySet[RefusedRequest] = REFUSALS.filters().narrow(rows, "effect", effect)
-            return narrowed
+            rows = REFUSALS.filters().narrow(rows, "effect", effect)
         return rows
 
     def _sum(self, row: dict[str, Any], owner: str) -> dict[str, Any]:

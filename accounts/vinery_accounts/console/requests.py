@@ -23,7 +23,7 @@ from vinery_accounts.console import words
 from vinery_accounts.console.charts import duration
 from vinery_accounts.console.page import ERRORS, Page, UsagePage, at
 from vinery_accounts.console.records import texts_of
-from vinery_accounts.models import Currency, RefusedRequest, SavedView, UsageRecord
+from vinery_accounts.models import Currency, SavedView, UsageRecord
 from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
 from vinery_accounts.resources.records import CAPTURES, REFUSALS
@@ -37,9 +37,6 @@ _MAX_VIEWS: Final = 50
 _PLACE: Final = re.compile(r"(\d{1,17})\.(\d{1,18})")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-
-
-# -- The list
 
 
 class Filters(forms.Form):
@@ -103,7 +100,7 @@ class Requests(UsagePage):
         own = {name: text for name in texts if (text := self._text(name))}
         chips = [(f"{texts[name]}: {own[name]}", self.address(**{name: None})) for name in own]
         return context | {
-            "rows": [(row, *words.ending(row)[:2], *_durations(row)) for row in rows],
+            "rows": [(row, *words.ending(row)[:2]) for row in rows],
             "columns": f"Time|Model|Outcome|{caller}|#Tokens in|#Tokens out|#First token|#Total",
             "caller": caller,
             "more": Filters(initial=shown | ({"outcome": "errors"} if is_of_errors else {})),
@@ -163,13 +160,6 @@ def _without_empty(query: QueryDict) -> QueryDict:
     return clean
 
 
-def _durations(row: UsageRecord) -> list[str]:
-    return ["" if ms is None else duration(ms) for ms in (row.first_token_ms, row.total_ms)]
-
-
-# -- Saved views
-
-
 @at("usage/views/", "usage-views", name="usage")
 @at("requests/views/", "views")
 class SavedViews(Page):
@@ -186,14 +176,14 @@ class SavedViews(Page):
             view.delete()
             messages.success(request, f"The view {view} is removed. To undo this, save it again.")
             return redirect(f"{address}?{view.query}")
-        about = {"name": request.POST.get("name", "").strip(), "query": query}
-        view = SavedView(user=self.user, page=self.name, mail_every=mail_every, **about)
+        name = request.POST.get("name", "").strip()
+        about = {"name": name, "query": query, "mail_every": mail_every}
+        view = SavedView(user=self.user, page=self.name, **about)
         try:
             view.full_clean(validate_constraints=False)
             if views.exclude(name=view.name).count() >= _MAX_VIEWS:
-                raise ValidationError(
-                    f"You have {_MAX_VIEWS} views here. Remove one of them first."
-                )
+                text = f"You have {_MAX_VIEWS} views here. Remove one of them first."
+                raise ValidationError(text)
         except ValidationError as error:
             messages.error(request, f"The view is not saved. {' '.join(error.messages)}")
         else:
@@ -206,9 +196,6 @@ class SavedViews(Page):
         return redirect(f"{address}?{query}")
 
 
-# -- One request
-
-
 @at("requests/<slug:request_id>/", "request")
 class OneRequest(Page):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -216,35 +203,23 @@ class OneRequest(Page):
         row = get_object_or_404(self.access.rows(UsageRecord), request_id=request_id)
         limits = list(REFUSALS.rows(self.access).filter(request_id=request_id).order_by("id"))
         owners = owners_of(self.access, [each.scope for each in limits])
+        capture = CAPTURES.rows(self.access).filter(request_id=request_id).first()
         (kind, ending, why), code = words.ending(row), Currency.current()
+        reasons = [words.reason(each, owners[each.scope], code) for each in limits]
+        passes_at = [each.created_at + timedelta(seconds=each.wait_s or 0) for each in limits]
         return super().get_context_data(**kwargs) | {
             "row": row,
             "kind": kind,
             "ending": ending,
             "why": why,
-            "limits": [
-                (each, words.reason(each, owners[each.scope], code), _passes_at(each))
-                for each in limits
-            ],
+            "limits": zip(limits, reasons, passes_at, strict=True),
             "spans": list(_spans(row)),
             "parameters": json.loads(row.parameters or "{}"),
-            "total": duration(row.total_ms or 0),
             "cost": row.cost and short_money(row.cost, code),
-            "inter_token": row.inter_token_ms and duration(row.inter_token_ms),
             "pixels": words.pixels(row.num_media_pixels),
-            **self._captured(request_id),
+            "capture": capture,
+            **(texts_of(capture) if capture and "texts" in self.request.GET else {}),
         }
-
-    def _captured(self, request_id: str) -> dict[str, Any]:
-        """Return whether the texts are kept and, if the reader asks for these, the texts."""
-        capture = CAPTURES.rows(self.access).filter(request_id=request_id).first()
-        if capture is None or "texts" not in self.request.GET:
-            return {"capture": capture}
-        return {"capture": capture, **texts_of(capture)}
-
-
-def _passes_at(row: RefusedRequest) -> datetime | None:
-    return None if row.wait_s is None else row.created_at + timedelta(seconds=row.wait_s)
 
 
 def _spans(row: UsageRecord) -> Iterator[tuple[str, str, str, str, int]]:

@@ -19,18 +19,8 @@ from vinery_accounts.resources.base import Conflict, Issued, Resource, require
 from vinery_accounts.resources.forms import ResourceForm
 
 ROWS_ON_A_PAGE: Final = 50
-GRACES: Final = [
-    ("0", "at once"),
-    ("3600", "in an hour"),
-    ("86400", "in a day"),
-    ("604800", "in a week"),
-]
-"""When an old secret ends after a rotation, in seconds and in words."""
-
-
-def grace_of(request: HttpRequest) -> int:
-    grace = request.POST.get("grace", "")
-    return int(grace) if grace in dict(GRACES) else 0
+# When an old secret ends after a rotation, in seconds and in words.
+GRACES: Final = {"0": "at once", "3600": "in an hour", "86400": "in a day", "604800": "in a week"}
 
 
 class ResourcePage(Page):
@@ -55,8 +45,7 @@ class RowForm(FormPage, ResourcePage):
 
     form_class: ClassVar[type[ResourceForm]] = ResourceForm
     names: ClassVar[tuple[str, ...]] = ()
-    done: ClassVar[str]
-    """The message, in which `{row}` is the row."""
+    done: ClassVar[str]  # the message, in which `{row}` is the row
 
     def make_form(self, data: QueryDict | None, row: Any = None, **more: Any) -> ResourceForm:
         return self.form_class(self.resource, self.access, data, self.names, row, **more)
@@ -119,16 +108,14 @@ class Question:
     heading: str
     text: str
     done: str
-    button: str = ""
-    """By default the name of the action."""
+    button: str = ""  # by default the name of the action
     is_danger: bool = True
 
 
 class ActPage(RowPage):
     """Does something to the row, and returns to another page with a message about it."""
 
-    does: str = ""
-    """`remove`, or the name of an action of the resource."""
+    does: str = ""  # `remove`, or the name of an action of the resource
 
     def act(self) -> Any:
         """Do it. Raises `PermissionDenied`, ValidationError and `Conflict`."""
@@ -136,7 +123,8 @@ class ActPage(RowPage):
             return self.resource.remove(self.access, self.row)
         action = self.resource.action(self.does)
         takes_grace = "grace_s" in action.serializer().fields
-        values = {"grace_s": grace_of(self.request)} if takes_grace else {}
+        asked = self.request.POST.get("grace", "")
+        values = {"grace_s": int(asked) if asked in GRACES else 0} if takes_grace else {}
         return self.resource.act(self.access, action, self.row, **values)
 
     def done_text(self) -> str:
@@ -188,8 +176,14 @@ class ConfirmPage(ActPage):
 
     @property
     def asked(self) -> Question:
-        known = self.question or self.questions.get(self.does)
-        return known or _question(self.resource, self.does)
+        does, known = self.does, self.question or self.questions.get(self.does)
+        if known:
+            return known
+        action = None if does == "remove" else self.resource.action(does)
+        text = action.help if action else self.resource.help["remove"]
+        done = f"{{row}} is {(action.done or 'changed') if action else 'removed'}."
+        is_danger = does in ("remove", "deactivate")
+        return Question(f"{verb(does)} {{row}}?", text, done, is_danger=is_danger)
 
     def done_text(self) -> str:
         return self.asked.done.format(row=self.row)
@@ -199,9 +193,8 @@ class ConfirmPage(ActPage):
         return ""
 
     def check(self) -> None:
-        remove = self.does == "remove"
-        permission = self.resource.removal if remove else self.resource.action(self.does).permission
-        require(self.access, permission, self.row)
+        action = None if self.does == "remove" else self.resource.action(self.does)
+        require(self.access, action.permission if action else self.resource.removal, self.row)
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Ask, unless the answer would be an error."""
@@ -216,7 +209,7 @@ class ConfirmPage(ActPage):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         question, more = self.asked, self.resource.affected(self.does, self.row)
         return super().get_context_data(**kwargs) | {
-            "graces": GRACES if self.does == "rotate" else (),
+            "graces": GRACES.items() if self.does == "rotate" else (),
             "heading": question.heading.format(row=self.row),
             "text": f"{question.text.format(row=self.row, about=self.about())} {more}",
             "button": question.button or verb(self.does),
@@ -225,23 +218,12 @@ class ConfirmPage(ActPage):
         }
 
 
-def _question(resource: Resource[Any], does: str) -> Question:
-    """Return the question before an action, in the words of the resource."""
-    if does == "remove":
-        text, done = resource.help["remove"], "removed"
-    else:
-        text, done = resource.action(does).help, resource.action(does).done or "changed"
-    is_danger = does in ("remove", "deactivate")
-    return Question(f"{verb(does)} {{row}}?", text, f"{{row}} is {done}.", is_danger=is_danger)
-
-
 def verb(does: str) -> str:
     return does.replace("_", " ").capitalize()
 
 
 def page_of(rows: QuerySet[Any], request: HttpRequest) -> dict[str, Any]:
-    """Return a page of rows, which may be millions: they are not counted. A page after the last one
-    is the first."""
+    """Return a page of perhaps millions of rows. A page after the last one is the first."""
     asked = request.GET.get("page", "")
     number = max(1, int(asked)) if re.fullmatch("[0-9]{1,6}", asked) else 1
     begin = (number - 1) * ROWS_ON_A_PAGE

@@ -1,5 +1,4 @@
-"""Usage by one or two of user, project, key, model and so on: a chart of the largest groups, and a
-table."""
+"""Usage by one or two of user, project, key and so on: a chart of the largest groups, a table."""
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -22,6 +21,7 @@ from vinery_accounts.usage.export import csv_of
 from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.reports import Figures, Group, Point
 
+Named = Sequence[tuple[tuple[str, ...], Group]]  # with the names of their values
 _MAX_COLOURS: Final = 6
 _MEASURES: Final = {
     "num_requests": "requests",
@@ -56,7 +56,6 @@ _COLUMNS: Final = {
     "num_media": "Media",
 }
 _RARE: Final = ("num_image_tokens", "num_video_tokens", "num_media")
-_WORTHS: Final = ("weighted_tokens", "cost")
 _NAME: Final = "name"
 _SORTS: Final = (*_COLUMNS, _NAME)
 _CHOICES: Final = {
@@ -66,7 +65,7 @@ _CHOICES: Final = {
     "sort": (*_SORTS, *(f"-{each}" for each in _SORTS)),
 }
 _NONE: Final = "(none)"  # no owner, or refused before the model was known
-_UNANSWERED: Final = "(no answer)"
+_TITLES: Final = {each.value: each.replace("z", "s").replace("_", " ") for each in Dimension}
 
 
 @at("usage/", "usage")
@@ -93,7 +92,7 @@ class Usage(UsagePage):
 
     @cached_property
     def title(self) -> str:
-        return " and ".join(map(_title, self.by))
+        return " and ".join(_TITLES[each] for each in self.by)
 
     @cached_property
     def measure(self) -> str:
@@ -126,8 +125,7 @@ class Usage(UsagePage):
         )
         figures = reports.totals(self.question).figures
         points = reports.series(self.question, sums=self.drawn, with_latencies=False)
-        names = self._names_of(found.groups)
-        named = list(zip(names, found.groups, strict=True))
+        named = list(zip(self._names_of(found.groups), found.groups, strict=True))
         chart = self._chart(named, points)
         num = sum(value or 0 for column in chart.columns for value in column)
         units = {
@@ -135,12 +133,11 @@ class Usage(UsagePage):
             for name, unit in _MEASURES.items()
             if name == self.measure or self._is_shown(name, figures)
         }
-        by = {each.value: _title(each) for each in Dimension}
         return super().get_context_data(**kwargs) | {
-            "dimensions": self._choices("by", self.by[0], by),
+            "dimensions": self._choices("by", self.by[0], _TITLES),
             "seconds": [
                 ("", "nothing else", len(self.by) == 1),
-                *((value, title, value in self.by[1:]) for value, title in by.items()),
+                *((value, title, value in self.by[1:]) for value, title in _TITLES.items()),
             ],
             "measures": self._choices("most", self.measure, units),
             "chart": chart,
@@ -167,18 +164,15 @@ class Usage(UsagePage):
         return "cost" if self.currency else "weighted_tokens" if self.priced else ""
 
     def _is_shown(self, column: str, totals: Figures) -> bool:
-        if column in _WORTHS:
+        if column in ("weighted_tokens", "cost"):
             return column == self.unit
         return column not in _RARE or getattr(totals, column) > 0
 
     def _shown(self, totals: Figures) -> list[str]:
         return [each for each in _COLUMNS if self._is_shown(each, totals)]
 
-    def _rows(
-        self, named: Sequence[tuple[tuple[str, ...], Group]], totals: Figures
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the groups. Each name leads to the usage of its value, and the errors to the
-        requests."""
+    def _rows(self, named: Named, totals: Figures) -> Iterator[dict[str, Any]]:
+        """Yield the groups. Names lead to the usage of their value, errors to the requests."""
         shown = self._shown(totals)
         usage_of = [self.address(**{by: None}) for by in self.by]
         errors_of = self.errors_address(**dict.fromkeys(self.by))
@@ -187,16 +181,10 @@ class Usage(UsagePage):
             ends = [f"&{urlencode([each])}" for each in asked]
             # Those without a model include unknown models, by whose names requests are found.
             errors = errors_of + "".join(ends) if ("model", "") not in asked else ""
-            yield {
-                "names": names,
-                "links": [
-                    (name, at + end) for name, at, end in zip(names, usage_of, ends, strict=True)
-                ],
-                "figures": group.figures,
-                "cells": self._cells(
-                    group.figures, shown, dict(asked).get(Dimension.MODEL), errors
-                ),
-            }
+            model = dict(asked).get(Dimension.MODEL)
+            links = [(name, at + end) for name, at, end in zip(names, usage_of, ends, strict=True)]
+            cells = self._cells(group.figures, shown, model, errors)
+            yield {"names": names, "links": links, "figures": group.figures, "cells": cells}
 
     def _cells(
         self, figures: Figures, shown: Sequence[str], model: str | None = None, errors: str = ""
@@ -207,9 +195,8 @@ class Usage(UsagePage):
             value, more = getattr(figures, column), ""
             text = f"{value:,}" if isinstance(value, int) else ""
             if column == "num_errors":
-                text = (
-                    format_html('<a href="{}">{}</a>', errors, text) if errors and value else text
-                )
+                if errors and value:
+                    text = format_html('<a href="{}">{}</a>', errors, text)
                 more = words.causes(figures)
             elif column == "num_media" and value:
                 pixels = words.pixels(figures.num_media_pixels)
@@ -225,13 +212,10 @@ class Usage(UsagePage):
             cells.append(f'<td class="figure" data-name="{_COLUMNS[column]}">{text}{more}</td>')
         return SafeString("\n".join(cells))
 
-    def _choices(
-        self, name: str, chosen: str, choices: dict[str, str]
-    ) -> list[tuple[str, str, bool]]:
-        return [
-            (text, self.address(**{name: value}), value == chosen)
-            for value, text in choices.items()
-        ]
+    def _choices(self, name: str, chosen: str, known: dict[str, str]) -> list[Any]:
+        """Return the text and the address of each, and whether it is chosen."""
+        found = known.items()
+        return [(text, self.address(**{name: key}), key == chosen) for key, text in found]
 
     def _names_of(self, groups: Sequence[Group]) -> list[tuple[str, ...]]:
         pairs = (pair for group in groups for pair in zip(self.by, group.values, strict=True))
@@ -241,7 +225,7 @@ class Usage(UsagePage):
 
         def name(by: Dimension, value: Any, stored: str) -> str:
             if value is None:
-                return _UNANSWERED if by is Dimension.STATUS else _NONE
+                return "(no answer)" if by is Dimension.STATUS else _NONE
             if by is Dimension.KEY:
                 return keys.get(value) or f"{stored} (number {value})"
             return stored or str(value) or _NONE
@@ -276,9 +260,7 @@ class Usage(UsagePage):
                 "order": ("descending" if is_falling else "ascending") if is_sorted else "",
             }
 
-    def _chart(
-        self, named: Sequence[tuple[tuple[str, ...], Group]], points: Sequence[Point]
-    ) -> Chart:
+    def _chart(self, named: Named, points: Sequence[Point]) -> Chart:
         unit, is_share = _MEASURES[self.measure], self.measure in _RANKED_BY
         series = [
             Series(" · ".join(name), [self._value(each.figures) for each in group.points])
@@ -309,8 +291,7 @@ class Usage(UsagePage):
 
     @property
     def export(self) -> str:
-        """The address of the export; empty for filters without an owner or a model, which the API
-        cannot express."""
+        """The address of the export; empty for filters that the API cannot express."""
         query = {"from": self.period.since.isoformat(), "to": self.period.until.isoformat()}
         for dimension, values in self.filters.items():
             if "" in values or (None in values and dimension is not Dimension.STATUS):
@@ -346,7 +327,3 @@ class UsageTable(Usage):
             "cost": round(figures.cost / MILLION, 9) or None,
             "first_token_p50_ms": latency and round(latency.p50, 1),
         }
-
-
-def _title(by: Dimension) -> str:
-    return "organisation" if by is Dimension.ORGANIZATION else by.value.replace("_", " ")

@@ -24,7 +24,6 @@ _ENDINGS: Final = {
     Outcome.FAILED: ("failed", "failed", "The server could not finish the request."),
     Outcome.INTERRUPTED: ("failed", "interrupted", "The server's process ended meanwhile."),
 }
-_OF_LIMITS: Final = ("rate_limit_exceeded", "insufficient_quota")
 _FINISHES: Final = {
     "stop": "The model ended its answer.",
     "length": "The answer reached its largest number of tokens, so it may be cut.",
@@ -59,8 +58,7 @@ def change(now: float, earlier: float) -> str:
 
 
 def causes(figures: Figures) -> str:
-    """Return the errors by cause, and the answers that were cut short: 3 by limits, 1 of the
-    server."""
+    """Return the errors by cause, and cut answers: 3 by limits, 1 of the server."""
     parts = {
         "by limits": figures.num_limited,
         "of clients": figures.num_client_errors,
@@ -109,8 +107,7 @@ def reason(row: Any, owner: str, currency: str = "") -> str:
     needed = f"{more} more {'was' if row.needed == 1 else 'were'} needed"
     match row.effect:
         case Effect.SHADOW:
-            shadow = "Not blocked, the limit only monitors"
-            return f"{shadow}: {used}, and {needed}."
+            return f"Not blocked, the limit only monitors: {used}, and {needed}."
         case Effect.CUT_SHORT:
             return f"Response cut short at the limit: {used}."
     return f"{used}, and {needed}. {_advice(row)}"
@@ -121,7 +118,7 @@ def ending(row: UsageRecord) -> tuple[str, str, str]:
     kind, short_words, sentence = _ENDINGS[Outcome(row.outcome)]
     if row.finish_reason == QUOTA_EXCEEDED:
         kind, short_words = "", "cut by a limit"
-    if row.error_code in _OF_LIMITS:
+    if row.error_code in ("rate_limit_exceeded", "insufficient_quota"):
         short_words = "refused by a limit"
     return kind, short_words, _FINISHES.get(row.finish_reason, sentence)
 

@@ -14,13 +14,6 @@ from vinery_accounts.alerts.deliveries import retry_failed
 from vinery_accounts.models import Alert, Delivery, DeliveryState, Organization, Scope, Webhook
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Issued, Resource, RowAction, columns_of
-from vinery_accounts.resources.fields import (
-    DatedFilters,
-    Filters,
-    StrictModelSerializer,
-    StrictSerializer,
-    VisibleRelatedField,
-)
 from vinery_accounts.resources.limits import in_money
 
 
@@ -48,7 +41,7 @@ class AlertSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         ]
 
 
-class AlertFilters(DatedFilters):
+class AlertFilters(fields.DatedFilters):
     state = fields.choice_filter(DeliveryState.choices, "Only with a message in this state.")
 
     def filter_state(self, rows: QuerySet[Alert], state: str) -> QuerySet[Alert]:
@@ -100,13 +93,10 @@ class Alerts(Resource[Alert]):
         return super().rows(access).prefetch_related(Prefetch("deliveries", named))
 
 
-ALERTS: Final = Alerts()
-
-
-class WebhookSerializer(StrictModelSerializer):
+class WebhookSerializer(fields.StrictModelSerializer):
     """A URL that receives alerts."""
 
-    organization = VisibleRelatedField(
+    organization = fields.VisibleRelatedField(
         Organization,
         required=False,
         allow_null=True,
@@ -129,7 +119,7 @@ NewWebhookSerializer = fields.with_secret(
 )
 
 
-class SecretRotationSerializer(StrictSerializer):
+class SecretRotationSerializer(fields.StrictSerializer):
     """How a secret is rotated."""
 
     grace_s = serializers.IntegerField(
@@ -140,14 +130,14 @@ class SecretRotationSerializer(StrictSerializer):
     )
 
 
-class TestedSerializer(StrictSerializer):
+class TestedSerializer(fields.StrictSerializer):
     """Whether a test was delivered."""
 
     is_delivered = serializers.BooleanField()
     error = serializers.CharField(help_text="Why not; empty when it was delivered.")
 
 
-class RetriedSerializer(StrictSerializer):
+class RetriedSerializer(fields.StrictSerializer):
     """How many messages are sent again."""
 
     num_messages = serializers.IntegerField()
@@ -181,7 +171,7 @@ class Webhooks(Resource[Webhook]):
     serializer = WebhookSerializer
     answers = {"create": NewWebhookSerializer}
     related = ("organization",)
-    filters = Filters.of(
+    filters = fields.Filters.of(
         organization=fields.id_filter("an organisation", "organization_id"),
         **fields.named_filters(),
     )
@@ -222,9 +212,7 @@ class Webhooks(Resource[Webhook]):
     columns = columns_of(
         "id name organization url active=is_active last_delivery",
         organization=lambda webhook: str(webhook.organization or "the platform"),
-        last_delivery=lambda webhook: (
-            f"{webhook.last_state or ''} {webhook.last_error or ''}".strip()
-        ),
+        last_delivery=lambda each: f"{each.last_state or ''} {each.last_error or ''}".strip(),
     )
     search = ("name", "url")
 
@@ -239,4 +227,5 @@ class Webhooks(Resource[Webhook]):
         return Issued(changes.add(webhook), secret)
 
 
+ALERTS: Final = Alerts()
 WEBHOOKS: Final = Webhooks()

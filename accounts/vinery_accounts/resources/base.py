@@ -3,8 +3,7 @@
     API, console, admin, commands -> Resource -> vinery_accounts.access -> models
 
 A resource checks permissions itself: a front end passes the `Access` of its caller and gets
-`PermissionDenied`, Django's `ValidationError` or `Conflict`.
-"""
+`PermissionDenied`, Django's `ValidationError` or `Conflict`."""
 
 import pkgutil
 from collections import Counter
@@ -24,18 +23,12 @@ from vinery_accounts import resources
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import ApiKey, Organization, Project, User
-from vinery_accounts.resources.fields import (
-    MAX_ID_DIGITS,
-    EmptySerializer,
-    Filters,
-    StrictModelSerializer,
-    StrictSerializer,
-)
+from vinery_accounts.resources import fields
+from vinery_accounts.resources.fields import Filters, StrictSerializer
 
 RowT = TypeVar("RowT", bound=Model)
 
-EVERYTHING: Final = Access(None, is_superuser=True)
-"""The access of the command line."""
+EVERYTHING: Final = Access(None, is_superuser=True)  # the access of the command line
 
 
 class Conflict(Exception):
@@ -58,13 +51,10 @@ class RowAction:
     permission: Action
     run: Callable[..., Any]
     """Takes the row and the values of `serializer`. Returns the row, an `Issued` or a mapping."""
-    help: str
-    """One sentence, imperative. The API, the admin and the commands show it."""
-    done: str = ""
-    """The state of the row afterwards, such as `paused`."""
-    serializer: type[StrictSerializer] = EmptySerializer
-    answer: type[serializers.Serializer[Any]] | None = None
-    """What the API returns; None: the row."""
+    help: str  # one sentence, imperative. The API, the admin and the commands show it.
+    done: str = ""  # the state of the row afterwards, such as `paused`
+    serializer: type[StrictSerializer] = fields.EmptySerializer
+    answer: type[serializers.Serializer[Any]] | None = None  # what the API returns; None: the row
     status: int = 200
     is_of_list: bool = False
     """Whether it is done to no row: `run` takes the access of the caller instead of the row."""
@@ -78,14 +68,11 @@ class Resource(Generic[RowT]):
     """Under `/api/` and, with a `title`, under `/console/`; empty: another file gives it URLs."""
     title: ClassVar[str] = ""
     """In the menu of the console, whose pages are generated; empty: it has none, or its own."""
-    lookup: ClassVar[tuple[str, str]] = ("pk", f"[0-9]{{1,{MAX_ID_DIGITS}}}")
+    lookup: ClassVar[tuple[str, str]] = ("pk", f"[0-9]{{1,{fields.MAX_ID_DIGITS}}}")
     """The column that the API names a row by, and a pattern."""
-    field_names: ClassVar[str] = ""
-    """The columns of `serializer`, where all follows from the model."""
-    read_only: ClassVar[str] = ""
-    """Those of `field_names` that actions set."""
-    fixed: ClassVar[str] = ""
-    """Those of `field_names` that only a new row takes."""
+    field_names: ClassVar[str] = ""  # the columns of `serializer`, where all follows from the model
+    read_only: ClassVar[str] = ""  # those of `field_names` that actions set
+    fixed: ClassVar[str] = ""  # those of `field_names` that only a new row takes
     serializer: ClassVar[type[serializers.Serializer[Any]]]
     bodies: ClassVar[Mapping[str, type[serializers.Serializer[Any]]]] = {}
     """What the API reads, where it is not `serializer`, by the view: `create`."""
@@ -99,17 +86,14 @@ class Resource(Generic[RowT]):
     verbs: ClassVar[frozenset[str]] = frozenset()
     """Which of `create`, `change` and `remove` there are."""
     removal: ClassVar[Action] = Action.MANAGE
-    help: ClassVar[Mapping[str, str]] = {}
-    """What a verb does, where the general text is not enough."""
+    help: ClassVar[Mapping[str, str]] = {}  # what a verb does, where the general text is not enough
     actions: ClassVar[tuple[RowAction, ...]] = ()
     read_scope: ClassVar[str | None] = None
     """The scope of keys that may read the resource, besides `manage`."""
-    empty_text: ClassVar[str] = ""
-    """What the admin shows when there is no row."""
+    empty_text: ClassVar[str] = ""  # what the admin shows when there is no row
     columns: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """The columns of the command's table, see `columns_of`."""
-    page_filters: ClassVar[tuple[str, ...]] = ()
-    """The filters that generated pages offer."""
+    page_filters: ClassVar[tuple[str, ...]] = ()  # the filters that generated pages offer
     search: ClassVar[tuple[str, ...]] = ()
     """Lookups that the admin searches in, where there is no filter `search`."""
     counted: ClassVar[Mapping[str, Count]] = {}
@@ -124,8 +108,7 @@ class Resource(Generic[RowT]):
         return ""
 
     def writable(self) -> list[str]:
-        fields = self.serializer().fields
-        return [name for name, field in fields.items() if not field.read_only]
+        return [name for name, field in self.serializer().fields.items() if not field.read_only]
 
     def rows(self, access: Access) -> QuerySet[RowT]:
         rows = access.rows(self.model)
@@ -219,17 +202,16 @@ _PATHS_TO_KEYS: Final[Mapping[type[Model], str]] = {
 
 
 def _counted(verb: str, rows: Iterable[Model]) -> str:
-    kinds = Counter(each._meta for each in rows)
     words = [
         f"{num:,} {kind.verbose_name if num == 1 else kind.verbose_name_plural}"
-        for kind, num in kinds.items()
+        for kind, num in Counter(each._meta for each in rows).items()
     ]
     return f"{verb} {get_text_list(words, 'and')}." if words else ""
 
 
 def _serializer_of(cls: type[Resource[Any]]) -> type[serializers.Serializer[Any]]:
     is_record = cls.verbs.isdisjoint({"create", "change"})
-    base = serializers.ModelSerializer if is_record else StrictModelSerializer
+    base = serializers.ModelSerializer if is_record else fields.StrictModelSerializer
     meta = {
         "model": cls.model,
         "fields": cls.field_names.split(),
@@ -242,8 +224,7 @@ def _serializer_of(cls: type[Resource[Any]]) -> type[serializers.Serializer[Any]
 
 @cache
 def registered() -> dict[str, Resource[Any]]:
-    """Return the resources of this room that have a `path`, by it. A file that is added here needs
-    no other mention."""
+    """Return the resources of this room by `path`. A new file needs no other mention."""
     found = {}
     for each in pkgutil.iter_modules(resources.__path__, f"{resources.__name__}."):
         for value in vars(import_module(each.name)).values():
@@ -290,9 +271,8 @@ def require(access: Access, action: Action, row: Model) -> None:
                 if access.is_superuser
                 else "a key is limited to its project"
             )
-            raise PermissionDenied(
-                f"You may do this, but not with a key: {limits}. Sign in and use the session."
-            )
+            text = f"You may do this, but not with a key: {limits}. Sign in and use the session."
+            raise PermissionDenied(text)
     raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
 
 

@@ -26,8 +26,7 @@ MAX_ID_DIGITS: Final = 18
 
 
 def not_found(kind: str, row_id: object, access: Access | None) -> str:
-    """Return the message about a row that does not exist or that the caller may not see: the
-    message is the same."""
+    """Return the one message about a row that does not exist or that the caller may not see."""
     what = f"{kind[:1].upper()}{kind[1:]} {row_id} not found"
     if access is not None and access.is_superuser:
         return f"{what}."
@@ -41,10 +40,8 @@ def id_of(text: str) -> int | None:
 
 
 class StrictSerializer(serializers.Serializer):  # type: ignore[type-arg]
-    """A serializer that refuses unknown and read-only names.
-
-    The context has `access` (an `Access`), and `is_change` while an existing row is changed.
-    """
+    """A serializer that refuses unknown and read-only names. The context has `access` (an
+    `Access`), and `is_change` while an existing row is changed."""
 
     def to_internal_value(self, data: Any) -> Any:
         known = sorted(name for name, field in self.fields.items() if not field.read_only)

@@ -16,7 +16,7 @@ from rest_framework.fields import empty
 from vinery_accounts.access.access import Access
 from vinery_accounts.models.limits import check_percents
 from vinery_accounts.resources.base import Resource
-from vinery_accounts.resources.fields import VisibleRelatedField
+from vinery_accounts.resources.fields import VisibleRelatedField, id_of
 
 _OFF = "off"
 _LABELS: Final = {"Organization": "Organisation"}
@@ -35,10 +35,12 @@ class CommaField(forms.CharField):
 class NumbersField(CommaField):
     """Whole numbers, separated by commas."""
 
+    max_digits, wrong = 9, "Give whole numbers, separated by commas."
+
     def to_python(self, value: Any) -> Any:
         words = super().to_python(value)
-        if not all(word.isascii() and word.isdigit() and len(word) <= 9 for word in words):
-            raise ValidationError("Give whole numbers, separated by commas.")
+        if not all(id_of(word) is not None and len(word) <= self.max_digits for word in words):
+            raise ValidationError(self.wrong)
         return [int(word) for word in words]
 
 
@@ -56,8 +58,10 @@ class SuggestingInput(forms.TextInput):
         return format_html('{}<datalist id="{}">{}</datalist>', text, listed, options)
 
 
-class PercentsField(CommaField):
+class PercentsField(NumbersField):
     """Percentages, separated by commas; `off` for none; empty for those of the platform."""
+
+    max_digits, wrong = 3, "Give whole percentages, separated by commas, or off."
 
     def __init__(self, **more: Any) -> None:
         text = (
@@ -70,16 +74,11 @@ class PercentsField(CommaField):
         return _OFF if value == [] else super().prepare_value(value)
 
     def to_python(self, value: Any) -> Any:
-        words = super().to_python(value)
-        if not words:
-            return None
-        if words == [_OFF]:
+        if (value or "").strip(" ,") == _OFF:
             return []
-        if not all(word.isascii() and word.isdigit() and len(word) <= 3 for word in words):
-            raise ValidationError("Give whole percentages, separated by commas, or off.")
-        percents = [int(word) for word in words]
+        percents = super().to_python(value)
         check_percents(percents)
-        return percents
+        return percents or None
 
 
 def form_field(field: Any, rows: QuerySet[Any] | None = None) -> forms.Field:
@@ -92,9 +91,8 @@ def form_field(field: Any, rows: QuerySet[Any] | None = None) -> forms.Field:
     match field:
         case VisibleRelatedField() if rows is not None:
             label, is_required = details["label"], field.required
-            empty_label = None if is_required else "-"
             return forms.ModelChoiceField(
-                rows, label=label, required=is_required, empty_label=empty_label
+                rows, label=label, required=is_required, empty_label=None if is_required else "-"
             )
         case serializers.BooleanField():
             return forms.BooleanField(**details)
@@ -103,12 +101,10 @@ def form_field(field: Any, rows: QuerySet[Any] | None = None) -> forms.Field:
             details["validators"] = field.validators
             widget = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
             return forms.DateTimeField(widget=widget, **details)
-        case serializers.IntegerField():
-            limits: dict[str, Any] = {"min_value": field.min_value, "max_value": field.max_value}
-            return forms.IntegerField(**details, **limits)
-        case serializers.FloatField():
-            bounds: dict[str, Any] = {"min_value": field.min_value, "max_value": field.max_value}
-            return forms.FloatField(**details, **bounds)
+        case serializers.IntegerField() | serializers.FloatField():
+            details |= {"min_value": field.min_value, "max_value": field.max_value}
+            is_whole = isinstance(field, serializers.IntegerField)
+            return (forms.IntegerField if is_whole else forms.FloatField)(**details)
         case serializers.ChoiceField():
             none = [("", "not set")] if field.allow_null else []
             return forms.ChoiceField(choices=[*none, *field.choices.items()], **details)
@@ -130,12 +126,10 @@ def form_field(field: Any, rows: QuerySet[Any] | None = None) -> forms.Field:
 
 
 class SerializerForm(forms.Form):
-    """A form with fields of a serializer, of which `names` are taken. Rules are checked when the
-    values are stored: pass their errors to `add_errors`. `rows` has the rows that fields with the
-    id of a row offer."""
+    """A form with the fields `names` of a serializer. Rules are checked when the values are stored:
+    pass their errors to `add_errors`. `rows` are those that fields with the id of a row offer."""
 
-    rare: ClassVar[tuple[str, ...]] = ()
-    """Fields that few users need: pages fold them."""
+    rare: ClassVar[tuple[str, ...]] = ()  # fields that few users need: pages fold them
 
     def __init__(
         self,
@@ -182,8 +176,7 @@ class SerializerForm(forms.Form):
 
 
 class ResourceForm(SerializerForm):
-    """A form with fields of a resource, by default all that the caller may set: of a new row, or of
-    `row`, with its values."""
+    """A form of a new row, or of `row`, by default with all fields that the caller may set."""
 
     def __init__(
         self,
@@ -225,8 +218,7 @@ def _initial(row: Any, field: Any) -> Any:
 
 
 class ParametersForm(SerializerForm):
-    """A form with the parameters of a job or an action, which begins with their defaults. An empty
-    field has its default."""
+    """A form with the parameters of a job or an action. An empty field has its default."""
 
     def __init__(
         self,
@@ -252,9 +244,6 @@ def _default(field: Any) -> Any:
     if field.default is empty:
         return None
     return field.default() if callable(field.default) else field.default
-
-
-# -- Values in words
 
 
 def text_of(value: Any) -> Any:

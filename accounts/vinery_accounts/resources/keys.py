@@ -1,6 +1,6 @@
 """API keys, from creation to revocation."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -15,32 +15,20 @@ from vinery_accounts.keys import lifecycle
 from vinery_accounts.keys.lifecycle import matching
 from vinery_accounts.models import ApiKey, KeyState, Project, Role, Scope, User
 from vinery_accounts.models.keys import STATES, has_scope, in_state
-from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import (
-    Conflict,
-    Issued,
-    Resource,
-    RowAction,
-    columns_of,
-    require,
-)
-from vinery_accounts.resources.fields import (
-    Filters,
-    NameListField,
-    StrictModelSerializer,
-    StrictSerializer,
-    VisibleRelatedField,
-)
+from vinery_accounts.resources import base, fields
+from vinery_accounts.resources.base import Conflict, Resource, RowAction, columns_of, require
 
 MAX_GRACE: Final = timedelta(days=90)
 
 
-class KeySerializer(StrictModelSerializer):
+class KeySerializer(fields.StrictModelSerializer):
     """An API key. Its secret is returned once, when the key is created."""
 
-    owner = VisibleRelatedField(User, required=False, help_text="The owner's id; default: you.")
+    owner = fields.VisibleRelatedField(
+        User, required=False, help_text="The owner's id; default: you."
+    )
     owner_name = serializers.CharField(source="owner.username", read_only=True)
-    project = VisibleRelatedField(
+    project = fields.VisibleRelatedField(
         Project, "organization", help_text="The project's id; it cannot be changed."
     )
     project_name = serializers.CharField(source="project.name", read_only=True)
@@ -55,14 +43,14 @@ class KeySerializer(StrictModelSerializer):
         "(`admin`) belongs to an administrator of the platform; only administrators who signed in "
         "create one.",
     )
-    models = NameListField(
+    models = fields.NameListField(
         source="allowed_models", help_text="The models that the key may use; empty: all."
     )
-    endpoints = NameListField(
+    endpoints = fields.NameListField(
         source="allowed_endpoints",
         help_text="The endpoints that the key may call, such as chat/completions; empty: all.",
     )
-    networks = NameListField(
+    networks = fields.NameListField(
         label="Allowed IP ranges (CIDR)",
         source="allowed_networks",
         help_text="The networks that the key may be used from, such as 10.0.0.0/8; empty: any.",
@@ -120,7 +108,7 @@ class KeySerializer(StrictModelSerializer):
 NewKeySerializer = fields.with_secret(KeySerializer, "Keep it now: it is not stored.")
 
 
-class RotationSerializer(StrictSerializer):
+class RotationSerializer(fields.StrictSerializer):
     """How a key is rotated."""
 
     grace_s = serializers.IntegerField(
@@ -131,7 +119,7 @@ class RotationSerializer(StrictSerializer):
     )
 
 
-class KeyFilters(Filters):
+class KeyFilters(fields.Filters):
     organization = fields.id_filter("an organisation", "project__organization_id")
     project = fields.id_filter("a project", "project_id")
     owner = fields.id_filter("an owner", "owner_id")
@@ -151,33 +139,27 @@ class KeyFilters(Filters):
         return rows.filter(matching(text))
 
 
-def _rotate(key: ApiKey, *, grace_s: float = 0) -> Issued:
+def _rotate(key: ApiKey, *, grace_s: float = 0) -> base.Issued:
     try:
         new = lifecycle.rotate_key(key, grace=timedelta(seconds=grace_s))
     except ValueError as error:
         raise Conflict(str(error)) from error
-    return Issued(new.key, new.secret)
+    return base.Issued(new.key, new.secret)
 
 
-def _unless_revoked(change: Callable[[ApiKey], None]) -> Callable[[ApiKey], ApiKey]:
-    """Return an action with this change. It raises `Conflict` for a revoked key."""
-
-    def run(key: ApiKey) -> ApiKey:
-        if key.revoked_at is not None:
-            raise Conflict(f"{key} is revoked for good. Create a new key.")
-        change(key)
-        return key
-
-    return run
+def _pause(key: ApiKey) -> None:
+    _check_not_revoked(key)
+    lifecycle.pause_key(key)
 
 
-def _revoke(key: ApiKey) -> ApiKey:
-    lifecycle.revoke_key(key)
-    return key
+def _resume(key: ApiKey) -> None:
+    _check_not_revoked(key)
+    lifecycle.resume_key(key)
 
 
-_pause = _unless_revoked(lifecycle.pause_key)
-_resume = _unless_revoked(lifecycle.resume_key)
+def _check_not_revoked(key: ApiKey) -> None:
+    if key.revoked_at is not None:
+        raise Conflict(f"{key} is revoked for good. Create a new key.")
 
 
 class Keys(Resource[ApiKey]):
@@ -216,7 +198,7 @@ class Keys(Resource[ApiKey]):
             NewKeySerializer,
             201,
         ),
-        RowAction("revoke", Action.STOP, _revoke, "Stop a key for good.", "revoked"),
+        RowAction("revoke", Action.STOP, lifecycle.revoke_key, "Stop a key for good.", "revoked"),
     )
     columns = columns_of(
         "id hint name user=owner.username organization=project.organization.name "
@@ -256,14 +238,14 @@ class Keys(Resource[ApiKey]):
             raise ValidationError({"expires_at": "Choose a time in the future, or leave it out."})
         lifecycle.expiry_of_new(values, now)
 
-    def create(self, access: Access, values: Mapping[str, Any]) -> Issued:
+    def create(self, access: Access, values: Mapping[str, Any]) -> base.Issued:
         columns = dict(values)
         if "owner" not in columns:
             columns["owner"] = User.objects.get(pk=access.user_id or 0)
         self.check(access, ApiKey(**columns))
         self.check_values(columns)
         new = lifecycle.create_key(**columns)
-        return Issued(new.key, new.secret)
+        return base.Issued(new.key, new.secret)
 
     def change(self, access: Access, row: ApiKey, values: Mapping[str, Any]) -> ApiKey:
         """Give a key other values. The caller needs the permission for the old and new scopes."""
@@ -276,16 +258,12 @@ class Keys(Resource[ApiKey]):
     def act(self, access: Access, action: RowAction, row: ApiKey | None, **values: Any) -> Any:
         if row is not None and action.name == "rotate":
             require_to_hold(access, row)
-        return super().act(access, action, row, **values)
+        return super().act(access, action, row, **values) or row
 
 
 def _check_models(key: ApiKey, names: Iterable[str], known: Iterable[str]) -> None:
     """The key's present names may be names of models that are gone."""
-    new = [each for each in names if each not in known]
-    check_models("allowed_models", new, key.project_id)
-
-
-KEYS: Final = Keys()
+    check_models("allowed_models", [each for each in names if each not in known], key.project_id)
 
 
 def require_to_hold(access: Access, key: ApiKey) -> None:
@@ -302,3 +280,6 @@ def require_to_hold(access: Access, key: ApiKey) -> None:
             f"{key.owner} may do more than you: you may not hold a key of theirs with the scope "
             "`manage`."
         )
+
+
+KEYS: Final = Keys()

@@ -12,40 +12,25 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.access.served import check_models, visible_models
 from vinery_accounts.base.limit_table import Metric
 from vinery_accounts.base.money import money
-from vinery_accounts.models import (
-    OWNERS,
-    ApiKey,
-    Currency,
-    Limit,
-    LimitScope,
-    ModelWeight,
-    Project,
-    Scope,
-)
+from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, ModelWeight, Project
+from vinery_accounts.models.keys import ApiKey, Scope
 from vinery_accounts.models.limits import check_percents
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import EVERYTHING, Resource, columns_of
-from vinery_accounts.resources.fields import (
-    MAX_ID,
-    Filters,
-    StrictModelSerializer,
-    id_of,
-    not_found,
-)
 
 KIND: Final = ("scope", "scope_id", "model", "metric", "window")
 """The fields that identify a limit: another kind is another limit."""
 
 
-class LimitSerializer(StrictModelSerializer):
+class LimitSerializer(fields.StrictModelSerializer):
     """At most `amount` of a metric, in a window, for a scope."""
 
     scope_id = serializers.IntegerField(
-        default=0, min_value=0, max_value=MAX_ID, help_text="0 for models and the platform."
+        default=0, min_value=0, max_value=fields.MAX_ID, help_text="0 for models and the platform."
     )
     amount = serializers.IntegerField(
         min_value=1,
-        max_value=MAX_ID,
+        max_value=fields.MAX_ID,
         help_text="Maximum per window; of the cost in millionths of the currency.",
     )
     alert_at = serializers.ListField(
@@ -88,7 +73,8 @@ class LimitSerializer(StrictModelSerializer):
         access = self.context["access"]
         if owners and not access.rows(owners).filter(pk=scope_id).exists():
             kind = str(owners._meta.verbose_name)
-            raise serializers.ValidationError({"scope_id": not_found(kind, scope_id, access)})
+            text = fields.not_found(kind, scope_id, access)
+            raise serializers.ValidationError({"scope_id": text})
         return values
 
 
@@ -100,12 +86,12 @@ class Limits(Resource[Limit]):
     model = Limit
     path = "limits"
     serializer = LimitSerializer
-    filters = Filters.of(
+    filters = fields.Filters.of(
         scope=fields.choice_filter(LimitScope.choices, "Only of this scope."),
         scope_id=serializers.IntegerField(
             required=False,
             min_value=0,
-            max_value=MAX_ID,
+            max_value=fields.MAX_ID,
             help_text="Only of the owner with this id.",
         ),
         model=fields.text_filter("Only of this model."),
@@ -153,9 +139,6 @@ def _owners(limits: Sequence[Limit]) -> list[str]:
         each.model or names.get((each.scope, each.scope_id), str(each.scope_id or ""))
         for each in limits
     ]
-
-
-LIMITS: Final = Limits()
 
 
 class QuotaSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -206,13 +189,9 @@ class Quotas(Resource[Limit]):
 
         found = quotas.read_quotas(rows, timezone.now())
         for quota in found:
-            vars(quota.limit).update(
-                used=quota.num_used,
-                left=quota.num_left,
-                window_start=quota.window_start,
-                resets_at=quota.resets_at,
-                runs_out_at=quota.runs_out_at,
-            )
+            times = ("window_start", "resets_at", "runs_out_at")
+            read = {name: getattr(quota, name) for name in times}
+            vars(quota.limit).update(used=quota.num_used, left=quota.num_left, **read)
         return [quota.limit for quota in found]
 
     def extra_columns(self, rows: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
@@ -221,9 +200,6 @@ class Quotas(Resource[Limit]):
             {"whose": whose, "since": row.window_start, **more}
             for row, whose, more in zip(rows, _owners(rows), texts, strict=True)
         ]
-
-
-QUOTAS: Final = Quotas()
 
 
 class Currencies(Resource[Currency]):
@@ -247,12 +223,6 @@ class Currencies(Resource[Currency]):
         return access.is_superuser and not Currency.current()
 
 
-CURRENCIES: Final = Currencies()
-
-
-SORTS: Final = ("uncached", "cached", "output", "image")
-
-
 class ModelWeights(Resource[ModelWeight]):
     """Weights of tokens in budgets; with a currency, the prices of a million tokens of each sort.
     Each token of a model without weights counts 1, and costs nothing."""
@@ -261,7 +231,7 @@ class ModelWeights(Resource[ModelWeight]):
     path, title = "model-weights", "Prices and weights"
     field_names = "id model uncached cached output image updated_at"
     fixed = "model"
-    filters = Filters.of(model=fields.text_filter("Only of this model."))
+    filters = fields.Filters.of(model=fields.text_filter("Only of this model."))
     ordering = ("model",)
     one, many = "the weights of a model", "weights of models"
     verbs = frozenset({"create", "change", "remove"})
@@ -283,7 +253,8 @@ class ModelWeights(Resource[ModelWeight]):
         return access.is_superuser
 
     def initial(self, access: Access) -> Mapping[str, Any]:
-        return dict.fromkeys(SORTS, 0) if Currency.current() else {}
+        names = ("uncached", "cached", "output", "image") if Currency.current() else ()
+        return dict.fromkeys(names, 0)
 
     def choices(self, access: Access) -> Mapping[str, Any]:
         return {"model": _counted_models(access)}
@@ -303,19 +274,15 @@ def _check_model(row: Limit | ModelWeight, stored: Limit | ModelWeight | None) -
         check_models("model", [row.model], takes_aliases=False)
 
 
-MODEL_WEIGHTS: Final = ModelWeights()
-
-
 def prices_of(names: Collection[str]) -> dict[str, str]:
     """Return the prices of models in words; empty without a currency."""
     code = Currency.current()
     if not code:
         return {}
-    rows = ModelWeight.objects.filter(model__in=names)
     texts = {
         each.model: f"{each.uncached:g} input, {each.cached:g} cached input, {each.output:g} "
         f"output, {each.image:g} image; {code} for a million tokens"
-        for each in rows
+        for each in ModelWeight.objects.filter(model__in=names)
     }
     return {name: texts.get(name, "no price") for name in names}
 
@@ -332,7 +299,7 @@ def owner_choices(
     for kind, rows in owners.items():
         ids = list(rows.order_by("-pk").values_list("pk", flat=True)[:_MAX_CHOICES])
         scope, _, owner = chosen.partition(":")
-        if scope == kind and (pk := id_of(owner)):
+        if scope == kind and (pk := fields.id_of(owner)):
             ids += rows.filter(pk=pk).values_list("pk", flat=True)
         if OWNERS[kind] is Project:  # of one name in several organisations
             projects = Project.objects.filter(pk__in=ids).select_related("organization")
@@ -384,3 +351,9 @@ def _phrase(scope: str, name: str | None) -> str:
     if kind == LimitScope.END_USER:
         return f"each end user of the project {name or owner}"
     return f"the {'organisation' if kind == 'organization' else kind} {name or owner}"
+
+
+LIMITS: Final = Limits()
+QUOTAS: Final = Quotas()
+CURRENCIES: Final = Currencies()
+MODEL_WEIGHTS: Final = ModelWeights()

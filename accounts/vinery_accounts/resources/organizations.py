@@ -47,9 +47,6 @@ class Organizations(Resource[Organization]):
     search = ("name",)
 
 
-ORGANIZATIONS: Final = Organizations()
-
-
 class ProjectSerializer(StrictModelSerializer):
     """A project."""
 
@@ -71,23 +68,15 @@ class ProjectSerializer(StrictModelSerializer):
         model = Project
         fields = [
             *("id", "organization", "organization_name", "name", "is_active"),
-            *(
-                "capture_hours",
-                "capture_redactions",
-                "hashes_end_users",
-                "response_days",
-                "max_stored_mb",
-                "created_at",
-                "updated_at",
-            ),
+            *("capture_hours", "capture_redactions", "hashes_end_users", "response_days"),
+            *("max_stored_mb", "created_at", "updated_at"),
         ]
         read_only_fields = ("is_active",)
         validators = ()
         fixed = ("organization",)
 
     def to_representation(self, instance: Any) -> Any:
-        """Return the body. Redactions hint at the texts, so only users who may set redactions see
-        them."""
+        """Redactions hint at the texts, so only users who may set redactions see them."""
         body = super().to_representation(instance)
         if not self.context["access"].may(Action.CAPTURE, instance):
             del body["capture_redactions"]
@@ -134,12 +123,6 @@ class Projects(Resource[Project]):
         if not _CAPTURE_FIELDS.isdisjoint(values):
             require(access, Action.CAPTURE, row)
         return super().change(access, row, values)
-
-
-PROJECTS: Final = Projects()
-
-
-# -- Invitations
 
 
 class InvitationSerializer(StrictModelSerializer):
@@ -215,4 +198,6 @@ class Invitations(Resource[Invitation]):
         return changes.invite(values["username"], scope, role)
 
 
+ORGANIZATIONS: Final = Organizations()
+PROJECTS: Final = Projects()
 INVITATIONS: Final = Invitations()

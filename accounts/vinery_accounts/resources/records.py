@@ -11,18 +11,13 @@ from vinery_accounts.access import audit
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.captures.quarantine import release
 from vinery_accounts.captures.store import CaptureUnreadable, Texts, read
-from vinery_accounts.models import (
-    AuditEntry,
-    Capture,
-    Project,
-    QuarantinedRequest,
-    RefusedRequest,
-    Scope,
-)
+from vinery_accounts.models import AuditEntry, Capture, Project, RefusedRequest, Scope
+from vinery_accounts.models.records import QuarantinedRequest
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import EVERYTHING, Conflict, Resource, RowAction, columns_of
 from vinery_accounts.resources.fields import DatedFilters, StrictSerializer
 from vinery_accounts.resources.limits import owners_of
+from vinery_accounts.usage.export import REFUSAL_COLUMNS
 from vinery_accounts.usage.filters import Effect, with_effect
 
 
@@ -38,12 +33,7 @@ class RefusalSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 
     class Meta:
         model = RefusedRequest
-        fields = [
-            *("id", "request_id", "created_at", "organization_id", "organization_name"),
-            *("project_id", "project_name", "user_id", "username", "key_id", "key_name"),
-            *("model", "limit_id", "scope", "metric", "window", "amount", "level", "needed"),
-            *("wait_s", "is_shadow", "effect"),
-        ]
+        fields = ["id", *REFUSAL_COLUMNS]
 
 
 class Refusals(Resource[RefusedRequest]):
@@ -91,12 +81,6 @@ class Refusals(Resource[RefusedRequest]):
         ]
 
 
-REFUSALS: Final = Refusals()
-
-
-# -- Requests in quarantine
-
-
 class Quarantine(Resource[QuarantinedRequest]):
     """Requests that ended two engines, by a digest of what the engines were to do. They are
     refused with `request_quarantined` until they expire or an administrator of the platform
@@ -142,12 +126,6 @@ class Quarantine(Resource[QuarantinedRequest]):
     def notice(self) -> str:
         is_off = not settings.VINERY_QUARANTINE_S
         return "The quarantine is turned off: VINERY_QUARANTINE_S is 0." if is_off else ""
-
-
-QUARANTINE: Final = Quarantine()
-
-
-# -- Captured texts of requests
 
 
 class CaptureSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
@@ -232,11 +210,6 @@ class Captures(Resource[Capture]):
         ]
 
 
-CAPTURES: Final = Captures()
-
-
-# -- The audit log.
-
 SEARCH_HELP: Final = "Part of the actor, the action, the target or the values; or an address."
 
 
@@ -286,9 +259,7 @@ class VerdictSerializer(StrictSerializer):
     is_whole = serializers.BooleanField()
     num_entries = serializers.IntegerField(help_text="Entries before the first break.")
     newest_hash = serializers.CharField(help_text="Keep it elsewhere, and send it the next time.")
-    broken = serializers.ChoiceField(
-        choices=[(each.value, each.value) for each in audit.Break], allow_null=True
-    )
+    broken = serializers.ChoiceField(choices=[*map(str, audit.Break)], allow_null=True)
     number = serializers.IntegerField(allow_null=True, help_text="Of the first broken entry.")
     message = serializers.CharField()
 
@@ -319,4 +290,7 @@ class AuditEntries(Resource[AuditEntry]):
     )
 
 
+REFUSALS: Final = Refusals()
+QUARANTINE: Final = Quarantine()
+CAPTURES: Final = Captures()
 AUDIT: Final = AuditEntries()

@@ -22,13 +22,9 @@ from vinery_accounts.stored.rows import NotStored
 RowT = TypeVar("RowT", bound=OwnedRow)
 
 
-# -- Texts
-
-
 def read_items(row: OwnedRow) -> list[Any]:
-    """Return what was said up to the end of a response, or in a conversation or a chat: items or
-    messages as JSON. Writes an entry of the audit log. Raises `Conflict` for texts under a key that
-    is no longer configured."""
+    """Return what was said up to the end of a row: items or messages as JSON. Writes an entry of
+    the audit log. Raises `Conflict` for texts under a key that is no longer configured."""
     with audit.writing():
         try:
             found = _items(row, row.project_id, row.public_id)
@@ -58,8 +54,7 @@ def _with_summary(item: Any, project_id: int | None) -> Any:
 
 
 class Turn(NamedTuple):
-    """A message, reasoning, a compaction or a call: `who` is the role, or what it is. `name` and
-    `output` are of calls."""
+    """What a page shows: `who` is the role, or what it is; `name` and `output` are of calls."""
 
     who: str
     text: str
@@ -118,9 +113,6 @@ def _text(content: Any) -> str:
         case {"type": str(kind)} if kind.startswith(("input_", "image_", "file")):
             return f"[{kind.removeprefix('input_').replace('_', ' ')}]"
     return json.dumps(content, indent=1, ensure_ascii=False)
-
-
-# -- Resources
 
 
 def _with_items(serializer: type[Any]) -> type[Any]:

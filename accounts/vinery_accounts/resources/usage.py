@@ -240,8 +240,7 @@ def question_of(
 def report(query: UsageQuery, access: Access) -> dict[str, Any]:
     """Return the body of a usage report. Raises ValueError for too many points."""
     values = query.validated_data
-    zone = ZoneInfo(values["time_zone"])
-    question = question_of(query.period, values, access.visible(), zone)
+    question = question_of(query.period, values, access.visible(), ZoneInfo(values["time_zone"]))
     by = list(dict.fromkeys(map(Dimension, values.get("group_by", ()))))
     return body_of(question, by, values["limit"], values["sort"])
 
@@ -251,13 +250,8 @@ def body_of(question: Question, by: Sequence[Dimension], num: int, sort: str) ->
     granularity = question.granularity
     totals = reports.totals(question)
     points = reports.series(question) if granularity else ()
-    found = (
-        reports.groups(
-            question, by, max_groups=num, largest=MEASURES[sort], with_points=bool(granularity)
-        )
-        if by
-        else None
-    )
+    more: Any = {"max_groups": num, "largest": MEASURES[sort], "with_points": bool(granularity)}
+    found = reports.groups(question, by, **more) if by else None
     code = Currency.current()
     return {
         "since": totals.since,
@@ -280,8 +274,7 @@ def _figures(figures: Figures, code: str) -> dict[str, Any]:
 
 
 def _point(point: Point, code: str) -> dict[str, Any]:
-    figures = _figures(point.figures, code)
-    return {"since": point.since, "until": point.until, "figures": figures}
+    return {"since": point.since, "until": point.until, "figures": _figures(point.figures, code)}
 
 
 def _group(group: Group, by: Sequence[Dimension], code: str) -> dict[str, Any]:
@@ -291,9 +284,6 @@ def _group(group: Group, by: Sequence[Dimension], code: str) -> dict[str, Any]:
         "figures": _figures(group.figures, code),
         "points": [_point(point, code) for point in group.points],
     }
-
-
-# -- Statements
 
 
 def readable_owners(access: Access) -> Mapping[str, QuerySet[Any]]:

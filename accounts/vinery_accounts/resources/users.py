@@ -16,26 +16,12 @@ from rest_framework import serializers
 from vinery_accounts.access import audit, changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.models import Membership, Organization, Project, Role, User
-from vinery_accounts.resources import fields
-from vinery_accounts.resources.base import (
-    Conflict,
-    Resource,
-    RowAction,
-    activation,
-    columns_of,
-    require,
-    require_administrator,
-)
-from vinery_accounts.resources.fields import (
-    Filters,
-    StrictModelSerializer,
-    StrictSerializer,
-    VisibleRelatedField,
-)
+from vinery_accounts.resources import base, fields
+from vinery_accounts.resources.base import Conflict, Resource, RowAction, columns_of, require
 from vinery_accounts.signin.factors import reset_second_factor, set_password
 
 
-class UserSerializer(StrictModelSerializer):
+class UserSerializer(fields.StrictModelSerializer):
     """A user, as other users see them."""
 
     created_at = serializers.DateTimeField(source="date_joined", read_only=True)
@@ -52,7 +38,7 @@ class UserSerializer(StrictModelSerializer):
         )
 
 
-class NewUserSerializer(StrictSerializer):
+class NewUserSerializer(fields.StrictSerializer):
     """A new user, with a role in an organisation or a project."""
 
     username = serializers.CharField(
@@ -76,10 +62,10 @@ class NewUserSerializer(StrictSerializer):
         default=False,
         help_text="A program's account: it owns keys and cannot sign in.",
     )
-    organization = VisibleRelatedField(
+    organization = fields.VisibleRelatedField(
         Organization, required=False, help_text="For a role in the whole organisation."
     )
-    project = VisibleRelatedField(
+    project = fields.VisibleRelatedField(
         Project, required=False, help_text="For a role in this project alone."
     )
     role = serializers.ChoiceField(choices=Role.choices, default=Role.MEMBER)
@@ -89,17 +75,15 @@ class NewUserSerializer(StrictSerializer):
 
 
 def one_scope(values: dict[str, Any], *, is_required: bool = False) -> dict[str, Any]:
-    """Return the values. Raises ValidationError for an organisation and a project, and, if a scope
-    is required, for neither."""
+    """Raise ValidationError for both scopes and, if a scope is required, for neither."""
     num_scopes = len(values.keys() & {"organization", "project"})
     if num_scopes > 1 or (is_required and not num_scopes):
-        raise serializers.ValidationError(
-            {"project": "Name the organisation or the project: the role is in one of them."}
-        )
+        text = "Name the organisation or the project: the role is in one of them."
+        raise serializers.ValidationError({"project": text})
     return values
 
 
-class UserFilters(Filters):
+class UserFilters(fields.Filters):
     organization = fields.id_filter("an organisation where they have a role")
     project = fields.id_filter("a project where they have a role of its own")
     username = fields.text_filter("Exactly this name.")
@@ -123,12 +107,11 @@ def _kind(user: User) -> str:
 
 
 def _roles(user: User) -> list[str]:
-    return [
-        f"{each.role} of {each.project or each.organization}" for each in user.memberships.all()
-    ]
+    roles = user.memberships.all()
+    return [f"{each.role} of {each.project or each.organization}" for each in roles]
 
 
-class PasswordLinkSerializer(StrictSerializer):
+class PasswordLinkSerializer(fields.StrictSerializer):
     """A link with which a user sets a password."""
 
     path = serializers.CharField(help_text="To open on this server. It works once.")
@@ -148,14 +131,13 @@ def _link(user: User) -> dict[str, Any]:
     # the links of e-mails, see `signin`.
     key = default_token_generator.make_token(user)
     names = {"uidb36": int_to_base36(user.pk), "key": key}
-    lifetime = timedelta(seconds=settings.PASSWORD_RESET_TIMEOUT)
     return {
         "path": reverse("account_reset_password_from_key", kwargs=names),
-        "expires_at": timezone.now() + lifetime,
+        "expires_at": timezone.now() + timedelta(seconds=settings.PASSWORD_RESET_TIMEOUT),
     }
 
 
-class PasswordSerializer(StrictSerializer):
+class PasswordSerializer(fields.StrictSerializer):
     """A new password."""
 
     password = serializers.CharField(
@@ -166,7 +148,7 @@ class PasswordSerializer(StrictSerializer):
     )
 
 
-class NewPasswordSerializer(StrictSerializer):
+class NewPasswordSerializer(fields.StrictSerializer):
     """The password that was set."""
 
     password = serializers.CharField(help_text="Keep it now: it is not stored.")
@@ -181,9 +163,6 @@ def _new_password(user: User, password: str = "") -> dict[str, Any]:
 def _second_factor_off(user: User) -> None:
     if not reset_second_factor(user):
         raise Conflict(f"{user} has no second factor.")
-
-
-_OF_ADMINISTRATORS: Final = ("password", "second_factor_off")
 
 
 class Users(Resource[User]):
@@ -201,7 +180,7 @@ class Users(Resource[User]):
     verbs = frozenset({"create", "change", "remove"})
     removal = Action.REMOVE
     actions = (
-        *activation(Action.MANAGE, " A person is signed out and cannot sign in."),
+        *base.activation(Action.MANAGE, " A person is signed out and cannot sign in."),
         RowAction(
             "link",
             Action.MANAGE,
@@ -259,9 +238,8 @@ class Users(Resource[User]):
     ) -> None:
         if scope is None:
             if not access.is_superuser:
-                raise ValidationError(
-                    {"organization": "Name the organisation or the project of the new user."}
-                )
+                text = "Name the organisation or the project of the new user."
+                raise ValidationError({"organization": text})
             return
         candidate = changes.membership_of(User(), scope, columns["role"])
         if not columns["is_service"]:
@@ -283,12 +261,9 @@ class Users(Resource[User]):
     def act(self, access: Access, action: RowAction, row: User | None, **values: Any) -> Any:
         if action.name == "link":
             _require_session(access)
-        if action.name in _OF_ADMINISTRATORS:
-            require_administrator(access)
+        if action.name in ("password", "second_factor_off"):
+            base.require_administrator(access)
         return super().act(access, action, row, **values)
-
-
-USERS: Final = Users()
 
 
 def _confirmed(access: Access, values: Mapping[str, Any], stored_email: str = "") -> dict[str, Any]:
@@ -311,21 +286,20 @@ def _require_session(access: Access) -> None:
     """Raise `PermissionDenied` for keys but admin keys. A password, and the address that a new
     password is sent to, admit a person who would keep this access when the key is revoked."""
     if access.is_of_key and not access.is_superuser:
-        raise PermissionDenied(
-            "A key creates no people and changes no address of theirs. Sign in and use the session."
-        )
+        text = "A key creates no people and changes no address of theirs."
+        raise PermissionDenied(f"{text} Sign in and use the session.")
 
 
-class MembershipSerializer(StrictModelSerializer):
+class MembershipSerializer(fields.StrictModelSerializer):
     """A role of a user in an organisation, or in one of its projects."""
 
-    user = VisibleRelatedField(User, help_text="The user's id; it cannot be changed.")
+    user = fields.VisibleRelatedField(User, help_text="The user's id; it cannot be changed.")
     username = serializers.CharField(source="user.username", read_only=True)
-    organization = VisibleRelatedField(
+    organization = fields.VisibleRelatedField(
         Organization, help_text="The organisation's id; it cannot be changed."
     )
     organization_name = serializers.CharField(source="organization.name", read_only=True)
-    project = VisibleRelatedField(
+    project = fields.VisibleRelatedField(
         Project,
         "organization",
         required=False,
@@ -351,8 +325,7 @@ class MembershipSerializer(StrictModelSerializer):
         fixed = ("user", "organization", "project")
 
     def get_has_second_factor(self, membership: Membership) -> bool | None:
-        access = self.context["access"]
-        is_seen = access.leads(membership.organization_id, membership.project_id)
+        is_seen = self.context["access"].leads(membership.organization_id, membership.project_id)
         return getattr(membership, "has_second_factor", None) if is_seen else None
 
 
@@ -365,7 +338,7 @@ class MeSerializer(UserSerializer):
         fields = [*UserSerializer.Meta.fields, "memberships"]
 
 
-class MembershipFilters(Filters):
+class MembershipFilters(fields.Filters):
     user = fields.id_filter("a user", "user_id")
     organization = fields.id_filter("an organisation", "organization_id")
     project = fields.id_filter("a project", "project_id")
@@ -396,4 +369,5 @@ class Memberships(Resource[Membership]):
         return super().rows(access).annotate(has_second_factor=Exists(protected))
 
 
+USERS: Final = Users()
 MEMBERSHIPS: Final = Memberships()

@@ -6,8 +6,7 @@ after a new password. Wrong passwords of strangers must not lock a user out for 
     a known device         has a counter of its own, and its network does not count
     a second factor        protects the account also from a guessed password, so wrong passwords
                            count for each network alone
-    all others             one counter for each name, from any network
-"""
+    all others             one counter for each name, from any network"""
 
 import hmac
 import math
@@ -19,13 +18,6 @@ from typing import Final
 
 from allauth.account.signals import user_logged_in
 from allauth.core.internal import ratelimit
-from allauth.core.internal.ratelimit import (
-    Rate,
-    RateLimitUsage,
-    get_cache_key,
-    get_rates,
-    truncate_ip,
-)
 from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.core.cache import cache
@@ -40,7 +32,6 @@ from vinery_accounts.models import User
 TOO_MANY: Final = "too_many_login_attempts"
 # The names of the rates in `ACCOUNT_RATE_LIMITS`.
 _USUAL: Final = "login_failed"
-_KNOWN_DEVICE: Final = "login_failed_on_known_device"
 _APP: Final = "allauth.account"
 _MINUTE_S: Final = 60
 
@@ -59,13 +50,13 @@ def counter_of(request: HttpRequest, username: object, user: User | None) -> Cou
     # A new password begins with new counters.
     own = f"{user.pk}:{user.get_session_auth_hash()}"
     if (device := known_device(request, user)) is not None:
-        return Counter(f"device:{own}:{device}", _KNOWN_DEVICE)
+        return Counter(f"device:{own}:{device}", "login_failed_on_known_device")
     if has_second_factor(user):
-        return Counter(f"network:{own}:{truncate_ip(address_of(request) or '')}")
+        return Counter(f"network:{own}:{ratelimit.truncate_ip(address_of(request) or '')}")
     return Counter(name_key(username))
 
 
-def consume(request: HttpRequest, counter: Counter) -> RateLimitUsage | None:
+def consume(request: HttpRequest, counter: Counter) -> ratelimit.RateLimitUsage | None:
     """Count one attempt; None if there were too many."""
     return ratelimit.consume(request, app=_APP, action=counter.action, key=counter.key)
 
@@ -87,7 +78,7 @@ def has_second_factor(user: User) -> bool:
 
 def too_many(request: HttpRequest, counter: Counter) -> ValidationError:
     wait_s = max(
-        (_wait_s(cache_key, rate) for cache_key, rate in _counters(request, counter)),
+        (_wait_s(cache_key, rate) for cache_key, rate in _rates(request, counter)),
         default=_MINUTE_S,
     )
     num_minutes = max(1, math.ceil(wait_s / _MINUTE_S))
@@ -97,33 +88,26 @@ def too_many(request: HttpRequest, counter: Counter) -> ValidationError:
 
 def forget(user: User) -> None:
     """Reset the count of wrong passwords for this name. Counts of addresses stay."""
-    for cache_key, rate in _counters(None, Counter(name_key(user.get_username()))):
-        if rate.per == "key":
-            cache.delete(cache_key)
+    for cache_key, _ in _rates(None, Counter(name_key(user.get_username()))):
+        cache.delete(cache_key)
 
 
-def _counters(request: HttpRequest | None, counter: Counter) -> Iterator[tuple[str, Rate]]:
+def _rates(request: HttpRequest | None, counter: Counter) -> Iterator[tuple[str, ratelimit.Rate]]:
     action = {"app": _APP, "action": counter.action}
-    for rate in get_rates(**action):
+    for rate in ratelimit.get_rates(**action):
         if request is not None or rate.per == "key":
-            yield get_cache_key(request, **action, rate=rate, key=counter.key), rate
+            yield ratelimit.get_cache_key(request, **action, rate=rate, key=counter.key), rate
 
 
-def _wait_s(cache_key: str, rate: Rate) -> float:
+def _wait_s(cache_key: str, rate: ratelimit.Rate) -> float:
     """Seconds until one more attempt is allowed. The newest attempt is the first in the cache."""
-    attempts = cache.get(cache_key, [])
-    if len(attempts) < rate.amount:
-        return 0.0
-    opens_at: float = attempts[rate.amount - 1] + rate.duration
-    return opens_at - time.time()
-
-
-# -- Known devices
+    attempts: list[float] = cache.get(cache_key, [])
+    is_open = len(attempts) < rate.amount
+    return 0.0 if is_open else attempts[rate.amount - 1] + rate.duration - time.time()
 
 
 _SALT: Final = "vinery known devices"
 _LIFE_S: Final = 90 * 24 * 3600
-_PATH: Final = "/accounts/"
 
 
 def known_device(request: HttpRequest, user: User) -> str | None:
@@ -150,7 +134,7 @@ def remember(request: HttpRequest, response: HttpResponse) -> HttpResponse:
             _name(user),
             TimestampSigner(salt=_SALT).sign(f"{device}.{_owner(user)}"),
             max_age=_LIFE_S,
-            path=_PATH,
+            path="/accounts/",
             secure=settings.SESSION_COOKIE_SECURE,
             httponly=True,
             samesite="Lax",

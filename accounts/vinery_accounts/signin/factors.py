@@ -66,9 +66,8 @@ class _OneUse:
             if error.code != attempts.TOO_MANY:
                 raise
             log.locked_out(context.request, self.user)
-            raise attempts.too_many(
-                context.request, attempts.Counter(attempts.code_key(self.user))
-            ) from None
+            counter = attempts.Counter(attempts.code_key(self.user))
+            raise attempts.too_many(context.request, counter) from None
         # Users may type spaces between the digits.
         plain = "".join(filter(str.isalnum, code)).upper()
         num_periods = 2 * app_settings.TOTP_TOLERANCE + 1
@@ -99,9 +98,6 @@ def forget_factors(user: User) -> int:
     num_deleted: int
     num_deleted, _ = Authenticator.objects.filter(user=user).delete()
     return num_deleted
-
-
-# -- What an administrator does for a user who lost the password or the phone --------------------
 
 
 def set_password(user: User, password: str) -> None:

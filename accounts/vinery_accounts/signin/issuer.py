@@ -1,5 +1,4 @@
-"""The settings of the OpenID Connect issuer. Django's settings import this file, so it imports no
-Django."""
+"""The settings of the OpenID Connect issuer. Django's settings import this: it has no Django."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +11,7 @@ PROVIDER_ID = "oidc"
 class Issuer:
     """An OpenID Connect issuer through which users may sign in."""
 
-    url: str
-    """Exactly as in `issuer` of its discovery document."""
+    url: str  # exactly as in `issuer` of its discovery document
     client_id: str
     client_secret: str = field(repr=False)
     name: str = "single sign-on"
@@ -23,10 +21,8 @@ class Issuer:
     links_by_email: bool = False
     """A verified address gives access to the account with this address. Only for an issuer that
     really verifies addresses."""
-    organization: str = ""
-    """The organisation of its users; empty: the one of the first project."""
-    groups_claim: str = ""
-    """The claim that lists a user's groups; empty: groups are ignored."""
+    organization: str = ""  # the organisation of its users; empty: the one of the first project
+    groups_claim: str = ""  # the claim that lists a user's groups; empty: groups are ignored
     admin_group: str = ""
     """Members of this group are superusers, and no other users of the issuer are."""
     roles: Mapping[str, str] = field(default_factory=dict)

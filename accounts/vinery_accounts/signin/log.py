@@ -9,8 +9,7 @@
 
 A client that guesses passwords causes many failures. So each account has at most one entry a minute
 for each network, with the number of failures since the last entry. An unknown name is not logged:
-it may be a password in the wrong field.
-"""
+it may be a password in the wrong field."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -37,11 +36,11 @@ _NAMES: Final = {"socialaccount": "issuer"}
 
 def failed(request: HttpRequest, user: User | None, step: str) -> None:
     """Log a failed sign-in of this user, or of an unknown name. `step` names what failed."""
-    _record_rarely(_FAILED, request, user, {"at": step})
+    _rarely(_FAILED, request, user, {"at": step})
 
 
 def locked_out(request: HttpRequest, user: User | None) -> None:
-    _record_rarely("locked_out", request, user, {})
+    _rarely("locked_out", request, user, {})
 
 
 def linked(request: HttpRequest, user: User, forgotten: Sequence[str]) -> None:
@@ -53,9 +52,7 @@ def named(username: object) -> User | None:
     return User.objects.filter(username__iexact=str(username)).first()
 
 
-def _record_rarely(
-    action: str, request: HttpRequest, user: User | None, more: Mapping[str, str]
-) -> None:
+def _rarely(action: str, request: HttpRequest, user: User | None, more: Mapping[str, str]) -> None:
     key = _key(action, request, user)
     # The lock of the audit log also protects the count.
     with audit.writing():
@@ -64,10 +61,9 @@ def _record_rarely(
             cache.set(key, num_unlogged, timeout=_REMEMBERED_S)
             return
         cache.delete(key)
-        target = User(username="unknown account") if user is None else user
         audit.record(
             action,
-            target,
+            User(username="unknown account") if user is None else user,
             after={**more, "num_times": num_unlogged},
             target_id="" if user is None else user.pk,
             by=Actor(None, "anonymous", address_of(request)),
@@ -102,27 +98,20 @@ def _code_was_wrong(request: HttpRequest, user: User, **_: Any) -> None:
 
 @receiver(mfa.authenticator_added)
 @receiver(mfa.authenticator_reset)
-def _factor_was_set(
-    request: HttpRequest, user: User, authenticator: Authenticator, **_: Any
-) -> None:
+def _factor_set(request: HttpRequest, user: User, authenticator: Authenticator, **_: Any) -> None:
     is_codes = authenticator.type == Authenticator.Type.RECOVERY_CODES
-    action = "recovery_codes" if is_codes else "second_factor_on"
-    audit.record(action, user, by=actor_of(request))
+    audit.record("recovery_codes" if is_codes else "second_factor_on", user, by=actor_of(request))
 
 
 @receiver(mfa.authenticator_removed)
-def _factor_was_removed(
-    request: HttpRequest, user: User, authenticator: Authenticator, **_: Any
-) -> None:
+def _factor_gone(request: HttpRequest, user: User, authenticator: Authenticator, **_: Any) -> None:
     # Recovery codes are removed with their factor.
     if authenticator.type != Authenticator.Type.RECOVERY_CODES:
         audit.record("second_factor_off", user, by=actor_of(request))
 
 
 @receiver(mfa.authenticator_used)
-def _factor_was_used(
-    request: HttpRequest, user: User, authenticator: Authenticator, **_: Any
-) -> None:
+def _factor_used(request: HttpRequest, user: User, authenticator: Authenticator, **_: Any) -> None:
     if authenticator.type == Authenticator.Type.RECOVERY_CODES:
         authenticator.refresh_from_db()  # allauth marks the code in a copy of the row
         num_left = len(authenticator.wrap().get_unused_codes())

@@ -2,8 +2,7 @@
 
 The user gets the connected account; or, if the settings allow this, the account with the user's
 verified address, or a new account. At each sign-in the issuer's groups give and take superuser
-status and a role.
-"""
+status and a role."""
 
 import logging
 from collections.abc import Mapping
@@ -71,12 +70,10 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         """Link the account with the user's address, if the settings allow it. Raises
         `ImmediateHttpResponse` if the address belongs to an account that may not be linked.
         Unconfirmed addresses do not count: owners of organisations may give any address."""
-        is_connecting = sociallogin.state.get("process") == "connect"
-        if sociallogin.is_existing:
-            if not is_connecting:
-                self._grant(sociallogin, is_new=False)
+        if sociallogin.state.get("process") == "connect":
             return
-        if is_connecting:
+        if sociallogin.is_existing:
+            self._grant(sociallogin, is_new=False)
             return
         owners = [
             user
@@ -118,14 +115,12 @@ class IssuerAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def _grant(self, sociallogin: SocialLogin, *, is_new: bool) -> None:
         user: User = sociallogin.user
         if may_sign_in(user):
-            claims = sociallogin.account.extra_data
-            grant(user, claims, _issuer(), is_new=is_new)
+            grant(user, sociallogin.account.extra_data, _issuer(), is_new=is_new)
 
 
 def _ignore_unconfirmed(sociallogin: SocialLogin) -> None:
-    """Let a new user sign up with an address that other accounts have, but have not confirmed.
-    Allauth would refuse the address because of these accounts. The new account has the address in
-    its own column."""
+    """Let a new user sign up with an address that other accounts have, but have not confirmed: for
+    these allauth would refuse it. The new account has the address in its own column."""
     emails = [address.email.lower() for address in sociallogin.email_addresses]
     if emails and not EmailAddress.objects.filter(email__in=emails).exists():
         sociallogin.email_addresses = []

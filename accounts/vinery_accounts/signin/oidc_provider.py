@@ -2,8 +2,7 @@
 
 Beyond allauth's provider: a nonce, an ID token that is required and always verified, and a check
 that the discovery document names the issuer. ID tokens are verified by OpenID Connect Core 1.0,
-section 3.1.3.7, and their signatures also where that section would trust TLS instead.
-"""
+section 3.1.3.7, and their signatures also where that section would trust TLS instead."""
 
 import base64
 import hashlib
@@ -29,9 +28,7 @@ from vinery_accounts.signin.issuer import PROVIDER_ID, Issuer
 from vinery_accounts.signin.people import public_url
 
 # Claims that are useless after the sign-in.
-_PASSING_CLAIMS: Final = frozenset(
-    {"nonce", "at_hash", "c_hash", "exp", "iat", "auth_time", "jti", "sid"}
-)
+_PASSING: Final = frozenset({"nonce", "at_hash", "c_hash", "exp", "iat", "auth_time", "jti", "sid"})
 # Signatures by the issuer's private key. No symmetric algorithms, and not `none`.
 _ALGORITHMS: Final = frozenset(
     {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
@@ -99,7 +96,7 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         userinfo = self._userinfo(token.token)
         if userinfo and userinfo.get("sub") != claims["sub"]:
             raise IssuerFailed("Userinfo has another subject than the ID token.")
-        kept = {name: claims[name] for name in claims.keys() - _PASSING_CLAIMS} | userinfo
+        kept = {name: claims[name] for name in claims.keys() - _PASSING} | userinfo
         # A boolean (Core 1.0, 5.1). Allauth would take the text "true", too.
         verified = {"email_verified": kept.get("email_verified") is True}
         return self.get_provider().sociallogin_from_response(request, kept | verified)
@@ -146,10 +143,9 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
 def _key(jwks: Mapping[str, Any], header: Mapping[str, Any]) -> jwt.PyJWK:
     if header.get("alg") not in _ALGORITHMS:
         raise jwt.InvalidAlgorithmError
-    keys = jwt.PyJWKSet.from_dict(dict(jwks)).keys
     named = [
         key
-        for key in keys
+        for key in jwt.PyJWKSet.from_dict(dict(jwks)).keys
         if key.public_key_use in (None, "sig")
         and ("kid" not in header or key.key_id == header["kid"])
     ]

@@ -3,8 +3,7 @@
 Django's session cookie is the primary key of the session's row. Here the cookie has that key
 signed, and the row's content is encrypted, because it may hold the secret of a second factor or the
 key of a password reset. Both use Django's SECRET_KEY, which is not in the database. An unsigned
-cookie or an unencrypted row is ignored: the user signs in again.
-"""
+cookie or an unencrypted row is ignored: the user signs in again."""
 
 import json
 import os
@@ -61,9 +60,6 @@ class EncryptedSerializer:
     def loads(self, encrypted: bytes) -> dict[str, Any]:
         session: dict[str, Any] = json.loads(cipher(_PURPOSE).decrypt(encrypted))
         return session
-
-
-# -- Passwords
 
 
 # A quarter of a core that others want as well: a sign-in beside a busy engine takes seconds.

@@ -13,18 +13,16 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
-from vinery_accounts.models import RefusedRequest, Rollup, UsageRecord, UsageSlice
-from vinery_accounts.usage import rollups, spans
+from vinery_accounts.models import RefusedRequest, Rollup, SpanRollup, UsageRecord, UsageSlice
+from vinery_accounts.usage import rollups
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_accounts.usage.rollups import DAY_S, LEVELS, MINUTE_S, RollupDimensions
 from vinery_accounts.usage.verify import tallies_in
 
 Integers = npt.NDArray[np.int64]
 
-PREFIX: Final = "demo-"
-"""How names of made-up models and users begin."""
+PREFIX: Final = "demo-"  # how names of made-up models and users begin
 
-_SHARE_CUT: Final = 0.01
 _CHAT, _EMBEDDINGS, _VISION = "chat/completions", "embeddings", f"{PREFIX}vision-7b"
 # The endpoint of each model, and the usual milliseconds for a token.
 _MODELS: Final = {
@@ -43,17 +41,15 @@ PRICES: Final = {
     f"{PREFIX}embed": {"uncached": 0.02, "cached": 0.02, "output": 0.0, "image": 0.0},
 }
 """The columns of `ModelWeight` of each model that is made up."""
-_SERVED: Final = (_CHAT, 15.0)
 _PARAMETERS: Final = '{{"max_tokens":1024,"messages":{},"temperature":0.7}}'
 _ERROR: Final = ("error_code", "error_message", "error_param")
 _EXHAUSTED: Final = (Outcome.REJECTED, 429, "insufficient_quota", "The budget is used up.", "")
-_TOO_HOT: Final = "temperature must be at most 2."
 # The outcome, status, error code, message and field of some of a thousand requests.
 _ENDINGS: Final[Mapping[tuple[Outcome, int | None, str, str, str], int]] = {
     (Outcome.OK, 200, "", "", ""): 935,
     (Outcome.CLIENT_GONE, 200, "", "", ""): 20,
     (Outcome.REJECTED, 429, "rate_limit_exceeded", "Too many requests in a minute.", ""): 22,
-    (Outcome.REJECTED, 400, "invalid_value", _TOO_HOT, "temperature"): 14,
+    (Outcome.REJECTED, 400, "invalid_value", "temperature must be at most 2.", "temperature"): 14,
     (Outcome.FAILED, 500, "engine_error", "The engine failed.", ""): 7,
     (Outcome.INTERRUPTED, None, "", "", ""): 2,
 }
@@ -89,19 +85,15 @@ def draw(
     output = random.lognormal(5, 1, num).astype(np.int64) + 1
     first_token = random.lognormal(5, 0.6, num)
     inter_token = random.lognormal(3, 0.4, num)
+    total = first_token + inter_token * output
     return Requests(
         start_s,
         random.choice(len(weights), size=num, p=weights),
         prompt,
         prompt // 2,
         output,
-        random.uniform(size=num) < _SHARE_CUT,
-        (
-            first_token,
-            inter_token,
-            first_token + inter_token * output,
-            random.lognormal(1, 1.5, num),
-        ),
+        random.uniform(size=num) < 0.01,
+        (first_token, inter_token, total, random.lognormal(1, 1.5, num)),
     )
 
 
@@ -125,7 +117,7 @@ class Plan:
 def settlements(plan: Plan) -> Iterator[Settlement]:
     """Yield made-up requests by time. Those that limits refused or cut have an `error_code` or a
     `finish_reason` that says so, and no limits yet. Those that ran are not weighted yet."""
-    models = list((_MODELS | dict.fromkeys(plan.served, _SERVED)).items())
+    models = list((_MODELS | dict.fromkeys(plan.served, (_CHAT, 15.0))).items())
     # Some keys and models are used more than others.
     num_keys = len(plan.owners)
     tastes = np.random.default_rng(plan.seed).exponential(size=(num_keys, len(models)))
@@ -203,13 +195,12 @@ def _settlement(
 
 
 def remove_usage(organization_ids: Collection[int]) -> None:
-    """Remove all usage of these organisations, also from the roll-ups that they share with
-    others."""
+    """Remove all usage of these organisations, also from roll-ups shared with others."""
     with transaction.atomic():
         rollups.take_usage_lock()
         for table in (UsageRecord, RefusedRequest):
             table._default_manager.filter(organization_id__in=organization_ids).delete()
-        spans.forget()
+        SpanRollup._default_manager.all().delete()
         slices = UsageSlice.objects.filter(organization_id__in=organization_ids)
         for unit_s, model in LEVELS.items():
             rows = model._default_manager.filter(slice__in=slices).order_by()

@@ -1,8 +1,7 @@
 """The entries of a usage journal, one JSON object to a line.
 
 A journal may outlive an upgrade of the program, so each later field needs a default. Standard
-library and msgspec only.
-"""
+library and msgspec only."""
 
 import json
 import logging
@@ -78,8 +77,7 @@ EQUAL_WEIGHTS: Final = Weights()
 
 
 def weights_by_model(rows: Iterable[Any], *, are_prices: bool) -> dict[str, Weights]:
-    """Return the weights of rows of `ModelWeight` by the model's name. A model without a row has
-    `EQUAL_WEIGHTS`."""
+    """Return the weights of rows of `ModelWeight` by model; others have `EQUAL_WEIGHTS`."""
     weights = {}
     for row in rows:
         try:
@@ -94,8 +92,6 @@ def weights_by_model(rows: Iterable[Any], *, are_prices: bool) -> dict[str, Weig
 def _milli(weight: float) -> int:
     return min(max(0, round(weight * 1000)), MAX_WEIGHT * 1000)
 
-
-# -- Entries
 
 # request_id, then the counts so far that `_PROGRESS` names.
 Progress = tuple[str, int, int, int, int]
@@ -206,8 +202,7 @@ class Settlement(TokenCounts, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class Unwritten(msgspec.Struct, frozen=True, tag="unwritten"):
-    """The first line of a journal: how many settlements could not be written to the file. A kill
-    loses these."""
+    """The first line of a journal: how many settlements are in memory alone. A kill loses these."""
 
     num_settlements: int = 0
 
@@ -261,8 +256,7 @@ class OpenRequests:
 
     def take(self, entry: Entry) -> None:
         """Apply one entry. Repeated entries and checkpoints of unknown requests change nothing. The
-        last admission of a request counts, because the serving model may be known only after the
-        first."""
+        last admission counts: the serving model may be known only after the first."""
         match entry:
             case Admission(request_id=request_id):
                 self._admissions[request_id] = entry
@@ -290,8 +284,7 @@ class OpenRequests:
 
     def interrupted(self, engine_counts: Mapping[str, Progress]) -> Iterator[Settlement]:
         """Yield settlements of the open requests of a dead process. `engine_counts` are the exact
-        counts of engines that survived it, by request id. The last checkpoint counts for other
-        requests."""
+        counts of engines that survived it, by request id; for others the last checkpoint counts."""
         for request_id, admission in self._admissions.items():
             none = (request_id, 0, 0, 0, 0)
             checkpoint = self._progress.get(request_id, none)

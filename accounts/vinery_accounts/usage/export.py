@@ -1,7 +1,6 @@
 """Usage records and refusals as CSV or JSON Lines, one page at a time, in constant memory.
 
-Columns keep their names and order; new columns are added at the end.
-"""
+Columns keep their names and order; new columns are added at the end."""
 
 import csv
 import io
@@ -16,13 +15,8 @@ from django.db.models import F, Q, QuerySet
 
 from vinery_accounts.base.money import MILLION
 from vinery_accounts.models import OWNERS, RefusedRequest, UsageRecord
-from vinery_accounts.usage.filters import (
-    NAME_COLUMNS,
-    Conditions,
-    Dimension,
-    restriction,
-    with_effect,
-)
+from vinery_accounts.usage import filters
+from vinery_accounts.usage.filters import Conditions, Dimension, restriction
 
 _Row: TypeAlias = dict[str, Any]
 
@@ -108,7 +102,8 @@ def export(selection: Selection, form: Format) -> Iterator[str]:
 
 
 def export_refusals(rows: QuerySet[RefusedRequest], form: Format) -> Iterator[str]:
-    return _written(REFUSAL_COLUMNS, _pages(with_effect(rows).values("id", *REFUSAL_COLUMNS)), form)
+    pages = _pages(filters.with_effect(rows).values("id", *REFUSAL_COLUMNS))
+    return _written(REFUSAL_COLUMNS, pages, form)
 
 
 def _written(columns: Sequence[str], pages: Iterable[list[_Row]], form: Format) -> Iterator[str]:
@@ -137,7 +132,7 @@ def _with_more(page: list[_Row]) -> list[_Row]:
     for row in page:
         row["parameters"] = row["parameters"] and msgspec.json.decode(row["parameters"])
         row["cost"] = round(row["cost"] / MILLION, 9) or None
-    for owner in (column.removesuffix("_id") for column in NAME_COLUMNS):
+    for owner in (column.removesuffix("_id") for column in filters.NAME_COLUMNS):
         table = OWNERS[owner]
         ids = {row[f"{owner}_id"] for row in page} - {None}
         existing = set(table._default_manager.filter(pk__in=ids).values_list("pk", flat=True))

@@ -7,26 +7,15 @@ from http import HTTPStatus
 from operator import or_
 from typing import Any, Final
 
-from django.db.models import (
-    Case,
-    CharField,
-    OuterRef,
-    Q,
-    QuerySet,
-    Subquery,
-    TextChoices,
-    Value,
-    When,
-)
+from django.db import models
+from django.db.models import Case, CharField, OuterRef, Q, QuerySet, Subquery, Value, When
 
 from vinery_accounts.models import RefusedRequest, UsageRecord
 
-ANY = Q()
 NOTHING = Q(pk__in=())
 
 STATUS_CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
-NO_STATUS: Final = "none"
-"""The filter's value for requests that were never answered."""
+NO_STATUS: Final = "none"  # the filter's value for requests that were never answered
 
 NAME_COLUMNS: Final = {
     "key_id": "key_name",
@@ -86,10 +75,6 @@ def restriction(filters: Conditions, visible: Conditions | None) -> Q:
     return wanted & reduce(or_, (among(*pair) for pair in visible.items()), NOTHING)
 
 
-def columns_of(filters: Conditions, visible: Conditions | None) -> frozenset[str]:
-    return frozenset(dimension.column for dimension in (*filters, *(visible or ())))
-
-
 def among(dimension: Dimension, values: Values) -> Q:
     known = {dimension.to_stored(value) for value in values if value is not None}
     condition = Q(**{f"{dimension.column}__in": known}) if known else NOTHING
@@ -98,10 +83,7 @@ def among(dimension: Dimension, values: Values) -> Q:
     return condition | Q(**{dimension.column: None}) if None in values else condition
 
 
-# -- What a limit did to a request
-
-
-class Effect(TextChoices):
+class Effect(models.TextChoices):
     """The names are those of the label `effect` in `/metrics`."""
 
     REFUSED = "refused", "refused"

@@ -4,20 +4,14 @@ Buckets grow by `GROWTH`, so a percentile is wrong by at most `RELATIVE_ERROR` (
 DDSketch; Masson, Rim and Lee, 2019) between `_SMALLEST_MS` and four hours. Shorter and longer
 durations count as these bounds. An encoded histogram is a sequence of 32-bit little-endian
 words: two bits for the latency, eight for the bucket, 22 for the count. Several words of one
-bucket add up, so SQL merges histograms by concatenation, and `compact` shortens the result.
-"""
+bucket add up, so SQL merges histograms by concatenation, and `compact` shortens the result."""
 
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 GROWTH = 1.08
 RELATIVE_ERROR = (GROWTH - 1) / (GROWTH + 1)  # 3.85 %
@@ -36,9 +30,6 @@ class Latency(IntEnum):
     INTER_TOKEN = 1
     TOTAL = 2
     QUEUE = 3
-
-
-Counts: TypeAlias = "npt.NDArray[np.int64]"  # (len(Latency), NUM_BUCKETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +75,12 @@ def compact(encoded: bytes) -> bytes:
     return encode(decode(encoded))
 
 
-def counts_of(encoded: Iterable[bytes]) -> Counts:
-    # Only reports need numpy: 25 MB of a process, and 50 ms of its start.
-    import numpy as np
-
-    words = np.frombuffer(b"".join(encoded), dtype="<u4")
-    num_buckets = len(Latency) * NUM_BUCKETS
-    # Sums of doubles are exact up to 2**53.
-    sums = np.bincount(words >> _COUNT_BITS, weights=words & _MAX_COUNT, minlength=num_buckets)
-    return sums.astype(np.int64).reshape(len(Latency), NUM_BUCKETS)
-
-
 def percentiles(pairs: Sequence[tuple[bytes, bytes]]) -> list[list[Percentiles | None]]:
     """Return the percentiles of each latency for several encoded histograms, each without another
     one; None if nothing was measured. The p-th percentile is the smallest duration that at least
     p % of the requests do not exceed (nearest rank), within `RELATIVE_ERROR`. All at once: a chart
     has hundreds of points."""
+    # Only reports need numpy: 25 MB of a process, and 50 ms of its start.
     import numpy as np
 
     parts = list(chain.from_iterable(pairs))
@@ -107,6 +88,7 @@ def percentiles(pairs: Sequence[tuple[bytes, bytes]]) -> list[list[Percentiles |
     at = np.repeat(np.arange(len(parts)), [len(each) // 4 for each in parts])
     indexes = at // 2 * (len(Latency) * NUM_BUCKETS) + (words >> _COUNT_BITS)
     signed = np.where(at % 2, -1.0, 1.0) * (words & _MAX_COUNT)
+    # Sums of doubles are exact up to 2**53.
     sums = np.bincount(indexes, signed, len(pairs) * len(Latency) * NUM_BUCKETS)
     cumulated = sums.astype(np.int64).reshape(len(pairs), len(Latency), NUM_BUCKETS).cumsum(axis=2)
     nums = cumulated[:, :, -1]

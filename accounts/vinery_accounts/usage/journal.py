@@ -11,8 +11,7 @@ journal takes lines while the disk is full. The allocated rest of a file is zero
 contains. A replaced file is cleared, and then begins with a newline, which no journal does.
 
 Only one thread at a time may call the methods that write. Methods of the draft may run beside
-`append` and `allocate`.
-"""
+`append` and `allocate`."""
 
 from __future__ import annotations
 
@@ -108,9 +107,8 @@ class Journal:
             max_bytes *= 2  # the line is longer
 
     def replace(self, lines: bytes) -> None:
-        """Replace the content by these lines. Raises OSError, and then nothing changed. The files
-        of journal and draft change their names, so that the next replacement needs no disk space
-        either."""
+        """Replace the content by these lines. Raises OSError, and then nothing changed. Journal and
+        draft change their names, so that the next replacement needs no disk space either."""
         draft = self._draft or _Draft.create(self.path.with_suffix(_DRAFT_SUFFIX), 0)
         self._draft = draft
         draft.write(lines)
@@ -133,8 +131,7 @@ class Journal:
             os.close(replaced[0])
 
     def _link_old(self) -> bool:
-        """Whether the file has a second name, so that a rename does not delete it. Some file
-        systems have no links."""
+        """Whether the file has a second name that keeps it: some file systems have no links."""
         old = self.path.with_suffix(_OLD_SUFFIX)
         try:
             old.unlink(missing_ok=True)
@@ -251,8 +248,7 @@ def _write(fd: int, content: bytes, offset: int) -> None:
 
 
 def _allocate(fd: int, offset: int, num_bytes: int) -> None:
-    """Make sure that these bytes can be written later, whatever else fills the disk. Raises
-    OSError."""
+    """Make sure that these bytes can be written later on a full disk. Raises OSError."""
     try:
         os.posix_fallocate(fd, offset, num_bytes)
     except AttributeError:  # macOS

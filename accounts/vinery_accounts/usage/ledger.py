@@ -7,8 +7,7 @@ requests from the journal.
 
 The journal has disk space in reserve. While the disk is full, lines go into the reserve, and when
 the reserve has only space for the settlements of open requests, no further request is admitted. So
-each admitted request can be settled, and neither a full disk nor a kill loses it.
-"""
+each admitted request can be settled, and neither a full disk nor a kill loses it."""
 
 import contextlib
 import errno
@@ -16,20 +15,12 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from django.db import close_old_connections, connections
 
-from vinery_accounts.usage.entries import (
-    Admission,
-    Checkpoint,
-    OpenRequests,
-    Progress,
-    Settlement,
-    encode,
-    encode_unwritten,
-    entries_in,
-)
+from vinery_accounts.usage import entries
 from vinery_accounts.usage.journal import Journal
 from vinery_accounts.usage.recovery import BATCH_BYTES, Store, recover, recover_orphans
 from vinery_accounts.usage.store import store_settlements
@@ -37,7 +28,6 @@ from vinery_accounts.usage.store import store_settlements
 logger = logging.getLogger(__name__)
 
 _COMPLAINT_INTERVAL_S = 60.0
-_MAX_DELAY_S = 30.0
 # The disk space that is kept for the settlement of each open request. Lines of ordinary
 # requests are below 1 KiB, and all texts in them have a bounded length.
 _SETTLEMENT_BYTES = 4096
@@ -49,40 +39,27 @@ class NoRoomForUsage(Exception):
     """The request is not admitted: neither journal nor database take its usage record."""
 
 
+@dataclass(eq=False)
 class UsageLedger:
-    """Stores exactly one usage record for each admitted request."""
+    """Stores exactly one usage record for each admitted request. Raises OSError."""
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        store: Store = store_settlements,
-        store_dead: Store = store_settlements,
-        interval_s: float = 0.5,
-        max_journal_bytes: int = 8 * 1024 * 1024,
-        max_spilled: int = 10_000,
-        reserve_bytes: int = 4 * 1024 * 1024,
-    ) -> None:
-        """Create a journal in `directory`. Raises OSError.
+    directory: Path
+    _: KW_ONLY
+    store: Store = store_settlements
+    store_dead: Store = store_settlements  # of dead processes
+    interval_s: float = 0.5
+    max_journal_bytes: int = 8 * 1024 * 1024  # a larger one is rewritten without stored entries
+    max_spilled: int = 10_000  # settlements in memory while the journal cannot be written
+    # Disk space that is allocated before it is needed, twice: also for the rewritten journal.
+    reserve_bytes: int = 4 * 1024 * 1024
 
-        `store_dead` stores the settlements of dead processes. A journal larger than
-        `max_journal_bytes` is rewritten without its stored entries. If the journal cannot be
-        written, at most `max_spilled` settlements wait in memory. `reserve_bytes` of disk space
-        are allocated before they are needed, twice: also for the rewritten journal.
-        """
-        self._directory = directory
-        self._store = store
-        self._store_dead = store_dead
-        self._interval_s = interval_s
-        self._max_journal_bytes = max_journal_bytes
-        self._max_spilled = max_spilled
-        self._reserve_bytes = reserve_bytes
+    def __post_init__(self) -> None:
         # Guards the attributes below.
         self._lock = threading.Lock()
-        self._journal = Journal.create(directory)
-        self._requests = OpenRequests()
+        self._journal = Journal.create(self.directory)
+        self._requests = entries.OpenRequests()
         # Settlements that could not be written to the journal.
-        self._spilled: list[Settlement] = []
+        self._spilled: list[entries.Settlement] = []
         self._allocate_after_s = 0.0
         self._has_first_line = False
         # Settlements dropped because disk and memory were full. Normally 0.
@@ -92,7 +69,7 @@ class UsageLedger:
         self._flushing = threading.Lock()
         self._stored_bytes = 0
         self._begin_journal()
-        self._rewrite_at_bytes = max_journal_bytes
+        self._rewrite_at_bytes = self.max_journal_bytes
         self._has_recovered = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -106,11 +83,11 @@ class UsageLedger:
         with self._lock:
             return self._make_room(2 * _SETTLEMENT_BYTES)
 
-    def admit(self, admission: Admission) -> None:
+    def admit(self, admission: entries.Admission) -> None:
         """Record the beginning of a request, which gets a usage record, also after a kill. A second
         admission of a running request replaces the first. Raises `NoRoomForUsage` while the disk is
         full and the reserve is used up."""
-        line = encode(admission)
+        line = entries.encode(admission)
         with self._lock:
             try:
                 if not self._make_room(len(line) + _SETTLEMENT_BYTES):
@@ -121,25 +98,25 @@ class UsageLedger:
                 raise NoRoomForUsage from error
             self._requests.take(admission)
 
-    def checkpoint(self, progress: Iterable[Progress]) -> None:
+    def checkpoint(self, progress: Iterable[entries.Progress]) -> None:
         """Record the usage of running requests so far, about once a second, in case of a kill."""
-        checkpoint = Checkpoint(tuple(progress))
+        checkpoint = entries.Checkpoint(tuple(progress))
         if not checkpoint.progress:
             return
-        line = encode(checkpoint)
+        line = entries.encode(checkpoint)
         with self._lock:
             self._requests.take(checkpoint)
             # The lower half of the reserve is for admissions and settlements. A checkpoint that
             # was not written is followed by another one.
-            if self._make_room(len(line), keeping=self._reserve_bytes // 2):
+            if self._make_room(len(line), keeping=self.reserve_bytes // 2):
                 try:
                     self._journal.append(line)
                 except OSError as error:
                     self._complain(error)
 
-    def settle(self, settlement: Settlement) -> None:
+    def settle(self, settlement: entries.Settlement) -> None:
         """Record that a request has ended. Only its first settlement counts."""
-        line = encode(settlement)
+        line = entries.encode(settlement)
         with self._lock:
             self._requests.take(settlement)
             try:
@@ -165,19 +142,23 @@ class UsageLedger:
             self._thread.join()
 
     def flush(self) -> None:
-        """Store all settlements so far. Raises `django.db.Error`, and then the rest stays in the
-        journal."""
+        """Store all settlements so far. Raises `django.db.Error`: the rest stays in the journal."""
         with self._flushing:
             if self._spilled:
                 self._repair()
-            self._store_journal()
+            while lines := self._journal.read(self._stored_bytes, BATCH_BYTES):
+                found = entries.entries_in(lines)
+                self.store([each for each in found if isinstance(each, entries.Settlement)])
+                self._stored_bytes += len(lines)
             self._store_spilled()
             self._prepare_rewrite()
-            if self._journal.size_bytes >= self._rewrite_at_bytes or self._is_short_of_room:
+            half = self.reserve_bytes // 2
+            is_short_of_room = self._journal.room_bytes < half < self._stored_bytes
+            if self._journal.size_bytes >= self._rewrite_at_bytes or is_short_of_room:
                 self._rewrite()
 
     def _run(self) -> None:
-        delay_s = self._interval_s
+        delay_s = self.interval_s
         while not self._stopping.wait(delay_s):
             delay_s = self._work(delay_s)
         # The connection of the last pass may be broken, and `_finish` is not repeated.
@@ -190,23 +171,23 @@ class UsageLedger:
         try:
             self.flush()
             if not self._has_recovered:
-                recover_orphans(self._directory, self._store_dead)
+                recover_orphans(self.directory, self.store_dead)
                 self._has_recovered = True
         except Exception:
             # The thread must go on after any failure: the records are stored by a later pass.
             connections.close_all()
-            delay_s = min(delay_s * 2, _MAX_DELAY_S)
+            delay_s = min(delay_s * 2, 30.0)
             logger.exception("usage is not stored; next attempt in %.1f s", delay_s)
             return delay_s
         close_old_connections()
-        return self._interval_s
+        return self.interval_s
 
     def _finish(self) -> None:
         try:
             self.flush()
             with self._flushing:
                 self._rewrite()
-                recover(self._journal, self._store_dead)
+                recover(self._journal, self.store_dead)
         except Exception:
             # The process is about to end. The journal stays on disk.
             logger.exception("usage stays in %s until the next start", self._journal.path)
@@ -215,9 +196,9 @@ class UsageLedger:
 
     def _begin_journal(self) -> None:
         try:
-            self._journal.allocate(self._reserve_bytes)
-            self._journal.allocate_draft(self._reserve_bytes)
-            first = encode_unwritten(0)
+            self._journal.allocate(self.reserve_bytes)
+            self._journal.allocate_draft(self.reserve_bytes)
+            first = entries.encode_unwritten(0)
             self._journal.append(first)
             self._stored_bytes = len(first)
             self._has_first_line = True
@@ -226,29 +207,21 @@ class UsageLedger:
 
     def _make_room(self, num_bytes: int, *, keeping: int = 0) -> bool:
         """Whether the journal has room for a line, for the settlements of open requests, and for
-        the `keeping` bytes that this line may not use. Keeps the reserve full: one system call for
-        each few hundred requests."""
+        the `keeping` bytes. Keeps the reserve full: one system call for some hundred requests."""
         wanted = num_bytes + _SETTLEMENT_BYTES * len(self._requests)
-        if self._journal.room_bytes < wanted + self._reserve_bytes:
+        if self._journal.room_bytes < wanted + self.reserve_bytes:
             now_s = time.monotonic()
             if now_s >= self._allocate_after_s:
                 try:
-                    self._journal.allocate(wanted + self._reserve_bytes)
+                    self._journal.allocate(wanted + self.reserve_bytes)
                 except OSError:
                     self._allocate_after_s = now_s + _ALLOCATION_INTERVAL_S
         return self._journal.room_bytes >= wanted + keeping
 
-    @property
-    def _is_short_of_room(self) -> bool:
-        return (
-            self._journal.room_bytes < self._reserve_bytes // 2
-            and self._stored_bytes > self._reserve_bytes // 2
-        )
-
-    def _spill(self, settlement: Settlement) -> None:
+    def _spill(self, settlement: entries.Settlement) -> None:
         """Keep a settlement in memory, and count it in the journal's first line: after a kill,
         recovery reports a lost settlement."""
-        if len(self._spilled) < self._max_spilled:
+        if len(self._spilled) < self.max_spilled:
             self._spilled.append(settlement)
         else:
             self.num_lost += 1
@@ -260,7 +233,7 @@ class UsageLedger:
                 self._journal.overwrite(0, self._first_line())
 
     def _first_line(self) -> bytes:
-        return encode_unwritten(len(self._spilled) + self.num_lost)
+        return entries.encode_unwritten(len(self._spilled) + self.num_lost)
 
     def _complain(self, error: OSError) -> None:
         now_s = time.monotonic()
@@ -275,15 +248,10 @@ class UsageLedger:
             self.num_lost,
         )
 
-    def _store_journal(self) -> None:
-        while lines := self._journal.read(self._stored_bytes, BATCH_BYTES):
-            self._store([e for e in entries_in(lines) if isinstance(e, Settlement)])
-            self._stored_bytes += len(lines)
-
     def _store_spilled(self) -> None:
         with self._lock:
             spilled = list(self._spilled)
-        self._store(spilled)
+        self.store(spilled)
         with self._lock:
             del self._spilled[: len(spilled)]
             if spilled:
@@ -294,7 +262,7 @@ class UsageLedger:
             num_written = 0
             try:
                 for settlement in self._spilled:
-                    self._journal.append(encode(settlement))
+                    self._journal.append(entries.encode(settlement))
                     num_written += 1
             except OSError as error:
                 self._complain(error)
@@ -306,16 +274,15 @@ class UsageLedger:
         """Allocate or clear the file of the next rewrite. Only flushes use this file, so other
         threads may append meanwhile."""
         try:
-            self._journal.allocate_draft(self._reserve_bytes)
-            self._journal.clear_draft(max(self._max_journal_bytes, self._reserve_bytes))
+            self._journal.allocate_draft(self.reserve_bytes)
+            self._journal.clear_draft(max(self.max_journal_bytes, self.reserve_bytes))
         except OSError as error:
             self._complain(error)
 
     def _rewrite(self) -> None:
-        """Remove stored entries from the journal. The backlog is short here, so threads that write
-        entries do not wait long."""
+        """Remove stored entries from the journal: the backlog is short, so writers hardly wait."""
         with self._lock:
-            opened = self._first_line() + b"".join(map(encode, self._requests.entries()))
+            opened = self._first_line() + b"".join(map(entries.encode, self._requests.entries()))
             backlog = self._journal.read(self._stored_bytes, self.backlog_bytes + 1)
             try:
                 self._journal.replace(opened + backlog)
@@ -325,4 +292,4 @@ class UsageLedger:
             self._stored_bytes = len(opened)
             self._has_first_line = True
             # Twice the size, so that many open requests do not cause a rewrite in every pass.
-            self._rewrite_at_bytes = max(self._max_journal_bytes, 2 * self._journal.size_bytes)
+            self._rewrite_at_bytes = max(self.max_journal_bytes, 2 * self._journal.size_bytes)

@@ -2,8 +2,7 @@
 
 Roll-ups of days begin at midnight UTC. A day that begins at 22:00 UTC is the UTC day from the next
 midnight, without the last two hours, and with the two hours before that midnight. So a report in
-Berlin reads the days and the hours between the two midnights: a tenth of the rows.
-"""
+Berlin reads the days and the hours between the two midnights: a tenth of the rows."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,8 +15,7 @@ from django.core.exceptions import ValidationError
 
 from vinery_accounts.usage.rollups import DAY_S, HOUR_S, MINUTE_S
 
-MAX_POINTS = 1500
-"""The maximum length of a series: a day of minutes, two months of hours."""
+MAX_POINTS = 1500  # the maximum length of a series: a day of minutes, two months of hours
 
 
 class Granularity(StrEnum):
@@ -44,8 +42,7 @@ def check_moment(moment: datetime) -> None:
 
 
 def calendar_month(now: datetime, *, is_last: bool) -> tuple[datetime, datetime]:
-    """Return the beginning of the month until now, or all of the month before. Months are those
-    of the time zone of `now`."""
+    """Return the month until now, or all of the month before, in the time zone of `now`."""
     begin = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
     return ((begin - timedelta(days=1)).replace(day=1), begin) if is_last else (begin, now)
 
@@ -96,8 +93,7 @@ def borders(
         )
     first, last = kept.widen(since, until)
     ticks = takewhile(lambda at_s: at_s < last, _ticks(since, granularity, zone))
-    inner = {kept.fit(at_s) for at_s in ticks if at_s > first}
-    return sorted({first, last} | inner)
+    return sorted({first, last} | {kept.fit(at_s) for at_s in ticks if at_s > first})
 
 
 def through_today(borders: Sequence[int], now_s: float) -> Sequence[int]:

@@ -7,8 +7,7 @@ that another process has adopted.
 
 An engine writes a file `*.lost` beside the journals for each gateway that died, with one line
 for each generation: `[request_id, num_prompt_tokens, num_cached_tokens, num_output_tokens]`.
-Several generations of one request are its samples, which share the prompt.
-"""
+Several generations of one request are its samples, which share the prompt."""
 
 from __future__ import annotations
 
@@ -69,8 +68,7 @@ def store_then(settle_leases: Callable[[Sequence[str]], None]) -> Store:
 def recover_orphans(directory: Path, store: Store = store_settlements) -> Recovered:
     """Settle the requests of all dead processes of this host, at the start of a web process and
     periodically in a job. Afterwards no other process recovers journals, unless one takes longer
-    than `_MAX_TURN_S`. Raises `django.db.Error` if the database is unavailable; the remaining
-    journals stay."""
+    than `_MAX_TURN_S`. Raises `django.db.Error`, and then the remaining journals stay."""
     total = Recovered()
     with _turn(directory):
         lost = read_engine_counts(directory)
@@ -170,8 +168,6 @@ def sweep_engine_counts(directory: Path) -> None:
         if time.time() - path.stat().st_mtime > _ENGINE_COUNTS_KEPT_S:
             path.unlink(missing_ok=True)
 
-
-# -- Requests that were lost
 
 _LOSSES_FILE: Final = "lost_requests.txt"
 

@@ -6,8 +6,7 @@ minutes, or to whole hours or days where shorter units have been deleted; the re
 the actual borders. Reports about end users read usage records, as long as these are kept, and
 have no percentiles.
 
-Every function takes the usage that the reader may see, from `access/access`.
-"""
+Every function takes the usage that the reader may see, from `access/access`."""
 
 import operator
 import time
@@ -21,49 +20,18 @@ from itertools import chain, pairwise
 from typing import Any, Final
 
 from django.core.exceptions import EmptyResultSet
-from django.db import connection
-from django.db.models import (
-    Aggregate,
-    BigIntegerField,
-    Case,
-    Count,
-    F,
-    Max,
-    Q,
-    QuerySet,
-    Sum,
-    Value,
-    When,
-)
+from django.db import connection, models
+from django.db.models import Case, Count, F, Max, Q, QuerySet, Sum, Value, When
 from django.db.models.functions import Cast
 
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
 from vinery_accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
-from vinery_accounts.usage import histogram, periods, retention, spans
+from vinery_accounts.usage import histogram, periods, retention, rollups, spans
 from vinery_accounts.usage.entries import Outcome, TokenCounts
-from vinery_accounts.usage.filters import (
-    ANY,
-    NOTHING,
-    Conditions,
-    Dimension,
-    Key,
-    among,
-    columns_of,
-    restriction,
-)
+from vinery_accounts.usage.filters import NOTHING, Conditions, Dimension, Key, among, restriction
 from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.periods import Granularity, Kept, Reading, moment_of, seconds_of
-from vinery_accounts.usage.rollups import (
-    DAY_S,
-    LATENCIES,
-    OF_ROWS,
-    ROLLUP_DIMENSIONS,
-    SPAN_S,
-    SUMS,
-    TABLES,
-    RollupDimensions,
-    coarsest,
-)
+from vinery_accounts.usage.rollups import LATENCIES, SUMS, RollupDimensions, coarsest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,8 +62,7 @@ class Question:
 
 
 class Figures(TokenCounts, frozen=True, kw_only=True):
-    """Aggregated usage. Latencies are None if nothing was measured. `total_ms` is the latency of
-    whole answers."""
+    """Aggregated usage. Latencies are None if not measured; `total_ms` is of whole answers."""
 
     num_requests: int = 0
     num_errors: int = 0
@@ -155,6 +122,7 @@ SIZES: Final[dict[str, tuple[str, ...]]] = {
     "num_tokens": ("num_prompt_tokens", "num_output_tokens"),
 }
 """The columns of each size by which groups are ranked."""
+_FRACTIONS: Final = ("weighted_tokens", "cost")
 
 
 def totals(question: Question, *, with_latencies: bool = True) -> Point:
@@ -247,9 +215,6 @@ def _names_of(dimension: Dimension, values: set[Key]) -> dict[Key, str]:
     return dict(pairs)
 
 
-_FRACTIONS: Final = ("weighted_tokens", "cost")
-
-
 @dataclass(slots=True)
 class _Cell:
     """The sums of one group in one point."""
@@ -290,8 +255,6 @@ def _figures(cells: Sequence[_Cell], columns: Sequence[str] = SUMS) -> list[Figu
 
 _NOTHING: Final = Figures()
 _EMPTY: Final = _Cell()
-
-
 # The values of a group by the ids of its slices.
 _Slices = dict[int, tuple[Key, ...]]
 # By the values of a group, and the number of a point.
@@ -302,7 +265,7 @@ class _Reader:
     def __init__(self, question: Question) -> None:
         self._question = question
         self._restriction = restriction(question.filters, question.visible)
-        self._columns = columns_of(question.filters, question.visible)
+        self._columns = {each.column for each in (*question.filters, *(question.visible or ()))}
         kept_since = retention.all_kept_since()
         self._kept = Kept(seconds_of(kept_since[MinuteRollup]), seconds_of(kept_since[HourRollup]))
         self.ends = self._kept.widen(question.since, question.until)
@@ -310,18 +273,15 @@ class _Reader:
         self._known: dict[tuple[RollupDimensions, tuple[Dimension, ...]], _Slices] = {}
 
     def borders(self) -> Sequence[int]:
-        question = self._question
-        return periods.borders(
-            question.since, question.until, question.point, question.zone, self._kept
-        )
+        asked = self._question
+        return periods.borders(asked.since, asked.until, asked.point, asked.zone, self._kept)
 
     def has_few(self, by: Sequence[Dimension], most: int) -> bool:
         """Whether there are perhaps at most so many groups, or all are read at once."""
         if self._is_of_records(by):
             return True
         columns = self._columns.union(dimension.column for dimension in by)
-        of_spans = coarsest(RollupDimensions, columns)
-        return len(set(self._slices(of_spans, by).values())) <= most
+        return len(set(self._slices(coarsest(RollupDimensions, columns), by).values())) <= most
 
     def read(
         self,
@@ -335,7 +295,7 @@ class _Reader:
         """Return cells by the values of `by` and the index of the point: of all groups, or
         of `groups` and perhaps others."""
         cells: _Cells = defaultdict(_Cell)
-        only, num = ANY if groups is None else _among(by, groups), len(by)
+        only, num = Q() if groups is None else _among(by, groups), len(by)
         if self._is_of_records(by):
             for row in _of_records(borders, by, self._restriction & only, sums):
                 cells[row[:num], row[num]].add([each or 0 for each in row[num + 1 :]], None, 1)
@@ -343,7 +303,7 @@ class _Reader:
         columns = tuple(dimension.column for dimension in by)
         for reading, dimensions in self._readings(borders, by):
             rows = _Rows(reading, sums, with_latencies)
-            if by and reading.unit_s == SPAN_S:
+            if by and reading.unit_s == rollups.SPAN_S:
                 known, wanted = self._slices(dimensions, by), set(groups or ())
                 ids = [each for each in known if groups is None or known[each] in wanted]
                 found = ((known[row[0]], *row[1:]) for row in rows.of_slices(ids))
@@ -366,7 +326,7 @@ class _Reader:
             if whole not in self._parts:
                 self._parts[whole] = spans.in_spans(whole)
             for reading in self._parts[whole]:
-                yield reading, coarsest(ROLLUP_DIMENSIONS[reading.unit_s], columns)
+                yield reading, coarsest(rollups.ROLLUP_DIMENSIONS[reading.unit_s], columns)
 
     def _query(self, dimensions: RollupDimensions) -> QuerySet[UsageSlice]:
         return UsageSlice.objects.filter(self._restriction, dimensions=dimensions).order_by()
@@ -418,7 +378,7 @@ class _Rows:
         if not columns:
             return self._select((), "", f"AND slice_id IN ({sql})", params)
         # Most slices of a day or two are asked for: SQLite would look for each slice in the index.
-        is_short = self.reading.unit_s == DAY_S and self.reading.num_starts <= 2
+        is_short = self.reading.unit_s == rollups.DAY_S and self.reading.num_starts <= 2
         join = "CROSS JOIN" if is_short and connection.vendor == "sqlite" else "JOIN"
         return self._select(columns, f"{join} ({sql}) s ON s.id = slice_id", "", params)
 
@@ -437,8 +397,9 @@ class _Rows:
         is_one = columns and reading.has_one_bin
         bin_ = "0" if is_one else f"(start_s - {reading.start_s}) / {reading.bin_s}"
         found = [*columns, bin_, joined if self.has_latencies else "NULL", *sums]
+        table = rollups.TABLES[reading.unit_s]._meta.db_table
         sql = (
-            f"SELECT {', '.join(found)} FROM {TABLES[reading.unit_s]._meta.db_table} {join} "
+            f"SELECT {', '.join(found)} FROM {table} {join} "
             f"WHERE {_times(reading)} {among} "
             f"GROUP BY {', '.join(columns if is_one else (*columns, bin_))}"
         )
@@ -484,7 +445,7 @@ _IS_REJECTED: Final = Q(outcome=Outcome.REJECTED)
 _IS_LIMITED: Final = Q(http_status=HTTPStatus.TOO_MANY_REQUESTS.value)
 
 # The sums of roll-ups, counted in usage records.
-_COUNTED: Final[dict[str, Aggregate | Cast]] = {
+_COUNTED: Final[dict[str, models.Aggregate | Cast]] = {
     "num_requests": Count("id"),
     "num_errors": Count("id", filter=_IS_ERROR),
     "num_taken": Count("id", filter=Q(num_prompt_tokens__gt=0)),
@@ -493,7 +454,7 @@ _COUNTED: Final[dict[str, Aggregate | Cast]] = {
     "num_server_errors": Count("id", filter=_IS_ERROR & ~_IS_REJECTED),
     "num_cut_short": Count("id", filter=Q(finish_reason=QUOTA_EXCEEDED)),
     **{
-        column: Sum(column) if column in _FRACTIONS else Cast(Sum(column), BigIntegerField())
-        for column in OF_ROWS
+        column: Sum(column) if column in _FRACTIONS else Cast(Sum(column), models.BigIntegerField())
+        for column in rollups.OF_ROWS
     },
 }

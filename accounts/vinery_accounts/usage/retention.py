@@ -1,44 +1,34 @@
 """Deletes old usage, and knows the retention cutoffs: the times since which tables are complete.
 
 The cutoff of a table is stored before its rows are deleted. Reports switch to coarser roll-ups
-at that moment, so their totals do not change.
-"""
+at that moment, so their totals do not change."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, time, timedelta
 
-from django.db import models
+from django.db.models import Model
 
 from vinery_accounts.base.querysets import delete_in_batches
-from vinery_accounts.models import (
-    DayRollup,
-    HourRollup,
-    MinuteRollup,
-    RefusedRequest,
-    RetentionCutoff,
-    Rollup,
-    UsageRecord,
-)
+from vinery_accounts.models import usage
 
 EVER = datetime(1, 1, 1, tzinfo=UTC)
-
-TABLES: dict[str, type[models.Model]] = {
-    "rows": UsageRecord,
-    "by_minute": MinuteRollup,
-    "by_hour": HourRollup,
-    "by_day": DayRollup,
-    "refusals": RefusedRequest,
+# The tables by the names in settings (`VINERY_RETENTION_*_DAYS`).
+TABLES: dict[str, type[Model]] = {
+    "rows": usage.UsageRecord,
+    "by_minute": usage.MinuteRollup,
+    "by_hour": usage.HourRollup,
+    "by_day": usage.DayRollup,
+    "refusals": usage.RefusedRequest,
 }
-"""The tables by the names in settings (`VINERY_RETENTION_*_DAYS`)."""
 
 
-def kept_since(table: type[models.Model]) -> datetime:
+def kept_since(table: type[Model]) -> datetime:
     """Return the time from which all rows exist; `EVER` if none was deleted yet."""
     return all_kept_since()[table]
 
 
-def all_kept_since() -> dict[type[models.Model], datetime]:
-    stored = dict(RetentionCutoff.objects.values_list("table", "kept_since"))
+def all_kept_since() -> dict[type[Model], datetime]:
+    stored = dict(usage.RetentionCutoff.objects.values_list("table", "kept_since"))
     return {table: stored.get(str(table._meta.model_name), EVER) for table in TABLES.values()}
 
 
@@ -53,12 +43,12 @@ def delete_old(keep_days: Mapping[str, int], now: datetime) -> dict[str, int]:
     }
 
 
-def _delete_before(table: type[models.Model], moment: datetime) -> int:
+def _delete_before(table: type[Model], moment: datetime) -> int:
     if moment > kept_since(table):  # a longer retention brings no rows back
-        RetentionCutoff.objects.update_or_create(
+        usage.RetentionCutoff.objects.update_or_create(
             table=table._meta.model_name, defaults={"kept_since": moment}
         )
-    is_rollup = issubclass(table, Rollup)
+    is_rollup = issubclass(table, usage.Rollup)
     column, bound = ("start_s", int(moment.timestamp())) if is_rollup else ("created_at", moment)
     rows = table._default_manager.filter(**{f"{column}__lt": bound}).order_by(column)
     return delete_in_batches(rows)

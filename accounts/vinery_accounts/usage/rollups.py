@@ -2,8 +2,7 @@
 
 So the roll-ups equal the records at any moment, also after late records and kills. A job that
 follows the records would have to handle records that commit out of order. In return, writers
-store batches one after the other (`take_usage_lock`); with many writers batches get larger.
-"""
+store batches one after the other (`take_usage_lock`); with many writers batches get larger."""
 
 from __future__ import annotations
 
@@ -20,16 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from django.db import connection
 
+from vinery_accounts import models
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
-from vinery_accounts.models.usage import (
-    DayRollup,
-    HourRollup,
-    MinuteRollup,
-    Rollup,
-    SpanRollup,
-    UsageRecord,
-    UsageSlice,
-)
+from vinery_accounts.models.usage import Rollup, UsageRecord, UsageSlice
 from vinery_accounts.usage import histogram
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import NAME_COLUMNS
@@ -37,8 +29,7 @@ from vinery_accounts.usage.histogram import Latency
 
 T = TypeVar("T")
 
-
-# -- The combinations of columns that usage is aggregated by. Each request is aggregated once for
+# The combinations of columns that usage is aggregated by. Each request is aggregated once for
 # each, and a report reads the one with the fewest rows that has its columns. Almost all contain the
 # organisation, because members of an organisation see nothing else.
 
@@ -86,8 +77,6 @@ _COLUMNS |= {
 }
 _COLUMNS[RollupDimensions.ORGANIZATION] = _COLUMNS[RollupDimensions.WHAT] | {"organization_id"}
 _COLUMNS[RollupDimensions.ALL] = frozenset().union(*_COLUMNS.values())
-
-
 # The columns of ids, by the columns with their names.
 _ID_COLUMNS = {name: id_ for id_, name in NAME_COLUMNS.items()}
 
@@ -134,9 +123,6 @@ _KEPT = {
     for dimensions, columns in _COLUMNS.items()
 }
 
-ABOUT_RECORDS = (*Slice._fields[1:-1], "http_status")
-"""The columns of usage records that `slice_of` reads."""
-
 
 def coarsest(choices: Iterable[RollupDimensions], columns: Collection[str]) -> RollupDimensions:
     """Return the choice with the fewest rows among those with all of these columns. Raises
@@ -145,30 +131,29 @@ def coarsest(choices: Iterable[RollupDimensions], columns: Collection[str]) -> R
 
 
 def slice_of(row: UsageRecord) -> Slice:
-    """Return the slice of a usage record with all dimensions. A client can request any number of
-    models that do not exist. Such names would fill the tables for good, so the slice has ""
-    instead."""
+    """Return the slice of a usage record with all dimensions. Clients can request any number of
+    models that do not exist, whose names would fill the tables: the slice has "" instead."""
     is_unknown = row.outcome == Outcome.REJECTED and row.http_status == 404
     model = "" if is_unknown else row.model
-    status_class = row.http_status and row.http_status // 100
-    about = (model, row.endpoint, str(row.outcome), status_class)
+    about = (model, row.endpoint, str(row.outcome), row.http_status and row.http_status // 100)
     return Slice._make((str(RollupDimensions.ALL), *_owners(row), *about))
 
 
 _owners = attrgetter(*Slice._fields[1:9])
 
-
-# -- Sums
-
 MINUTE_S, HOUR_S, DAY_S, SPAN_S = 60, 3600, 86_400, 3 * 86_400
-LEVELS: dict[int, type[Rollup]] = {MINUTE_S: MinuteRollup, HOUR_S: HourRollup, DAY_S: DayRollup}
+LEVELS: dict[int, type[Rollup]] = {
+    MINUTE_S: models.MinuteRollup,
+    HOUR_S: models.HourRollup,
+    DAY_S: models.DayRollup,
+}
 _USUAL = tuple(
     dimensions
     for dimensions in RollupDimensions
     if "_" not in dimensions and dimensions is not RollupDimensions.ORGANIZATION
 )
-TABLES: dict[int, type[Rollup]] = {**LEVELS, SPAN_S: SpanRollup}
-"""Those that stored records change, and that of `spans`."""
+# Those that stored records change, and that of `spans`.
+TABLES: dict[int, type[Rollup]] = {**LEVELS, SPAN_S: models.SpanRollup}
 # Few requests share a minute, so fewer dimensions would not save rows there.
 ROLLUP_DIMENSIONS: dict[int, tuple[RollupDimensions, ...]] = {
     MINUTE_S: (RollupDimensions.ALL,),
@@ -176,21 +161,18 @@ ROLLUP_DIMENSIONS: dict[int, tuple[RollupDimensions, ...]] = {
     DAY_S: _USUAL,
     SPAN_S: tuple(RollupDimensions),
 }
+# The summed columns of a roll-up, those that usage records have as well, and those of times.
 SUMS = tuple(field.name for field in Rollup._meta.local_fields if field.default == 0)
-"""The summed columns of a roll-up."""
-
 OF_ROWS = SUMS[SUMS.index("num_prompt_tokens") :]
-"""The summed columns that usage records have as well."""
-
 LATENCIES = {latency: f"{latency.name.lower()}_ms" for latency in Latency}
-"""The columns of usage records with measured times."""
-
-OF_RECORDS = (*ABOUT_RECORDS, "created_at", "finish_reason", *OF_ROWS, *LATENCIES.values())
-"""The columns of usage records that `tallies_of` reads."""
-
+# The columns of usage records that `tallies_of` reads.
+OF_RECORDS = (
+    *(*Slice._fields[1:-1], "http_status", "created_at", "finish_reason"),
+    *(*OF_ROWS, *LATENCIES.values()),
+)
 # The number of a PostgreSQL advisory lock; it spells "usage".
 _LOCK = 0x7573616765
-_ROWS_IN_A_STATEMENT = 500
+_MAX_ROWS = 500
 # Concatenated histograms that are longer are compacted. One with all buckets has 4 KiB.
 _LONG_TALLY_BYTES = 512
 _LONG_ROW_BYTES = 8192
@@ -213,12 +195,8 @@ class Tally:
             if (duration_ms := getattr(row, column)) is not None
             and (latency is not Latency.TOTAL or outcome is Outcome.OK)
         }
-        counted = (
-            True,
-            outcome.is_error,
-            row.num_prompt_tokens > 0,
-            *causes_of(outcome, row.http_status, row.finish_reason),
-        )
+        causes = causes_of(outcome, row.http_status, row.finish_reason)
+        counted = (True, outcome.is_error, row.num_prompt_tokens > 0, *causes)
         return cls([*map(int, counted), *summed], histogram.encode(measured))
 
     @classmethod
@@ -235,9 +213,7 @@ Unit = tuple[int, Slice]  # start in Unix seconds, and slice
 Tallies = Mapping[Unit, Tally]
 
 
-def causes_of(
-    outcome: Outcome, http_status: int | None, finish_reason: str
-) -> tuple[bool, bool, bool, bool]:
+def causes_of(outcome: Outcome, http_status: int | None, finish_reason: str) -> tuple[bool, ...]:
     """Whether a limit refused the request, whether the client or the server caused an error, and
     whether a limit cut the answer short."""
     is_rejected, is_limited = outcome is Outcome.REJECTED, http_status == TOO_MANY_REQUESTS
@@ -250,8 +226,7 @@ def causes_of(
 
 
 def take_usage_lock() -> None:
-    """Block other transactions from storing usage until this one ends. SQLite has a single writer
-    anyway."""
+    """Let no other transaction store usage until this one ends: SQLite has one writer anyway."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
@@ -303,7 +278,9 @@ def add_tallies(model: type[Rollup], tallies: Tallies, slice_ids: Mapping[Slice,
             cursor.execute(_upsert(model, len(some)), list(chain.from_iterable(some)))
             long += [row_id for row_id, size in cursor.fetchall() if size > _LONG_ROW_BYTES]
     for some_ids in _batches(long):
-        _compact(model, some_ids)
+        for row in model._default_manager.filter(pk__in=some_ids).only("histograms"):
+            row.histograms = histogram.compact(bytes(row.histograms))
+            row.save(update_fields=["histograms"])
 
 
 def together(pairs: Iterable[tuple[Unit, Tally]]) -> Tallies:
@@ -316,8 +293,7 @@ def together(pairs: Iterable[tuple[Unit, Tally]]) -> Tallies:
 def _known(digests: Collection[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for some in _batches(list(digests)):
-        pairs = UsageSlice.objects.filter(digest__in=some).values_list("digest", "id")
-        found.update(pairs)
+        found.update(UsageSlice.objects.filter(digest__in=some).values_list("digest", "id"))
     return found
 
 
@@ -336,14 +312,5 @@ def _upsert(model: type[Rollup], num_rows: int) -> str:
     )
 
 
-def _compact(model: type[Rollup], row_ids: Sequence[int]) -> None:
-    rows = model._default_manager.filter(pk__in=row_ids).only("histograms")
-    for row in rows:
-        row.histograms = histogram.compact(bytes(row.histograms))
-        row.save(update_fields=["histograms"])
-
-
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (
-        items[at : at + _ROWS_IN_A_STATEMENT] for at in range(0, len(items), _ROWS_IN_A_STATEMENT)
-    )
+    return (items[at : at + _MAX_ROWS] for at in range(0, len(items), _MAX_ROWS))

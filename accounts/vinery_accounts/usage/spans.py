@@ -3,8 +3,8 @@
 A job writes them from the roll-ups of days once a span is over. Reports use a span only while it
 has as many requests as its days, and each stored record adds one request to its day. So after a
 late record, or one of a version that knows no spans, reports read the days until the job
-has written the span again. What changes days without their number of requests calls `forget`.
-"""
+has written the span again. What changes days without their number of requests deletes all
+spans."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -18,8 +18,6 @@ from vinery_accounts.usage.periods import Reading, round_down, seconds_of
 from vinery_accounts.usage.rollups import DAY_S, ROLLUP_DIMENSIONS, SPAN_S, RollupDimensions
 from vinery_accounts.usage.verify import tallies_in
 
-_MAX_SPANS = 20
-
 
 def write_spans(now: datetime) -> int:
     """Write the newest spans that are over and lack requests. Returns their number."""
@@ -31,7 +29,7 @@ def write_spans(now: datetime) -> int:
     spans = range(first, end, SPAN_S)
     of_spans, of_days = _of_spans(spans), _of_days(spans)
     lacking = (at for at, num in of_days.items() if of_spans.get(at) != num)
-    missing = sorted(lacking, reverse=True)[:_MAX_SPANS]
+    missing = sorted(lacking, reverse=True)[:20]
     for start_s in missing:
         _write(start_s)
     return len(missing)
@@ -50,13 +48,8 @@ def _write(start_s: int) -> None:
         rollups.add_tallies(SpanRollup, tallies, rollups.ids_of({each for _, each in tallies}))
 
 
-def forget() -> None:
-    SpanRollup._default_manager.all().delete()
-
-
 def _of_spans(spans: range) -> dict[int, int]:
-    """Return the numbers of requests. A span of a version without the newest dimensions has none,
-    so it is written again."""
+    """Return numbers of requests; without the newest dimensions none, so spans are rewritten."""
     return _num_requests(SpanRollup, spans, RollupDimensions.USER_OUTCOME)
 
 
@@ -64,11 +57,9 @@ def _of_days(spans: range) -> dict[int, int]:
     return _num_requests(DayRollup, spans, RollupDimensions.OUTCOME)
 
 
-def _num_requests(
-    model: type[Rollup], spans: range, dimensions: RollupDimensions
-) -> dict[int, int]:
+def _num_requests(model: type[Rollup], spans: range, kind: RollupDimensions) -> dict[int, int]:
     rows = model._default_manager.filter(
-        start_s__gte=spans.start, start_s__lt=spans.stop, slice__dimensions=dimensions
+        start_s__gte=spans.start, start_s__lt=spans.stop, slice__dimensions=kind
     )
     by_span = rows.order_by().values(span=F("start_s") / SPAN_S).annotate(num=Sum("num_requests"))
     return {span * SPAN_S: int(num) for span, num in by_span.values_list("span", "num")}

@@ -10,22 +10,10 @@ from typing import Any, TypeVar
 import msgspec
 from django.db import connection, models, transaction
 
-from vinery_accounts.models import (
-    ApiKey,
-    Currency,
-    KeyUse,
-    ModelWeight,
-    RefusedRequest,
-    UsageRecord,
-)
-from vinery_accounts.usage import retention, rollups
-from vinery_accounts.usage.entries import (
-    EQUAL_WEIGHTS,
-    Media,
-    Settlement,
-    TokenCounts,
-    weights_by_model,
-)
+from vinery_accounts.models import ApiKey, Currency, KeyUse, ModelWeight
+from vinery_accounts.models.usage import RefusedRequest, UsageRecord
+from vinery_accounts.usage import entries, retention, rollups
+from vinery_accounts.usage.entries import Settlement, TokenCounts
 
 logger = logging.getLogger(__name__)
 
@@ -62,21 +50,24 @@ def store_settlements(settlements: Sequence[Settlement]) -> None:
 
 def _records(settlements: Iterable[Settlement]) -> list[UsageRecord]:
     """Return unsaved records. Requests of killed processes are weighted here."""
-    rows = [
-        (_row(UsageRecord, settlement.admission, settlement), settlement.admission.media)
-        for settlement in settlements
-    ]
-    unweighted = [(row, media) for row, media in rows if row.weighted_tokens is None]
-    stored = ModelWeight.objects.all() if unweighted else ()
-    known = weights_by_model(stored, are_prices=bool(unweighted) and bool(Currency.current()))
-    for row, media in unweighted:
-        counts, weights = _counts(row, media), known.get(row.model, EQUAL_WEIGHTS)
-        row.weighted_tokens = weights.weigh_milli(counts) / 1000
-        row.cost = weights.cost_milli(counts) / 1000
-    return [row for row, _ in rows]
+    rows, known = [], None
+    for settlement in settlements:
+        row = _row(UsageRecord, settlement.admission, settlement)
+        rows.append(row)
+        if row.weighted_tokens is None:
+            known = _weights() if known is None else known
+            counts = _counts(row, settlement.admission.media)
+            weights = known.get(row.model, entries.EQUAL_WEIGHTS)
+            row.weighted_tokens = weights.weigh_milli(counts) / 1000
+            row.cost = weights.cost_milli(counts) / 1000
+    return rows
 
 
-def _counts(row: UsageRecord, media: Media | None) -> TokenCounts:
+def _weights() -> dict[str, entries.Weights]:
+    return entries.weights_by_model(ModelWeight.objects.all(), are_prices=bool(Currency.current()))
+
+
+def _counts(row: UsageRecord, media: entries.Media | None) -> TokenCounts:
     num_cached = min(row.num_cached_tokens, row.num_prompt_tokens)
     num_image = media.num_new_tokens(num_cached) if media and row.num_prompt_tokens else 0
     return TokenCounts(
@@ -89,8 +80,7 @@ def _counts(row: UsageRecord, media: Media | None) -> TokenCounts:
 
 def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
     """Return the first record of each request without a record in the database. A record from
-    before the retention cutoff is not counted: it may have been stored, aggregated and deleted
-    already."""
+    before the retention cutoff is not counted: it may have been stored and deleted already."""
     by_id: dict[str, UsageRecord] = {}
     for row in rows:
         by_id.setdefault(row.request_id, row)
@@ -126,9 +116,8 @@ def _insert(rows: Iterable[UsageRecord]) -> None:
     names = ", ".join(column.attname for column in columns)
     marks = ", ".join(["%s"] * len(columns))
     with connection.cursor() as cursor:
-        cursor.executemany(
-            f"INSERT INTO {UsageRecord._meta.db_table} ({names}) VALUES ({marks})", values
-        )
+        table = UsageRecord._meta.db_table
+        cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", values)
 
 
 def _row(table: type[RowT], *entries: msgspec.Struct) -> RowT:

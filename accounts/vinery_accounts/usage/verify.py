@@ -11,21 +11,9 @@ from django.db.models import QuerySet
 
 from vinery_accounts.models import Rollup, SpanRollup, UsageRecord
 from vinery_accounts.usage import retention, rollups
-from vinery_accounts.usage.histogram import counts_of
+from vinery_accounts.usage.histogram import decode
 from vinery_accounts.usage.periods import moment_of, round_down, round_up, seconds_of
-from vinery_accounts.usage.rollups import (
-    DAY_S,
-    HOUR_S,
-    LEVELS,
-    MINUTE_S,
-    SPAN_S,
-    SUMS,
-    Slice,
-    Tallies,
-    Tally,
-    Unit,
-    together,
-)
+from vinery_accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, MINUTE_S, SUMS, Slice, Tallies
 
 _UNIT_NAMES = {MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
 _ROWS_IN_MEMORY = 5000
@@ -87,7 +75,7 @@ def _is_empty(day_s: int) -> bool:
 def _check_day(day_s: int, *, repair: bool) -> Checked:
     num_rows = 0
     differences: list[Difference] = []
-    of_day: list[tuple[Unit, Tally]] = []
+    of_day: list[tuple[rollups.Unit, rollups.Tally]] = []
     for hour_s in range(day_s, day_s + DAY_S, HOUR_S):
         rows = _records(hour_s, hour_s + HOUR_S).values_list(*rollups.OF_RECORDS, named=True)
         levels = rollups.tallies_of(rows.iterator(chunk_size=_ROWS_IN_MEMORY))
@@ -95,7 +83,8 @@ def _check_day(day_s: int, *, repair: bool) -> Checked:
         for unit_s, tallies in levels.items():
             differences += _check(unit_s, hour_s, hour_s + HOUR_S, tallies, repair=repair)
         num_rows += sum(int(tally.sums[0]) for tally in levels[MINUTE_S].values())
-    differences += _check(DAY_S, day_s, day_s + DAY_S, together(of_day), repair=repair)
+    of_days = rollups.together(of_day)
+    differences += _check(DAY_S, day_s, day_s + DAY_S, of_days, repair=repair)
     return Checked(moment_of(day_s), num_rows, tuple(differences))
 
 
@@ -109,16 +98,14 @@ def _check(
     found = _differences(_UNIT_NAMES[unit_s], tallies, tallies_in(stored))
     if found and repair:
         stored.delete()
-        SpanRollup._default_manager.filter(start_s=round_down(start_s, SPAN_S)).delete()
+        SpanRollup._default_manager.filter(start_s=round_down(start_s, rollups.SPAN_S)).delete()
         rollups.add_tallies(model, tallies, rollups.ids_of({each for _, each in tallies}))
     return found
 
 
 def _records(start_s: int, end_s: int) -> QuerySet[UsageRecord]:
-    rows = UsageRecord.objects.filter(
-        created_at__gte=moment_of(start_s), created_at__lt=moment_of(end_s)
-    )
-    return rows.order_by()
+    bounds = {"created_at__gte": moment_of(start_s), "created_at__lt": moment_of(end_s)}
+    return UsageRecord.objects.filter(**bounds).order_by()
 
 
 def _stored(model: type[Rollup], start_s: int, end_s: int) -> QuerySet[Rollup]:
@@ -129,13 +116,13 @@ def tallies_in(stored: QuerySet[Rollup]) -> Tallies:
     about = [f"slice__{name}" for name in Slice._fields]
     rows: QuerySet[Any, Any] = stored.values_list("start_s", "histograms", *SUMS, *about)
     return {
-        (start_s, Slice(*values[len(SUMS) :])): Tally(values[: len(SUMS)], bytes(encoded))
+        (start_s, Slice(*values[len(SUMS) :])): rollups.Tally(values[: len(SUMS)], bytes(encoded))
         for start_s, encoded, *values in rows.iterator(chunk_size=_ROWS_IN_MEMORY)
     }
 
 
 def _differences(unit: str, in_rows: Tallies, in_rollups: Tallies) -> list[Difference]:
-    nothing = Tally([0] * len(SUMS), b"")
+    nothing = rollups.Tally([0] * len(SUMS), b"")
     found = [
         Difference(unit, moment_of(at[0]), _describe(at[1]), *unequal)
         for at in in_rows.keys() | in_rollups.keys()
@@ -144,16 +131,16 @@ def _differences(unit: str, in_rows: Tallies, in_rollups: Tallies) -> list[Diffe
     return sorted(found, key=lambda each: (each.start, each.slice))
 
 
-def _unequal(in_rows: Tally, in_rollups: Tally) -> Iterator[tuple[str, Value, Value]]:
-    if in_rows.sums != in_rollups.sums:
-        for column, mine, theirs in zip(SUMS, in_rows.sums, in_rollups.sums, strict=True):
-            # Sums of fractions depend on the order of addition.
-            if not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9):
-                yield column, mine, theirs
-    if in_rows.histograms != in_rollups.histograms:
-        counts = [counts_of([each.histograms]) for each in (in_rows, in_rollups)]
-        if (counts[0] != counts[1]).any():
-            yield "histograms", f"{counts[0].sum()} measured", f"{counts[1].sum()} measured"
+def _unequal(in_rows: rollups.Tally, stored: rollups.Tally) -> Iterator[tuple[str, Value, Value]]:
+    for column, mine, theirs in zip(SUMS, in_rows.sums, stored.sums, strict=True):
+        # Sums of fractions depend on the order of addition.
+        if mine != theirs and not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9):
+            yield column, mine, theirs
+    if in_rows.histograms != stored.histograms:
+        counts = [decode(each.histograms) for each in (in_rows, stored)]
+        if counts[0] != counts[1]:
+            first, second = (f"{sum(each.values())} measured" for each in counts)
+            yield "histograms", first, second
 
 
 def _describe(about: Slice) -> str:

@@ -1,10 +1,9 @@
 """The console's page of served models, and the pages of their other names; both in Django's admin.
 
 Users see names and states; administrators see what the engines do, load and unload models, and find
-the page of each.
-"""
+the page of each."""
 
-from typing import Any, Final
+from typing import Any
 
 from django import forms
 from django.http import QueryDict
@@ -15,12 +14,14 @@ from vinery_accounts.console.page import LivePage, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, RowForm
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.limits import prices_of
+from vinery_serving.core.tasks import Task
 from vinery_serving.models import registry
 from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
+from vinery_serving.models.engine_status import ShownState
+from vinery_serving.models.job_requests import MEASURABLE
 from vinery_serving.models.job_rows import SpeedResult, bytes_text, newest_speeds
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODEL_ALIASES, MODELS, targets_text
-from vinery_serving.pages.model_facts import actions_of, body_of
 
 
 class TargetsField(forms.CharField):
@@ -33,8 +34,7 @@ class TargetsField(forms.CharField):
 
     def to_python(self, value: Any) -> Any:
         """Return weights by names. Raises ValidationError for a wrong name or weight."""
-        words = (value or "").replace(",", " ").split()
-        return dict(map(_target, words))
+        return dict(map(_target, (value or "").replace(",", " ").split()))
 
 
 def _target(word: str) -> tuple[str, int]:
@@ -95,16 +95,29 @@ class RemoveAlias(ConfirmPage):
     resource = MODEL_ALIASES
 
 
-# -- Models
+def actions_of(model: ServedModel) -> list[str]:
+    if not model.folder:
+        return []
+    if not model.is_loaded:
+        return ["load"]
+    retry = ["retry"] if model.status.has_failed else []
+    wake = ["load"] if model.shown_state is ShownState.ASLEEP else []
+    is_measured = model.shown_state in MEASURABLE and Task(model.task).is_generation
+    bench = ["bench"] if is_measured else []
+    test = ["self-test"] if model.takes_pictures else []
+    return [*retry, *wake, "unload", *test, *bench]
 
-# The page of a model has these actions and more.
-_ACTIONS: Final = frozenset({"load", "unload", "retry"})
+
+def body_of(model: ServedModel) -> dict[str, Any]:
+    """Return a model as the API does, after it was loaded by `MODELS.load`."""
+    return dict(MODELS.serializer(model).data)
 
 
 def _row(model: ServedModel, speed: SpeedResult | None, *, is_admin: bool) -> dict[str, Any]:
     """Return a model as the page shows it. Users see its name, task and state alone."""
     tokens_per_s = speed.value(1, "output_tokens_per_s") if speed else None
     engine = body_of(model)["engine"] if is_admin else {}
+    actions = actions_of(model) if is_admin else []  # its own page has more
     num_bytes = engine.get("memory_bytes")
     return {
         "model": model,
@@ -113,7 +126,7 @@ def _row(model: ServedModel, speed: SpeedResult | None, *, is_admin: bool) -> di
         "speed": f"{tokens_per_s:.1f} tokens/s" if tokens_per_s else "",
         "measured_at": speed and speed.measured_at,
         "job": None if model.folder else model.folder_job,
-        "actions": [name for name in actions_of(model) if name in _ACTIONS] if is_admin else [],
+        "actions": [each for each in actions if each in ("load", "unload", "retry")],
     }
 
 

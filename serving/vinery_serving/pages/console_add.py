@@ -32,7 +32,6 @@ from vinery_serving.models.resource import MODELS
 from vinery_serving.pages.model_form import ConvertForm, FilesForm, FolderForm, known_devices
 
 _MAX_TEXT: Final = 200
-_MAX_PATH: Final = 1024
 _PROGRESS: Final = " {}. This page shows the progress."
 
 
@@ -117,16 +116,14 @@ def _add(entry: CatalogueModel) -> ServedModel:
 
 @at("models/add/hub/", "model-add-hub")
 class AddFromHub(AddPage, FormPage):
-    """`q` has words to search for, or the name of a repository to judge. A POST pulls the
-    repository."""
+    """`q` has words to search for, or the name of a repository to judge. A POST pulls it."""
 
     way = "hub"
     template_name = "console/model_add_hub.html"
 
     def form_of(self, data: QueryDict | None) -> FilesForm:
         names = ["name", "precision", "is_loaded", "options"]
-        initial = {"name": self.asked.rpartition("/")[2]}
-        return FilesForm(Pull, names, data, initial=initial)
+        return FilesForm(Pull, names, data, initial={"name": self.asked.rpartition("/")[2]})
 
     @cached_property
     def asked(self) -> str:
@@ -190,7 +187,7 @@ class AddFile(AddPage, FormPage):
 
     def form_of(self, data: QueryDict | None) -> FilesForm:
         names = ["repository", "sha256", "name", "device", "is_loaded", "options"]
-        initial = {"repository": self.request.GET.get("repository", "")[:_MAX_PATH]}
+        initial = {"repository": self.request.GET.get("repository", "")[:1024]}
         form = FilesForm(Pull, names, data, initial=initial)
         field = form.fields["repository"]
         field.label, field.help_text = (

@@ -1,7 +1,7 @@
 """The console's pages of one model for administrators, as tabs: state with jobs and buttons, log,
 speed with the search for faster engine options, settings, and history."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -12,42 +12,28 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 
+from vinery_accounts.console import rows
 from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.console.page import FormPage, LivePage, Period, at
-from vinery_accounts.console.rows import (
-    ButtonPage,
-    ChangeRow,
-    ConfirmPage,
-    Question,
-    RowPage,
-    page_of,
-)
+from vinery_accounts.console.rows import ButtonPage, ChangeRow, ConfirmPage, Question, RowPage
 from vinery_accounts.resources.forms import ParametersForm
 from vinery_accounts.resources.limits import prices_of
 from vinery_serving.core.tasks import Task
+from vinery_serving.models import job_resource
 from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_work import NO_LOG, engine_log_path, log_after
 from vinery_serving.models.host_rows import replicas_by_model
 from vinery_serving.models.job_requests import checkpoint_of, has_changed_since
-from vinery_serving.models.job_resource import (
-    MODEL_EVENTS,
-    MODEL_JOBS,
-    is_better,
-    summary,
-    trial_rows,
-)
+from vinery_serving.models.job_resource import MODEL_EVENTS, MODEL_JOBS
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedResult, bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
-from vinery_serving.pages.model_facts import actions_of, body_of, engine_facts
+from vinery_serving.pages.console import actions_of, body_of
 from vinery_serving.pages.model_form import ChangedModelForm, known_devices
 
 _MODEL: Final = "models/<int:row_id>/"
 _JOB: Final = "models/jobs/<int:row_id>/"
-_NUM_SHOWN: Final = 20
-_NUM_JOBS: Final = 10
 _MS: Final = 1000
-_MEASURING: Final = (JobKind.BENCH, JobKind.TUNE)
 _TABS: Final = (
     ("model", "State"),
     ("model-log", "Log"),
@@ -73,10 +59,7 @@ class ModelTab(RowPage):
         return super().get_context_data(**kwargs) | {"row": row, "tabs": _TABS}
 
     def jobs(self) -> list[ModelJob]:
-        return list(self.row.jobs.select_related("model")[:_NUM_JOBS])
-
-
-# -- Speed
+        return list(self.row.jobs.select_related("model")[:10])
 
 
 @at(f"{_MODEL}speed/", "model-speed")
@@ -90,13 +73,13 @@ class ModelSpeed(ModelTab, LivePage):
             **_speed_of(row),
             "may_measure": "bench" in actions_of(row),
             "may_tune": row.folder and Task(row.task).is_generation,
-            "jobs": [each for each in self.jobs() if each.kind in _MEASURING],
+            "jobs": [each for each in self.jobs() if each.kind in (JobKind.BENCH, JobKind.TUNE)],
         }
 
 
 def _speed_of(model: ServedModel) -> dict[str, Any]:
     """Return what the page shows: charts from two measurements on, and rows of the newest."""
-    results = list(SpeedResult.objects.filter(model=model)[:_NUM_SHOWN])
+    results = list(SpeedResult.objects.filter(model=model)[:20])
     if not results:
         return {"speed": None}
     return {
@@ -127,8 +110,7 @@ def _chart(results: Sequence[SpeedResult], title: str, value: str) -> Chart:
 
 @at(f"{_MODEL}tune/", "model-tune")
 class Tune(ModelTab, LivePage, FormPage):
-    """The form, the running search, the trials of the last search, and a button that sets the best
-    options."""
+    """The form, the running search, the trials of the last one, and a button for the best."""
 
     template_name = "console/model_tune.html"
     tab = "model-speed"
@@ -155,15 +137,13 @@ def _tuning_facts(model: ServedModel, done: ModelJob | None) -> dict[str, Any]:
     result = done.result
     return {
         "tuned_at": done.ended_at,
-        "trials": list(trial_rows(result)),
-        "summary": summary(result),
-        "is_better": is_better(result),
+        "trials": list(job_resource.trial_rows(result)),
+        "summary": job_resource.summary(result),
+        "is_better": job_resource.is_better(result),
         "is_set": model.options == result["best"],
         "has_changed": has_changed_since(model, done),
     }
 
-
-# -- State, settings and history
 
 _DONE: Final = {
     "load": "Loading {row}.",
@@ -173,6 +153,52 @@ _DONE: Final = {
     "bench": "Measuring {row}. The result appears here within minutes.",
     "apply-tuning": "{row} has the options of its tuning. Its engine starts again with them.",
 }
+
+
+def engine_facts(
+    body: Mapping[str, Any], attempts: str, *, cache_grows: bool | None
+) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of facts about an engine. `body` is that of the API, `attempts` the
+    text about attempts to load. `cache_grows`: the KV cache has no fixed size; None: there is no
+    cache."""
+    if body["num_running"] is not None:
+        yield "Running requests", str(body["num_running"])
+        yield "Waiting requests", str(body["num_waiting"])
+    if body["work"] is not None:
+        yield from _work_facts(body["work"], cache_grows=cache_grows)
+    now, peak = body["memory_bytes"] or 0, body["peak_bytes"] or 0
+    # The peak is measured once a minute, without memory that engines share.
+    sizes = (("now", now), ("at most", peak > now and peak), ("expected", body["needed_bytes"]))
+    yield from ((f"Memory {name}", bytes_text(each)) for name, each in sizes if each)
+    if body["max_context"]:
+        yield "Context", f"{body['max_context']:,} tokens"
+    if body["num_attempts"]:
+        yield "Attempts to load", attempts
+    for each in body["replicas"]:
+        where = f"{each['device']} of {host}" if (host := each.get("host")) else each["device"]
+        text = f"{each['state']} on {where}"
+        yield f"Replica {each['replica']}", f"{text}. {each['error']}" if each["error"] else text
+    if body["num_restarts"]:
+        yield "Restarts", str(body["num_restarts"])
+
+
+def _work_facts(work: Mapping[str, Any], *, cache_grows: bool | None) -> Iterator[tuple[str, str]]:
+    yield "Prompt tokens per second", f"{work['prompt_tokens_per_s']:,.1f}"
+    yield "Generated tokens per second", f"{work['output_tokens_per_s']:,.1f}"
+    for name, title in (("first_token_s", "First token"), ("inter_token_s", "Between tokens")):
+        if (wait := work[name]) is not None:
+            yield title, f"{1000 * wait['p50']:,.0f} ms, p95 {1000 * wait['p95']:,.0f} ms"
+    if cache_grows is not None:
+        used = bytes_text(round(work["cache_usage"] * work["cache_bytes"]))
+        size = bytes_text(work["cache_bytes"])
+        maximum = "it grows as needed" if cache_grows else f"at most {size}"
+        yield "KV cache used", f"{used}; {maximum}"
+    if work["prefix_hit_rate"] is not None:
+        yield "Prompt tokens from the cache", f"{work['prefix_hit_rate']:.0%}"
+    if work["draft_acceptance"] is not None:
+        yield "Accepted draft tokens", f"{work['draft_acceptance']:.0%}"
+    if (loss := work["draft_loss"]) is not None:
+        yield "Tokens proposed ahead", f"none just now: answers were slower by {loss:.0%} with them"
 
 
 @at(_MODEL, "model")
@@ -219,7 +245,7 @@ class ModelHistory(ModelTab, LivePage):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         events = MODEL_EVENTS.rows(self.access).filter(model=self.row)
-        return super().get_context_data(**kwargs) | page_of(events, self.request)
+        return super().get_context_data(**kwargs) | rows.page_of(events, self.request)
 
 
 @at(_MODEL, "model", *_DONE)
@@ -264,9 +290,6 @@ class CancelJob(_JobPage, ConfirmPage):
         "The {row} is being cancelled.",
         "Cancel the job",
     )
-
-
-# -- Pages that follow the log of an engine or of a job
 
 
 class LogPage(RowPage):

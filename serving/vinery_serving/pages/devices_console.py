@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from vinery_accounts.console.generated import Act, Cell, Row, Rows, cell_of
+from vinery_accounts.console.generated import Cell, Row, Rows, cell_of
 from vinery_accounts.console.page import LivePage, at
+from vinery_accounts.console.rows import ConfirmPage
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device, first_device
 from vinery_serving.models.engine_status import ShownState
@@ -21,7 +22,7 @@ from vinery_serving.models.host_rows import replicas_by_model
 from vinery_serving.models.job_rows import bytes_text
 from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
-from vinery_serving.pages.model_facts import body_of
+from vinery_serving.pages.console import body_of
 
 _WITHOUT_ENGINE: Final = (ShownState.ASLEEP, ShownState.UNLOADED, ShownState.FAILED)
 
@@ -94,9 +95,6 @@ def _shown(device: Device, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-# -- Hosts
-
-
 @at("hosts/", "hosts")
 class HostRows(Rows):
     resource = HOSTS
@@ -121,5 +119,5 @@ class HostRow(Row):
 
 
 @at(_HOST, "hosts", "drain", "resume", "remove")
-class ActOnHost(Act):
+class ActOnHost(ConfirmPage):
     resource = HOSTS

@@ -22,15 +22,10 @@ from vinery_accounts.outbound.urls import DEFAULT_PORTS
 from vinery_accounts.resources.base import Conflict, require
 from vinery_accounts.resources.forms import ResourceForm, SerializerForm
 from vinery_serving.media.rules import Denial, DenialReason
+from vinery_serving.media.tables import resource
 from vinery_serving.media.tables.models import MediaDenial, MediaFolder, MediaRule, default_schemes
 from vinery_serving.media.tables.policies import MediaPolicies
-from vinery_serving.media.tables.resource import (
-    ALL,
-    MEDIA_DENIALS,
-    MEDIA_FOLDERS,
-    MEDIA_LIMITS,
-    MEDIA_RULES,
-)
+from vinery_serving.media.tables.resource import MEDIA_FOLDERS, MEDIA_LIMITS, MEDIA_RULES
 from vinery_serving.media.tables.tester import test, vision_models
 from vinery_serving.media.tables.values import overlaps
 
@@ -48,8 +43,7 @@ class MediaScopeField(ScopeField):
         super().__init__(access, choices, label=label, help_text=help_text)
 
     def to_python(self, value: Any) -> Any:
-        """Return the row, or `platform`. Raises ValidationError for a scope that the user does not
-        own."""
+        """Return the row, or `platform`. Raises ValidationError for what the user does not own."""
         row = PLATFORM if value == PLATFORM else super().to_python(value)
         if row is not None and not self._access.owns(*ids_of(row)):
             raise ValidationError("Choose an entry of the list.")
@@ -57,8 +51,7 @@ class MediaScopeField(ScopeField):
 
 
 class ScopedForm(ResourceForm):
-    """A form of a row that applies to the platform, an organisation or a project. A stored row
-    keeps its scope."""
+    """A form of a row that applies to a scope, which a stored row keeps."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -118,9 +111,6 @@ class TestForm(SerializerForm):
             )
 
 
-# -- Links
-
-
 @dataclass(frozen=True, slots=True)
 class Link:
     """A link to the form of the rule that would allow a refused target."""
@@ -131,9 +121,6 @@ class Link:
     @property
     def text(self) -> str:
         return "Allow" if self.row.pk is None else "Change the rule"
-
-    def may_be_used_by(self, access: Access) -> bool:
-        return access.may(Action.MANAGE, self.row)
 
 
 def link_of(denial: Denial, organization_id: int | None, project_id: int | None) -> Link | None:
@@ -177,14 +164,9 @@ def _scope_value(organization_id: int | None, project_id: int | None) -> str:
     return f"organization:{organization_id}" if organization_id else PLATFORM
 
 
-NAMED_BY_LINKS: Final = ("of", "host", "schemes", "ports", "folder")
-"""A link of another user may open the same form: it fills in no networks and no limits."""
-
-
-# -- Pages
-
+# A link of another user may open the same form: it fills in no networks and no limits.
+_NAMED_BY_LINKS: Final = ("of", "host", "schemes", "ports", "folder")
 _MAX_ROWS: Final = 200
-_MAX_DENIALS: Final = 50
 _BY_SCOPE: Final = (
     F("organization__name").asc(nulls_first=True),
     F("project__name").asc(nulls_first=True),
@@ -197,7 +179,7 @@ class Media(Page):
         page = page_of(MEDIA_RULES.rows(self.access).order_by(*_BY_SCOPE, "host"), self.request)
         folders = MEDIA_FOLDERS.rows(self.access).order_by(*_BY_SCOPE, "folder")[:_MAX_ROWS]
         limits = MEDIA_LIMITS.rows(self.access).order_by(*_BY_SCOPE)[:_MAX_ROWS]
-        denials, policies = MEDIA_DENIALS.rows(self.access)[:_MAX_DENIALS], MediaPolicies()
+        denials, policies = resource.MEDIA_DENIALS.rows(self.access)[:50], MediaPolicies()
         policies.refresh()
         active = MediaRule.objects.filter(organization=None, is_active=True)
         hosts = list(active.values_list("host", flat=True))
@@ -223,7 +205,7 @@ class Media(Page):
             "reason": row.why(with_address=self.access.is_superuser),
             "is_allowed": has_no_rule and policy.allows(row.denial.target),
             "link": link,
-            "may_allow": link is not None and link.may_be_used_by(self.access),
+            "may_allow": link is not None and self._may(link.row),
         }
 
 
@@ -250,7 +232,7 @@ class NewMedia(_MediaForm, NewRow):
     def form_of(self, data: QueryDict | None) -> ResourceForm:
         if not self.access.owns_scope:
             raise PermissionDenied
-        initial = {name: text for name, text in self.request.GET.items() if name in NAMED_BY_LINKS}
+        initial = {name: text for name, text in self.request.GET.items() if name in _NAMED_BY_LINKS}
         return self.make_form(data, initial=initial)
 
 
@@ -296,8 +278,7 @@ class TestMedia(FormPage):
         return TestForm(self.access, data)
 
     def save(self, form: TestForm) -> HttpResponse:
-        """Show the steps. Raises nothing while too many tests run, or if the model was unloaded:
-        the form shows the error."""
+        """Show the steps, or an error: too many tests run, or the model was unloaded."""
         what, ids = form.cleaned_data["what"], ids_of(form.cleaned_data["of"])
         context: dict[str, Any] = {"what": what}
         try:
@@ -308,9 +289,9 @@ class TestMedia(FormPage):
             context["verdict"] = verdict.seen_by(self.access)
             link = verdict.denial and link_of(verdict.denial, *ids)
             context["link"] = link
-            context["may_allow"] = link and link.may_be_used_by(self.access)
+            context["may_allow"] = link and self.access.may(Action.MANAGE, link.row)
         return self.render_to_response(self.get_context_data(form=form, **context))
 
 
-for _each in ALL.values():
+for _each in resource.ALL.values():
     register(_each)

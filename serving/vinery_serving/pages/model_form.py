@@ -15,7 +15,6 @@ from django.utils.safestring import SafeString
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.models import Project
-from vinery_accounts.resources.base import Resource
 from vinery_accounts.resources.fields import serializer_of
 from vinery_accounts.resources.forms import ParametersForm, ResourceForm, form_field
 from vinery_serving.core.tasks import Task
@@ -151,14 +150,9 @@ def _text(value: Any) -> str:
     return value if is_plain else json.dumps(value, ensure_ascii=False)
 
 
-# -- Forms
-
-_FIRST: Final[tuple[str, ...]] = ("name", "folder", "device")
-
-
 class ModelForm(ResourceForm):
     rare: ClassVar[tuple[str, ...]] = ("options",)
-    field_order: tuple[str, ...] = _FIRST
+    field_order: tuple[str, ...] = ("name", "folder", "device")
     options = OptionsField(required=False, label="Engine options")
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -177,8 +171,7 @@ class ModelForm(ResourceForm):
 
 
 def _project_field(ids: list[int]) -> forms.Field:
-    """`ids` are those of the model. A removed project stays a choice: without it the model would be
-    for all keys."""
+    """A removed project of `ids` stays a choice: without it the model would be for all keys."""
     known = {project.pk: str(project) for project in Project.objects.order_by("name", "pk")}
     removed = {each: f"removed project {each}" for each in ids if each not in known}
     return forms.TypedMultipleChoiceField(
@@ -191,25 +184,18 @@ def _project_field(ids: list[int]) -> forms.Field:
 
 
 class ChangedModelForm(ModelForm):
-    """All fields of a stored model but `is_loaded`, which actions change, and `folder` while a job
-    makes the folder."""
+    """All fields of a stored model but `is_loaded`, and `folder` while a job makes it."""
 
-    def __init__(
-        self, resource: Resource[Any], access: Access, data: Any, _: Any, row: ServedModel
-    ) -> None:
+    def __init__(self, resource: Any, access: Access, data: Any, _: Any, row: ServedModel) -> None:
         left_out = {"is_loaded"}
-        if _awaits_folder(row) or (data is not None and "folder" not in data):
+        job = None if row.folder else row.folder_job
+        if (job and job.is_unfinished) or (data is not None and "folder" not in data):
             left_out.add("folder")
         names = [name for name in resource.writable() if name not in left_out]
         super().__init__(resource, access, data, names, row)
         self.fields["options"].widget.task = Task(row.task) if row.folder else None
         if "folder" in self.fields:
             self.fields["folder"].required = bool(row.folder)
-
-
-def _awaits_folder(model: ServedModel) -> bool:
-    job = None if model.folder else model.folder_job
-    return job is not None and job.is_unfinished
 
 
 class FilesForm(ParametersForm):
@@ -244,15 +230,13 @@ class FilesForm(ParametersForm):
 
 
 class ConvertForm(FilesForm):
-    """A checkpoint on this server, and the model that gets the result. The options of the
-    conversion are folded."""
+    """A checkpoint on this server, and the model that gets the result. Options are folded."""
 
     rare = tuple(each.name for each in fields(ConvertOptions) if each.name != "precision")
 
     def __init__(self, data: Any, **more: Any) -> None:
         super().__init__(Conversion, ["folder", "name", "device", "is_loaded"], data, **more)
-        options = serializer_of(ConvertOptions)().fields
-        for name, each in options.items():
+        for name, each in serializer_of(ConvertOptions)().fields.items():
             self.fields[name] = form_field(each)
             self.fields[name].required = False
         self.initial = {"precision": ConvertOptions.precision, **self.initial}
@@ -279,8 +263,7 @@ class FolderForm(ModelForm):
     )
 
     def __init__(self, *args: Any) -> None:
-        initial = {"device": "CPU", "num_replicas": 1, "is_loaded": True}
-        super().__init__(*args, initial=initial)
+        super().__init__(*args, initial={"device": "CPU", "num_replicas": 1, "is_loaded": True})
         shipped = ", ".join(shipped_models())
         self.fields["folder"].help_text = (
             "Absolute path, on this server, of the folder that holds openvino_model.xml, or the "
