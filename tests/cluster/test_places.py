@@ -17,7 +17,7 @@ from vinery_serving.cluster import files, places
 from vinery_serving.cluster.lease import HostLease
 from vinery_serving.cluster.placing import LocalPlacer
 from vinery_serving.gateway.state.model_rows import read_models
-from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.engine_status import EngineState, EngineStatus, ShownState
 from vinery_serving.models.host_resource import HOSTS
 from vinery_serving.models.host_rows import Host, Placement
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
@@ -161,6 +161,29 @@ def test_a_model_without_a_host_has_the_reason_and_a_host_says_which_files_it_la
     places.own_replicas()
     places.place(leases[MOON], LocalPlacer())
     assert where(model) == ["moon"]
+
+
+@pytest.mark.several_hosts
+def test_a_model_waits_with_the_reason_while_the_host_that_can_run_it_is_away(
+    on_host: Callable[[UUID, str], None], leases: dict[UUID, HostLease], tmp_path: Path
+) -> None:
+    for id_, name in ((MARS, "mars"), (MOON, "moon")):
+        on_host(id_, name)
+        places.register()
+    model = add_model("one", tmp_path, host_labels=["host=mars"])
+    leases[MARS].close()
+    moon, mars = leases[MOON], leases[MARS].number
+    until(lambda: moon.renew() and not moon.is_renewed(mars))
+    places.place(moon, LocalPlacer())
+    assert where(model) == []
+    model = ServedModel.objects.get()
+    assert model.shown_state is ShownState.WAITING
+    assert model.status.last_error == (
+        "No host can run it yet: mars is away, moon has not the label host=mars."
+    )
+    EngineStatus.objects.update(state=EngineState.FAILED)  # as without the label anywhere
+    places.place(moon, LocalPlacer())
+    assert ServedModel.objects.get().shown_state is ShownState.WAITING
 
 
 @pytest.fixture

@@ -90,18 +90,18 @@ def test_what_has_no_room_waits_for_it_with_a_reason_and_one_group() -> None:
     ray = FakeRay(a=5, b=5)
     found = place(ray, [ONE], [A, B], [])
     assert found.assignments == frozenset()
-    assert found.refused == {
-        1: "No host can run it: a has not 10 MiB of vinery-CPU left in Ray, "
-        "b has not 10 MiB of vinery-CPU left in Ray."
-    }
-    assert "b is not in Ray yet" in place(FakeRay(a=5), [ONE], [A, B], []).refused[1]
+    full = "{} has not 10 MiB of vinery-CPU left in Ray"
+    reason = f"No host can run it yet: {full.format('a')}, {full.format('b')}."
+    assert found.refused == {1: (reason, False)}
+    joining = f"No host can run it yet: {full.format('a')}, b is not in Ray yet."
+    assert place(FakeRay(a=5), [ONE], [A, B], []).refused == {1: (joining, False)}
     num_created = ray.num_created
     place(ray, [ONE], [A, B], [])
     assert ray.num_created == num_created, "the group waits as it is"
     ray.free["c"] = 10
     assert hosts_of(place(ray, [ONE], [A, B, C], [])) == ["c"]
     gpu = place(ray, [replace(ONE, device="GPU")], [replace(A, budgets={"CPU": None})], [])
-    assert gpu.refused == {1: "No host can run it: a has no GPU."}
+    assert gpu.refused == {1: ("No host can run it: a has no GPU.", True)}
     assert not ray.groups
 
 

@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from vinery_accounts.base import change_signal
 from vinery_serving.cluster import files
 from vinery_serving.cluster.lease import HostLease, host_id
-from vinery_serving.cluster.placing import Assignment, HostOffer, Placer, Replica
+from vinery_serving.cluster.placing import Assignment, HostOffer, Placer, Refusal, Replica
 from vinery_serving.core.model_files import weights_bytes_of
 from vinery_serving.models import devices
 from vinery_serving.models.devices import first_device
@@ -229,16 +229,17 @@ def _assignment(row: Placement) -> Assignment:
     )
 
 
-def _tell(models: Iterable[ServedModel], removed: set[int], refused: Mapping[int, str]) -> None:
+def _tell(models: Iterable[ServedModel], removed: set[int], refused: Mapping[int, Refusal]) -> None:
     """Write the states of models that no host reports any more, or for which there is no host."""
     for model in models:
-        error, status = refused.get(model.pk, ""), _status(model)
-        if not error and model.pk not in removed:
+        refusal, status = refused.get(model.pk), _status(model)
+        if refusal is None and model.pk not in removed:
             continue
         values = aggregate(_rows(model.pk))
-        if error:
-            values["last_error"] = error
-            values["state"] = EngineState.FAILED if not values["replicas"] else values["state"]
+        if refusal is not None:
+            values["last_error"] = refusal.reason
+            if refusal.is_lasting and not values["replicas"]:
+                values["state"] = EngineState.FAILED
         if any(getattr(status, name) != value for name, value in values.items()):
             values["settings_digest"] = model.settings_digest
             EngineStatus.objects.update_or_create(model=model, defaults=values)

@@ -12,7 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,17 @@ class Assignment:
         return self.model, self.number, self.host
 
 
+class Refusal(NamedTuple):
+    """Why a model has no host for a replica."""
+
+    reason: str
+    is_lasting: bool  # while hosts and settings are as they are
+
+
 @dataclass(frozen=True, slots=True)
 class Placing:
     assignments: frozenset[tuple[int, int, str]]  # model, replica and host
-    refused: Mapping[int, str]  # why a model has no host for a replica
+    refused: Mapping[int, Refusal]
 
 
 class Placer(Protocol):
@@ -185,11 +192,13 @@ def why_nowhere(
     replica: Replica,
     hosts: Iterable[HostOffer],
     otherwise: Callable[[HostOffer], str] = lambda _: "is away",
-) -> str:
-    """`otherwise`: what keeps it from a host that could run it."""
+) -> Refusal:
+    """`otherwise`: what keeps it for now from a host that could run it."""
     named = sorted(hosts, key=lambda each: each.name)
-    reasons = (f"{each.name} {obstacle(replica, each) or otherwise(each)}" for each in named)
-    return f"No host can run it: {', '.join(reasons)}."
+    found = [f"{each.name} {obstacle(replica, each) or otherwise(each)}" for each in named]
+    is_lasting = bool(named) and all(obstacle(replica, each) for each in named)
+    begin = "No host can run it" if is_lasting else "No host can run it yet"
+    return Refusal(f"{begin}: {', '.join(found) or 'none runs'}.", is_lasting)
 
 
 def _budget(replica: Replica, host: HostOffer) -> float:

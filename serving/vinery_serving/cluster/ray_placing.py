@@ -20,6 +20,7 @@ from vinery_serving.cluster.placing import (
     Assignment,
     HostOffer,
     Placing,
+    Refusal,
     Replica,
     obstacle,
     why_nowhere,
@@ -133,7 +134,7 @@ def place(
             groups.remove(group.name)
     of_model: Counter[tuple[int, str]] = Counter()  # replicas by model and host
     assignments: set[tuple[int, int, str]] = set()
-    refused: dict[int, str] = {}
+    refused: dict[int, Refusal] = {}
     num_left = _AT_ONCE
     # The memory of those that stay is taken already.
     for wish in sorted(wishes.values(), key=lambda each: (each.stays_on is None, each.key)):
