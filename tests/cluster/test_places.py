@@ -241,6 +241,41 @@ def test_a_host_fetches_the_files_of_its_replica_and_runs_it_then(fetched: Serve
 
 
 @pytest.mark.several_hosts
+def test_a_host_fetches_the_folders_that_options_name_and_knows_them_by_its_own_paths(
+    fetched: ServedModel, tmp_path: Path, settings: Any
+) -> None:
+    models = tmp_path / "models"
+    Path(fetched.folder).mkdir(parents=True)
+    adapter = {"path": str(models / "a" / "x.safetensors")}
+    fetched.options = {"draft_model": str(models / "d" / "1"), "adapters": [adapter]}
+    fetched.save(update_fields=["options"])
+    assert places.own_replicas() == {(fetched.pk, 1)}, "the host reports what is missing"
+    assert Host.objects.get(pk=MARS).lacks == ["a", "d/1"]
+    moon = Host.objects.get(pk=MOON)
+    moon.digests |= {"d/1": ["e", 9], "a": ["f", 9]}
+    moon.save()
+    assert places.own_replicas() == frozenset()
+    assert Host.objects.get(pk=MARS).lacks == []
+    assert {each.parameters["folder"] for each in ModelJob.objects.all()} == {"d/1", "a"}
+    for each in ("d/1", "a"):
+        (models / each).mkdir(parents=True)
+        (models / each / "x.safetensors").touch()
+    (models / "m/1/x").touch()
+    assert places.own_replicas() == {(fetched.pk, 1)}
+    asyncio.run(files.note_folders())
+    assert Host.objects.get(pk=MARS).digests.keys() == {"m/1", "d/1", "a"}
+
+    digest = fetched.settings_digest
+    settings.VINERY_PULLED_DIR = Path("/another/home/models")
+    other = ServedModel.objects.get()
+    assert other.options == {
+        "draft_model": "/another/home/models/d/1",
+        "adapters": [{"path": "/another/home/models/a/x.safetensors"}],
+    }
+    assert other.settings_digest == digest
+
+
+@pytest.mark.several_hosts
 def test_web_processes_read_the_small_files_of_models_that_run_elsewhere(
     fetched: ServedModel, settings: Any
 ) -> None:

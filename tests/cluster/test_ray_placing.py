@@ -154,10 +154,11 @@ def test_a_replica_stays_while_its_host_lives_whatever_ray_does_with_the_group()
     [group] = [each for each in tight.all() if each.key == (1, 0)]
     assert group.host == "a"
 
-    lacking = replace(A, lacks=frozenset({""}))
-    assert hosts_of(place(ray, [ONE], [lacking, B], first)) == ["a"], "it runs without its files"
+    files = frozenset({"/m"})
+    lacking, filed = replace(A, lacks=files), replace(ONE, files=files)
+    assert hosts_of(place(ray, [filed], [lacking, B], first)) == ["a"], "it runs without its files"
     asleep = [replace(first[0], is_ready=False, is_asleep=True)]
-    assert hosts_of(place(ray, [ONE], [lacking, B], asleep)) == ["b"], "it could not start again"
+    assert hosts_of(place(ray, [filed], [lacking, B], asleep)) == ["b"], "it could not start again"
 
     assert hosts_of(place(ray, [ONE], [B], first)) == ["b"], "the lease of a has ended"
     assert ray.free == {"a": 100, "b": 40}

@@ -25,7 +25,7 @@ from vinery_serving.models import devices
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.host_rows import Host, Placement
-from vinery_serving.models.models import ServedModel, stored_folder
+from vinery_serving.models.models import ServedModel, own_folder
 from vinery_serving.transport.messages import PROTOCOL_VERSION
 
 _TURN: Final = 0x56494E46  # the lock of who places, for one transaction
@@ -93,18 +93,19 @@ def own_replicas() -> frozenset[tuple[int, int]] | None:
     if not _others().exists():
         return None
     rows = Placement.objects.filter(host=host_id())
-    placed = {
-        (model_id, replica): stored_folder(folder)
-        for model_id, replica, folder in rows.values_list("model_id", "replica", "model__folder")
-    }
-    wanted = wanted_models().values_list("folder", "pk")
+    placed = set(rows.values_list("model_id", "replica"))
+    folders = {each.pk: each.stored_folders for each in wanted_models()}
     missing = {
-        stored_folder(each): model_id for each, model_id in wanted if not Path(each).is_dir()
+        folder: model_id
+        for model_id, needed in folders.items()
+        for folder in needed
+        if not own_folder(folder).is_dir()
     }
-    lacks = files.fetch(missing, set(placed.values()))
+    of_placed = {each for model_id, _ in placed for each in folders.get(model_id, ())}
+    lacks = files.fetch(missing, of_placed, {needed[0] for needed in folders.values()})
     own.exclude(lacks=sorted(lacks)).update(lacks=sorted(lacks))
     coming = missing.keys() - lacks
-    return frozenset(replica for replica, folder in placed.items() if folder not in coming)
+    return frozenset(each for each in placed if coming.isdisjoint(folders.get(each[0], ())))
 
 
 def _others() -> QuerySet[Host]:
@@ -213,7 +214,7 @@ def _replicas(model: ServedModel, placed: Collection[tuple[int, int]]) -> Iterab
             number=number,
             device=first_device(model.device_of(number)),
             needed_bytes=needed or 0,
-            files=stored_folder(model.folder),
+            files=frozenset(model.stored_folders),
             labels=frozenset(model.host_labels),
         )
 

@@ -23,7 +23,7 @@ class Replica:
     number: int
     device: str  # the one whose memory it takes, see `first_device`
     needed_bytes: int = 0  # 0: unknown
-    files: str = ""  # names the files of the model, as in `HostOffer.lacks`
+    files: frozenset[str] = frozenset()  # the folders of the model, as in `HostOffer.lacks`
     labels: frozenset[str] = frozenset()  # such as disk=fast, which its host must have
 
 
@@ -35,8 +35,8 @@ class HostOffer:
     name: str
     budgets: Mapping[str, int | None] = field(default_factory=dict)  # empty: not known yet
     labels: frozenset[str] = frozenset()
-    lacks: frozenset[str] = frozenset()  # models whose files it does not have, and cannot get
-    has: frozenset[str] = frozenset()  # models whose files it is known to have
+    lacks: frozenset[str] = frozenset()  # folders that it does not have, and cannot get
+    has: frozenset[str] = frozenset()  # folders that it is known to have
     is_draining: bool = False
     is_away: bool = False  # its lease has not ended, but nobody renews it
 
@@ -156,10 +156,10 @@ class _Turn:
             hosts = [each for each in hosts if self._has_room(replica, each)]
         return min(hosts, key=lambda host: self._order(replica, host), default=None)
 
-    def _order(self, replica: Replica, host: HostOffer) -> tuple[bool, int, bool, int, str]:
-        is_full, is_new = not self._has_room(replica, host), replica.files not in host.has
+    def _order(self, replica: Replica, host: HostOffer) -> tuple[bool, int, int, int, str]:
+        is_full, num_new = not self._has_room(replica, host), len(replica.files - host.has)
         beside = self._of_model[host.id, replica.model]
-        return is_full, beside, is_new, self._of_host[host.id], host.name
+        return is_full, beside, num_new, self._of_host[host.id], host.name
 
     def _take(self, replica: Replica, host: HostOffer) -> None:
         self._found.add((replica.model, replica.number, host.id))
@@ -181,7 +181,7 @@ def obstacle(replica: Replica, host: HostOffer) -> str:
         return f"has not the label {missing[0]}"
     if host.budgets and replica.device not in host.budgets:
         return f"has no {replica.device}"
-    if replica.files in host.lacks:
+    if replica.files & host.lacks:
         return "does not have its files"
     if replica.needed_bytes > _budget(replica, host):
         return "has too little memory"

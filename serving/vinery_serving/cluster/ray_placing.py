@@ -86,7 +86,7 @@ class Wish:
         usable = (each for each in hosts if not (each.is_away or obstacle(replica, each)))
         free = sorted(each.id for each in usable)
         self.hosts = tuple(free) if best is None else (best.host,)
-        self.having = {each.id for each in hosts if replica.files in each.has}
+        self.num_having = {each.id: len(replica.files & each.has) for each in hosts}
         mib = -(-replica.needed_bytes // _MIB)
         # Ray refuses an empty bundle.
         self.bundle = resource_of(replica.device), max(1, mib)
@@ -141,7 +141,8 @@ def place(
         model, former = wish.key[0], found.get(wish.key)
         fewest = min((of_model[model, each] for each in wish.hosts), default=0)
         first = tuple(each for each in wish.hosts if of_model[model, each] == fewest)
-        first = tuple(each for each in first if each in wish.having) or first
+        most = max((wish.num_having[each] for each in first), default=0)
+        first = tuple(each for each in first if wish.num_having[each] == most)
         now = _group_of(groups, wish, former, first, may_create=num_left > 0)
         num_left -= now is not former
         if now is not None and now.host is None and not now.is_stuck:

@@ -20,14 +20,13 @@ from typing import Any, Final
 from django.conf import settings
 from django.utils import timezone
 
-from vinery_serving.core.model_files import FolderState, folder_state
+from vinery_serving.core.model_files import FolderState, folder_state, folders_of
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, EngineLog, PoolingConfig
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.engine_status import EngineState
-from vinery_serving.models.folder_options import folders_of
 from vinery_serving.models.models import check_processors
 from vinery_serving.node import fit, status
 from vinery_serving.node.adoption import AdoptedEngine
