@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from vinery_serving.cluster.placing import Assignment, HostOffer, LocalPlacer, Refusal, Replica
+from vinery_serving.cluster.placing import Assignment, HostOffer, Refusal, Replica, place_locally
 
 A, B, C = (HostOffer(id=each, name=each) for each in "abc")
 ONE = Replica(1, 0, "CPU")
@@ -12,7 +12,7 @@ ONE = Replica(1, 0, "CPU")
 def placed(
     wanted: Any, hosts: Any, *present: Assignment
 ) -> tuple[set[tuple[int, int, str]], dict[int, Refusal]]:
-    found = LocalPlacer().place(wanted, hosts, present)
+    found = place_locally(wanted, hosts, present)
     return set(found.assignments), dict(found.refused)
 
 

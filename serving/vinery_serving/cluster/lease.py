@@ -200,18 +200,16 @@ _RENEW: Final = """
             extract(epoch FROM clock_timestamp() - state_change), 0
         )::float AS age_s
         FROM pg_locks JOIN pg_stat_activity USING (pid)
-        WHERE locktype = 'advisory' AND granted AND classid = %(locks)s AND database = (
-            SELECT oid FROM pg_database WHERE datname = current_database()
-        )
+        WHERE locktype = 'advisory' AND granted AND classid = %(locks)s
+        AND datname = current_database()
     ), own AS MATERIALIZED (SELECT pg_try_advisory_lock(%(host)s) AS is_own),
     -- A stopped process, or a proxy in between, would keep the session of a leader for ever.
     late AS MATERIALIZED (
         SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
         WHERE locktype = 'advisory' AND granted
         AND classid::bigint << 32 | objid::bigint = %(leader)s AND pid <> pg_backend_pid()
-        AND database = (
-            SELECT oid FROM pg_database WHERE datname = current_database()
-        ) AND clock_timestamp() - state_change > %(lease_s)s * interval '1 second'
+        AND datname = current_database()
+        AND clock_timestamp() - state_change > %(lease_s)s * interval '1 second'
     )
     SELECT
         CASE WHEN is_own THEN '' ELSE coalesce((

@@ -19,7 +19,7 @@ from django.db.models.functions import Now
 from vinery_accounts.base import change_signal
 from vinery_serving.cluster import files
 from vinery_serving.cluster.lease import HostLease, host_id
-from vinery_serving.cluster.placing import Assignment, HostOffer, Placer, Refusal, Replica
+from vinery_serving.cluster.placing import Assignment, HostOffer, Place, Refusal, Replica
 from vinery_serving.core.model_files import weights_bytes_of
 from vinery_serving.models import devices
 from vinery_serving.models.devices import first_device
@@ -128,12 +128,12 @@ def by_model() -> Mapping[int, Sequence[Placement]]:
 # -- Placing
 
 
-def place(lease: HostLease, placer: Placer) -> None:
+def place(lease: HostLease, decide: Place) -> None:
     """Give each replica a host. Raises `django.db.Error`."""
     if not has_several_hosts():
         return
     with transaction.atomic():
-        if _takes_turn() and _place(lease, placer):
+        if _takes_turn() and _place(lease, decide):
             change_signal.send_after_commit()
 
 
@@ -148,7 +148,7 @@ def _takes_turn() -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def _place(lease: HostLease, placer: Placer) -> bool:
+def _place(lease: HostLease, decide: Place) -> bool:
     """Return whether anything has changed."""
     hosts = list(Host.objects.all())
     ended = lease.ended(each.number for each in hosts)
@@ -165,7 +165,7 @@ def _place(lease: HostLease, placer: Placer) -> bool:
     models = list(wanted_models())
     placed = {(each.model_id, each.replica) for each in rows}
     wanted = [each for model in models for each in _replicas(model, placed)]
-    found = placer.place(wanted, offers, [_assignment(each) for each in rows])
+    found = decide(wanted, offers, [_assignment(each) for each in rows])
     known = {(each.model_id, each.replica, str(each.host_id)): each for each in rows}
     removed = [row for key, row in known.items() if key not in found.assignments]
     needed = {(each.model, each.number): each.needed_bytes for each in wanted}
@@ -247,11 +247,7 @@ def _tell(models: Iterable[ServedModel], removed: set[int], refused: Mapping[int
 
 
 def _status(model: ServedModel) -> EngineStatus:
-    try:
-        status: EngineStatus = model.engine
-    except EngineStatus.DoesNotExist:
-        return EngineStatus(model=model)
-    return status
+    return getattr(model, "engine", None) or EngineStatus(model=model)
 
 
 # -- What the hosts report

@@ -12,7 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +72,14 @@ class Placing:
     refused: Mapping[int, Refusal]
 
 
-class Placer(Protocol):
-    def place(
-        self,
-        wanted: Collection[Replica],
-        hosts: Collection[HostOffer],
-        present: Collection[Assignment],
-    ) -> Placing:
-        """Return all assignments that should be, with those of `present` that stay."""
-        ...
+Place = Callable[[Collection[Replica], Collection[HostOffer], Collection[Assignment]], Placing]
+"""Returns all assignments that should be, with those of the present ones that stay."""
 
 
-class LocalPlacer:
-    def place(
-        self,
-        wanted: Collection[Replica],
-        hosts: Collection[HostOffer],
-        present: Collection[Assignment],
-    ) -> Placing:
-        return _Turn(hosts).place(wanted, present)
+def place_locally(
+    wanted: Collection[Replica], hosts: Collection[HostOffer], present: Collection[Assignment]
+) -> Placing:
+    return _Turn(hosts).place(wanted, present)
 
 
 class _Turn:

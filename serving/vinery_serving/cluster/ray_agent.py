@@ -72,7 +72,7 @@ def turn(lease: AgentLease, placer: RayPlacer) -> None:
         else:
             placer.connect()
             lease.renew()  # connecting may have taken longer than leases last
-            places.place(lease, placer)
+            places.place(lease, placer.place)
         is_away = False
     finally:
         lease.tell(is_away=is_away)

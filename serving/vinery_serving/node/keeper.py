@@ -434,15 +434,21 @@ def _new_config(spec: ModelSpec, facts: EngineFacts) -> EngineConfig:
     if facts.error:
         raise OSError(facts.error) if facts.is_passing else ValueError(facts.error)
     socket_path = engine_socket(Path(settings.VINERY_RUN_DIR), spec.address)
+    # Engines of one device share its compiled graphs, and remove the graphs of another device.
+    cache_name = f"model-{spec.id}-{spec.device_number}".removesuffix("-0")
+    if facts.pooling is None:
+        max_context = options.context_of(facts.max_context)
+    else:
+        max_context = options.max_context or facts.pooling.max_tokens
     return EngineConfig(
         name=spec.name,
         folder=Path(spec.folder),
         device=spec.device,
         socket_path=socket_path,
         socket_key=socket_key(settings.VINERY_SOCKET_SECRET, socket_path),
-        cache_dir=Path(settings.VINERY_CACHE_DIR) / _cache_name(spec),
+        cache_dir=Path(settings.VINERY_CACHE_DIR) / cache_name,
         usage_dir=Path(settings.VINERY_USAGE_DIR),
-        max_context=_max_context(options, facts) or 0,
+        max_context=max_context or 0,
         options=options,
         task=spec.task,
         pooling=PoolingConfig()
@@ -450,18 +456,6 @@ def _new_config(spec: ModelSpec, facts: EngineFacts) -> EngineConfig:
         else _pooling_config(spec, options, facts.pooling),
         log=_new_log(spec.name),
     )
-
-
-def _cache_name(spec: ModelSpec) -> str:
-    """Engines of one device share its compiled graphs, and remove the graphs of another device."""
-    name = f"model-{spec.id}"
-    return f"{name}-{spec.device_number}" if spec.device_number else name
-
-
-def _max_context(options: EngineOptions, facts: EngineFacts) -> int | None:
-    if facts.pooling is None:
-        return options.context_of(facts.max_context)
-    return options.max_context or facts.pooling.max_tokens
 
 
 def _pooling_config(

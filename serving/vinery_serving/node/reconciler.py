@@ -22,7 +22,7 @@ from vinery_accounts.base.connections import giving_back
 from vinery_accounts.base.sealed_table import SealedTable
 from vinery_serving.cluster import files, lease, places
 from vinery_serving.cluster.lease import HostLease, host_id
-from vinery_serving.cluster.placing import LocalPlacer
+from vinery_serving.cluster.placing import place_locally
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.options import EngineOptions
@@ -177,7 +177,7 @@ class WantedModels:
             return
         ended = self.lease.ended()
         if ended != self.ended or commit_state() != self._state:
-            places.place(self.lease, LocalPlacer())
+            places.place(self.lease, place_locally)
             self.ended = ended
 
     def _of_last_node(self) -> dict[ModelSpec, LiveSettings] | None:
