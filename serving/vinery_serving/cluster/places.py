@@ -50,23 +50,20 @@ def register() -> None:
 def _own_values() -> dict[str, Any]:
     known = devices.read(Path(settings.VINERY_RUN_DIR))
     names = [] if known is None else map(first_device, known.names)
+    fingerprint = ""
+    if settings.VINERY_HOST_KEY:
+        from vinery_serving.cluster.authority import host_fingerprint  # not for a sole host
+
+        fingerprint = host_fingerprint(settings.VINERY_HOST_KEY)
     return {
         "name": settings.VINERY_HOST_NAME,
         "address": settings.VINERY_HOST_ADDRESS,
-        "fingerprint": _own_fingerprint(),
+        "fingerprint": fingerprint,
         "labels": settings.VINERY_HOST_LABELS,
         "devices": {name: settings.VINERY_MODEL_MEMORY.get(name) for name in names},
         "version": settings.VINERY_VERSION,
         "protocol_version": PROTOCOL_VERSION,
     }
-
-
-def _own_fingerprint() -> str:
-    if not settings.VINERY_HOST_KEY:
-        return ""
-    from vinery_serving.cluster.authority import host_fingerprint  # a sole host needs none of it
-
-    return host_fingerprint(settings.VINERY_HOST_KEY)
 
 
 def note_devices() -> None:

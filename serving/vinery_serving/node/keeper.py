@@ -99,10 +99,6 @@ class _Crash:
     text: str
 
 
-class _WentToSleep:
-    """The end of an engine that has finished its requests."""
-
-
 class Keeper:
     """Runs the engine of a model until `end` or `hand_over`, at first the one that was found."""
 
@@ -197,7 +193,7 @@ class Keeper:
                 await self._wait_for_memory()
                 started_at, files = loop.time(), await self._read_files()
                 end = await self._run_once(files)
-                if isinstance(end, _WentToSleep):
+                if end is None:
                     self._memory.give_back()
                     self._is_eager = False
                     continue
@@ -263,7 +259,8 @@ class Keeper:
             self._known = files, facts
         return self._known[1]
 
-    async def _run_once(self, files: FolderState) -> _Crash | _WentToSleep | LoadFailure:
+    async def _run_once(self, files: FolderState) -> _Crash | LoadFailure | None:
+        """Return None for an engine that has finished its requests, to sleep."""
         found = self._found
         try:
             config = _new_config(self._spec, await self._facts(files))
@@ -294,7 +291,7 @@ class Keeper:
             await engine.watch()
         except (EngineDied, OSError) as error:  # such as too many open files in this process
             if has_loaded:
-                return _WentToSleep() if engine.is_draining else _Crash(str(error))
+                return None if engine.is_draining else _Crash(str(error))
             is_killed = isinstance(error, EngineDied) and error.is_killed
             return killed(str(error)) if is_killed else load_failure(str(error))
         finally:

@@ -167,7 +167,7 @@ class WantedModels:
             status.reset(self._found)
         if taken.is_leader:
             self._place()
-        self._state, specs = _read_specs(self._state, of_host=True)
+        self._state, specs = _read_specs(self._state)
         if specs is not None:
             self._copy.keep(list(specs.items()))
         return specs
@@ -348,15 +348,13 @@ async def _end(keepers: Iterable[Keeper], reason: str | None = None) -> None:
     await asyncio.gather(*(each.end(reason) for each in keepers))
 
 
-def _read_specs(
-    known: object, *, of_host: bool = False
-) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:
+def _read_specs(known: object) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:
     """Return the state of the database, and the specs, each with what administrators have asked
-    for; None if the state is `known`, and nothing has changed. `of_host`: only some run here."""
+    for; None if the state is `known`, and nothing has changed."""
     state = commit_state()
     if state == known:
         return state, None
-    own = places.own_replicas() if of_host else None
+    own = places.own_replicas()
     specs = {
         _spec_of(model, replica): _live_settings(
             model, is_here=own is None or (model.pk, replica) in own, is_shared=own is not None

@@ -246,8 +246,11 @@ class EngineScheduler:
 
     def _uses(self) -> list[ModelUse]:
         waits, formers = self.waits(), self._formers()
+        by_model: defaultdict[int, list[ModelMemory]] = defaultdict(list)
+        for each in self._models.values():
+            by_model[each.model_id].append(each)
         uses = []
-        for model_id, engines in self._by_model().items():
+        for model_id, engines in by_model.items():
             waiting = _first_to_wake(engines)
             for each in engines:
                 wait = waits.get(model_id) if each is waiting else None
@@ -255,12 +258,6 @@ class EngineScheduler:
                 if use is not None:
                     uses.append(_with_siblings(use, each, engines))
         return uses
-
-    def _by_model(self) -> Mapping[int, list[ModelMemory]]:
-        models: defaultdict[int, list[ModelMemory]] = defaultdict(list)
-        for each in self._models.values():
-            models[each.model_id].append(each)
-        return models
 
     def _formers(self) -> dict[tuple[int, int], int]:
         return {
@@ -303,13 +300,10 @@ def _with_siblings(use: ModelUse, memory: ModelMemory, engines: Sequence[ModelMe
     known = [each.engine.idle_since_s for each in awake if each.engine is not None]
     idle_since_s = [each for each in known if each is not None]
     is_loading = any(each.phase is Phase.LOADING for each in held)
+    is_busy = is_loading or len(idle_since_s) < len(known)
     return replace(
         use,
         awake_since_s=max([use.awake_since_s, *(each.awake_since_s for each in awake)]),
-        idle_since_s=None if is_loading else _latest(idle_since_s, len(known)),
+        idle_since_s=None if is_busy else max(idle_since_s, default=None),
         is_eager=use.is_eager or bool(awake),
     )
-
-
-def _latest(times_s: Sequence[float], num: int) -> float | None:
-    return max(times_s) if times_s and len(times_s) == num else None
