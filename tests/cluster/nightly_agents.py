@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -170,15 +170,21 @@ def test_of_two_agents_one_places_and_the_other_takes_over_without_moving_anythi
 
 
 def groups(ray: OwnRay) -> Counter[object]:
-    return Counter(key for key, _ in groups_with_hosts(ray))
+    return Counter(key for key, _ in look(ray)[0])
 
 
-def groups_with_hosts(ray: OwnRay) -> list[tuple[object, str | None]]:
+def hosts_in(ray: OwnRay) -> Collection[str]:
+    return look(ray)[1]
+
+
+def look(ray: OwnRay) -> tuple[list[tuple[object, str | None]], Collection[str]]:
+    """The groups with their hosts, and the hosts whose Ray nodes live."""
     placer = RayPlacer(ray.address)
     placer.connect()
     found = [(each.key, each.host) for each in placer.all()]
+    hosts = placer.hosts
     placer.leave()
-    return found
+    return found, hosts
 
 
 def test_a_host_that_is_cut_off_from_ray_serves_while_another_agent_places(
@@ -199,10 +205,11 @@ def test_a_host_that_is_cut_off_from_ray_serves_while_another_agent_places(
 
         ray.ways[id_].cut()
         until(lambda: acting(moon) == [other], timeout_s=WITHIN_S)
+        until(lambda: not ray.has_node(id_), timeout_s=WITHIN_S)
+        until(lambda: id_ not in hosts_in(ray), timeout_s=WITHIN_S)
         run(moon, "model", "add", str(folder), "--name", "b")
         expected = {cut_off: SERVES, other: f"b (ready), {SERVES}"}
         until(lambda: models(moon) == expected, timeout_s=WITHIN_S)
-        until(lambda: not ray.has_node(id_), timeout_s=WITHIN_S)
         clients.wait_for_more()
         assert placements(moon) > placed, "what ran stays where it is"
 
@@ -216,4 +223,4 @@ def test_a_host_that_is_cut_off_from_ray_serves_while_another_agent_places(
         clients.wait_for_more()
         assert placements(moon) > placed
         hosts = {(model, replica): str(host) for _, model, replica, host, _ in placements(moon)}
-        until(lambda: sorted(groups_with_hosts(ray)) == sorted(hosts.items()), timeout_s=WITHIN_S)
+        until(lambda: sorted(look(ray)[0]) == sorted(hosts.items()), timeout_s=WITHIN_S)
