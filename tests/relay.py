@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 class Relay:
     """Listens on a free port and passes everything on to the server of a URL."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, address: str = "127.0.0.1") -> None:
         self._url = urlsplit(url)
+        self._address = address
         self._open = threading.Event()
         self._open.set()
         self._ends: list[socket.socket] = []
@@ -21,7 +22,7 @@ class Relay:
     def url(self) -> str:
         """The server's, by way of this relay."""
         user = f"{self._url.username}@" if self._url.username else ""
-        return self._url._replace(netloc=f"{user}127.0.0.1:{self._port}").geturl()
+        return self._url._replace(netloc=f"{user}{self._address}:{self._port}").geturl()
 
     def cut(self) -> None:
         """Connections break, and new ones are refused."""
@@ -50,7 +51,7 @@ class Relay:
         self._open.set()
 
     def _listen(self, port: int) -> socket.socket:
-        listening = socket.create_server(("127.0.0.1", port))
+        listening = socket.create_server((self._address, port))
         threading.Thread(target=self._serve, args=(listening,), daemon=True).start()
         return listening
 

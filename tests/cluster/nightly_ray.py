@@ -85,7 +85,7 @@ def test_replicas_spread_are_pinned_and_wait_for_room(ray: OwnRay, placer: RayPl
         return 3 in refused[0].refused
 
     until(is_refused, timeout_s=WITHIN_S)
-    assert "c has not 300 MiB of vinery-CPU left in Ray" in refused[0].refused[3]
+    assert "c has not 300 MiB of vinery-CPU left in Ray" in refused[0].refused[3].reason
 
     placer.leave()
     again = RayPlacer(ray.address)

@@ -15,9 +15,9 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.models import User
 from vinery_serving.cluster import files, places
 from vinery_serving.cluster.lease import HostLease
-from vinery_serving.cluster.placing import LocalPlacer
+from vinery_serving.cluster.placing import place_locally
 from vinery_serving.gateway.state.model_rows import read_models
-from vinery_serving.models.engine_status import EngineState, EngineStatus
+from vinery_serving.models.engine_status import EngineState, EngineStatus, ShownState
 from vinery_serving.models.host_resource import HOSTS
 from vinery_serving.models.host_rows import Host, Placement
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
@@ -75,7 +75,7 @@ def test_a_sole_host_runs_all_and_its_generation_counts_starts(
         places.register()
         assert [each.name for each in Host.objects.all()] == ["mars"], "a restored home"
         with CaptureQueriesContext(connection) as queries:
-            places.place(HostLease(1, "moon"), LocalPlacer())
+            places.place(HostLease(1, "moon"), place_locally)
             assert places.own_replicas() is None
             assert places.report(1, []) == []
         assert len(queries) == 0
@@ -87,7 +87,7 @@ def test_replicas_move_from_a_host_that_drains_and_from_one_that_is_gone(
 ) -> None:
     def place() -> None:
         on_host(MOON, "moon")
-        places.place(leases[MOON], LocalPlacer())
+        places.place(leases[MOON], place_locally)
 
     for id_, name in ((MOON, "moon"), (MARS, "mars")):
         on_host(id_, name)
@@ -142,15 +142,15 @@ def test_a_model_without_a_host_has_the_reason_and_a_host_says_which_files_it_la
     folder = tmp_path / "folder"
     model = add_model("one", folder, host_labels=["host=moon"])
     for _ in range(2):
-        places.place(leases[MOON], LocalPlacer())
+        places.place(leases[MOON], place_locally)
         places.own_replicas()
     places.report(model.pk, [{"replica": 0, "state": EngineState.FAILED, "pid": None}])
-    places.place(leases[MOON], LocalPlacer())
+    places.place(leases[MOON], place_locally)
     assert where(model) == ["moon"]
     assert Host.objects.get(pk=MOON).lacks == [str(folder)]
 
     Placement.objects.all().delete()
-    places.place(leases[MOON], LocalPlacer())
+    places.place(leases[MOON], place_locally)
     assert where(model) == []
     status = EngineStatus.objects.get()
     assert status.state == EngineState.FAILED
@@ -159,8 +159,31 @@ def test_a_model_without_a_host_has_the_reason_and_a_host_says_which_files_it_la
     )
     folder.mkdir()
     places.own_replicas()
-    places.place(leases[MOON], LocalPlacer())
+    places.place(leases[MOON], place_locally)
     assert where(model) == ["moon"]
+
+
+@pytest.mark.several_hosts
+def test_a_model_waits_with_the_reason_while_the_host_that_can_run_it_is_away(
+    on_host: Callable[[UUID, str], None], leases: dict[UUID, HostLease], tmp_path: Path
+) -> None:
+    for id_, name in ((MARS, "mars"), (MOON, "moon")):
+        on_host(id_, name)
+        places.register()
+    model = add_model("one", tmp_path, host_labels=["host=mars"])
+    leases[MARS].close()
+    moon, mars = leases[MOON], leases[MARS].number
+    until(lambda: moon.renew() and not moon.is_renewed(mars))
+    places.place(moon, place_locally)
+    assert where(model) == []
+    model = ServedModel.objects.get()
+    assert model.shown_state is ShownState.WAITING
+    assert model.status.last_error == (
+        "No host can run it yet: mars is away, moon has not the label host=mars."
+    )
+    EngineStatus.objects.update(state=EngineState.FAILED)  # as without the label anywhere
+    places.place(moon, place_locally)
+    assert ServedModel.objects.get().shown_state is ShownState.WAITING
 
 
 @pytest.fixture
@@ -181,7 +204,7 @@ def fetched(
     found = {"address": "moon:8001", "fingerprint": "f", "digests": {"m/1": ["d", 9]}}
     Host.objects.filter(pk=MOON).update(**found)
     model = add_model("one", tmp_path / "models" / "m" / "1", num_replicas=2)
-    places.place(leases[MOON], LocalPlacer())
+    places.place(leases[MOON], place_locally)
     assert where(model) == ["moon", "mars"]
     monkeypatch.setattr(files, "host_id", lambda: MARS)
     return model
@@ -215,6 +238,41 @@ def test_a_host_fetches_the_files_of_its_replica_and_runs_it_then(fetched: Serve
     assert ModelJob.objects.get(state=JobState.WAITING).parameters["folder"] == "m/1"
     Path(fetched.folder).mkdir(parents=True)
     assert places.own_replicas() == {(fetched.pk, 1)}
+
+
+@pytest.mark.several_hosts
+def test_a_host_fetches_the_folders_that_options_name_and_knows_them_by_its_own_paths(
+    fetched: ServedModel, tmp_path: Path, settings: Any
+) -> None:
+    models = tmp_path / "models"
+    Path(fetched.folder).mkdir(parents=True)
+    adapter = {"path": str(models / "a" / "x.safetensors")}
+    fetched.options = {"draft_model": str(models / "d" / "1"), "adapters": [adapter]}
+    fetched.save(update_fields=["options"])
+    assert places.own_replicas() == {(fetched.pk, 1)}, "the host reports what is missing"
+    assert Host.objects.get(pk=MARS).lacks == ["a", "d/1"]
+    moon = Host.objects.get(pk=MOON)
+    moon.digests |= {"d/1": ["e", 9], "a": ["f", 9]}
+    moon.save()
+    assert places.own_replicas() == frozenset()
+    assert Host.objects.get(pk=MARS).lacks == []
+    assert {each.parameters["folder"] for each in ModelJob.objects.all()} == {"d/1", "a"}
+    for each in ("d/1", "a"):
+        (models / each).mkdir(parents=True)
+        (models / each / "x.safetensors").touch()
+    (models / "m/1/x").touch()
+    assert places.own_replicas() == {(fetched.pk, 1)}
+    asyncio.run(files.note_folders())
+    assert Host.objects.get(pk=MARS).digests.keys() == {"m/1", "d/1", "a"}
+
+    digest = fetched.settings_digest
+    settings.VINERY_PULLED_DIR = Path("/another/home/models")
+    other = ServedModel.objects.get()
+    assert other.options == {
+        "draft_model": "/another/home/models/d/1",
+        "adapters": [{"path": "/another/home/models/a/x.safetensors"}],
+    }
+    assert other.settings_digest == digest
 
 
 @pytest.mark.several_hosts
@@ -326,7 +384,7 @@ def test_web_processes_see_the_replicas_that_they_can_reach(
         on_host(id_, name)
         places.register()
     model = add_model("two", tmp_path, num_replicas=2)
-    places.place(leases[MOON], LocalPlacer())
+    places.place(leases[MOON], place_locally)
     assert [each.host.name for each in places.by_model()[model.pk]] == ["moon"]
     Host.objects.filter(name="mars").update(address="mars:8001", fingerprint="f")
     assert [each.host.name for each in places.by_model()[model.pk]] == ["moon"], "without a key"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from vinery_serving.cluster.placing import Assignment, HostOffer, LocalPlacer, Replica
+from vinery_serving.cluster.placing import Assignment, HostOffer, Refusal, Replica, place_locally
 
 A, B, C = (HostOffer(id=each, name=each) for each in "abc")
 ONE = Replica(1, 0, "CPU")
@@ -11,8 +11,8 @@ ONE = Replica(1, 0, "CPU")
 
 def placed(
     wanted: Any, hosts: Any, *present: Assignment
-) -> tuple[set[tuple[int, int, str]], dict[int, str]]:
-    found = LocalPlacer().place(wanted, hosts, present)
+) -> tuple[set[tuple[int, int, str]], dict[int, Refusal]]:
+    found = place_locally(wanted, hosts, present)
     return set(found.assignments), dict(found.refused)
 
 
@@ -65,25 +65,26 @@ def test_labels_pin_replicas_and_move_those_that_run_elsewhere() -> None:
     assert hosts_of([pinned], [A, fast]) == ["b"]
     assert hosts_of([pinned], [A, fast], Assignment(1, 0, "a", is_ready=True)) == ["a", "b"]
     _, refused = placed([pinned], [A, C])
-    assert refused == {
-        1: "No host can run it: a has not the label disk=fast, c has not the label disk=fast."
-    }
+    lacking = "has not the label disk=fast"
+    assert refused == {1: (f"No host can run it: a {lacking}, c {lacking}.", True)}
+    _, refused = placed([pinned], [A, replace(fast, is_away=True)])
+    assert refused == {1: (f"No host can run it yet: a {lacking}, b is away.", False)}
 
 
 def test_a_replica_goes_where_its_device_its_files_and_room_are() -> None:
     gpu = replace(B, budgets={"CPU": None, "GPU": 10})
     cpu = replace(A, budgets={"CPU": 10}, lacks=frozenset({"/models/b"}))
     assert hosts_of([replace(ONE, device="GPU")], [cpu, gpu, C][:2]) == ["b"]
-    assert hosts_of([replace(ONE, files="/models/b")], [cpu, C]) == ["c"]
+    assert hosts_of([replace(ONE, files=frozenset({"/models/b"}))], [cpu, C]) == ["c"]
     assert hosts_of([replace(ONE, needed_bytes=11)], [cpu, gpu]) == ["b"]
     _, refused = placed([replace(ONE, device="GPU", needed_bytes=11)], [cpu, gpu])
-    assert refused == {1: "No host can run it: a has no GPU, b has too little memory."}
+    assert refused == {1: ("No host can run it: a has no GPU, b has too little memory.", True)}
 
     having = replace(B, has=frozenset({"/m"}))
-    several = [replace(ONE, number=number, files="/m") for number in range(3)]
+    several = [replace(ONE, number=number, files=frozenset({"/m"})) for number in range(3)]
     assert hosts_of(several, [A, having]) == ["b", "a", "b"], "spread, and first where files are"
     full = replace(having, budgets={"CPU": 1})
-    fetched = replace(ONE, files="/m", needed_bytes=2)
+    fetched = replace(ONE, files=frozenset({"/m"}), needed_bytes=2)
     assert hosts_of([fetched], [replace(A, budgets={"CPU": 2}), full]) == ["a"], "not asleep"
 
     other = replace(cpu, id="c", name="c")
@@ -108,8 +109,11 @@ def test_a_replica_that_sleeps_for_want_of_memory_goes_where_there_is_room() -> 
 
 def test_a_sole_host_gets_all_and_reports_itself_what_does_not_fit() -> None:
     tight = replace(A, budgets={"CPU": 1}, lacks=frozenset({"/m"}), is_draining=True)
-    wanted = [Replica(1, 0, "GPU", 9, "/m", frozenset({"disk=fast"})), Replica(2, 0, "CPU", 9)]
+    wanted = [
+        Replica(1, 0, "GPU", 9, frozenset({"/m"}), frozenset({"disk=fast"})),
+        Replica(2, 0, "CPU", 9),
+    ]
     assert hosts_of(wanted, [tight]) == ["a", "a"]
     assert hosts_of(wanted, [tight], Assignment(2, 0, "a", is_asleep=True)) == ["a", "a"]
     _, refused = placed(wanted, [])
-    assert set(refused) == {1, 2}
+    assert refused == dict.fromkeys((1, 2), ("No host can run it yet: none runs.", False))

@@ -90,18 +90,18 @@ def test_what_has_no_room_waits_for_it_with_a_reason_and_one_group() -> None:
     ray = FakeRay(a=5, b=5)
     found = place(ray, [ONE], [A, B], [])
     assert found.assignments == frozenset()
-    assert found.refused == {
-        1: "No host can run it: a has not 10 MiB of vinery-CPU left in Ray, "
-        "b has not 10 MiB of vinery-CPU left in Ray."
-    }
-    assert "b is not in Ray yet" in place(FakeRay(a=5), [ONE], [A, B], []).refused[1]
+    full = "{} has not 10 MiB of vinery-CPU left in Ray"
+    reason = f"No host can run it yet: {full.format('a')}, {full.format('b')}."
+    assert found.refused == {1: (reason, False)}
+    joining = f"No host can run it yet: {full.format('a')}, b is not in Ray yet."
+    assert place(FakeRay(a=5), [ONE], [A, B], []).refused == {1: (joining, False)}
     num_created = ray.num_created
     place(ray, [ONE], [A, B], [])
     assert ray.num_created == num_created, "the group waits as it is"
     ray.free["c"] = 10
     assert hosts_of(place(ray, [ONE], [A, B, C], [])) == ["c"]
     gpu = place(ray, [replace(ONE, device="GPU")], [replace(A, budgets={"CPU": None})], [])
-    assert gpu.refused == {1: "No host can run it: a has no GPU."}
+    assert gpu.refused == {1: ("No host can run it: a has no GPU.", True)}
     assert not ray.groups
 
 
@@ -154,10 +154,11 @@ def test_a_replica_stays_while_its_host_lives_whatever_ray_does_with_the_group()
     [group] = [each for each in tight.all() if each.key == (1, 0)]
     assert group.host == "a"
 
-    lacking = replace(A, lacks=frozenset({""}))
-    assert hosts_of(place(ray, [ONE], [lacking, B], first)) == ["a"], "it runs without its files"
+    files = frozenset({"/m"})
+    lacking, filed = replace(A, lacks=files), replace(ONE, files=files)
+    assert hosts_of(place(ray, [filed], [lacking, B], first)) == ["a"], "it runs without its files"
     asleep = [replace(first[0], is_ready=False, is_asleep=True)]
-    assert hosts_of(place(ray, [ONE], [lacking, B], asleep)) == ["b"], "it could not start again"
+    assert hosts_of(place(ray, [filed], [lacking, B], asleep)) == ["b"], "it could not start again"
 
     assert hosts_of(place(ray, [ONE], [B], first)) == ["b"], "the lease of a has ended"
     assert ray.free == {"a": 100, "b": 40}

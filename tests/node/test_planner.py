@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tables import table
-from vinery_serving.node.planner import ModelUse, Phase, Plan, Rules, make_plan
+from vinery_serving.node.planner import ModelUse, Phase, Plan, make_plan
 
-RULES = Rules({"CPU": 30}, min_awake_s=5)
+RULES = {"CPU": 30}, 5  # bytes of each device, and how long a model stays awake
 NOW_S = 1000.0
 
 
@@ -26,7 +26,7 @@ def awake(id_: int, idle_since_s: float | None = 900.0, **changes: object) -> Mo
 
 
 def plan(*models: ModelUse, now_s: float = NOW_S) -> Plan:
-    return make_plan(models, RULES, now_s)
+    return make_plan(models, *RULES, now_s)
 
 
 YOUNG = awake(1, awake_since_s=NOW_S - 2)
@@ -182,7 +182,7 @@ def test_each_model_that_is_waited_for_gets_its_turn(wanted: list[tuple[int, boo
     }
     now_s, served = NOW_S, set[int]()
     for _ in range(4 * len(models)):
-        found = make_plan(models.values(), RULES, now_s)
+        found = make_plan(models.values(), *RULES, now_s)
         for id_ in found.sleep:
             models[id_] = replace(models[id_], phase=Phase.ASLEEP)
         for id_ in found.wake:

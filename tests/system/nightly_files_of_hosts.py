@@ -25,7 +25,11 @@ def add_model(host: Installed, name: str) -> Path:
     large = folder / "large.dat"
     with large.open("wb") as file:
         file.truncate(LARGE_BYTES[name])
-    host.run("model", "add", str(folder), "--name", name)
+    draft = host.home / "models" / "draft"
+    if not draft.exists():
+        shutil.copytree(REPOSITORY / "models" / "tiny-draft", draft)
+    option = ("--option", f"draft_model={draft}") if name == "big" else ()
+    host.run("model", "add", str(folder), "--name", name, *option)
     return large
 
 
@@ -75,6 +79,7 @@ def check_files(moon: Installed, mars: Installed) -> None:
     models = mars.home / "models"
     until(lambda: [mars.ask(each, key) for each in LARGE_BYTES] == [200, 200], timeout_s=WITHIN_S)
     assert not (models / "big").exists()
+    assert not (models / "draft").exists()
     assert mars.engines() == []
 
     relay = moon.relay()
@@ -97,6 +102,7 @@ def check_files(moon: Installed, mars: Installed) -> None:
     assert (done["state"], done["num_attempts"]) == ("done", 1)
     assert done["done_bytes"] == done["total_bytes"] > LARGE_BYTES["big"]
     assert (models / "big" / "1" / "large.dat").stat().st_size == LARGE_BYTES["big"]
+    assert fetches(moon)["draft"]["state"] == "done"
 
     until(lambda: fetches(moon)["changed/1"]["state"] == "failed", timeout_s=WITHIN_S)
     assert "large.dat has another content than is listed" in fetches(moon)["changed/1"]["error"]

@@ -186,16 +186,21 @@ def _placement() -> Row:
     """Empty where Ray does not place."""
     from django.conf import settings
 
-    from vinery_serving.cluster.lease import agent_reaches_ray
+    from vinery_serving.cluster import lease
 
     if not settings.VINERY_RAY_ADDRESS:
         return {}
-    texts = {
-        True: f"by Ray, whose head is at {settings.VINERY_RAY_ADDRESS}",
-        False: "nothing new: the agent does not reach Ray, and its log has the reason",
-        None: "nothing new: no agent runs on any host",
-    }
-    return {"placement": texts[agent_reaches_ray()]}
+    agents = lease.agents()
+    if any(each.acts and each.reaches_ray for each in agents):
+        text = f"by Ray, whose head is at {settings.VINERY_RAY_ADDRESS}"
+    elif following := [each.host for each in agents if each.reaches_ray]:
+        text = f"nothing new until the agent on {' or '.join(following)} takes over"
+    elif agents:
+        hosts = ", ".join(each.host for each in agents)
+        text = f"nothing new: agents run on {hosts}, but none reaches Ray: see their logs"
+    else:
+        text = "nothing new: no agent runs on any host"
+    return {"placement": text}
 
 
 def _print(report: Row) -> None:

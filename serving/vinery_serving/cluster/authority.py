@@ -91,7 +91,8 @@ class Certificates:
         """The same context each time, with a certificate that is at most 60 days old."""
         now = self._clock()
         if now >= self._signed_at + _RENEWED_AFTER:
-            self._load(_pem(self._key) + self._sign(now))
+            key = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+            self._load(key + self._sign(now))
             self._signed_at = now
         return self._context
 
@@ -118,10 +119,6 @@ class Certificates:
 def _key(secret: bytes) -> Ed25519PrivateKey:
     seed = hmac.digest(secret, b"vinery certificates", "sha256")
     return Ed25519PrivateKey.from_private_bytes(seed)
-
-
-def _pem(key: Ed25519PrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _certificate(

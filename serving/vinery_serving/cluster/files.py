@@ -18,6 +18,7 @@ from vinery_accounts.base.connections import giving_back
 from vinery_serving.cluster import folders
 from vinery_serving.cluster.folders import OF_JOB, Folder, is_own, read_folder, small_of, state_of
 from vinery_serving.cluster.lease import host_id
+from vinery_serving.core.model_files import folders_of
 from vinery_serving.models.host_rows import Host
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
 from vinery_serving.models.models import ServedModel, own_folder, stored_folder
@@ -46,10 +47,11 @@ async def note_folders() -> None:
 @giving_back
 def _states() -> dict[str, folders.State]:
     root, found = own_folder(""), {}
-    for path in ServedModel.objects.exclude(folder="").values_list("folder", flat=True):
-        if is_own(root, Path(path)) and Path(path).is_dir():
+    named = ServedModel.objects.values_list("folder", "options")
+    for folder in {each for row in named for each in folders_of(*row)}:
+        if is_own(root, folder) and folder.is_dir():
             with suppress(OSError):
-                found[path] = state_of(Path(path))
+                found[str(folder)] = state_of(folder)
     return found
 
 
@@ -79,17 +81,18 @@ def _offer(found: Mapping[str, Folder]) -> None:
 # -- What this host fetches
 
 
-def fetch(missing: Mapping[str, int], placed: Collection[str]) -> set[str]:
-    """Begin to fetch the folders that are `missing`, with their models: the small files, with which
-    web processes answer, and then all files of those that are `placed` here. Returns the folders
-    that this host cannot get."""
+def fetch(missing: Mapping[str, int], placed: Collection[str], served: Collection[str]) -> set[str]:
+    """Begin to fetch the folders that are `missing`, with their models: the small files of models
+    that are `served`, with which web processes answer, and then all files of those that are
+    `placed` here. Returns the folders that this host cannot get."""
     of_host = ModelJob.objects.filter(kind=JobKind.FETCH, parameters__host=str(host_id()))
     jobs = list(of_host.exclude(state=JobState.DONE)) if missing else ()
     origins = _origins(missing) if missing else {}
     lacks = set()
     for folder, model_id in missing.items():
         small = small_of(folder)
-        for part in (folder,) if own_folder(small).is_dir() else (small, folder):
+        needs_small = folder in served and not own_folder(small).is_dir()
+        for part in (small, folder) if needs_small else (folder,):
             own = [each for each in jobs if each.parameters["folder"] == part]
             failed = [_origin(each) for each in own if each.state == JobState.FAILED]
             possible = (each for each in origins[folder] if part == folder or "digest" in each)

@@ -15,7 +15,6 @@ import msgspec
 from vinery_accounts.base.files import write_private
 
 _KEPT: Final = "folders"
-_BLOCK_BYTES: Final = 1 << 20
 # Parameters of the job beside those of its origin.
 OF_JOB: Final = ("host", "on", "folder")
 # Has the small files of models whose weights are on other hosts: what web processes read.
@@ -81,11 +80,8 @@ def read_folder(folder: Path) -> bytes:
 
 
 def _sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def keep(run_dir: Path, folders: Mapping[str, Folder]) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid4
 
 from django.conf import settings
@@ -37,6 +37,7 @@ _LOCKS: Final = 0x56494E45
 # In the place of a host: the agents of Ray.
 _AGENTS: Final = 0
 _WITHOUT_RAY: Final = "without Ray: "
+_AGENT: Final = "vinery agent on "
 
 
 def host_id() -> UUID:
@@ -151,7 +152,7 @@ class AgentLease(HostLease):
     it, and it costs no commit."""
 
     def __init__(self, host: str) -> None:
-        super().__init__(_AGENTS, f"{_WITHOUT_RAY}vinery agent on {host}")
+        super().__init__(_AGENTS, f"{_WITHOUT_RAY}{_AGENT}{host}")
         self._numbers["leader"] = self._numbers["host"]
 
     @property
@@ -169,18 +170,29 @@ class AgentLease(HostLease):
                 self._name = name
 
 
-def agent_reaches_ray() -> bool | None:
-    """None: no agent acts. Raises `django.db.Error`."""
+class Agent(NamedTuple):
+    host: str
+    reaches_ray: bool
+    acts: bool
+
+
+def agents() -> list[Agent]:
+    """The agents of Ray that run. Raises `django.db.Error`."""
     with connection.cursor() as cursor:
-        cursor.execute(_AGENT_NAME, [_LOCKS, _AGENTS])
-        row = cursor.fetchone()
-    return None if row is None else not row[0].startswith(_WITHOUT_RAY)
+        cursor.execute(_RUNNING_AGENTS, [_LOCKS, _AGENTS, f"%{_AGENT}%"])
+        rows = cursor.fetchall()
+    return [
+        Agent(name.partition(_AGENT)[2], not name.startswith(_WITHOUT_RAY), acts)
+        for name, acts in rows
+    ]
 
 
-_AGENT_NAME: Final = """
-    SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)
-    WHERE locktype = 'advisory' AND granted AND classid = %s AND objid = %s
-    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+_RUNNING_AGENTS: Final = """
+    SELECT application_name, EXISTS (
+        SELECT FROM pg_locks WHERE pg_locks.pid = pg_stat_activity.pid
+        AND locktype = 'advisory' AND granted AND classid = %s AND objid = %s
+    ) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name LIKE %s ORDER BY application_name
 """
 _RENEW: Final = """
     WITH leases AS MATERIALIZED (
@@ -188,18 +200,16 @@ _RENEW: Final = """
             extract(epoch FROM clock_timestamp() - state_change), 0
         )::float AS age_s
         FROM pg_locks JOIN pg_stat_activity USING (pid)
-        WHERE locktype = 'advisory' AND granted AND classid = %(locks)s AND database = (
-            SELECT oid FROM pg_database WHERE datname = current_database()
-        )
+        WHERE locktype = 'advisory' AND granted AND classid = %(locks)s
+        AND datname = current_database()
     ), own AS MATERIALIZED (SELECT pg_try_advisory_lock(%(host)s) AS is_own),
     -- A stopped process, or a proxy in between, would keep the session of a leader for ever.
     late AS MATERIALIZED (
         SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
         WHERE locktype = 'advisory' AND granted
         AND classid::bigint << 32 | objid::bigint = %(leader)s AND pid <> pg_backend_pid()
-        AND database = (
-            SELECT oid FROM pg_database WHERE datname = current_database()
-        ) AND clock_timestamp() - state_change > %(lease_s)s * interval '1 second'
+        AND datname = current_database()
+        AND clock_timestamp() - state_change > %(lease_s)s * interval '1 second'
     )
     SELECT
         CASE WHEN is_own THEN '' ELSE coalesce((

@@ -19,13 +19,13 @@ from django.db.models.functions import Now
 from vinery_accounts.base import change_signal
 from vinery_serving.cluster import files
 from vinery_serving.cluster.lease import HostLease, host_id
-from vinery_serving.cluster.placing import Assignment, HostOffer, Placer, Replica
+from vinery_serving.cluster.placing import Assignment, HostOffer, Place, Refusal, Replica
 from vinery_serving.core.model_files import weights_bytes_of
 from vinery_serving.models import devices
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.host_rows import Host, Placement
-from vinery_serving.models.models import ServedModel, stored_folder
+from vinery_serving.models.models import ServedModel, own_folder
 from vinery_serving.transport.messages import PROTOCOL_VERSION
 
 _TURN: Final = 0x56494E46  # the lock of who places, for one transaction
@@ -50,23 +50,20 @@ def register() -> None:
 def _own_values() -> dict[str, Any]:
     known = devices.read(Path(settings.VINERY_RUN_DIR))
     names = [] if known is None else map(first_device, known.names)
+    fingerprint = ""
+    if settings.VINERY_HOST_KEY:
+        from vinery_serving.cluster.authority import host_fingerprint  # not for a sole host
+
+        fingerprint = host_fingerprint(settings.VINERY_HOST_KEY)
     return {
         "name": settings.VINERY_HOST_NAME,
         "address": settings.VINERY_HOST_ADDRESS,
-        "fingerprint": _own_fingerprint(),
+        "fingerprint": fingerprint,
         "labels": settings.VINERY_HOST_LABELS,
         "devices": {name: settings.VINERY_MODEL_MEMORY.get(name) for name in names},
         "version": settings.VINERY_VERSION,
         "protocol_version": PROTOCOL_VERSION,
     }
-
-
-def _own_fingerprint() -> str:
-    if not settings.VINERY_HOST_KEY:
-        return ""
-    from vinery_serving.cluster.authority import host_fingerprint  # a sole host needs none of it
-
-    return host_fingerprint(settings.VINERY_HOST_KEY)
 
 
 def note_devices() -> None:
@@ -93,18 +90,19 @@ def own_replicas() -> frozenset[tuple[int, int]] | None:
     if not _others().exists():
         return None
     rows = Placement.objects.filter(host=host_id())
-    placed = {
-        (model_id, replica): stored_folder(folder)
-        for model_id, replica, folder in rows.values_list("model_id", "replica", "model__folder")
-    }
-    wanted = wanted_models().values_list("folder", "pk")
+    placed = set(rows.values_list("model_id", "replica"))
+    folders = {each.pk: each.stored_folders for each in wanted_models()}
     missing = {
-        stored_folder(each): model_id for each, model_id in wanted if not Path(each).is_dir()
+        folder: model_id
+        for model_id, needed in folders.items()
+        for folder in needed
+        if not own_folder(folder).is_dir()
     }
-    lacks = files.fetch(missing, set(placed.values()))
+    of_placed = {each for model_id, _ in placed for each in folders.get(model_id, ())}
+    lacks = files.fetch(missing, of_placed, {needed[0] for needed in folders.values()})
     own.exclude(lacks=sorted(lacks)).update(lacks=sorted(lacks))
     coming = missing.keys() - lacks
-    return frozenset(replica for replica, folder in placed.items() if folder not in coming)
+    return frozenset(each for each in placed if coming.isdisjoint(folders.get(each[0], ())))
 
 
 def _others() -> QuerySet[Host]:
@@ -127,12 +125,12 @@ def by_model() -> Mapping[int, Sequence[Placement]]:
 # -- Placing
 
 
-def place(lease: HostLease, placer: Placer) -> None:
+def place(lease: HostLease, decide: Place) -> None:
     """Give each replica a host. Raises `django.db.Error`."""
     if not has_several_hosts():
         return
     with transaction.atomic():
-        if _takes_turn() and _place(lease, placer):
+        if _takes_turn() and _place(lease, decide):
             change_signal.send_after_commit()
 
 
@@ -147,7 +145,7 @@ def _takes_turn() -> bool:
         return bool(cursor.fetchone()[0])
 
 
-def _place(lease: HostLease, placer: Placer) -> bool:
+def _place(lease: HostLease, decide: Place) -> bool:
     """Return whether anything has changed."""
     hosts = list(Host.objects.all())
     ended = lease.ended(each.number for each in hosts)
@@ -164,7 +162,7 @@ def _place(lease: HostLease, placer: Placer) -> bool:
     models = list(wanted_models())
     placed = {(each.model_id, each.replica) for each in rows}
     wanted = [each for model in models for each in _replicas(model, placed)]
-    found = placer.place(wanted, offers, [_assignment(each) for each in rows])
+    found = decide(wanted, offers, [_assignment(each) for each in rows])
     known = {(each.model_id, each.replica, str(each.host_id)): each for each in rows}
     removed = [row for key, row in known.items() if key not in found.assignments]
     needed = {(each.model, each.number): each.needed_bytes for each in wanted}
@@ -213,7 +211,7 @@ def _replicas(model: ServedModel, placed: Collection[tuple[int, int]]) -> Iterab
             number=number,
             device=first_device(model.device_of(number)),
             needed_bytes=needed or 0,
-            files=stored_folder(model.folder),
+            files=frozenset(model.stored_folders),
             labels=frozenset(model.host_labels),
         )
 
@@ -229,27 +227,24 @@ def _assignment(row: Placement) -> Assignment:
     )
 
 
-def _tell(models: Iterable[ServedModel], removed: set[int], refused: Mapping[int, str]) -> None:
+def _tell(models: Iterable[ServedModel], removed: set[int], refused: Mapping[int, Refusal]) -> None:
     """Write the states of models that no host reports any more, or for which there is no host."""
     for model in models:
-        error, status = refused.get(model.pk, ""), _status(model)
-        if not error and model.pk not in removed:
+        refusal, status = refused.get(model.pk), _status(model)
+        if refusal is None and model.pk not in removed:
             continue
         values = aggregate(_rows(model.pk))
-        if error:
-            values["last_error"] = error
-            values["state"] = EngineState.FAILED if not values["replicas"] else values["state"]
+        if refusal is not None:
+            values["last_error"] = refusal.reason
+            if refusal.is_lasting and not values["replicas"]:
+                values["state"] = EngineState.FAILED
         if any(getattr(status, name) != value for name, value in values.items()):
             values["settings_digest"] = model.settings_digest
             EngineStatus.objects.update_or_create(model=model, defaults=values)
 
 
 def _status(model: ServedModel) -> EngineStatus:
-    try:
-        status: EngineStatus = model.engine
-    except EngineStatus.DoesNotExist:
-        return EngineStatus(model=model)
-    return status
+    return getattr(model, "engine", None) or EngineStatus(model=model)
 
 
 # -- What the hosts report

@@ -12,7 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Replica:
     number: int
     device: str  # the one whose memory it takes, see `first_device`
     needed_bytes: int = 0  # 0: unknown
-    files: str = ""  # names the files of the model, as in `HostOffer.lacks`
+    files: frozenset[str] = frozenset()  # the folders of the model, as in `HostOffer.lacks`
     labels: frozenset[str] = frozenset()  # such as disk=fast, which its host must have
 
 
@@ -35,8 +35,8 @@ class HostOffer:
     name: str
     budgets: Mapping[str, int | None] = field(default_factory=dict)  # empty: not known yet
     labels: frozenset[str] = frozenset()
-    lacks: frozenset[str] = frozenset()  # models whose files it does not have, and cannot get
-    has: frozenset[str] = frozenset()  # models whose files it is known to have
+    lacks: frozenset[str] = frozenset()  # folders that it does not have, and cannot get
+    has: frozenset[str] = frozenset()  # folders that it is known to have
     is_draining: bool = False
     is_away: bool = False  # its lease has not ended, but nobody renews it
 
@@ -59,31 +59,27 @@ class Assignment:
         return self.model, self.number, self.host
 
 
+class Refusal(NamedTuple):
+    """Why a model has no host for a replica."""
+
+    reason: str
+    is_lasting: bool  # while hosts and settings are as they are
+
+
 @dataclass(frozen=True, slots=True)
 class Placing:
     assignments: frozenset[tuple[int, int, str]]  # model, replica and host
-    refused: Mapping[int, str]  # why a model has no host for a replica
+    refused: Mapping[int, Refusal]
 
 
-class Placer(Protocol):
-    def place(
-        self,
-        wanted: Collection[Replica],
-        hosts: Collection[HostOffer],
-        present: Collection[Assignment],
-    ) -> Placing:
-        """Return all assignments that should be, with those of `present` that stay."""
-        ...
+Place = Callable[[Collection[Replica], Collection[HostOffer], Collection[Assignment]], Placing]
+"""Returns all assignments that should be, with those of the present ones that stay."""
 
 
-class LocalPlacer:
-    def place(
-        self,
-        wanted: Collection[Replica],
-        hosts: Collection[HostOffer],
-        present: Collection[Assignment],
-    ) -> Placing:
-        return _Turn(hosts).place(wanted, present)
+def place_locally(
+    wanted: Collection[Replica], hosts: Collection[HostOffer], present: Collection[Assignment]
+) -> Placing:
+    return _Turn(hosts).place(wanted, present)
 
 
 class _Turn:
@@ -149,10 +145,10 @@ class _Turn:
             hosts = [each for each in hosts if self._has_room(replica, each)]
         return min(hosts, key=lambda host: self._order(replica, host), default=None)
 
-    def _order(self, replica: Replica, host: HostOffer) -> tuple[bool, int, bool, int, str]:
-        is_full, is_new = not self._has_room(replica, host), replica.files not in host.has
+    def _order(self, replica: Replica, host: HostOffer) -> tuple[bool, int, int, int, str]:
+        is_full, num_new = not self._has_room(replica, host), len(replica.files - host.has)
         beside = self._of_model[host.id, replica.model]
-        return is_full, beside, is_new, self._of_host[host.id], host.name
+        return is_full, beside, num_new, self._of_host[host.id], host.name
 
     def _take(self, replica: Replica, host: HostOffer) -> None:
         self._found.add((replica.model, replica.number, host.id))
@@ -174,7 +170,7 @@ def obstacle(replica: Replica, host: HostOffer) -> str:
         return f"has not the label {missing[0]}"
     if host.budgets and replica.device not in host.budgets:
         return f"has no {replica.device}"
-    if replica.files in host.lacks:
+    if replica.files & host.lacks:
         return "does not have its files"
     if replica.needed_bytes > _budget(replica, host):
         return "has too little memory"
@@ -185,11 +181,13 @@ def why_nowhere(
     replica: Replica,
     hosts: Iterable[HostOffer],
     otherwise: Callable[[HostOffer], str] = lambda _: "is away",
-) -> str:
-    """`otherwise`: what keeps it from a host that could run it."""
+) -> Refusal:
+    """`otherwise`: what keeps it for now from a host that could run it."""
     named = sorted(hosts, key=lambda each: each.name)
-    reasons = (f"{each.name} {obstacle(replica, each) or otherwise(each)}" for each in named)
-    return f"No host can run it: {', '.join(reasons)}."
+    found = [f"{each.name} {obstacle(replica, each) or otherwise(each)}" for each in named]
+    is_lasting = bool(named) and all(obstacle(replica, each) for each in named)
+    begin = "No host can run it" if is_lasting else "No host can run it yet"
+    return Refusal(f"{begin}: {', '.join(found) or 'none runs'}.", is_lasting)
 
 
 def _budget(replica: Replica, host: HostOffer) -> float:

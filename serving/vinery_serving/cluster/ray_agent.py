@@ -68,10 +68,11 @@ def turn(lease: AgentLease, placer: RayPlacer) -> None:
             placer.look()
         if lease.renew().other_holder:
             placer.leave()
-            return
-        placer.connect()
-        lease.renew()  # connecting may have taken longer than leases last
-        places.place(lease, placer)
+            placer.look()
+        else:
+            placer.connect()
+            lease.renew()  # connecting may have taken longer than leases last
+            places.place(lease, placer.place)
         is_away = False
     finally:
         lease.tell(is_away=is_away)

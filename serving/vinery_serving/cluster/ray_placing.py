@@ -20,6 +20,7 @@ from vinery_serving.cluster.placing import (
     Assignment,
     HostOffer,
     Placing,
+    Refusal,
     Replica,
     obstacle,
     why_nowhere,
@@ -85,7 +86,7 @@ class Wish:
         usable = (each for each in hosts if not (each.is_away or obstacle(replica, each)))
         free = sorted(each.id for each in usable)
         self.hosts = tuple(free) if best is None else (best.host,)
-        self.having = {each.id for each in hosts if replica.files in each.has}
+        self.num_having = {each.id: len(replica.files & each.has) for each in hosts}
         mib = -(-replica.needed_bytes // _MIB)
         # Ray refuses an empty bundle.
         self.bundle = resource_of(replica.device), max(1, mib)
@@ -133,14 +134,15 @@ def place(
             groups.remove(group.name)
     of_model: Counter[tuple[int, str]] = Counter()  # replicas by model and host
     assignments: set[tuple[int, int, str]] = set()
-    refused: dict[int, str] = {}
+    refused: dict[int, Refusal] = {}
     num_left = _AT_ONCE
     # The memory of those that stay is taken already.
     for wish in sorted(wishes.values(), key=lambda each: (each.stays_on is None, each.key)):
         model, former = wish.key[0], found.get(wish.key)
         fewest = min((of_model[model, each] for each in wish.hosts), default=0)
         first = tuple(each for each in wish.hosts if of_model[model, each] == fewest)
-        first = tuple(each for each in first if each in wish.having) or first
+        most = max((wish.num_having[each] for each in first), default=0)
+        first = tuple(each for each in first if wish.num_having[each] == most)
         now = _group_of(groups, wish, former, first, may_create=num_left > 0)
         num_left -= now is not former
         if now is not None and now.host is None and not now.is_stuck:

@@ -2,13 +2,22 @@
 its configuration."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 FolderState = tuple[tuple[str, int, int, int], ...]
 """The path, size, modification time and inode of each file."""
+
+
+def folders_of(folder: str, options: Mapping[str, Any]) -> Sequence[Path]:
+    """Return the folders of the model, of its draft model and of the adapters."""
+    given = options.get("adapters")
+    adapters = [each.get("path") for each in given or () if isinstance(each, dict)]
+    paths = (folder, options.get("draft_model"), options.get("eagle3_head"), *adapters)
+    named = [Path(each) for each in paths if each and isinstance(each, str)]
+    return [each.parent if each.suffix == ".safetensors" or each.is_file() else each for each in named]
 
 
 def folder_state(folders: Iterable[Path]) -> FolderState:

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import msgspec
 from django.conf import settings
 
-from vinery_serving.core.model_files import FolderState, folder_state, layers_of
+from vinery_serving.core.model_files import FolderState, folder_state, folders_of, layers_of
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
@@ -70,15 +70,6 @@ def find(folder: str, options: Mapping[str, Any]) -> Findings:
     except (NoAnswer, OSError, msgspec.MsgspecError) as error:
         text = f"Reading the files of {path} {error}: one may be damaged, or a template endless."
         return Findings(None, text, text)
-
-
-def folders_of(folder: str, options: Mapping[str, Any]) -> Sequence[Path]:
-    """Return the folders of the model, of its draft model and of the adapters."""
-    given = options.get("adapters")
-    adapters = [each.get("path") for each in given or () if isinstance(each, dict)]
-    paths = (folder, options.get("draft_model"), options.get("eagle3_head"), *adapters)
-    named = [Path(each) for each in paths if each and isinstance(each, str)]
-    return [each.parent if each.is_file() else each for each in named]
 
 
 @lru_cache(maxsize=64)  # a change is checked more than once

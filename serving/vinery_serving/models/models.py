@@ -14,6 +14,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
+from vinery_serving.core.model_files import folders_of
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
@@ -56,6 +57,34 @@ class FolderField(models.CharField):  # type: ignore[type-arg]
         return stored_folder(found) if isinstance(found, str) else found
 
 
+class OptionsField(models.JSONField):
+    """Engine options, whose paths are stored as `FolderField` stores its own."""
+
+    def from_db_value(self, *given: Any) -> Any:
+        return _with_paths(super().from_db_value(*given), lambda path: str(own_folder(path)))
+
+    def get_db_prep_save(self, value: Any, connection: Any) -> Any:
+        return super().get_db_prep_save(_with_paths(value, stored_folder), connection)
+
+
+def _with_paths(options: Any, change: Callable[[str], str]) -> Any:
+    """Return options with other paths of the draft model and of adapters."""
+    if not isinstance(options, dict):
+        return options
+    found = dict(options)
+    for name in ("draft_model", "eagle3_head"):
+        if isinstance(path := found.get(name), str) and path:
+            found[name] = change(path)
+    if isinstance(adapters := found.get("adapters"), list):
+        found["adapters"] = [
+            {**each, "path": change(each["path"])}
+            if isinstance(each, dict) and isinstance(each.get("path"), str)
+            else each
+            for each in adapters
+        ]
+    return found
+
+
 class ServedModel(models.Model):
     """A model that clients can request. Administrators write this table; the node writes
     `EngineStatus`."""
@@ -87,7 +116,7 @@ class ServedModel(models.Model):
         "with their sizes; empty: an administrator named the folder.",
     )
     device = models.CharField(max_length=64, default="CPU", help_text="CPU, GPU, GPU.1, NPU ...")
-    options = models.JSONField(
+    options = OptionsField(
         default=dict, blank=True, help_text="Engine options, such as {'max_running': 16}."
     )
     project_ids = models.JSONField(
@@ -230,8 +259,13 @@ class ServedModel(models.Model):
     def settings_digest(self) -> str:
         """SHA-256 of the settings of the engine. Another digest needs another engine."""
         devices = ", ".join([self.device, *self.replica_devices])
-        folder, options = stored_folder(self.folder), options_text(self.options)
-        return settings_digest(self.name, folder, devices, options)
+        options = options_text(_with_paths(self.options, stored_folder))
+        return settings_digest(self.name, stored_folder(self.folder), devices, options)
+
+    @property
+    def stored_folders(self) -> list[str]:
+        """Its folder, and then those that its options name, as all hosts know them."""
+        return [stored_folder(str(each)) for each in folders_of(self.folder, self.options)]
 
     def device_of(self, replica: int) -> str:
         devices: list[str] = self.replica_devices

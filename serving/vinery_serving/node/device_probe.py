@@ -84,7 +84,8 @@ def _device(core: Any, name: str) -> Device:
         supported = next((each for each in properties if each in known), None)
         return None if supported is None else core.get_property(name, supported)
 
-    memory = _machine_memory_bytes() if name == "CPU" else value_of(*_MEMORY)
+    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = machine_bytes if name == "CPU" else value_of(*_MEMORY)
     driver = value_of(*_DRIVER)
     return Device(
         name,
@@ -93,10 +94,6 @@ def _device(core: Any, name: str) -> Device:
         driver=None if driver is None else str(driver),
         properties=tuple(str(each) for each in access if access[each] != "RO"),
     )
-
-
-def _machine_memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 if __name__ == "__main__":

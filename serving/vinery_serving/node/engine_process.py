@@ -195,25 +195,21 @@ class EngineProcess:
 
     async def _keep_pinging(self, engine: RunningProcess) -> None:
         """Ping the engine, which nothing else watches. Raises `EngineDied` if a step hangs."""
+        timeout_s = self._config.options.step_timeout_s
         self._client.open()
         try:
             while True:
                 await asyncio.sleep(_PING_INTERVAL_S)
-                await self._ping(engine)
-        finally:
-            await self._client.close()
-
-    async def _ping(self, engine: RunningProcess) -> None:
-        timeout_s = self._config.options.step_timeout_s
-        try:
-            await self._client.wait_connected(timeout_s)
-            await self._client.ping(timeout_s)
-        except EngineDisconnected:
-            return  # the process is ending; its exit status has the reason
+                # The exit status of a process that ends has the reason.
+                with contextlib.suppress(EngineDisconnected):
+                    await self._client.wait_connected(timeout_s)
+                    await self._client.ping(timeout_s)
         except TimeoutError:
             named = {"model": self._config.name, "pid": engine.pid}
             log.error("engine hung", extra={"fields": named})
             raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None
+        finally:
+            await self._client.close()
 
 
 def _why_ended(engine: RunningProcess, status: int | None) -> str:

@@ -77,10 +77,10 @@ def estimate(
     return Need(weights_bytes, round(num_numbers * _number_bytes(device, options)))
 
 
-def unfit_text(need: Need, budget_bytes: float, device: str, pinned_bytes: int) -> str:
+def unfit_text(need: Need, budget_bytes: int, device: str, pinned_bytes: int) -> str:
     pinned = f", of which pinned models need {_gb(pinned_bytes)}" if pinned_bytes else ""
     return (
-        f"It needs {need}, and models on {device} may use {_gb(int(budget_bytes))}{pinned}. Use "
+        f"It needs {need}, and models on {device} may use {_gb(budget_bytes)}{pinned}. Use "
         "fewer bits for its weights, a smaller cache_size_gb, or raise VINERY_MODEL_MEMORY_MB."
     )
 

@@ -34,10 +34,6 @@ class _Former:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     is_retiring: bool = False
 
-    @property
-    def serves(self) -> bool:
-        return not self.engine.is_draining
-
 
 class FormerEngines:
     def __init__(self, scheduler: EngineScheduler) -> None:
@@ -52,7 +48,7 @@ class FormerEngines:
         self._scheduler.note()
 
     def serves(self, model_id: int, replica: int) -> bool:
-        return any(each.serves for each in self._engines(model_id, replica))
+        return not all(each.engine.is_draining for each in self._engines(model_id, replica))
 
     def retire(self, model_id: int, replica: int) -> None:
         for each in self._engines(model_id, replica):
@@ -66,7 +62,7 @@ class FormerEngines:
         former = self._formers.get(address)
         if former is None:
             return None
-        if not former.serves:
+        if former.engine.is_draining:
             await self._end([address])
             return None
         await _cancel(former.tasks)

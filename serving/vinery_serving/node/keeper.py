@@ -20,14 +20,13 @@ from typing import Any, Final
 from django.conf import settings
 from django.utils import timezone
 
-from vinery_serving.core.model_files import FolderState, folder_state
+from vinery_serving.core.model_files import FolderState, folder_state, folders_of
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig, EngineLog, PoolingConfig
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.engine_status import EngineState
-from vinery_serving.models.folder_options import folders_of
 from vinery_serving.models.models import check_processors
 from vinery_serving.node import fit, status
 from vinery_serving.node.adoption import AdoptedEngine
@@ -98,10 +97,6 @@ class LiveSettings:
 @dataclass(frozen=True, slots=True)
 class _Crash:
     text: str
-
-
-class _WentToSleep:
-    """The end of an engine that has finished its requests."""
 
 
 class Keeper:
@@ -198,7 +193,7 @@ class Keeper:
                 await self._wait_for_memory()
                 started_at, files = loop.time(), await self._read_files()
                 end = await self._run_once(files)
-                if isinstance(end, _WentToSleep):
+                if end is None:
                     self._memory.give_back()
                     self._is_eager = False
                     continue
@@ -264,7 +259,8 @@ class Keeper:
             self._known = files, facts
         return self._known[1]
 
-    async def _run_once(self, files: FolderState) -> _Crash | _WentToSleep | LoadFailure:
+    async def _run_once(self, files: FolderState) -> _Crash | LoadFailure | None:
+        """Return None for an engine that has finished its requests, to sleep."""
         found = self._found
         try:
             config = _new_config(self._spec, await self._facts(files))
@@ -295,7 +291,7 @@ class Keeper:
             await engine.watch()
         except (EngineDied, OSError) as error:  # such as too many open files in this process
             if has_loaded:
-                return _WentToSleep() if engine.is_draining else _Crash(str(error))
+                return None if engine.is_draining else _Crash(str(error))
             is_killed = isinstance(error, EngineDied) and error.is_killed
             return killed(str(error)) if is_killed else load_failure(str(error))
         finally:
@@ -435,15 +431,21 @@ def _new_config(spec: ModelSpec, facts: EngineFacts) -> EngineConfig:
     if facts.error:
         raise OSError(facts.error) if facts.is_passing else ValueError(facts.error)
     socket_path = engine_socket(Path(settings.VINERY_RUN_DIR), spec.address)
+    # Engines of one device share its compiled graphs, and remove the graphs of another device.
+    cache_name = f"model-{spec.id}-{spec.device_number}".removesuffix("-0")
+    if facts.pooling is None:
+        max_context = options.context_of(facts.max_context)
+    else:
+        max_context = options.max_context or facts.pooling.max_tokens
     return EngineConfig(
         name=spec.name,
         folder=Path(spec.folder),
         device=spec.device,
         socket_path=socket_path,
         socket_key=socket_key(settings.VINERY_SOCKET_SECRET, socket_path),
-        cache_dir=Path(settings.VINERY_CACHE_DIR) / _cache_name(spec),
+        cache_dir=Path(settings.VINERY_CACHE_DIR) / cache_name,
         usage_dir=Path(settings.VINERY_USAGE_DIR),
-        max_context=_max_context(options, facts) or 0,
+        max_context=max_context or 0,
         options=options,
         task=spec.task,
         pooling=PoolingConfig()
@@ -451,18 +453,6 @@ def _new_config(spec: ModelSpec, facts: EngineFacts) -> EngineConfig:
         else _pooling_config(spec, options, facts.pooling),
         log=_new_log(spec.name),
     )
-
-
-def _cache_name(spec: ModelSpec) -> str:
-    """Engines of one device share its compiled graphs, and remove the graphs of another device."""
-    name = f"model-{spec.id}"
-    return f"{name}-{spec.device_number}" if spec.device_number else name
-
-
-def _max_context(options: EngineOptions, facts: EngineFacts) -> int | None:
-    if facts.pooling is None:
-        return options.context_of(facts.max_context)
-    return options.max_context or facts.pooling.max_tokens
 
 
 def _pooling_config(

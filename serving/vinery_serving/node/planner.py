@@ -11,12 +11,10 @@ free is kept for the next model, so no larger model starves behind smaller ones.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final
-
-_NO_LIMIT: Final = math.inf
 
 
 class Phase(Enum):
@@ -51,18 +49,6 @@ class ModelUse:
         return self.phase is not Phase.ASLEEP
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """`budgets` has the bytes of each device; a device without a budget has no limit."""
-
-    budgets: Mapping[str, int]
-    min_awake_s: float
-
-    def budget_of(self, device: str) -> float:
-        """Bytes; infinity without a limit."""
-        return self.budgets.get(device, _NO_LIMIT)
-
-
 @dataclass(slots=True)
 class Plan:
     wake: list[int] = field(default_factory=list)
@@ -76,13 +62,16 @@ class Plan:
         self.next_at_s = at_s if self.next_at_s is None else min(self.next_at_s, at_s)
 
 
-def make_plan(models: Iterable[ModelUse], rules: Rules, now_s: float) -> Plan:
+def make_plan(
+    models: Iterable[ModelUse], budgets: Mapping[str, int], min_awake_s: float, now_s: float
+) -> Plan:
+    """`budgets` has the bytes of each device; a device without a budget has no limit."""
     plan = Plan()
-    by_device: dict[str, list[ModelUse]] = {}
+    by_device: defaultdict[str, list[ModelUse]] = defaultdict(list)
     for model in models:
-        by_device.setdefault(model.device, []).append(model)
+        by_device[model.device].append(model)
     for device, beside in by_device.items():
-        _Device(beside, rules.budget_of(device), rules.min_awake_s, now_s, plan).plan()
+        _Device(beside, budgets.get(device, math.inf), min_awake_s, now_s, plan).plan()
     return plan
 
 

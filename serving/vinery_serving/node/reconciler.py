@@ -22,7 +22,7 @@ from vinery_accounts.base.connections import giving_back
 from vinery_accounts.base.sealed_table import SealedTable
 from vinery_serving.cluster import files, lease, places
 from vinery_serving.cluster.lease import HostLease, host_id
-from vinery_serving.cluster.placing import LocalPlacer
+from vinery_serving.cluster.placing import place_locally
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.engine.options import EngineOptions
@@ -167,7 +167,7 @@ class WantedModels:
             status.reset(self._found)
         if taken.is_leader:
             self._place()
-        self._state, specs = _read_specs(self._state, of_host=True)
+        self._state, specs = _read_specs(self._state)
         if specs is not None:
             self._copy.keep(list(specs.items()))
         return specs
@@ -177,7 +177,7 @@ class WantedModels:
             return
         ended = self.lease.ended()
         if ended != self.ended or commit_state() != self._state:
-            places.place(self.lease, LocalPlacer())
+            places.place(self.lease, place_locally)
             self.ended = ended
 
     def _of_last_node(self) -> dict[ModelSpec, LiveSettings] | None:
@@ -348,15 +348,13 @@ async def _end(keepers: Iterable[Keeper], reason: str | None = None) -> None:
     await asyncio.gather(*(each.end(reason) for each in keepers))
 
 
-def _read_specs(
-    known: object, *, of_host: bool = False
-) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:
+def _read_specs(known: object) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:
     """Return the state of the database, and the specs, each with what administrators have asked
-    for; None if the state is `known`, and nothing has changed. `of_host`: only some run here."""
+    for; None if the state is `known`, and nothing has changed."""
     state = commit_state()
     if state == known:
         return state, None
-    own = places.own_replicas() if of_host else None
+    own = places.own_replicas()
     specs = {
         _spec_of(model, replica): _live_settings(
             model, is_here=own is None or (model.pk, replica) in own, is_shared=own is not None

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from typing import Final, Protocol
 
 from vinery_serving.node.fit import Need, unfit_text
-from vinery_serving.node.planner import ModelUse, Phase, Plan, Rules, make_plan
+from vinery_serving.node.planner import ModelUse, Phase, Plan, make_plan
 from vinery_serving.node.starting import SpareEngines
 from vinery_serving.transport.waiting import Wait
 
@@ -166,14 +166,14 @@ class ModelMemory:
             replaces=replaces,
         )
 
-    def follow(self, plan: Plan, unfit_text: Callable[[ModelMemory], str]) -> None:
+    def follow(self, plan: Plan) -> None:
         if self.id in plan.sleep and self.engine is not None:
             self.phase = Phase.LEAVING
             self.sleep_reason = self._sleep_reason(self.engine.idle_since_s)
             self.engine.drain()
             log.info("model goes to sleep", extra={"fields": {"model": self.name}})
         elif self.phase is Phase.ASLEEP and self._has_asked:
-            self._decide(plan, unfit_text)
+            self._decide(plan)
 
     def _sleep_reason(self, idle_since_s: float | None) -> str:
         limit_s = self.idle_limit_s
@@ -185,7 +185,7 @@ class ModelMemory:
                 return f"idle for {minutes:g} min" if is_exact else f"idle for {limit_s:g} s"
         return "another model needs the memory"
 
-    def _decide(self, plan: Plan, unfit_text: Callable[[ModelMemory], str]) -> None:
+    def _decide(self, plan: Plan) -> None:
         verdict = Verdict.ASLEEP
         if self.id in plan.wake:
             verdict, self.phase, self._has_asked = Verdict.GRANTED, Phase.LOADING, False
@@ -193,7 +193,7 @@ class ModelMemory:
                 by_request = "it is pinned" if self.is_pinned else "woken by a request"
                 self.wake_reason = None if self.wanted_since_s is not None else by_request
         elif self.id in plan.unfit:
-            verdict, self.unfit_text = Verdict.UNFIT, unfit_text(self)
+            verdict, self.unfit_text = Verdict.UNFIT, self._scheduler.unfit_text(self)
             self.wanted_since_s = None
         elif self.is_eager:
             self.sleep_reason = "other models have the memory"
@@ -207,7 +207,7 @@ class EngineScheduler:
     """Plans when something has changed. Belongs to the node's event loop."""
 
     def __init__(self, budgets: Mapping[str, int], min_awake_s: float) -> None:
-        self._rules = Rules(dict(budgets), min_awake_s)
+        self._budgets, self._min_awake_s = budgets, min_awake_s
         self._models: dict[int, ModelMemory] = {}
         self._changed = asyncio.Event()
         self.waits: Callable[[], Mapping[int, Wait]] = dict
@@ -235,9 +235,9 @@ class EngineScheduler:
                     await self._changed.wait()
 
     def plan(self) -> Plan:
-        plan = make_plan(self._uses(), self._rules, time.monotonic())
+        plan = make_plan(self._uses(), self._budgets, self._min_awake_s, time.monotonic())
         for each in list(self._models.values()):
-            each.follow(plan, self._unfit_text)
+            each.follow(plan)
         phases = {each.phase for each in self._models.values() if each.is_wanted}
         # The start of a spare engine would slow down a model that loads.
         if Phase.LOADING not in phases:
@@ -246,8 +246,11 @@ class EngineScheduler:
 
     def _uses(self) -> list[ModelUse]:
         waits, formers = self.waits(), self._formers()
+        by_model: defaultdict[int, list[ModelMemory]] = defaultdict(list)
+        for each in self._models.values():
+            by_model[each.model_id].append(each)
         uses = []
-        for model_id, engines in self._by_model().items():
+        for model_id, engines in by_model.items():
             waiting = _first_to_wake(engines)
             for each in engines:
                 wait = waits.get(model_id) if each is waiting else None
@@ -255,12 +258,6 @@ class EngineScheduler:
                 if use is not None:
                     uses.append(_with_siblings(use, each, engines))
         return uses
-
-    def _by_model(self) -> Mapping[int, list[ModelMemory]]:
-        models: defaultdict[int, list[ModelMemory]] = defaultdict(list)
-        for each in self._models.values():
-            models[each.model_id].append(each)
-        return models
 
     def _formers(self) -> dict[tuple[int, int], int]:
         return {
@@ -277,14 +274,14 @@ class EngineScheduler:
             pauses_s.append(max(0.0, plan.next_at_s - time.monotonic()))
         return min(pauses_s, default=None)
 
-    def _unfit_text(self, memory: ModelMemory) -> str:
+    def unfit_text(self, memory: ModelMemory) -> str:
         pinned_bytes = sum(
             each.need.total_bytes
             for each in self._models.values()
             if each.is_pinned and each.device == memory.device and each is not memory
         )
-        budget = self._rules.budget_of(memory.device)
-        return unfit_text(memory.need, budget, memory.device, pinned_bytes)
+        budget_bytes = self._budgets[memory.device]
+        return unfit_text(memory.need, budget_bytes, memory.device, pinned_bytes)
 
 
 def _first_to_wake(engines: Sequence[ModelMemory]) -> ModelMemory | None:
@@ -303,13 +300,10 @@ def _with_siblings(use: ModelUse, memory: ModelMemory, engines: Sequence[ModelMe
     known = [each.engine.idle_since_s for each in awake if each.engine is not None]
     idle_since_s = [each for each in known if each is not None]
     is_loading = any(each.phase is Phase.LOADING for each in held)
+    is_busy = is_loading or len(idle_since_s) < len(known)
     return replace(
         use,
         awake_since_s=max([use.awake_since_s, *(each.awake_since_s for each in awake)]),
-        idle_since_s=None if is_loading else _latest(idle_since_s, len(known)),
+        idle_since_s=None if is_busy else max(idle_since_s, default=None),
         is_eager=use.is_eager or bool(awake),
     )
-
-
-def _latest(times_s: Sequence[float], num: int) -> float | None:
-    return max(times_s) if times_s and len(times_s) == num else None
