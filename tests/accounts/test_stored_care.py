@@ -199,7 +199,7 @@ def test_nothing_is_stored_for_a_key_that_has_gone_with_its_user(
     changes.remove(bob)
 
     swept()
-    for store in (store_response, store_chat, store_run):
+    for store in (store_response, store_chat, store_run, store_conversation):
         with pytest.raises(NotStored):
             store("resp_late", owner)
     assert num_rows() == {}
