@@ -70,13 +70,13 @@ def check_quotas() -> None:
 @shared_task(name="vinery_accounts.tasks.sweep_deliveries")
 def sweep_deliveries() -> None:
     """Schedule each message that is due, also after the death of its worker."""
-    for delivery_id in deliveries.due_ids(datetime.now(UTC)):
+    for delivery_id in deliveries.due_ids():
         deliver.delay(delivery_id)
 
 
 @shared_task(name="vinery_accounts.tasks.deliver")
 def deliver(delivery_id: int) -> None:
-    deliveries.deliver(delivery_id, datetime.now(UTC))
+    deliveries.deliver(delivery_id)
 
 
 @shared_task(name="vinery_accounts.tasks.sweep_mailed_views")

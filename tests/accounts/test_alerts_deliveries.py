@@ -9,8 +9,10 @@ import pytest
 from alert_builders import USUAL, check, person, tokens_a_day, use
 from django.contrib.sessions.models import Session
 from django.core import mail
+from django.db.models import F
 from django.utils import timezone
 from row_builders import stored_alert
+from stored_builders import set_clock
 from usage_builders import NOON
 from webhook_receiver import Receiver
 
@@ -33,21 +35,27 @@ def delivery(search: Project, acme: Organization, receiver: Receiver) -> Deliver
     return Delivery.objects.get()
 
 
+def pass_time(time: timedelta) -> None:
+    """A second more, because SQLite compares texts of milliseconds and microseconds."""
+    Delivery.objects.update(due_at=F("due_at") - time - timedelta(seconds=1))
+
+
 def test_a_failed_delivery_is_retried_and_given_up(delivery: Delivery, receiver: Receiver) -> None:
     receiver.statuses = [500]
-    now, waits = NOON, []
+    num_tries = len(deliveries.BACKOFF) + 1
 
-    while deliveries.deliver(delivery.pk, now) is DeliveryState.PENDING:
+    for wait in deliveries.BACKOFF:
+        assert deliveries.deliver(delivery.pk) is DeliveryState.PENDING
         delivery.refresh_from_db()
         assert delivery.error == "The receiver answered 500."
-        waits.append(delivery.due_at - now)
-        assert deliveries.deliver(delivery.pk, delivery.due_at - timedelta(seconds=1)) is None
-        now = delivery.due_at
+        pass_time(wait / 2)
+        assert deliveries.deliver(delivery.pk) is None
+        pass_time(wait / 2)
 
-    assert tuple(waits) == deliveries.BACKOFF == tuple(sorted(waits))
+    assert deliveries.deliver(delivery.pk) is DeliveryState.FAILED
     delivery.refresh_from_db()
-    assert (delivery.state, delivery.num_tries) == (DeliveryState.FAILED, len(waits) + 1)
-    assert len(receiver.requests) == len(waits) + 1
+    assert (delivery.state, delivery.num_tries) == (DeliveryState.FAILED, num_tries)
+    assert len(receiver.requests) == num_tries
     ids = {headers["webhook-id"] for _, headers, _ in receiver.requests}
     assert ids == {f"evt_alert_{delivery.alert_id}"}
 
@@ -59,33 +67,56 @@ def die(_: Delivery) -> None:
 def test_a_message_is_sent_once_although_its_worker_dies_before(
     delivery: Delivery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert deliveries.due_ids(NOON) == [delivery.pk]
+    assert deliveries.due_ids() == [delivery.pk]
     with monkeypatch.context() as patch:
         patch.setattr(deliveries, "_send", die)
         with pytest.raises(SystemExit):
-            deliveries.deliver(delivery.pk, NOON)
+            deliveries.deliver(delivery.pk)
 
-    assert deliveries.due_ids(NOON + deliveries.LEASE / 2) == []
-    assert deliveries.due_ids(NOON + deliveries.LEASE) == [delivery.pk]
-    assert deliveries.deliver(delivery.pk, NOON + deliveries.LEASE) is DeliveryState.SENT
-    assert deliveries.deliver(delivery.pk, NOON + timedelta(days=1)) is None
-    assert deliveries.due_ids(NOON + timedelta(days=1)) == []
+    assert deliveries.due_ids() == []
+    pass_time(deliveries.LEASE)
+    assert deliveries.due_ids() == [delivery.pk]
+    assert deliveries.deliver(delivery.pk) is DeliveryState.SENT
+    pass_time(timedelta(days=1))
+    assert deliveries.deliver(delivery.pk) is None
+    assert deliveries.due_ids() == []
     assert len(receiver.requests) == 1
+
+
+@pytest.mark.parametrize("shifts_s", [(-600, 0), (0, 600)])
+def test_a_lease_holds_also_between_hosts_with_different_clocks(
+    delivery: Delivery,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+    shifts_s: tuple[int, int],
+) -> None:
+    def set_clocks(shift_s: int) -> None:
+        for module in (tasks, timezone):
+            set_clock(monkeypatch, module, shift_s)
+
+    set_clocks(shifts_s[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(deliveries, "_send", die)
+        with pytest.raises(SystemExit):
+            tasks.deliver(delivery.pk)
+
+    set_clocks(shifts_s[1])
+    tasks.deliver(delivery.pk)
+    assert not receiver.requests
 
 
 def test_a_delivery_that_kills_its_workers_is_given_up(
     delivery: Delivery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = NOON
-
     monkeypatch.setattr(deliveries, "_send", die)
     for _ in range(len(deliveries.BACKOFF) + 1):
         with pytest.raises(SystemExit):
-            deliveries.deliver(delivery.pk, now)
-        now += deliveries.LEASE
+            deliveries.deliver(delivery.pk)
+        pass_time(deliveries.LEASE)
 
-    assert deliveries.deliver(delivery.pk, now) is DeliveryState.FAILED
-    assert deliveries.due_ids(now + timedelta(days=9)) == []
+    assert deliveries.deliver(delivery.pk) is DeliveryState.FAILED
+    pass_time(timedelta(days=9))
+    assert deliveries.due_ids() == []
 
 
 @pytest.fixture
@@ -101,7 +132,7 @@ def test_an_e_mail_contains_the_usage_and_the_forecast(search: Project, olga: Us
     use(800, search, NOON - timedelta(hours=1))
     check()
 
-    assert deliveries.deliver(Delivery.objects.get().pk, NOON) is DeliveryState.SENT
+    assert deliveries.deliver(Delivery.objects.get().pk) is DeliveryState.SENT
 
     [message] = mail.outbox
     assert message.to == ["olga@example.com"]
@@ -116,7 +147,7 @@ def test_an_e_mail_contains_the_usage_and_the_forecast(search: Project, olga: Us
     Project.objects.filter(pk=search.pk).update(name="search\nBcc: all@example.com")
     use(200, search)
     check()
-    assert deliveries.deliver(Delivery.objects.latest("pk").pk, NOON) is DeliveryState.SENT
+    assert deliveries.deliver(Delivery.objects.latest("pk").pk) is DeliveryState.SENT
     assert "\n" not in mail.outbox[1].subject
 
 
@@ -212,8 +243,8 @@ def test_ends_of_background_responses_go_to_the_webhooks_that_want_them(
     queued = list(Delivery.objects.order_by("pk"))
     assert [each.webhook for each in queued] == [hook] * 4
     for each in queued:
-        while deliveries.deliver(each.pk, each.due_at) is DeliveryState.PENDING:
-            each.refresh_from_db()
+        while deliveries.deliver(each.pk) is DeliveryState.PENDING:
+            pass_time(deliveries.BACKOFF[0])
 
     unwrap = openai.OpenAI(api_key="unused").webhooks.unwrap
     events = [unwrap(body, headers, secret=secret) for _, headers, body in receiver.requests]

@@ -99,6 +99,28 @@ def test_fewer_days_shorten_what_is_kept_and_more_days_lengthen_nothing(
     assert responses.find(owner.project_id, "resp_new")
 
 
+def test_a_changed_term_is_followed_once_and_again_after_a_late_answer(
+    acme: Tenant, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed: list[Any] = []
+
+    def follow(project_id: int, *args: Any) -> None:
+        stored.follow_days(project_id, *args)
+        if not followed:  # an answer that ran meanwhile, while the sweep looks
+            store_response("resp_late", owner, at=timezone.now() - 8 * DAY)
+        followed.append(project_id)
+
+    store_conversation("conv_a", owner)
+    assert swept() == 0
+    changes.change(acme.one, response_days=7)
+    monkeypatch.setattr(care, "follow_days", follow)
+
+    assert [swept() for _ in range(4)] == [0, 1, 0, 0]
+    assert followed == [acme.one.pk] * 2
+    store_response("resp_new", owner, days=7)
+    assert [swept(), len(followed)] == [0, 2]
+
+
 def test_no_days_remove_all_at_once_and_only_of_this_project(acme: Tenant, owner: Owners) -> None:
     other, nobody = Owner(acme.two.pk), Owner(None)
     for name, each in {"a": owner, "b": other, "c": nobody}.items():
@@ -199,7 +221,7 @@ def test_nothing_is_stored_for_a_key_that_has_gone_with_its_user(
     changes.remove(bob)
 
     swept()
-    for store in (store_response, store_chat, store_run):
+    for store in (store_response, store_chat, store_run, store_conversation):
         with pytest.raises(NotStored):
             store("resp_late", owner)
     assert num_rows() == {}

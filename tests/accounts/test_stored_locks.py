@@ -58,6 +58,13 @@ def expire_and_sweep() -> None:
     care.sweep(timezone.now())
 
 
+def in_thread(work: Callable[[], object]) -> None:
+    try:
+        work()
+    finally:
+        connection.close()
+
+
 def num_waiting_for_us() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
@@ -88,18 +95,28 @@ def test_who_waits_for_a_row_has_locked_none_that_comes_later(
     if connection.vendor == "sqlite":  # which has one writer at a time
         return
 
-    def run() -> None:
-        try:
-            work()
-        finally:
-            connection.close()
-
     store_rows()
     with ThreadPoolExecutor(1) as thread:
         with transaction.atomic():
             list(held.objects.select_for_update())
-            done = thread.submit(run)
+            done = thread.submit(in_thread, work)
             until(num_waiting_for_us)
             for each in ORDER[ORDER.index(held) + 1 :]:
                 assert list(each.objects.select_for_update(nowait=True, no_key=True))
         done.result()
+
+
+def test_a_response_that_is_continued_while_a_sweep_waits_for_it_keeps_its_run() -> None:
+    if connection.vendor == "sqlite":  # which has one writer at a time
+        return
+    store_rows()
+    now = timezone.now()
+    StoredResponse.objects.update(expires_at=now, events_until=None)
+    with ThreadPoolExecutor(1) as thread:
+        with transaction.atomic():
+            list(StoredResponse.objects.select_for_update())
+            done = thread.submit(in_thread, lambda: care.sweep(now))
+            until(num_waiting_for_us)
+            store_response("resp_2", OWNER, previous_id="resp_1")
+        done.result()
+    assert BackgroundRun.objects.get().response.public_id == "resp_1"

@@ -2,7 +2,8 @@
 
 A delivery is a row. A process takes a lease by moving `due_at` forward: this succeeds for one
 process only. So two processes never send one message at the same time, and a delivery of a dead
-process becomes due again. A receiver may get a message twice, with the same id.
+process becomes due again. A receiver may get a message twice, with the same id. Leases go by the
+clock of the database: those of hosts differ.
 """
 
 import logging
@@ -15,6 +16,7 @@ from django.conf import settings
 from django.core.mail import send_mail
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from vinery_accounts.alerts import webhooks
@@ -43,7 +45,7 @@ BACKOFF: Final = tuple(timedelta(minutes=each) for each in (1, 5, 15, 60, 4 * 60
 _AT_ONCE: Final = 200
 
 
-def write(alert: Alert, people: Iterable[User] | None, now: datetime) -> bool:
+def write(alert: Alert, people: Iterable[User] | None) -> bool:
     """Store an alert with a message to each webhook of its organisation (None: the platform) and to
     these people; `people` None: without messages. Several processes may check at the same time. A
     unique constraint lets only the first process write; the others get False."""
@@ -51,18 +53,18 @@ def write(alert: Alert, people: Iterable[User] | None, now: datetime) -> bool:
         with transaction.atomic():
             alert.save(force_insert=True)
             if people is not None:
-                _schedule(alert, people, now)
+                _schedule(alert, people)
     except IntegrityError:
         return False
     return True
 
 
-def _schedule(alert: Alert, people: Iterable[User], now: datetime) -> None:
+def _schedule(alert: Alert, people: Iterable[User]) -> None:
     hooks = Webhook.objects.filter(Q(organization_id=alert.organization_id), is_active=True)
     Delivery.objects.bulk_create(
         [
-            *(Delivery(alert=alert, webhook=webhook, due_at=now) for webhook in hooks),
-            *(Delivery(alert=alert, user=user, due_at=now) for user in people),
+            *(Delivery(alert=alert, webhook=webhook, due_at=Now()) for webhook in hooks),
+            *(Delivery(alert=alert, user=user, due_at=Now()) for user in people),
         ]
     )
 
@@ -71,12 +73,11 @@ def response_ended(project_id: int | None, public_id: str, status: str) -> None:
     """Schedule `response.completed`, `failed`, `incomplete` or `cancelled` for each webhook of the
     project's organisation that gets the ends of background responses. Clients without keys have the
     webhooks of the platform. In the transaction of the end."""
-    now = timezone.now()
     whose = Q(organization=None) if project_id is None else Q(organization__projects=project_id)
     hooks = Webhook.objects.filter(whose, is_active=True, gets_responses=True)
-    event = webhooks.response_event(public_id, status, now)
+    event = webhooks.response_event(public_id, status, timezone.now())
     Delivery.objects.bulk_create(
-        Delivery(webhook=webhook, event=event, due_at=now) for webhook in hooks
+        Delivery(webhook=webhook, event=event, due_at=Now()) for webhook in hooks
     )
 
 
@@ -89,28 +90,29 @@ def lead(scope: Q) -> Q:
     return Q(pk__in=leading.values("user_id"))
 
 
-def due_ids(now: datetime) -> list[int]:
-    due = Delivery.objects.filter(state=DeliveryState.PENDING, due_at__lte=now).order_by("due_at")
-    return list(due.values_list("pk", flat=True)[:_AT_ONCE])
+def _due() -> QuerySet[Delivery]:
+    return Delivery.objects.filter(state=DeliveryState.PENDING, due_at__lte=Now())
 
 
-def deliver(delivery_id: int, now: datetime) -> DeliveryState | None:
+def due_ids() -> list[int]:
+    return list(_due().order_by("due_at").values_list("pk", flat=True)[:_AT_ONCE])
+
+
+def deliver(delivery_id: int) -> DeliveryState | None:
     """Send a delivery that is due. Returns the new state, or None if the delivery is not due or
     another process sends it."""
-    taken = Delivery.objects.filter(
-        pk=delivery_id, state=DeliveryState.PENDING, due_at__lte=now
-    ).update(due_at=now + LEASE, num_tries=F("num_tries") + 1)
-    if not taken:
+    lease = {"due_at": Now() + LEASE, "num_tries": F("num_tries") + 1}
+    if not _due().filter(pk=delivery_id).update(**lease):
         return None
     whole = Delivery.objects.select_related("alert", "webhook", "user")
     delivery = whole.get(pk=delivery_id)
     if delivery.num_tries > len(BACKOFF) + 1:
-        return _failed(delivery, "Each process that tried to send it died.", now)
+        return _failed(delivery, "Each process that tried to send it died.")
     try:
         _send(delivery)
     except NotDelivered as failure:
-        return _failed(delivery, str(failure), now)
-    return _end(delivery, DeliveryState.SENT, sent_at=now, error="")
+        return _failed(delivery, str(failure))
+    return _end(delivery, DeliveryState.SENT, sent_at=Now(), error="")
 
 
 def _send(delivery: Delivery) -> None:
@@ -129,11 +131,11 @@ def _send(delivery: Delivery) -> None:
             raise NotDelivered(f"The mail server: {type(error).__name__}.") from None
 
 
-def _failed(delivery: Delivery, error: str, now: datetime) -> DeliveryState:
+def _failed(delivery: Delivery, error: str) -> DeliveryState:
     log.warning("delivery %s to %s: %s", delivery.pk, delivery.receiver, error)
     if delivery.num_tries > len(BACKOFF):
         return _end(delivery, DeliveryState.FAILED, error=error[:300])
-    due_at = now + BACKOFF[delivery.num_tries - 1]
+    due_at = Now() + BACKOFF[delivery.num_tries - 1]
     return _end(delivery, DeliveryState.PENDING, due_at=due_at, error=error[:300])
 
 
@@ -148,7 +150,7 @@ def _end(delivery: Delivery, state: DeliveryState, **values: object) -> Delivery
 
 def retry_failed(webhook: Webhook) -> int:
     failed = Delivery.objects.filter(webhook=webhook, state=DeliveryState.FAILED)
-    return failed.update(state=DeliveryState.PENDING, due_at=timezone.now(), num_tries=0, error="")
+    return failed.update(state=DeliveryState.PENDING, due_at=Now(), num_tries=0, error="")
 
 
 def delete_before(moment: datetime) -> int:

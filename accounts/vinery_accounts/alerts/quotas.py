@@ -185,7 +185,7 @@ def _write(quota: Quota, percent: int, now: datetime, *, is_sent: bool, mail: bo
     people: Iterable[User] | None = None
     if is_sent:
         people = people_for(owner, alert.organization_id) if mail else ()
-    return alert if deliveries.write(alert, people, now) else None
+    return alert if deliveries.write(alert, people) else None
 
 
 def people_for(owner: models.Model | None, organization_id: int | None) -> models.QuerySet[User]:

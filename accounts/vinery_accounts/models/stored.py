@@ -178,10 +178,15 @@ class ChatMetadata(Part):
 
 
 class StoredBytes(Part):
-    """How many bytes a project has stored; changed with every row that is stored or removed."""
+    """How many bytes a project has stored; changed with every row that is stored or removed. Each
+    row of the project is kept for at most `days` if `is_followed`."""
 
     project_id = models.BigIntegerField(unique=True, help_text="0: clients without keys.")
     num_bytes = models.BigIntegerField(default=0)
+    days = models.PositiveSmallIntegerField(
+        null=True, help_text="Empty: something was stored for longer since."
+    )
+    is_followed = models.BooleanField(default=False, db_default=False)
 
 
 class BackgroundRun(Part):
@@ -243,19 +248,14 @@ def expire(condition: models.Q, now: datetime | None = None) -> None:
         in_groups(table.objects.filter(condition).kept(now), expires_at=now)
 
 
-def follow_days(
-    project_id: int | None, days: int, now: datetime | None = None, since: datetime | None = None
-) -> None:
+def follow_days(project_id: int | None, days: int, now: datetime | None = None) -> None:
     """Keep a project's responses and chats for at most this long; with 0 days all objects expire,
-    conversations too. Nothing expires later than before: more days hold for later answers only.
-    `since`: only what was created from then on."""
-    created = models.Q() if since is None else models.Q(created_at__gte=since)
+    conversations too. Nothing expires later than before: more days hold for later answers only."""
     if not days:
-        expire(models.Q(project_id=project_id) & created, now)
+        expire(models.Q(project_id=project_id), now)
         return
     latest = models.ExpressionWrapper(
         models.F("created_at") + timedelta(days=days), output_field=models.DateTimeField()
     )
     for table in (StoredResponse, StoredChat):
-        rows = table.objects.of(project_id).filter(created, expires_at__gt=latest)
-        in_groups(rows, expires_at=latest)
+        in_groups(table.objects.of(project_id).filter(expires_at__gt=latest), expires_at=latest)

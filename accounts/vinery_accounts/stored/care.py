@@ -5,21 +5,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, Q
 
 from vinery_accounts import models
 from vinery_accounts.models import Project, ResponseEvents, StoredBytes, StoredItem
-from vinery_accounts.models.stored import OBJECTS, OwnedRow, expire, follow_days
+from vinery_accounts.models.stored import OBJECTS, OwnedRow, follow_days
 from vinery_accounts.stored import chats, compactions, conversations, responses, runs
 from vinery_accounts.stored.rows import resealed
 
-# An answer that has run this long may still be stored with the former term of its project.
-_LONGEST_ANSWER: Final = timedelta(days=1)
-_DOUBTFUL: Final = timedelta(minutes=5)
 _SWEEP_S: Final = 30.0
 _SEALED_IN_A_GROUP: Final = 200
 _TABLES: Final[tuple[type[OwnedRow], ...]] = (*OBJECTS, StoredItem)
@@ -34,28 +31,24 @@ def sweep(now: datetime) -> int:
     num_removed: int = sum(
         each.remove_all(has_expired, until_s) for each in (responses, conversations, chats)
     )
-    _without_project().filter(num_bytes__lte=0).delete()
+    kept = Q(project_id=0) | Q(project_id__in=Project.objects.order_by().values("pk"))
+    StoredBytes.objects.filter(num_bytes__lte=0).exclude(kept).delete()
     return num_removed
 
 
 def _follow_terms(now: datetime) -> None:
-    """Apply changes to answers that were running then. Clients without keys have the term of the
-    first project."""
-    first = Project.objects.order_by("pk").values_list("pk", flat=True).first()
-    changed = Project.objects.filter(updated_at__gt=now - _LONGEST_ANSWER)
-    for pk, days, changed_at in changed.values_list("pk", "response_days", "updated_at"):
-        # At first all: the process that made the change may have died.
-        since = None if now < changed_at + _DOUBTFUL else changed_at - _LONGEST_ANSWER
-        for project_id in (pk, None) if pk == first else (pk,):
-            follow_days(project_id, days or 0, now, since)
-    if gone := list(_without_project().values_list("project_id", flat=True)):
-        expire(Q(project_id__in=gone), now)
-
-
-def _without_project() -> QuerySet[StoredBytes]:
-    return StoredBytes.objects.exclude(
-        Q(project_id=0) | Q(project_id__in=Project.objects.order_by().values("pk"))
-    )
+    """Apply terms of projects to what the process of a change has left, and to answers that were
+    running then. A project that is gone has no days."""
+    terms = dict(Project.objects.order_by("pk").values_list("pk", "response_days"))
+    terms[0] = next(iter(terms.values()), None)  # clients without keys: that of the first project
+    for row in StoredBytes.objects.all():
+        days = terms.get(row.project_id) or 0
+        if row.is_followed and row.days is not None and row.days <= days:
+            continue
+        # From now on, what is stored for longer empties the column, so this is done once more.
+        StoredBytes.objects.filter(pk=row.pk).update(days=days, is_followed=False)
+        follow_days(row.project_id or None, days, now)
+        StoredBytes.objects.filter(pk=row.pk, days=days).update(is_followed=True)
 
 
 def _groups(table: Any) -> Iterator[list[int]]:

@@ -221,10 +221,11 @@ def _remove(these: OwnedQuerySet[StoredResponse]) -> int:
     continued = StoredResponse.objects.filter(previous=OuterRef("pk"))
     leaves = these.filter(~Exists(continued)).values_list("pk", flat=True)
     found = list(leaves[:_REMOVED_AT_ONCE])
-    BackgroundRun.objects.filter(response__in=found).delete()  # locked first, as everywhere
-    rows_of_group = StoredResponse.objects.filter(pk__in=found).order_by("pk")
-    locked = list(rows_of_group.select_for_update().values_list("pk", flat=True))
-    pks = list(leaves.filter(pk__in=locked))  # that nobody continued meanwhile
+    runs = BackgroundRun.objects.filter(response__in=found).order_by("pk")
+    for rows_of_group in (runs, StoredResponse.objects.filter(pk__in=found).order_by("pk")):
+        list(rows_of_group.select_for_update().values_list("pk"))
+    pks = list(leaves.filter(pk__in=found))  # that nobody continued meanwhile
+    runs.filter(response__in=pks).delete()
     links = ResponseItem.objects.filter(response__in=pks)
     items = list(links.values_list("item_id", flat=True))
     links.delete()

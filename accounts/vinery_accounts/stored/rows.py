@@ -59,12 +59,9 @@ class New:
     days: int
 
     def insert(self, table: Any, text: bytes, **columns: Any) -> Any:
-        """Raises `NotStored` if the key has gone."""
-        key_id = self.owner.key_id
-        if key_id is not None and not ApiKey.objects.filter(pk=key_id).exists():
-            raise NotStored("Key", str(key_id))
         columns |= {"model": self.model, "request_id": self.request_id}
         columns["expires_at"] = self.created_at + timedelta(days=self.days)
+        columns["days"] = self.days
         return insert(table, self.owner, self.public_id, text, self.created_at, **columns)
 
 
@@ -75,12 +72,15 @@ def insert(
     text: bytes,
     now: datetime,
     num_more: int = 0,
+    days: int = 1,
     **columns: Any,
 ) -> Any:
-    """Within a transaction, as is each change. `num_more`: the bytes of the items of the row."""
+    """Within a transaction, as is each change. `num_more`: the bytes of the items of the row.
+    `days`: its term; a row without a term goes with a project's 0 days alone. Raises `NotStored` if
+    the key has gone."""
     filled = {"num_bytes": len(text), "sealed": sealed(public_id, text), "created_at": now}
     row: Any = table.objects.create(public_id=public_id, **filled, **columns_of(owner), **columns)
-    row.project_bytes = count_bytes(owner.project_id, len(text) + num_more)
+    row.project_bytes = count_bytes(owner.project_id, len(text) + num_more, days, owner.key_id)
     return row
 
 
@@ -234,19 +234,26 @@ def remove_unlinked(item_ids: Iterable[int]) -> None:
 
 
 _COUNT_SQL: Final = """
-INSERT INTO {table} (project_id, num_bytes) VALUES (%s, %s)
-ON CONFLICT (project_id) DO UPDATE SET num_bytes = {table}.num_bytes + excluded.num_bytes
+INSERT INTO {table} (project_id, num_bytes, days)
+SELECT %s, %s, %s WHERE %s IS NULL OR EXISTS (SELECT 1 FROM {keys} WHERE id = %s)
+ON CONFLICT (project_id) DO UPDATE SET num_bytes = {table}.num_bytes + excluded.num_bytes,
+    days = CASE WHEN excluded.days <= {table}.days THEN {table}.days END
 RETURNING num_bytes
 """
 
 
-def count_bytes(project_id: int | None, num_bytes: int) -> int:
+def count_bytes(
+    project_id: int | None, num_bytes: int, days: int = 0, key_id: int | None = None
+) -> int:
     """Add to what a project has stored. Returns how much that is then. Others who store wait for
-    the end of the transaction, so this comes after other locks."""
+    the end of the transaction, so this comes after other locks. `days`: the term of a new row.
+    Raises `NotStored` if the key has gone, which the same statement sees."""
+    sql = _COUNT_SQL.format(table=StoredBytes._meta.db_table, keys=ApiKey._meta.db_table)
     with connection.cursor() as cursor:
-        sql = _COUNT_SQL.format(table=StoredBytes._meta.db_table)
-        cursor.execute(sql, [project_id or 0, num_bytes])
-        return int(cursor.fetchone()[0])
+        cursor.execute(sql, [project_id or 0, num_bytes, days, key_id, key_id])
+        if (found := cursor.fetchone()) is None:
+            raise NotStored("Key", str(key_id))
+        return int(found[0])
 
 
 def stored_bytes(project_id: int | None) -> int:
