@@ -17,7 +17,8 @@ def folders_of(folder: str, options: Mapping[str, Any]) -> Sequence[Path]:
     adapters = [each.get("path") for each in given or () if isinstance(each, dict)]
     paths = (folder, options.get("draft_model"), options.get("eagle3_head"), *adapters)
     named = [Path(each) for each in paths if each and isinstance(each, str)]
-    return [each.parent if each.suffix == ".safetensors" or each.is_file() else each for each in named]
+    is_file = [each.suffix == ".safetensors" or each.is_file() for each in named]
+    return [each.parent if file else each for each, file in zip(named, is_file, strict=True)]
 
 
 def folder_state(folders: Iterable[Path]) -> FolderState:
