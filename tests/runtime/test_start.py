@@ -60,7 +60,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> MakeRuntime:
     def make() -> Runtime:
         runtime = Runtime()
         monkeypatch.setattr(runtime, "_recover_usage", lambda: None)
-        monkeypatch.setattr(runtime.workers, "start", lambda: None)
+        monkeypatch.setattr(runtime.workers, "live_server", lambda: None)
         monkeypatch.setattr(runtime.workers, "load", lambda _: None)
         for name in ("_refresh_keys", "_refresh_limits", "_follow_models"):
             monkeypatch.setattr(runtime, name, nothing)
