@@ -88,14 +88,15 @@ def keep(new: NewResponse) -> StoredResponse:
     return row
 
 
+# Each answer is stored with these, and Django needs longer to write such queries than to run them.
+_LINK_SQL: Final = "INSERT INTO {links} (response_id, item_id, position, is_output) VALUES {places}"
 _LOCK_SQL: Final = """
 SELECT id FROM {responses} WHERE public_id = %s AND coalesce(project_id, 0) = %s {lock}
 """
 
 
 def _locked(project_id: int | None, public_id: str) -> int:
-    """The primary key of a response, also of an expired one. Raises `NotStored`. Each continued
-    response is stored after this, and Django needs longer to write the query than to run it."""
+    """The primary key of a response, also of an expired one. Raises `NotStored`."""
     has_locks = connection.features.has_select_for_update
     lock = connection.ops.for_update_sql(no_key=True) if has_locks else ""
     sql = _LOCK_SQL.format(responses=StoredResponse._meta.db_table, lock=lock)
@@ -107,10 +108,12 @@ def _locked(project_id: int | None, public_id: str) -> int:
 
 
 def _link(row: StoredResponse, items: Sequence[int], num_inputs: int, first: int = 0) -> None:
-    ResponseItem.objects.bulk_create(
-        ResponseItem(response=row, item_id=item, position=at, is_output=at >= num_inputs)
-        for at, item in enumerate(items, first)
-    )
+    values = [(row.pk, item, at, at >= num_inputs) for at, item in enumerate(items, first)]
+    if values:
+        places = ", ".join(["(%s, %s, %s, %s)"] * len(values))
+        sql = _LINK_SQL.format(links=ResponseItem._meta.db_table, places=places)
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [value for each in values for value in each])
 
 
 def complete(row: StoredResponse, end: End) -> None:
