@@ -24,9 +24,11 @@ class StampedQuerySet(models.QuerySet[RowT, RowT]):
 
 
 class Stamped(models.Model):
-    """A row with `updated_at`. The model's default manager must use `StampedQuerySet`."""
+    """A row with `updated_at`. Another default manager must use `StampedQuerySet`, too."""
 
     updated_at = models.DateTimeField(auto_now=True, db_index=True)
+
+    objects = StampedQuerySet.as_manager()
 
     class Meta:
         abstract = True

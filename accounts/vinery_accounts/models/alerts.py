@@ -14,7 +14,7 @@ from django.db.models import Q
 from vinery_accounts.base.limit_table import Metric
 from vinery_accounts.base.money import money
 from vinery_accounts.base.names import check_name
-from vinery_accounts.base.querysets import Stamped, StampedQuerySet
+from vinery_accounts.base.querysets import Stamped
 from vinery_accounts.outbound.addresses import (
     AddressRefused,
     is_within,
@@ -92,8 +92,6 @@ class Webhook(Stamped):
         "and response.cancelled of background responses.",
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
-
-    objects = StampedQuerySet.as_manager()
 
     class Meta:
         ordering = ["name", "id"]

@@ -181,7 +181,7 @@ class ApiKey(Stamped):
     )
     last_used_model = models.CharField(max_length=255, blank=True, default="", editable=False)
 
-    objects = ApiKeyQuerySet.as_manager()
+    objects = ApiKeyQuerySet.as_manager()  # type: ignore[misc]
 
     class Meta:
         verbose_name = "API key"

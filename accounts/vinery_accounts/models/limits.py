@@ -23,7 +23,7 @@ from vinery_accounts.base.limit_table import (
     in_words,
 )
 from vinery_accounts.base.money import limited, money
-from vinery_accounts.base.querysets import Stamped, StampedQuerySet
+from vinery_accounts.base.querysets import Stamped
 from vinery_accounts.models.keys import ApiKey
 from vinery_accounts.models.people import Organization, Project, User
 
@@ -78,8 +78,6 @@ class Currency(Stamped):
     )
     created_at = models.DateTimeField("since", auto_now_add=True)
 
-    objects = StampedQuerySet.as_manager()
-
     class Meta:
         verbose_name_plural = "currencies"
 
@@ -130,8 +128,6 @@ class Limit(Stamped):
         "empty: the platform's percentages, []: no alerts.",
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
-
-    objects = StampedQuerySet.as_manager()
 
     class Meta:
         ordering = ["scope", "scope_id", "model", "metric", "window"]
@@ -209,8 +205,6 @@ class ModelWeight(Stamped):
     cached = _weight_field("cached input")
     output = _weight_field("output")
     image = _weight_field("image input")
-
-    objects = StampedQuerySet.as_manager()
 
     class Meta:
         verbose_name = "token weight"

@@ -43,7 +43,7 @@ class User(Stamped, auth.AbstractUser):
         help_text="Of the times on the console's pages; empty: that of the browser.",
     )
 
-    objects: ClassVar[UserManager] = UserManager()
+    objects: ClassVar[UserManager] = UserManager()  # type: ignore[assignment]
 
     class Meta(auth.AbstractUser.Meta):
         indexes = [
@@ -76,8 +76,6 @@ class Organization(Stamped):
         "active", default=True, help_text="All keys of an inactive organisation are refused."
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
-
-    objects = StampedQuerySet.as_manager()
 
     class Meta:
         verbose_name = "organisation"
@@ -139,8 +137,6 @@ class Project(Stamped):
         help_text="The most that responses, conversations and chats may take. 0 is no limit.",
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
-
-    objects = StampedQuerySet.as_manager()
 
     class Meta:
         ordering = ["organization__name", "name"]

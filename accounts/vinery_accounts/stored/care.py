@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,13 +12,13 @@ from django.db.models import Model, Q
 
 from vinery_accounts import models
 from vinery_accounts.models import Project, ResponseEvents, StoredBytes, StoredItem
-from vinery_accounts.models.stored import OBJECTS, OwnedRow, follow_days
+from vinery_accounts.models.stored import OBJECTS, follow_days
 from vinery_accounts.stored import chats, compactions, conversations, responses, runs
 from vinery_accounts.stored.rows import resealed
 
 _SWEEP_S: Final = 30.0
-_SEALED_IN_A_GROUP: Final = 200
-_TABLES: Final[tuple[type[OwnedRow], ...]] = (*OBJECTS, StoredItem)
+_IN_A_GROUP: Final = 200
+_SEALED: Final[tuple[Any, ...]] = (*OBJECTS, StoredItem, models.BackgroundRun, ResponseEvents)
 
 
 def sweep(now: datetime) -> int:
@@ -51,24 +50,18 @@ def _follow_terms(now: datetime) -> None:
         StoredBytes.objects.filter(pk=row.pk, days=days).update(is_followed=True)
 
 
-def _groups(table: Any) -> Iterator[list[int]]:
-    pks, last = table.objects.order_by("pk").values_list("pk", flat=True), 0
-    while found := list(pks.filter(pk__gt=last)[:_SEALED_IN_A_GROUP]):
-        yield found
-        last = found[-1]
-
-
 def reencrypt() -> tuple[int, int]:
     """Seal all texts with the newest key, in groups. A second run goes on where the first one
     ended, because a run writes only what an older key has sealed. Returns how many rows the newest
     key opens then, and how many no configured key can open."""
     is_done: Counter[bool] = Counter()
-    tables: tuple[Any, ...] = (*_TABLES, models.BackgroundRun, ResponseEvents)
-    for table in tables:
-        for pks in _groups(table):
+    for table in _SEALED:
+        rows, last = table.objects.order_by("pk"), 0
+        while pks := list(rows.filter(pk__gt=last).values_list("pk", flat=True)[:_IN_A_GROUP]):
             with transaction.atomic():
-                rows = table.objects.select_for_update(no_key=True).filter(pk__in=pks)
-                is_done.update(map(_is_reencrypted, rows.order_by("pk")))
+                locked = rows.select_for_update(no_key=True).filter(pk__in=pks)
+                is_done.update(map(_is_reencrypted, locked))
+            last = pks[-1]
     return is_done[True], is_done[False]
 
 

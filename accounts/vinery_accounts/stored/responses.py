@@ -69,10 +69,7 @@ def keep(new: NewResponse) -> StoredResponse:
     is_background, project_id = new.status == "queued", new.owner.project_id
     previous = conversation = None
     if new.previous_id is not None:
-        found = StoredResponse.objects.of(project_id).filter(public_id=new.previous_id)
-        locked = found.select_for_update(no_key=True).order_by().values_list("pk", flat=True)
-        if (previous := next(iter(locked), None)) is None:
-            raise NotStored(StoredResponse.noun, new.previous_id)
+        previous = _locked(project_id, new.previous_id)
     if new.conversation_id is not None:
         conversation = row_of(Conversation, project_id, new.conversation_id, is_locked=True)
     pks, num_bytes = store_items(new.owner, (*new.inputs, *new.outputs), new.created_at)
@@ -91,11 +88,32 @@ def keep(new: NewResponse) -> StoredResponse:
     return row
 
 
+# Each answer is stored with these, and Django needs longer to write such queries than to run them.
+_LINK_SQL: Final = "INSERT INTO {links} (response_id, item_id, position, is_output) VALUES {places}"
+_LOCK_SQL: Final = """
+SELECT id FROM {responses} WHERE public_id = %s AND coalesce(project_id, 0) = %s {lock}
+"""
+
+
+def _locked(project_id: int | None, public_id: str) -> int:
+    """The primary key of a response, also of an expired one. Raises `NotStored`."""
+    has_locks = connection.features.has_select_for_update
+    lock = connection.ops.for_update_sql(no_key=True) if has_locks else ""
+    sql = _LOCK_SQL.format(responses=StoredResponse._meta.db_table, lock=lock)
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [public_id, project_id or 0])
+        if (found := cursor.fetchone()) is None:
+            raise NotStored(StoredResponse.noun, public_id)
+        return int(found[0])
+
+
 def _link(row: StoredResponse, items: Sequence[int], num_inputs: int, first: int = 0) -> None:
-    ResponseItem.objects.bulk_create(
-        ResponseItem(response=row, item_id=item, position=at, is_output=at >= num_inputs)
-        for at, item in enumerate(items, first)
-    )
+    values = [(row.pk, item, at, at >= num_inputs) for at, item in enumerate(items, first)]
+    if values:
+        places = ", ".join(["(%s, %s, %s, %s)"] * len(values))
+        sql = _LINK_SQL.format(links=ResponseItem._meta.db_table, places=places)
+        with connection.cursor() as cursor:
+            cursor.execute(sql, [value for each in values for value in each])
 
 
 def complete(row: StoredResponse, end: End) -> None:

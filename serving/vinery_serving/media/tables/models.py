@@ -10,7 +10,7 @@ from django.db.models import Value
 from django.db.models.functions import Coalesce
 
 from vinery_accounts.base.names import check_characters
-from vinery_accounts.base.querysets import Stamped, StampedQuerySet
+from vinery_accounts.base.querysets import Stamped
 from vinery_accounts.models import ScopedRow
 from vinery_accounts.models.people import unique_in_scope
 from vinery_serving.media.rules import Denial, DenialReason
@@ -128,8 +128,6 @@ class MediaRule(_Rule):
         "Only rules of the platform have them.",
     )
 
-    objects = StampedQuerySet.as_manager()
-
     class Meta:
         verbose_name = "media rule"
         ordering = ["host", "id"]
@@ -167,8 +165,6 @@ class MediaFolder(_Rule):
         max_length=MAX_FOLDER, help_text="An absolute path on the server, without links."
     )
 
-    objects = StampedQuerySet.as_manager()
-
     class Meta:
         verbose_name = "media folder"
         ordering = ["folder", "id"]
@@ -195,8 +191,6 @@ class MediaLimit(Stamped, ScopedRow):
         "max. media", validators=_between(0, 1000), help_text="Of one request; 0: none."
     )
     created_at = models.DateTimeField("created", auto_now_add=True)
-
-    objects = StampedQuerySet.as_manager()
 
     class Meta:
         verbose_name = "media limit"
