@@ -247,9 +247,6 @@ def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(
     assert page(client, f"{AUDIT}?action=project.update&page=2").count("<tr>") == 11
 
 
-# -- Captured texts
-
-
 def test_leaders_read_captured_texts_and_each_reading_is_audited(
     client: Client, ours: Tenant
 ) -> None:

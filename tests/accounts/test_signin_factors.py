@@ -40,9 +40,6 @@ def five_minutes_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vinery_accounts.signin.people.time", later)
 
 
-# -- Setup
-
-
 def test_setup_asks_for_the_password_again_some_minutes_after_the_sign_in(
     client: Client, monkeypatch: pytest.MonkeyPatch, alice: User
 ) -> None:
@@ -119,9 +116,6 @@ def test_turning_the_factor_off_needs_a_confirmation_and_deletes_the_recovery_co
     assert not Authenticator.objects.filter(user=alice).exists()
 
 
-# -- Sign-in
-
-
 def test_the_code_and_not_the_password_alone_leads_to_the_page(client: Client) -> None:
     secret = give_factor(person("root", is_staff=True, is_superuser=True))
     response = sign_in(client, "root", next="/admin/")
@@ -192,9 +186,6 @@ def test_a_user_deactivated_before_the_code_is_refused(client: Client, alice: Us
     enter_code(client, code_of(secret))
 
     assert signed_in_name(client) == ""
-
-
-# -- Enforcement
 
 
 @pytest.fixture

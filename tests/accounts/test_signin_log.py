@@ -58,9 +58,6 @@ def everything() -> str:
     return json.dumps(list(AuditEntry.objects.values()), default=str)
 
 
-# -- Successful sign-ins
-
-
 def test_a_sign_in_is_logged_with_the_failures_before_it(client: Client, alice: User) -> None:
     sign_in(client, "alice")
     entry = only("sign_in")
@@ -105,9 +102,6 @@ def test_a_sign_in_through_the_issuer_is_logged(client: Client, issuer: TestIssu
     oidc_sign_in(Client(REMOTE_ADDR=HERE))
     failed = only("sign_in_failed")
     assert (failed.target, failed.after) == ("unknown account", {"at": "issuer", "num_times": 1})
-
-
-# -- Failures
 
 
 def test_wrong_passwords_and_lockouts_are_logged_once_a_minute(client: Client, alice: User) -> None:
@@ -175,9 +169,6 @@ def test_refused_users_are_logged_and_the_hash_chain_stays_valid(client: Client)
     enter_code(client, code_of(secret))
     verdict = verify()
     assert (verdict.broken, verdict.num_entries) == (None, 5)
-
-
-# -- Changes
 
 
 def test_setup_and_removal_of_a_second_factor_are_logged(

@@ -34,9 +34,6 @@ from vinery_accounts.models import AuditEntry, Membership, Organization, Role, U
 pytestmark = pytest.mark.django_db
 
 
-# -- Accounts
-
-
 def test_a_new_user_gets_an_account_for_all_sign_ins(client: Client, issuer: TestIssuer) -> None:
     response = oidc_sign_in(client, process="login", next="/accounts/sessions/")
 
@@ -97,9 +94,6 @@ def test_a_user_of_the_issuer_cannot_set_a_password(client: Client, issuer: Test
         assert client.get(reverse(page)).status_code == 403
 
 
-# -- Rights
-
-
 def test_groups_decide_about_rights_at_each_sign_in(client: Client, issuer: TestIssuer) -> None:
     User.objects.create_superuser("root")
     issuer.allow(
@@ -138,9 +132,6 @@ def test_the_last_superuser_keeps_the_right(client: Client, issuer: TestIssuer) 
     assert root.is_superuser
 
 
-# -- Requests
-
-
 def test_each_request_has_a_state_which_no_link_sets(client: Client, issuer: TestIssuer) -> None:
     oidc_sign_in(client)
     link = {"scope": "everything", "auth_params": "nonce=mine&prompt=none"}
@@ -174,9 +165,6 @@ def test_the_pages_do_not_exist_without_an_issuer(client: Client) -> None:
     assert client.get(reverse("openid_connect_callback")).status_code == 404
     assert client.get(reverse("socialaccount_connections")).status_code == 404
     assert "Log in with" not in client.get(reverse("account_login")).content.decode()
-
-
-# -- The account that a sign-in opens, by the user's address
 
 
 def test_a_verified_address_is_linked_if_allowed(client: Client, issuer: TestIssuer) -> None:
@@ -314,9 +302,6 @@ def test_a_user_connects_and_disconnects_their_account(client: Client, issuer: T
 
     client.post(reverse("socialaccount_connections"), {"account": connected.pk})
     assert not SocialAccount.objects.exists()
-
-
-# -- Wrong answers of the issuer, which are refused
 
 
 _OTHER_ISSUER = "https://another.example"

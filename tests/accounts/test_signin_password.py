@@ -90,9 +90,6 @@ def test_the_one_sign_in_page_leads_to_pages_of_this_server(client: Client) -> N
     assert sign_in(client, "root", next="https://evil.example/").url == "/console/"
 
 
-# -- Attempts
-
-
 @pytest.mark.parametrize("command", [["user", "password", "root"], ["admin", "reset-password"]])
 def test_a_new_password_by_command_ends_a_lockout(
     command: list[str], capsys: pytest.CaptureFixture[str]
@@ -144,9 +141,6 @@ def test_attempts_are_counted_across_processes(settings: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM vinery_cache")
         assert cursor.fetchone() == (1,)
-
-
-# -- Passwords
 
 
 @pytest.fixture
@@ -216,9 +210,6 @@ def test_no_mail_goes_to_users_without_a_password_or_sign_in(client: Client, e_m
     assert mail.outbox == []
 
 
-# -- Pages
-
-
 def test_sign_in_pages_are_not_cached_and_name_administrators(client: Client) -> None:
     response = client.get(reverse("account_login"))
     assert response.headers["Cache-Control"] == "no-store, private"
@@ -251,9 +242,6 @@ def test_a_user_and_a_changed_password_end_the_other_sessions(client: Client, al
     assert change_password(client, "another horse altogether").status_code == 302
     assert signed_in_name(client) == "alice"
     assert signed_in_name(elsewhere) == ""
-
-
-# -- Known devices, which strangers do not lock out
 
 
 def cookie_of(client: Client, user: User) -> Any:

@@ -64,9 +64,6 @@ def contents_in_a_dump() -> bytes:
     return packed if text == data else zlib.decompress(packed)
 
 
-# -- A copy of the database
-
-
 def test_no_value_in_the_database_is_a_valid_cookie(client: Client) -> None:
     signin.person("root", is_staff=True, is_superuser=True)
     signin.sign_in(client, "root")
@@ -136,9 +133,6 @@ def test_a_password_reset_link_is_not_in_the_database(client: Client, settings: 
     assert key in str(client.session.items())
     assert key not in everything_in_the_database()
     assert key.encode() not in contents_in_a_dump()
-
-
-# -- Cookies
 
 
 def test_the_cookie_has_its_flags_and_its_age(client: Client, settings: Any) -> None:

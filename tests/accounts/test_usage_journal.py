@@ -245,9 +245,6 @@ def test_a_folder_lists_journals_each_adopted_once(journal: Journal, tmp_path: P
     assert Journal.create(journal.path.parent).path != journal.path
 
 
-# -- Copies
-
-
 def test_the_lines_of_a_journal_are_copied_while_its_owner_has_it(journal: Journal) -> None:
     journal.allocate(100_000)
     for line in (b"first\n", b"second\n"):

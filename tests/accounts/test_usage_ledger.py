@@ -182,9 +182,6 @@ def test_the_thread_starts_once_and_waits_longer_after_each_failure(
     assert delays == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 0.5]
 
 
-# -- Full and broken disks
-
-
 LONG_AGO, LATER = datetime(2000, 1, 1, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 REAL_PWRITE = os.pwrite
 

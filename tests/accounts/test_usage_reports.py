@@ -37,8 +37,6 @@ def day(**changes: Any) -> Question:
     return Question(**(usual | changes))
 
 
-# -- Random questions, compared with the records --------------------------------------------
-
 ids = st.sampled_from([1, 2, None])
 requests = st.builds(
     lambda number, offset_s, outcome, failed_with, **changes: settlement(
@@ -181,9 +179,6 @@ def _check(figures: Any, rows: list[UsageRecord], *, has_times: bool) -> None:
     assert figures.total_ms.num == len(durations)
     exact = durations[math.ceil(len(durations) * 0.95) - 1]
     assert figures.total_ms.p95 == pytest.approx(exact, rel=RELATIVE_ERROR + 1e-6)
-
-
-# -- Chosen questions ----------------------------------------------------------------
 
 
 def test_a_question_has_a_length_a_zone_few_points_and_only_what_its_reader_may_see() -> None:

@@ -163,9 +163,6 @@ def test_settlements_of_dead_processes_are_weighted_when_they_are_stored() -> No
     assert row.num_image_tokens == 16
 
 
-# -- Roll-ups are the sums of the records, in any order and with repeats
-
-
 MEDIA = {"num_image_tokens": 6, "num_media": 2, "num_media_bytes": 5000, "num_media_pixels": 25_088}
 NOW = (NOON, NOON + timedelta(hours=1))
 THEN = (NOON - timedelta(days=40), NOON - timedelta(days=39))
@@ -270,9 +267,6 @@ def test_slices_have_a_fixed_digest() -> None:
     # Databases contain the digest. Another digest would separate old and new usage of a slice.
     stored = UsageSlice.objects.get(dimensions=RollupDimensions.ALL)
     assert stored.digest == "40e0c715d4052fce4d1d88820b46f5a2"
-
-
-# -- Retention
 
 
 USUAL = {"rows": 30, "refusals": 30, "by_minute": 7, "by_hour": 365, "by_day": 0}

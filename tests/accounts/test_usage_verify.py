@@ -161,8 +161,6 @@ def test_only_days_with_all_their_records_are_checked() -> None:
     assert not any(each.differences for each in checked)
 
 
-# -- Concurrent writers
-
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 NUM_REQUESTS = 200
 

@@ -157,8 +157,8 @@ class Rows(Generated):
         shown, columns = resource.load(found["rows"]), self.columns()
         extras = resource.extra_columns(shown)
         cells = [cells_of(row, columns, more) for row, more in zip(shown, extras, strict=True)]
-        at_ = [self.row_address(row) if self.may_open(row) else "" for row in found["rows"]]
-        table = Table("", list(zip(at_, found["rows"], cells, strict=True)))
+        addresses = [self.row_address(row) if self.may_open(row) else "" for row in found["rows"]]
+        table = Table("", list(zip(addresses, found["rows"], cells, strict=True)))
         return super().get_context_data(**kwargs) | found | {"form": form, "table": table}
 
 

@@ -191,17 +191,14 @@ def table(content: str, columns: str | Iterable[str]) -> SafeString:
     separated by `|`: `#Bytes` has figures, and a column of buttons has no name. On phones each row
     becomes a card, in which `data-name` of a cell names its column."""
     names = columns.split("|") if isinstance(columns, str) else columns
+    figure = SafeString(' class="figure"')
+    heads = ((figure if each[:1] == "#" else "", each.removeprefix("#")) for each in names)
     return format_html(
         '<div class="table">\n<table>\n  <thead><tr>{}</tr></thead>\n'
         "  <tbody>\n{}  </tbody>\n</table>\n</div>",
-        format_html_join("", "<th{}>{}</th>", map(_head, names)),
+        format_html_join("", "<th{}>{}</th>", heads),
         content,
     )
-
-
-def _head(name: str) -> tuple[str, str]:
-    is_figure = name.startswith("#")
-    return format_html(' class="figure"') if is_figure else "", name.removeprefix("#")
 
 
 @register.simple_tag

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from django import forms
 from django.conf import settings
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q
 from django.template.defaultfilters import pluralize
 from django.utils.html import format_html, format_html_join
 
@@ -16,7 +16,7 @@ from vinery_accounts.console.page import UsagePage, at, value_of
 from vinery_accounts.console.playground import link_of
 from vinery_accounts.console.words import reason
 from vinery_accounts.limits.rules import in_words
-from vinery_accounts.models import AuditEntry, Capture, Currency, RefusedRequest, Webhook
+from vinery_accounts.models import AuditEntry, Capture, Currency, Webhook
 from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.base import Conflict
 from vinery_accounts.resources.fields import id_of
@@ -178,7 +178,10 @@ class Refusals(UsagePage):
         rows = matching if before is None else matching.filter(pk__lt=before)
         found = list(rows.order_by("-id")[: _ROWS + 1])
         shown = found[:_ROWS]
-        most = _most_refused(matching)
+        columns = ("user_id", "username", "limit_id", "scope", "metric", "window")
+        sums = matching.order_by().values(*columns).annotate(num_events=Count("id"))
+        most = list(sums.order_by("-num_events")[:_MOST])
+        most = most if len(most) > 1 else []
         scopes = [*(row.scope for row in shown), *(row["scope"] for row in most)]
         owners = owners_of(self.access, scopes)
         asked, currency = self.request.GET.get("effect", ""), Currency.current()
@@ -211,10 +214,3 @@ class Refusals(UsagePage):
             "limit": f"{in_words(row['metric'], row['window'])} of {owner}",
             "address": self.address(user=user, limit=limit or None, before=None),
         }
-
-
-def _most_refused(rows: QuerySet[RefusedRequest]) -> list[dict[str, Any]]:
-    columns = ("user_id", "username", "limit_id", "scope", "metric", "window")
-    sums = rows.order_by().values(*columns).annotate(num_events=Count("id"))
-    found = list(sums.order_by("-num_events")[:_MOST])
-    return found if len(found) > 1 else []

@@ -68,8 +68,13 @@ class Requests(UsagePage):
     fields = (*Filters.base_fields, "before")
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if "apply" in request.GET:
-            return redirect(f"{request.path}?{_without_empty(request.GET).urlencode()}")
+        if "apply" in request.GET:  # the form was sent: links have no empty filters
+            query = QueryDict(mutable=True)
+            for name, values in request.GET.lists():
+                if name != "apply" and (kept := [each for each in values if each]):
+                    is_of_errors = (name, *kept) == ("outcome", "errors")
+                    query.setlist(name, list(ERRORS) if is_of_errors else kept)
+            return redirect(f"{request.path}?{query.urlencode()}")
         search = self._text("search")
         if search and self.access.rows(UsageRecord).filter(request_id=search).exists():
             return redirect("console:request", search)
@@ -149,15 +154,6 @@ class Requests(UsagePage):
 
 def _place(moment: datetime, row_id: int) -> str:
     return f"{(moment - _EPOCH) // _MICROSECOND}.{row_id}"
-
-
-def _without_empty(query: QueryDict) -> QueryDict:
-    """Return the query of the form that was sent as links write it."""
-    clean = QueryDict(mutable=True)
-    for name, values in query.lists():
-        if name != "apply" and (kept := [each for each in values if each]):
-            clean.setlist(name, list(ERRORS) if (name, *kept) == ("outcome", "errors") else kept)
-    return clean
 
 
 @at("usage/views/", "usage-views", name="usage")

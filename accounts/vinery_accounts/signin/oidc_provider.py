@@ -93,7 +93,8 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         claims = self._claims(str(kwargs["response"].get("id_token", "")))
         if not claims["sub"]:
             raise IssuerFailed("The ID token has no subject.")
-        userinfo = self._userinfo(token.token)
+        url, bearer = self.openid_config.get("userinfo_endpoint"), f"Bearer {token.token}"
+        userinfo = self._get_json(url, {"Authorization": bearer}) if url else {}
         if userinfo and userinfo.get("sub") != claims["sub"]:
             raise IssuerFailed("Userinfo has another subject than the ID token.")
         kept = {name: claims[name] for name in claims.keys() - _PASSING} | userinfo
@@ -120,12 +121,6 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         if not _is_party(claims, client_id):
             raise IssuerFailed("The ID token was issued for another client: its azp is not ours.")
         return claims
-
-    def _userinfo(self, access_token: str) -> dict[str, Any]:
-        url = self.openid_config.get("userinfo_endpoint")
-        if not url:
-            return {}
-        return self._get_json(url, {"Authorization": f"Bearer {access_token}"})
 
     def _get_json(self, url: str, headers: dict[str, str] | None = None) -> dict[str, Any]:
         try:

@@ -68,11 +68,8 @@ def records(selection: Selection) -> QuerySet[UsageRecord]:
     # The first digit of the status, as in roll-ups: both databases divide integers.
     rows = UsageRecord.objects.alias(status_class=F("http_status") / 100)
     rows = rows.filter(restriction(selection.filters, selection.visible))
-    if selection.since is not None:
-        rows = rows.filter(created_at__gte=selection.since)
-    if selection.until is not None:
-        rows = rows.filter(created_at__lt=selection.until)
-    return rows
+    bounds = {"created_at__gte": selection.since, "created_at__lt": selection.until}
+    return rows.filter(**{name: bound for name, bound in bounds.items() if bound is not None})
 
 
 # Those that usually find the fewest come first.

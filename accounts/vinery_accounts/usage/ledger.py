@@ -122,7 +122,12 @@ class UsageLedger:
             try:
                 self._journal.append(line)
             except OSError as error:
-                self._spill(settlement)
+                # Counted in the journal's first line: after a kill, recovery reports the loss.
+                if len(self._spilled) < self.max_spilled:
+                    self._spilled.append(settlement)
+                else:
+                    self.num_lost += 1
+                self._count_unwritten()
                 self._complain(error)
 
     def start(self) -> None:
@@ -217,15 +222,6 @@ class UsageLedger:
                 except OSError:
                     self._allocate_after_s = now_s + _ALLOCATION_INTERVAL_S
         return self._journal.room_bytes >= wanted + keeping
-
-    def _spill(self, settlement: entries.Settlement) -> None:
-        """Keep a settlement in memory, and count it in the journal's first line: after a kill,
-        recovery reports a lost settlement."""
-        if len(self._spilled) < self.max_spilled:
-            self._spilled.append(settlement)
-        else:
-            self.num_lost += 1
-        self._count_unwritten()
 
     def _count_unwritten(self) -> None:
         if self._has_first_line:

@@ -58,18 +58,12 @@ def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterato
     for day_s in range(first, seconds_of(until), DAY_S):
         with transaction.atomic():
             rollups.take_usage_lock()
-            checked = (
-                Checked(moment_of(day_s), 0, ())
-                if _is_empty(day_s)
-                else _check_day(day_s, repair=repair)
-            )
+            # Most days of a small installation have neither records nor roll-ups.
+            in_day = (_stored(model, day_s, day_s + DAY_S) for model in LEVELS.values())
+            is_used = any(rows.exists() for rows in (_records(day_s, day_s + DAY_S), *in_day))
+            nothing = Checked(moment_of(day_s), 0, ())
+            checked = _check_day(day_s, repair=repair) if is_used else nothing
         yield checked
-
-
-def _is_empty(day_s: int) -> bool:
-    """Whether a day has neither records nor roll-ups, as most days of a small installation."""
-    in_day = (_stored(model, day_s, day_s + DAY_S) for model in LEVELS.values())
-    return not any(rows.exists() for rows in (_records(day_s, day_s + DAY_S), *in_day))
 
 
 def _check_day(day_s: int, *, repair: bool) -> Checked:
