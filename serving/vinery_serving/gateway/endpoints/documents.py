@@ -12,14 +12,10 @@ from typing import Final
 from django.conf import settings
 
 from vinery_accounts.keys.table import Caller
-from vinery_accounts.limits.service import (
-    Kind,
-    Level,
-    LimitsUnavailable,
-    Rule,
-    scopes_of,
-    window_at,
-)
+from vinery_accounts.limits.reservations import Level, LimitsUnavailable
+from vinery_accounts.limits.rules import Kind, Rule
+from vinery_accounts.limits.service import scopes_of
+from vinery_accounts.limits.windows import window_at
 from vinery_accounts.models import Scope as KeyScope
 from vinery_serving.core.errors import MethodNotAllowed, Unavailable
 from vinery_serving.gateway.endpoints.callers import (
