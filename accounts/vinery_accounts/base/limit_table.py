@@ -81,13 +81,7 @@ class Metric(StrEnum):
     def is_reserved_ahead(self) -> bool:
         """Whether requests reserve more than they may use. The length of a prompt is known before
         the request runs, the length of an answer is not."""
-        return self in _RESERVED_AHEAD
-
-
-_RESERVED_AHEAD: Final = (
-    *(Metric.TOKENS, Metric.OUTPUT_TOKENS),
-    *(Metric.WEIGHTED_TOKENS, Metric.COST),
-)
+        return self.is_of_tokens and self is not Metric.INPUT_TOKENS
 
 
 class Window(StrEnum):
@@ -124,16 +118,8 @@ class Window(StrEnum):
     NONE = "none", Kind.TOTAL, "no window", "in total", ""
 
 
-class Weekday(StrEnum):
-    """The first day of a week, in the order of `date.weekday`."""
-
-    MONDAY = "monday"
-    TUESDAY = "tuesday"
-    WEDNESDAY = "wednesday"
-    THURSDAY = "thursday"
-    FRIDAY = "friday"
-    SATURDAY = "saturday"
-    SUNDAY = "sunday"
+# The first day of a week, in the order of `date.weekday`.
+Weekday = StrEnum("Weekday", "MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY SUNDAY")
 
 
 METRIC_CHOICES: Final = [(metric.value, metric.label) for metric in Metric]

@@ -22,9 +22,10 @@ from vinery_accounts.console.generated import New, Rows
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
 from vinery_accounts.console.words import reset
+from vinery_accounts.limits.reservations import Level
 from vinery_accounts.limits.rulebook import scope_of, valid_rules
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window, in_words
-from vinery_accounts.limits.service import Level, current_levels
+from vinery_accounts.limits.service import current_levels
 from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import MAX_ID, id_of

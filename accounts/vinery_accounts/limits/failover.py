@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -52,19 +52,23 @@ class UnavailablePolicy(StrEnum):
     REFUSE = "refuse"  # no request runs that is not counted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StoreState:
     """The state of Redis, for health checks and pages. `unavailable_since_s` is a Unix time, None
-    while Redis is available, and `answered_at_s` that of the last answer. `num_waiting` settlements
-    wait for Redis. `num_dropped` settlements were dropped because too many waited: these
-    reservations count as used. `num_uncounted` requests ran without limits."""
+    while Redis is available, and `answered_at_s` that of the last answer. `num_dropped` settlements
+    were dropped because too many waited: these reservations count as used. `num_uncounted` requests
+    ran without limits."""
 
     policy: UnavailablePolicy
-    unavailable_since_s: float | None
-    num_waiting: int
-    num_dropped: int
-    num_uncounted: int
+    unavailable_since_s: float | None = None
     answered_at_s: float | None = None
+    num_dropped: int = 0
+    num_uncounted: int = 0
+    waiting: deque[tuple[Lease, ActualUsage]] = field(default_factory=deque)  # settlements
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self.waiting)
 
     @property
     def is_degraded(self) -> bool:
@@ -88,43 +92,27 @@ class FailoverLimiter:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._policy = policy
+        self.state = StoreState(policy)
         self._deadline_s = deadline_s
         self._probe_interval_s = probe_interval_s
         self._max_waiting = max_waiting
         self._clock = clock
-        self._unavailable_since_s: float | None = None
-        self._answered_at_s: float | None = None
         self._num_answers = 0
         # Whether Redis answers, though it may still be marked as unavailable.
         self.is_answering = True
         # Baselines that were read before the last outage may be too low now.
         self.num_outages = 0
-        self._waiting: deque[tuple[Lease, ActualUsage]] = deque()
-        self._num_dropped = 0
-        self._num_uncounted = 0
         self._recovery: asyncio.Task[None] | None = None
 
-    @property
-    def state(self) -> StoreState:
-        return StoreState(
-            self._policy,
-            self._unavailable_since_s,
-            len(self._waiting),
-            self._num_dropped,
-            self._num_uncounted,
-            self._answered_at_s,
-        )
-
     async def acquire(self, request: ReservationRequest) -> Lease | Denial:
-        if self._unavailable_since_s is None:
+        if not self.state.is_degraded:
             # Redis may have made the reservation, and no other call would settle it.
             unanswered = Lease(request, NOT_READ), NO_USAGE
             with contextlib.suppress(LimitsUnavailable):
                 return await self._ask(self._store.acquire(request), unanswered)
-        if self._policy is UnavailablePolicy.REFUSE:
+        if self.state.policy is UnavailablePolicy.REFUSE:
             raise LimitsUnavailable(_MESSAGE)
-        self._num_uncounted += 1
+        self.state.num_uncounted += 1
         return Lease(request, NOT_READ, is_uncounted=True)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
@@ -132,34 +120,34 @@ class FailoverLimiter:
         if lease.is_uncounted:
             return Grant(num_output_tokens)
         grant = LOST
-        if self._unavailable_since_s is None:
+        if not self.state.is_degraded:
             with contextlib.suppress(LimitsUnavailable):
                 grant = await self._ask(self._store.extend(lease, num_output_tokens))
-        if grant.is_lost and self._policy is UnavailablePolicy.ALLOW:
+        if grant.is_lost and self.state.policy is UnavailablePolicy.ALLOW:
             return Grant(num_output_tokens)
         return grant
 
     async def settle(self, lease: Lease, usage: ActualUsage) -> None:
         if lease.is_uncounted:
             return
-        if self._unavailable_since_s is not None:
+        if self.state.is_degraded:
             self._settle_later(lease, usage)
             return
         with contextlib.suppress(LimitsUnavailable):
             await self._ask(self._store.settle(lease, usage), (lease, usage))
 
     async def renew(self, leases: Sequence[Lease]) -> None:
-        if self._unavailable_since_s is None:
+        if not self.state.is_degraded:
             with contextlib.suppress(LimitsUnavailable):
                 await self._ask(self._store.renew([one for one in leases if not one.is_uncounted]))
 
     async def release(self, lease_ids: Sequence[str]) -> None:
-        if self._unavailable_since_s is None:
+        if not self.state.is_degraded:
             with contextlib.suppress(LimitsUnavailable):
                 await self._ask(self._store.release(lease_ids))
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
-        if self._unavailable_since_s is not None:
+        if self.state.is_degraded:
             raise LimitsUnavailable(_MESSAGE)
         return await self._ask(self._store.levels(rules))
 
@@ -171,11 +159,11 @@ class FailoverLimiter:
     def resume(self, num_outages: int) -> None:
         """Mark Redis as available: it has all baselines, which were read after so many outages.
         After another outage since then, Redis stays unavailable."""
-        if self._unavailable_since_s is None or not self.is_answering:
+        if self.state.unavailable_since_s is None or not self.is_answering:
             return
         if num_outages == self.num_outages:
-            duration_s = self._clock() - self._unavailable_since_s
-            self._unavailable_since_s = None
+            duration_s = self._clock() - self.state.unavailable_since_s
+            self.state.unavailable_since_s = None
             logger.warning("Redis keeps the limits again after %.1f s", duration_s)
 
     async def close(self) -> None:
@@ -204,7 +192,7 @@ class FailoverLimiter:
                 raise
             self._note_outage(error)
             raise LimitsUnavailable(_MESSAGE) from error
-        self._answered_at_s = self._clock()
+        self.state.answered_at_s = self._clock()
         self._num_answers += 1
         return answer
 
@@ -228,20 +216,20 @@ class FailoverLimiter:
         if self.is_answering:
             self.is_answering = False
             self.num_outages += 1
-        if self._unavailable_since_s is None:
-            self._unavailable_since_s = self._clock()
+        if not self.state.is_degraded:
+            self.state.unavailable_since_s = self._clock()
             logger.error(
                 "Redis does not keep the limits (%s); until it does: %s",
                 error or "no answer in time",
-                self._policy,
+                self.state.policy,
             )
         self._begin_recovery()
 
     def _settle_later(self, lease: Lease, usage: ActualUsage) -> None:
-        if len(self._waiting) < self._max_waiting:
-            self._waiting.append((lease, usage))
+        if len(self.state.waiting) < self._max_waiting:
+            self.state.waiting.append((lease, usage))
         else:
-            self._num_dropped += 1
+            self.state.num_dropped += 1
         self._begin_recovery()
 
     def _begin_recovery(self) -> None:
@@ -249,14 +237,14 @@ class FailoverLimiter:
             self._recovery = asyncio.create_task(self._recover(), name="limits-recovery")
 
     async def _recover(self) -> None:
-        while self._unavailable_since_s is not None or self._waiting:
+        while self.state.is_degraded or self.state.waiting:
             # Wait first: a lost call must be over before its settlement.
             await asyncio.sleep(self._probe_interval_s)
             try:
                 await self._ask(self._store.levels(()))
-                for _ in range(len(self._waiting)):
-                    await self._ask(self._store.settle(*self._waiting[0]))
-                    self._waiting.popleft()
+                for _ in range(len(self.state.waiting)):
+                    await self._ask(self._store.settle(*self.state.waiting[0]))
+                    self.state.waiting.popleft()
                 # After the settlements, which would return some of a restored amount.
                 self.is_answering = True
             except LimitsUnavailable:

@@ -100,7 +100,7 @@ local function write(counter, used, window)
         redis.call('DEL', key)
     elseif kind == BUCKET then
         local at = tonumber(redis.call('HGET', key, 'at') or '0')
-        at = math.max(now, math.min(at, now + tick * scale_of(counter)))  -- see `windows.latest_ms`
+        at = math.max(now, math.min(at, now + tick * scale_of(counter)))  -- see `memory`
         redis.call('HSET', key, 'used', used, 'at', at)
         local full_ms = amount > 0 and math.ceil(used / amount) * tick or LONGEST_WINDOW_MS
         redis.call('PEXPIRE', key, math.min(full_ms, LONGEST_WINDOW_MS) + at - now + MARGIN_MS)

@@ -87,7 +87,9 @@ class _Counter:
                         self.has_drained = True
                 self.at_ms = now_ms
             else:
-                self.at_ms = min(self.at_ms, windows.latest_ms(now_ms, rule.window.period_ms))
+                # The clock was set back: time that passes twice counts once, but at most a period,
+                # or a clock that was wrong by a day would stop the bucket for a day.
+                self.at_ms = min(self.at_ms, now_ms + rule.window.period_ms)
         elif now_ms >= self.holds_until_ms:
             _, self.at_ms, self.holds_until_ms, _ = windows.boundaries_at(rule, now_ms)
             self.used = 0

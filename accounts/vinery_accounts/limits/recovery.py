@@ -100,9 +100,12 @@ def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[i
     for old, successors in successors_of(_key_ids(rules)).items():
         binding = (f"key:{key_id}" for key_id in (old, *successors))
         scopes[f"key:{old}"] = [rule for scope in binding for rule in rules_of[scope]]
-    for at_ms, (end_user, *owners), costs in _requests_since(
-        since_ms, ("end_user", *_COLUMNS.values())
-    ):
+    amounts = ("num_prompt_tokens", "num_output_tokens", "weighted_tokens", "cost")
+    rows = _records(_Part(0, since_ms)).order_by("created_at", "id")
+    columns = rows.values_list("created_at", *amounts, "end_user", *_COLUMNS.values())
+    for at, num_prompt, num_output, weighted, cost, end_user, *owners in columns.iterator():
+        at_ms = round(at.timestamp() * _MS)
+        costs = _costs_of(1, num_prompt, num_output, weighted, cost)
         named = dict(zip(_COLUMNS, owners, strict=True))
         own = (PLATFORM, *(f"{kind}:{owner}" for kind, owner in named.items()))
         bound = [rule for scope in own for rule in scopes.get(scope, ())]
@@ -188,18 +191,6 @@ def _used_by_end_users(since_ms: int, project_id: str) -> dict[str, Costs]:
     last = rows.values("end_user").annotate(last=Max("created_at"), **sums).order_by("-last")
     found = last.values_list("end_user", *sums)[:_MAX_END_USERS]
     return {end_user: _costs_of(*amounts) for end_user, *amounts in reversed(list(found))}
-
-
-def _requests_since(
-    since_ms: int, columns: Sequence[str]
-) -> Iterator[tuple[int, Sequence[object], Costs]]:
-    """Yield each request since a Unix time in milliseconds, in order of arrival. An item is the
-    arrival (Unix ms), the values of `columns`, and the usage."""
-    rows = _records(_Part(0, since_ms)).order_by("created_at", "id")
-    amounts = ("num_prompt_tokens", "num_output_tokens", "weighted_tokens", "cost")
-    found = rows.values_list("created_at", *amounts, *columns).iterator()
-    for at, num_prompt, num_output, weighted, cost, *has in found:
-        yield round(at.timestamp() * _MS), has, _costs_of(1, num_prompt, num_output, weighted, cost)
 
 
 def _costs_of(

@@ -273,11 +273,7 @@ def num_used(rule: Rule, units: int) -> int:
 
 
 def level_of(rule: Rule, used: int, now_ms: int) -> Level:
-    if rule.kind is Kind.BUCKET:
-        reset_s = windows.refill_s(used, rule.amount, rule.tick_ms)
-    else:
-        reset_s = _until_next_window_s(rule, now_ms) if rule.kind is Kind.CALENDAR else None
-    return Level(rule, num_used(rule, used), reset_s)
+    return Level(rule, num_used(rule, used), _until_free_s(rule, used, now_ms))
 
 
 def reset_ms(rule: Rule, used: int, now_ms: int) -> int | None:
@@ -343,17 +339,17 @@ def _wait_s(rule: Rule, used: int, cost: int, now_ms: int) -> float | None:
     """Return the seconds until a cost fits. None: waiting does not help."""
     if cost > rule.capacity:
         return None
-    match rule.kind:
-        case Kind.BUCKET:
-            # (used + requested - limit) / (limit / period)
-            return windows.refill_s(used + cost - rule.capacity, rule.amount, rule.tick_ms)
-        case Kind.CALENDAR:
-            return _until_next_window_s(rule, now_ms)
-        case Kind.CONCURRENCY:
-            return ANSWER_WAIT_S
-        case Kind.TOTAL:
-            return None
+    if rule.kind is Kind.CONCURRENCY:
+        return ANSWER_WAIT_S
+    # Of a bucket (used + requested - limit) / (limit / period)
+    return _until_free_s(rule, used + cost - rule.capacity, now_ms)
 
 
-def _until_next_window_s(rule: Rule, now_ms: int) -> float:
-    return (windows.boundaries_at(rule, now_ms)[2] - now_ms) / 1000
+def _until_free_s(rule: Rule, units: int, now_ms: int) -> float | None:
+    """Return the seconds until so many fixed-point units are free again, of a calendar's rule all.
+    None: time alone frees nothing."""
+    if rule.kind is Kind.BUCKET:
+        return windows.refill_s(units, rule.amount, rule.tick_ms)
+    if rule.kind is Kind.CALENDAR:
+        return (windows.boundaries_at(rule, now_ms)[2] - now_ms) / 1000
+    return None

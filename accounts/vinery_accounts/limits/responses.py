@@ -1,19 +1,17 @@
 """Limits in responses: OpenAI's `x-ratelimit-*` headers and refusals.
 
 Clients depend on the exact text: openai-python waits for `retry-after-ms`, and many others read
-"Please try again in 1.146s". Every answer has headers, so constant parts are computed once.
+"Please try again in 1.146s".
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
-
-import msgspec
 
 from vinery_accounts.base.money import money
 from vinery_accounts.limits.reservations import Denial, Reading, reset_ms
-from vinery_accounts.limits.rules import CacheByIdentity, Kind, Metric, Rule
+from vinery_accounts.limits.rules import Kind, Metric, Rule
 
 HeaderLine = tuple[bytes, bytes]
 
@@ -37,46 +35,20 @@ def headers_of(reading: Reading) -> list[HeaderLine]:
     """Return the headers of an answer. Of several rules on requests or on tokens, the headers have
     the rule with the smallest share left. A rule on a project's tokens has separate headers, too.
     Shadow rules have none."""
-    return _lines(_groups(reading.rules), reading)
-
-
-def _headers_of_rule(rule: Rule, reading: Reading) -> list[HeaderLine]:
-    used = [use for each, use in zip(reading.rules, reading.used, strict=True) if each == rule]
-    only = Reading((rule,) * len(used), used, reading.now_ms)
-    return _lines(_group(only.rules), only)
-
-
-# A rule's index in a reading, the capacity in fixed-point units, and the limit header.
-_Candidate = tuple[int, Rule, int, HeaderLine]
-
-
-class _Group(msgspec.Struct, frozen=True):
-    """The names of two headers, and the rules that they may have."""
-
-    remaining: bytes
-    reset: bytes
-    candidates: tuple[_Candidate, ...]
-
-
-def _group(rules: tuple[Rule, ...]) -> tuple[_Group, ...]:
-    candidates: defaultdict[str, list[_Candidate]] = defaultdict(list)
-    for index, rule in enumerate(rules):
+    fullest: dict[str, tuple[float, Rule, int]] = {}
+    for rule, used in zip(reading.rules, reading.used, strict=True):
+        share_used = used / rule.capacity if rule.capacity else 1.0
         for name in _header_names(rule):
-            limit = f"x-ratelimit-limit-{name}".encode(), b"%d" % rule.amount
-            candidates[name].append((index, rule, rule.capacity, limit))
-    return tuple(
-        _Group(
-            f"x-ratelimit-remaining-{name}".encode(),
-            f"x-ratelimit-reset-{name}".encode(),
-            tuple(of),
-        )
-        for name, of in candidates.items()
-    )
+            if name not in fullest or share_used > fullest[name][0]:
+                fullest[name] = share_used, rule, used
+    return [
+        line
+        for name, (_, rule, used) in fullest.items()
+        for line in _lines(name, rule, used, reading.now_ms)
+    ]
 
 
-_groups = CacheByIdentity(_group)
-
-
+@lru_cache(maxsize=4096)
 def _header_names(rule: Rule) -> tuple[str, ...]:
     name = rule.metric.header
     if rule.is_shadow or not name:
@@ -85,35 +57,13 @@ def _header_names(rule: Rule) -> tuple[str, ...]:
     return (name, f"project-{name}") if is_of_project else (name,)
 
 
-def _lines(groups: Iterable[_Group], reading: Reading) -> list[HeaderLine]:
-    lines: list[HeaderLine] = []
-    last = None
-    for group in groups:
-        index, rule, _, limit = _fullest(group.candidates, reading.used)
-        if rule is not last:  # two groups often have the same rule
-            last = rule
-            used = reading.used[index]
-            left = rule.amount + -used // rule.scale  # a part of a token cannot be used
-            remaining = b"%d" % (left if left > 0 else 0)
-            wait_ms = reset_ms(rule, used, reading.now_ms)
-            reset = None if wait_ms is None else _go_duration(wait_ms).encode()
-        lines.append(limit)
-        lines.append((group.remaining, remaining))
-        if reset is not None:
-            lines.append((group.reset, reset))
-    return lines
-
-
-def _fullest(candidates: Sequence[_Candidate], used: Sequence[int]) -> _Candidate:
-    fullest = candidates[0]
-    if len(candidates) > 1:
-        most = -1.0
-        for candidate in candidates:
-            capacity = candidate[2]
-            share_used = used[candidate[0]] / capacity if capacity else 1.0
-            if share_used > most:
-                fullest, most = candidate, share_used
-    return fullest
+def _lines(name: str, rule: Rule, used: int, now_ms: int) -> Iterator[HeaderLine]:
+    left = rule.amount + -used // rule.scale  # a part of a token cannot be used
+    yield f"x-ratelimit-limit-{name}".encode(), b"%d" % rule.amount
+    yield f"x-ratelimit-remaining-{name}".encode(), b"%d" % max(left, 0)
+    wait_ms = reset_ms(rule, used, now_ms)
+    if wait_ms is not None:
+        yield f"x-ratelimit-reset-{name}".encode(), _go_duration(wait_ms).encode()
 
 
 def _go_duration(ms: int) -> str:
@@ -145,7 +95,9 @@ class Refusal:
 def refusal_of(denial: Denial, model: str) -> Refusal:
     rule = denial.rule
     # Another limit may have less left, but the client has to wait for this one.
-    lines = [*headers_of(denial.reading), *_headers_of_rule(rule, denial.reading)]
+    reading = denial.reading
+    own = [use for each, use in zip(reading.rules, reading.used, strict=True) if each == rule]
+    lines = [*headers_of(reading), *headers_of(Reading((rule,) * len(own), own, reading.now_ms))]
     headers = {name.decode(): value.decode() for name, value in lines}
     type_ = "tokens" if rule.metric.is_of_tokens else "requests"
     amount, used, needed = (

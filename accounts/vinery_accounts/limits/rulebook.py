@@ -38,7 +38,8 @@ _MAX_CACHED: Final = 10_000
 # In a chain of keys: decades of a rotation each day.
 _MAX_ROTATIONS: Final = 10_000
 _IDS_IN_A_QUERY: Final = 500
-# Not by the ORM: to build these two queries would take twenty times as long as to run them.
+# A row that differs after each change: sums find rows that are visible late. Not by the ORM: to
+# build these queries would take twenty times as long as to run them.
 _NEWEST: Final = "COUNT(id), MAX(id), MAX(updated_at)"
 _FINGERPRINT_SQL: Final = f"""
 SELECT * FROM
@@ -135,7 +136,9 @@ class RuleBook:
         """Read the database: one small query when nothing has changed. The snapshot holds from
         `follow` on, so that the limiter can receive the baselines of new quotas first. Raises
         `django.db.Error`."""
-        fingerprint = _fingerprint()
+        with connection.cursor() as cursor:
+            cursor.execute(_FINGERPRINT_SQL)
+            fingerprint = cursor.fetchone()
         if fingerprint == self.snapshot.fingerprint:
             return self.snapshot
         currency = Currency.current()
@@ -238,13 +241,6 @@ def scope_of(limit: Limit) -> str:
             return f"model:{limit.model}"
         case kind:
             return f"{kind}:{limit.scope_id}"
-
-
-def _fingerprint() -> object:
-    """Return a value that differs after each change. Sums find rows that are visible late."""
-    with connection.cursor() as cursor:
-        cursor.execute(_FINGERPRINT_SQL)
-        return cursor.fetchone()
 
 
 def _successors(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Limits of one web process: the only module of limits that the serving of requests imports.
+"""Limits of one web process, for the serving of requests.
 
 The service has the rules in force, and the limiter that counts: this process alone, a share of each
 limit, or Redis. The service also wires the failover of Redis and the usage baselines together.
@@ -15,44 +15,32 @@ from typing import Final
 from asgiref.sync import async_to_sync
 from msgspec import structs
 
-# `X as X`: others import it from here.
-from vinery_accounts.limits.failover import FailoverLimiter
-from vinery_accounts.limits.failover import StoreState as StoreState
-from vinery_accounts.limits.failover import UnavailablePolicy as UnavailablePolicy
+from vinery_accounts.limits.failover import FailoverLimiter, StoreState, UnavailablePolicy
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.recovery import (
     ReconciliationSchedule,
     read_baselines,
     read_bucket_baselines,
 )
-from vinery_accounts.limits.recovery import settle_dead_leases as settle_dead_leases
 from vinery_accounts.limits.reservations import (
     LOST,
     RENEW_INTERVAL_S,
+    ActualUsage,
+    Denial,
     Grant,
+    Lease,
+    Level,
     Limiter,
+    LimitsUnavailable,
+    ReservationRequest,
     UsageBaseline,
 )
-from vinery_accounts.limits.reservations import NO_USAGE as NO_USAGE
-from vinery_accounts.limits.reservations import ActualUsage as ActualUsage
-from vinery_accounts.limits.reservations import Costs as Costs
-from vinery_accounts.limits.reservations import Denial as Denial
-from vinery_accounts.limits.reservations import Lease as Lease
-from vinery_accounts.limits.reservations import Level as Level
-from vinery_accounts.limits.reservations import LimitsUnavailable as LimitsUnavailable
-from vinery_accounts.limits.reservations import ReservationRequest as ReservationRequest
-from vinery_accounts.limits.reservations import num_used as num_used
-from vinery_accounts.limits.responses import headers_of as headers_of
-from vinery_accounts.limits.responses import refusal_of as refusal_of
+
+# `X as X`: serving imports it from here.
 from vinery_accounts.limits.rulebook import RuleBook
 from vinery_accounts.limits.rulebook import Snapshot as Snapshot
-from vinery_accounts.limits.rulebook import scope_of as scope_of
 from vinery_accounts.limits.rulebook import scopes_of as scopes_of
-from vinery_accounts.limits.rulebook import valid_rules as valid_rules
-from vinery_accounts.limits.rules import Kind as Kind
-from vinery_accounts.limits.rules import Rule as Rule
-from vinery_accounts.limits.windows import window_at as window_at
-from vinery_accounts.usage.entries import EQUAL_WEIGHTS as EQUAL_WEIGHTS
+from vinery_accounts.limits.rules import Rule
 
 logger = logging.getLogger(__name__)
 

@@ -50,13 +50,6 @@ def refill_s(units: int, amount: int, tick_ms: int = 1) -> float | None:
     return num_ticks * tick_ms / 1000
 
 
-def latest_ms(now_ms: int, period_ms: int) -> int:
-    """Return the latest time for which a bucket's use may be stored. The time is in the future when
-    the clock was set back: time that passes twice counts once. The limit is one period from now, or
-    a clock that was wrong by a day would stop the bucket for a day."""
-    return now_ms + period_ms
-
-
 class Lows:
     """How far a bucket has drained since each of its reservations.
 

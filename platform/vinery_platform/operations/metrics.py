@@ -20,7 +20,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from vinery_accounts.limits.service import Level, LimitService, LimitsUnavailable
+from vinery_accounts.limits.reservations import Level, LimitsUnavailable
+from vinery_accounts.limits.service import LimitService
 from vinery_platform.processes.loop_watch import loop_watch
 from vinery_platform.processes.memory import resident_bytes
 from vinery_serving.gateway.endpoints.bodies import api_bodies

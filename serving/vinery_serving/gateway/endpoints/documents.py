@@ -12,7 +12,10 @@ from typing import Final
 from django.conf import settings
 
 from vinery_accounts.keys.table import Caller
-from vinery_accounts.limits import service
+from vinery_accounts.limits.reservations import Level, LimitsUnavailable
+from vinery_accounts.limits.rules import Kind, Rule
+from vinery_accounts.limits.service import scopes_of
+from vinery_accounts.limits.windows import window_at
 from vinery_accounts.models import Scope as KeyScope
 from vinery_serving.core.errors import MethodNotAllowed, Unavailable
 from vinery_serving.gateway.endpoints.callers import (
@@ -98,12 +101,10 @@ async def _usage(runtime: Runtime, caller: Caller) -> dict[str, object]:
     book = runtime.limits.book
     visible = runtime.directory.entries_of(caller.project_id)
     models = [f"model:{name}" for name in visible if caller.grants.allows_model(name)]
-    rules = [
-        rule for scope in (*service.scopes_of(caller), *models) for rule in book.rules_in(scope)
-    ]
+    rules = [rule for scope in (*scopes_of(caller), *models) for rule in book.rules_in(scope)]
     try:
         levels = await runtime.limits.levels(rules)
-    except service.LimitsUnavailable:
+    except LimitsUnavailable:
         raise Unavailable("The limits cannot be read just now. Try again.") from None
     return {
         "object": "usage",
@@ -115,7 +116,7 @@ async def _usage(runtime: Runtime, caller: Caller) -> dict[str, object]:
     }
 
 
-def _limit(level: service.Level, now_s: float) -> dict[str, object]:
+def _limit(level: Level, now_s: float) -> dict[str, object]:
     rule, reset_s = level.rule, level.reset_s
     resets_at = _resets_at(rule, reset_s, now_s)
     return {
@@ -135,9 +136,9 @@ def _limit(level: service.Level, now_s: float) -> dict[str, object]:
     }
 
 
-def _resets_at(rule: service.Rule, reset_s: float | None, now_s: float) -> datetime | None:
-    if rule.kind is service.Kind.CALENDAR:
+def _resets_at(rule: Rule, reset_s: float | None, now_s: float) -> datetime | None:
+    if rule.kind is Kind.CALENDAR:
         # Exactly midnight: the sum of two clocks would be off by milliseconds.
-        _, ends_ms = service.window_at(rule, round(now_s * 1000))
+        _, ends_ms = window_at(rule, round(now_s * 1000))
         return datetime.fromtimestamp(ends_ms / 1000, UTC)
     return None if reset_s is None else datetime.fromtimestamp(now_s + reset_s, UTC)

@@ -7,22 +7,20 @@ from collections.abc import Iterable
 from msgspec import structs
 
 from vinery_accounts.keys.table import Caller
-from vinery_accounts.limits.service import (
-    EQUAL_WEIGHTS,
+from vinery_accounts.limits.reservations import (
     NO_USAGE,
     ActualUsage,
     Costs,
     Denial,
     Lease,
-    LimitService,
     LimitsUnavailable,
     ReservationRequest,
-    Rule,
-    headers_of,
     num_used,
-    refusal_of,
 )
-from vinery_accounts.usage.entries import BoundLimit
+from vinery_accounts.limits.responses import headers_of, refusal_of
+from vinery_accounts.limits.rules import Rule
+from vinery_accounts.limits.service import LimitService
+from vinery_accounts.usage.entries import EQUAL_WEIGHTS, BoundLimit
 from vinery_serving.core.errors import LimitReached, Unavailable
 from vinery_serving.core.events import NO_TOKENS, QUOTA
 from vinery_serving.gateway.engines.meter import Meter

@@ -25,7 +25,9 @@ from vinery_accounts.base.files import write_private
 from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.captures.store import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
-from vinery_accounts.limits import service
+from vinery_accounts.limits.failover import UnavailablePolicy
+from vinery_accounts.limits.recovery import settle_dead_leases
+from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.models import QuarantinedRequest
 from vinery_accounts.stored.conversations import LOCK_S, renew
 from vinery_accounts.usage.ledger import UsageLedger
@@ -85,7 +87,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self.keys = KeyTable()
-        self._store_dead = store_then(service.settle_dead_leases)
+        self._store_dead = store_then(settle_dead_leases)
         self.ledger = UsageLedger(Path(settings.VINERY_USAGE_DIR), store_dead=self._store_dead)
         self.captures = CaptureQueue()
         self.stored_bytes: dict[int | None, int] = {}  # that a project had stored last
@@ -111,7 +113,7 @@ class Runtime:
         self._live_server = LiveServer(*home, self.live.rows, self.live.stop)
         self.drain = Drain()
         self.traffic = Traffic()
-        self.limits = service.LimitService(_limit_settings())
+        self.limits = LimitService(_limit_settings())
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory: of keys and limits, and of models.
         self.accounts_read_at_s = self.models_read_at_s = 0.0  # not read yet
@@ -473,10 +475,10 @@ def _context() -> Key | None:
     return Certificates(authorities, own, Role.WEB).context
 
 
-def _limit_settings() -> service.LimitSettings:
-    return service.LimitSettings(
+def _limit_settings() -> LimitSettings:
+    return LimitSettings(
         redis_url=settings.VINERY_REDIS_URL,
-        unavailable_policy=service.UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
+        unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
         num_processes=settings.VINERY_WEB_WORKERS,
     )
 
