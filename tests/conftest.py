@@ -5,6 +5,7 @@ The environment is set here, before anything imports Django's settings.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
@@ -388,6 +389,13 @@ def until(
         # The condition runs on the same processors as what it waits for.
         pause_s = min(1.5 * pause_s, 0.1)
     return value
+
+
+async def until_in_loop(condition: Callable[[], object]) -> None:
+    """Wait in an event loop for what sets no event. Fails when it does not happen in time."""
+    async with asyncio.timeout(_HAPPENS_WITHIN_S):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 def until_in_parts(

@@ -11,6 +11,7 @@ import pytest
 from django.apps import apps
 from django.core.exceptions import ValidationError
 
+from tests.conftest import until_in_loop
 from tests.database_threads import in_thread
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.archives import FILES, write_tar
@@ -169,9 +170,8 @@ def test_the_node_pulls_pauses_resumes_and_cancels(
         change_signal.send()
 
     async def fetched() -> None:
-        async with asyncio.timeout(60):
-            while not any(each.stat().st_size == 1_000_000 for each in beginning.rglob("*")):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        files = beginning.rglob
+        await until_in_loop(lambda: any(each.stat().st_size == 1_000_000 for each in files("*")))
 
     async def pause() -> None:
         await ask(job_requests.cancel, other)

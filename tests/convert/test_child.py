@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.convert.waiting import until
+from tests.conftest import until_in_loop as until
 from vinery_serving.models.convert import child
 from vinery_serving.models.convert.child import ChildFailed, ChildLimits, MemoryExceeded
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import until_in_loop as until
 from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import write_environment
-from tests.convert.waiting import until
 from vinery_serving.models.convert import conversion
 from vinery_serving.models.convert.checkpoint import ConvertError
 from vinery_serving.models.convert.conversion import check_loads, convert

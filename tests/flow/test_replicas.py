@@ -5,6 +5,7 @@ from array import array
 from pathlib import Path
 from typing import cast
 
+from tests.conftest import until_in_loop
 from tests.fakes.engine import HELLO, KEY, FakeEngine, Gateway
 from tests.tables import table
 from vinery_serving.core.prompt_parts import MAX_PARTS, KnownParts, digests, seed
@@ -140,9 +141,7 @@ def test_prompts_and_reports_without_end_do_not_grow_the_tables():
 
 
 async def until_known(client: EngineClient, parts: list[int], num: int) -> None:
-    async with asyncio.timeout(60):
-        while client.known is None or client.known.num_known(parts) != num:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until_in_loop(lambda: client.known and client.known.num_known(parts) == num)
 
 
 async def test_the_next_engine_of_a_socket_has_only_what_it_reports_itself(tmp_path):

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from pytest_django import Settings
 
+from tests.conftest import until_in_loop
 from tests.fakes.engine import FakeEngine, Gateway
 from tests.flow.tiny_chat import ids_of, new_engine
 from tests.tables import table
@@ -155,8 +156,7 @@ async def test_an_engine_with_a_low_tier_learns_of_other_requests_before_they_ar
 
     async with FakeEngine(server.engine.replicas.path, note):
         server.engine.replicas.open()
-        while server.engine.replicas.clients[0].load is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until_in_loop(lambda: server.engine.replicas.clients[0].load is not None)
         for tier in ("flex", "default"):
             assert (await server.ask(CHAT, messages=HELLO, service_tier=tier))[0] == 200
         await server.engine.replicas.close()

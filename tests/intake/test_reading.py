@@ -14,6 +14,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from tests.conftest import until_in_loop
 from tests.flow.tiny_chat import TINY_CHAT, new_engine
 from tests.intake.readers import LARGE, ORIGIN, new_pool, no_files, read
 from tests.tables import table
@@ -187,8 +188,7 @@ async def test_seven_clients_that_leave_take_their_work_along(
     own_pool: WorkerPool, engine: Engine
 ) -> None:
     clients = [asyncio.create_task(chat(own_pool, engine, chat_template=ENDLESS)) for _ in range(7)]
-    while not own_pool.turns.num_running:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    await until_in_loop(lambda: own_pool.turns.num_running)
 
     for client in clients:
         client.cancel()
@@ -197,9 +197,7 @@ async def test_seven_clients_that_leave_take_their_work_along(
     assert (own_pool.turns.num_running, own_pool.turns.num_waiting) == (0, 0)
     assert own_pool._server is not None
     server = psutil.Process(own_pool._server._process.pid)
-    async with asyncio.timeout(_HANGING_S):
-        while server.children():  # noqa: ASYNC110 the processes have no events
-            await asyncio.sleep(0.01)
+    await until_in_loop(lambda: not server.children())
     assert await chat(own_pool, engine, guided_json={"type": "integer"})
 
 

@@ -98,8 +98,8 @@ def test_a_string_ends_where_its_call_does(name, text, expected):
         assert forms.read(name, text, tools=TOOLS)  # the same for any parts of a cut text
 
 
+PYTHON = "<|python_tag|>"
 # The last call, without the closing tag: the text before the string, the string, the text after.
-OPEN, PYTHON = "<|tool_call|>", "<|python_tag|>"
 TAGS: Rows = {
     f"a tag in a string ends nothing: {before}{new}": row(
         name, before + new.replace('"', r"\"") + after, [edit(new=new)]

@@ -17,6 +17,7 @@ import pytest
 
 from tests.conftest import clean_environment
 from tests.conftest import until as until_then
+from tests.conftest import until_in_loop as until
 from vinery_platform.processes.supervisor import (
     Service,
     Supervisor,
@@ -152,12 +153,6 @@ async def supervised(
         supervisor.stop()
         supervisor.kill()
         await running
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 the processes have no events
-            await asyncio.sleep(0.01)
 
 
 async def until_started(supervisor: Supervisor, *scripts: Script, number: int = 1) -> None:

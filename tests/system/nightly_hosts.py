@@ -92,7 +92,6 @@ def become(host: Running, **wanted: tuple[str, str]) -> None:
     until(lambda: states(host) == wanted, timeout_s=WITHIN_S, pause_s=0.5)
 
 
-SERVES = ("active", "tiny-chat (ready)")
 SERVES_TWICE = ("active", "tiny-chat (ready), tiny-chat (ready)")
 
 

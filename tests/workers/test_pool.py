@@ -7,7 +7,7 @@ import pickle
 import resource
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import until_in_loop as until
 from tests.examples import examples
 from tests.tables import table
 from tests.workers import jobs_for_tests as jobs
@@ -36,7 +37,6 @@ from vinery_serving.gateway.workers.pool import (
 )
 from vinery_serving.gateway.workers.worker import BrokenAnswer, decode_refusal, encode_refusal
 
-_HANGING_S = 60
 LIMITS = WorkLimits(
     num_processes=2, cpu_s=1, wall_s=60, memory_bytes=256 * 2**20, max_waiting=4, wait_s=60
 )
@@ -78,12 +78,6 @@ def is_running(pid: int) -> bool:
 
 def computes(pid: int) -> bool:
     return ") R " in Path(f"/proc/{pid}/stat").read_text()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(_HANGING_S):
-        while not condition():  # noqa: ASYNC110 the processes have no events
-            await asyncio.sleep(0.01)
 
 
 async def test_values_arrive_and_a_client_has_a_session_of_its_own(pool: WorkerPool) -> None:

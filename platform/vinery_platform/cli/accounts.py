@@ -36,6 +36,7 @@ from vinery_platform.cli.shape import (
     Commands,
     Failure,
     add_command,
+    add_switch,
     failing_on,
     print_note,
     subcommands,
@@ -62,9 +63,8 @@ def add_project(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
     make = add_command(actions, "create", create_project)
     make.add_argument("name", metavar="NAME", help="its name, unique in its organisation")
-    make.add_argument(
-        "--organization", metavar="NAME", help="its organisation (default: the first one)"
-    )
+    text = "its organisation (default: the first one)"
+    make.add_argument("--organization", metavar="NAME", help=text)
     add_list(actions, PROJECTS)
     redactions = Option("--redact", metavar="RULE", clear="--no-redact")
     options = {"capture_redactions": redactions, "hashes_end_users": Option("--hashes-end-users")}
@@ -92,10 +92,9 @@ def add_user(parser: argparse.ArgumentParser) -> None:
     one = RowCommands(actions, USERS, user_named, help="the user's name")
     one.add_all(without=("change", "password"))
     one.add("password", password)
+    text = "whether they may do everything on this platform, in the admin too"
     one.add_change(change_user).add_argument(
-        "--administrator",
-        action=argparse.BooleanOptionalAction,
-        help="whether they may do everything on this platform, in the admin too",
+        "--administrator", action=argparse.BooleanOptionalAction, help=text
     )
     role = one.add("role", set_role)
     role.add_argument("role", choices=(*_ROLES, "none"), help="none takes the role")
@@ -107,21 +106,10 @@ def _add_create_user(actions: Commands) -> None:
     make.add_argument("name", metavar="NAME", help="what they sign in with")
     add_fields(make, fields_of(USERS), {"email": Option(help="their e-mail address")})
     kind = make.add_mutually_exclusive_group()
-    kind.add_argument(
-        "--service",
-        action="store_true",
-        help="a program's account, which owns keys and cannot sign in",
-    )
-    kind.add_argument(
-        "--administrator",
-        action="store_true",
-        help="a user who may do everything on this platform, in the admin too",
-    )
-    make.add_argument(
-        "--no-password",
-        action="store_true",
-        help="for a user who signs in elsewhere; nothing is printed",
-    )
+    add_switch(kind, "--service", "a program's account, which owns keys and cannot sign in")
+    text = "a user who may do everything on this platform, in the admin too"
+    add_switch(kind, "--administrator", text)
+    add_switch(make, "--no-password", "for a user who signs in elsewhere; nothing is printed")
     make.add_argument("--role", choices=_ROLES, help="the role (default: member)")
     _add_scope(make, required=False)
 
@@ -245,11 +233,8 @@ def add_key(parser: argparse.ArgumentParser) -> None:
     fields = fields_of(KEYS)
     add_fields(make, fields, {**_KEY_OPTIONS, "name": name}, fields)
     make.add_argument("--user", help="the owner (default: the first administrator)")
-    make.add_argument(
-        "--project",
-        metavar="NAME",
-        help="PROJECT or ORGANISATION/PROJECT (default: the first of the owner's)",
-    )
+    text = "PROJECT or ORGANISATION/PROJECT (default: the first of the owner's)"
+    make.add_argument("--project", metavar="NAME", help=text)
     add_list(actions, KEYS)
     of_key = ("key", "ID_OR_HINT", "the id, or the hint, from `key list`")
     RowCommands(actions, KEYS, key_named, *of_key, options=_KEY_OPTIONS).add_all()
@@ -257,24 +242,17 @@ def add_key(parser: argparse.ArgumentParser) -> None:
 
 def create_key(arguments: argparse.Namespace) -> str:
     """Create a key, and print it once."""
-    owner = _owner(arguments.user)
+    name = arguments.user
+    chosen = {"is_superuser": True} if name is None else {"username": name}
+    owner = User.objects.filter(is_active=True, **chosen).order_by("pk").first()
+    if owner is None:
+        raise Failure(f"There is no active user {name or 'who is an administrator'}.")
     with audit.writing():
         project = _project_for(owner, arguments.project)
         values = {**values_of(arguments), "owner": owner, "project": project}
         new = KEYS.create(EVERYTHING, values)
     print_note(f"The API key of {owner} for {project}. It is not shown again:")
     return new.secret
-
-
-def _owner(username: str | None) -> User:
-    people = User.objects.filter(is_active=True)
-    if username is None:
-        owner = people.filter(is_superuser=True).order_by("pk").first()
-    else:
-        owner = people.filter(username=username).first()
-    if owner is None:
-        raise Failure(f"There is no active user {username or 'who is an administrator'}.")
-    return owner
 
 
 def _project_for(owner: User, name: str | None) -> Project:
@@ -308,14 +286,17 @@ def _amount(text: str) -> Decimal:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
-_AMOUNT: Final = "the maximum per window; of the cost in the currency, such as 12.50"
 _LIMIT_OPTIONS: Final = {
     "metric": Option(help="what is counted", is_required=True),
     "window": Option(
         help="the window; none is for concurrency, and for budgets of the cost or of weighted "
         "tokens (default: none)"
     ),
-    "amount": Option("", _amount, help=_AMOUNT, is_required=True),
+    "amount": Option(
+        parse=_amount,
+        help="the maximum per window; of the cost in the currency, such as 12.50",
+        is_required=True,
+    ),
     "time_zone": Option(),
     "week_start": Option(),
     "is_shadow": Option(help="refuse nothing, only count what would be refused"),
@@ -339,7 +320,7 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
         "--amount 1000000 --time-zone Europe/Berlin",
     )
     scope = put_.add_mutually_exclusive_group(required=True)
-    scope.add_argument("--platform", action="store_true", help="for all users together")
+    add_switch(scope, "--platform", "for all users together")
     each = "for each end user of this project, who is named in the requests"
     scope.add_argument("--end-users-of", dest="end_user", metavar="PROJECT", help=each)
     for name in (*FINDERS, "model"):
@@ -420,9 +401,8 @@ def set_currency(arguments: argparse.Namespace) -> str:
 def add_admin(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
     reset = add_command(actions, "reset-password", reset_password)
-    reset.add_argument(
-        "--user", default="admin", help="the administrator's name (default: %(default)s)"
-    )
+    text = "the administrator's name (default: %(default)s)"
+    reset.add_argument("--user", default="admin", help=text)
     # The alias is the name in release 0.1.
     add_command(actions, "reencrypt", reencrypt, aliases=["reseal"])
 

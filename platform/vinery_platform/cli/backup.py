@@ -15,7 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from vinery_platform.cli.shape import Failure, failing_on, load_django, print_line, require_home
+from vinery_platform.cli.shape import (
+    Failure,
+    add_switch,
+    failing_on,
+    load_django,
+    print_line,
+    require_home,
+)
 from vinery_platform.config import config_file
 from vinery_platform.config.home import Home
 from vinery_platform.operations import backup
@@ -31,10 +38,8 @@ def add_backup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", nargs="?", metavar="FILE", help="default: vinery-backup-TIME.tar.gz, in this folder"
     )
-    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    parser.add_argument(
-        "--verify", action="store_true", help="only check FILE, which is a backup, as a whole"
-    )
+    add_switch(parser, "--force", "replace FILE if it exists")
+    add_switch(parser, "--verify", "only check FILE, which is a backup, as a whole")
 
 
 @failing_on(BackupFailed)
@@ -119,10 +124,9 @@ def run_restore(arguments: argparse.Namespace) -> str:
 
 def _refuse_filled(home: Home) -> None:
     """Raises `Failure` for a home that has any state that a backup could replace."""
-    files = (home.bootstrap_file, *home.path.glob(f"{backup.SQLITE}*"))
-    folders = (home.secrets, home.usage)
-    found = [path.name for path in files if path.exists()]
-    found += [path.name for path in folders if any(path.iterdir())]
+    found = [path.name for path in home.path.glob(f"{backup.SQLITE}*")]
+    found += [home.bootstrap_file.name] if home.bootstrap_file.exists() else []
+    found += [path.name for path in (home.secrets, home.usage) if any(path.iterdir())]
     if found:
         raise Failure(
             f"{home.path} is not empty: it has {', '.join(sorted(found))}. Stop Vinery and move "
@@ -172,6 +176,7 @@ def _restore_database(home: Home, staging: Path, manifest: Manifest) -> None:
     """Load a dump into the database of the settings. That of SQLite is moved with other files.
     Raises `Failure` if these use another kind, or a database that is not empty."""
     from django.conf import settings
+    from django.db import connection
 
     database: dict[str, Any] = settings.DATABASES["default"]
     kind = "sqlite" if database["ENGINE"].endswith("sqlite3") else "postgresql"
@@ -184,21 +189,15 @@ def _restore_database(home: Home, staging: Path, manifest: Manifest) -> None:
         if Path(database["NAME"]) != home.path / backup.SQLITE:
             raise Failure("A restore puts SQLite into the home folder. Leave out DATABASE_URL.")
         return
-    _refuse_tables()
-    dump = staging / backup.DUMP
-    backup.load_dump(database, dump)
-    dump.unlink()
-
-
-def _refuse_tables() -> None:
-    from django.db import connection
-
     if connection.introspection.table_names():
         raise Failure(
             "The database has tables, and a restore needs an empty one. Create one (createdb NAME) "
             "and set DATABASE_URL to it. Then restore again."
         )
     connection.close()
+    dump = staging / backup.DUMP
+    backup.load_dump(database, dump)
+    dump.unlink()
 
 
 def _bring_up_to_date(home: Home) -> str:

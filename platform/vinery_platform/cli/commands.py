@@ -7,9 +7,7 @@ import argparse
 import getpass
 import logging
 import os
-import shutil
 import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
@@ -18,7 +16,14 @@ from typing import Any, Final
 
 from vinery_accounts.base.names import escaped
 from vinery_platform import __version__
-from vinery_platform.cli.shape import Failure, description_of, load_django, print_line, require_home
+from vinery_platform.cli.shape import (
+    Failure,
+    description_of,
+    glossary,
+    load_django,
+    print_line,
+    require_home,
+)
 from vinery_platform.config import config_file
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.setting_table import SETTINGS
@@ -78,27 +83,22 @@ COMMANDS: Final = {
     "agent": "let Ray place models on hosts (started by `up`)",
     "ray-node": "start Ray on this host, with the memory of its devices",
 }
-_OF_ACCOUNTS: Final = (
-    "organization",
-    "project",
-    "user",
-    "key",
-    "limit",
-    "weight",
-    "currency",
-    "admin",
-)
 # Modules with several commands. `add_NAME` adds the arguments of a command, `run_NAME` runs it.
 _MODULES: Final = {
-    **dict.fromkeys(_OF_ACCOUNTS, "accounts"),
-    **dict.fromkeys(("refusals", "quarantine", "capture", "stored", "audit", "alerts"), "records"),
-    **dict.fromkeys(("alias", "job"), "models"),
-    **dict.fromkeys(("config", "env", "devices", "reload", "completion"), "host"),
-    **dict.fromkeys(("catalog", "convert"), "files"),
-    **dict.fromkeys(("prepare", "web", "node", "jobs", "relay"), "services"),
-    "host": "hosts",
-    **dict.fromkeys(("backup", "restore"), "backup"),
-    **dict.fromkeys(("agent", "ray-node"), "ray"),
+    command: module
+    for module, commands in {
+        "accounts": "organization project user key limit weight currency admin",
+        "records": "requests refusals quarantine capture stored audit alerts",
+        "usage": "demo-data",
+        "models": "alias job",
+        "host": "config env devices reload completion",
+        "files": "catalog convert",
+        "services": "prepare web node jobs relay",
+        "hosts": "host",
+        "backup": "restore",
+        "ray": "agent ray-node",
+    }.items()
+    for command in commands.split()
 }
 # These commands log to files also without `up`.
 _SERVERS: Final = frozenset({"web", "node", "jobs", "relay", "agent"})
@@ -117,10 +117,11 @@ def module_of(name: str) -> str:
 
 def parser(*loaded: str) -> argparse.ArgumentParser:
     """Return the command line, with the arguments of the `loaded` commands."""
+    meanings = {each.name: f"{each.meaning} (default: {each.default})" for each in SETTINGS}
     root = argparse.ArgumentParser(
         prog="vinery",
         description="Serve OpenVINO models to OpenAI clients.",
-        epilog=_epilog(),
+        epilog=f"{_ABOUT_SETTINGS}\n{glossary(meanings)}\n{_ABOUT_SECRETS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument(
@@ -138,20 +139,6 @@ def parser(*loaded: str) -> argparse.ArgumentParser:
             if add := getattr(module, f"add_{own}", None):
                 add(command)
     return root
-
-
-def _epilog() -> str:
-    width = max(len(setting.name) for setting in SETTINGS) + 4
-    lines = shutil.get_terminal_size().columns - 2
-    rows = [
-        textwrap.fill(
-            f"  {setting.name}".ljust(width) + f"{setting.meaning} (default: {setting.default})",
-            width=max(lines, width + 30),
-            subsequent_indent=" " * width,
-        )
-        for setting in SETTINGS
-    ]
-    return "\n".join((_ABOUT_SETTINGS, *rows, _ABOUT_SECRETS))
 
 
 def run(argv: Sequence[str] | None) -> int:

@@ -160,11 +160,10 @@ def _driver(kind: str, nodes: Sequence[Path], names: Iterable[str]) -> Finding:
     check = kind.lower()
     if not nodes:
         return ok(check, f"This machine has no {kind} that the kernel knows.")
-    for path in nodes:
-        if not os.access(path, os.R_OK | os.W_OK):
-            cure = "sudo usermod -aG render $USER, then sign in again. In a container, pass the "
-            cure += "device and the group of its file."
-            return warn_unless(check, f"This user may not open {path}.", cure, is_good=False)
+    if closed := [path for path in nodes if not os.access(path, os.R_OK | os.W_OK)]:
+        cure = "sudo usermod -aG render $USER, then sign in again. In a container, pass the "
+        cure += "device and the group of its file."
+        return warn_unless(check, f"This user may not open {closed[0]}.", cure, is_good=False)
     is_found = any(each.split(".")[0] == kind for each in names)
     text = f"OpenVINO finds {'the' if is_found else 'no'} {kind} of {nodes[0]}."
     return warn_unless(check, text, _DRIVERS[kind], is_good=is_found)
@@ -225,6 +224,7 @@ def secrets() -> Iterator[Finding]:
         return
     try:
         secret_files.require(home)
+        yield ok("secrets", "They are there.")
     except SettingError as error:
         # A home may hold a configuration file before Vinery has run with it.
         parts = (home.secrets, home.bootstrap_file, home.path / backup.SQLITE)
@@ -232,8 +232,6 @@ def secrets() -> Iterator[Finding]:
             yield failure("secrets", str(error), "vinery prepare, or restore them from a backup")
         else:
             yield ok("secrets", "There are none yet: `vinery up` makes them.")
-    else:
-        yield ok("secrets", "They are there.")
 
 
 def port() -> Iterator[Finding]:
@@ -254,13 +252,12 @@ def system_checks() -> Iterator[Finding]:
     """Findings of `manage.py check`, without the check of the home, which creates folders."""
     from django.core.checks import ERROR
 
-    from vinery_platform.web import apps as checks
+    from vinery_platform.web import apps
 
-    made = (checks.open_access_is_local, checks.sqlite_is_on_a_local_disk)
-    for check in (*made, checks.enough_files_can_be_open):
-        for each in check():
-            level = Level.FAILURE if each.level >= ERROR else Level.WARNING
-            yield Finding(each.id or "", level, each.msg, each.hint or "")
+    checks = (apps.open_access_is_local, apps.sqlite_is_on_a_local_disk)
+    for each in (each for check in (*checks, apps.enough_files_can_be_open) for each in check()):
+        level = Level.FAILURE if each.level >= ERROR else Level.WARNING
+        yield Finding(each.id or "", level, each.msg, each.hint or "")
 
 
 def database() -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from vinery_platform.cli.shape import (
     Failure,
     add_command,
     add_json,
+    add_switch,
     failing_on,
     print_rows,
     subcommands,
@@ -36,7 +37,7 @@ def add_catalog(parser: argparse.ArgumentParser) -> None:
     list_ = add_command(actions, "list", list_models)
     tasks = sorted({each.task for each in catalogue()})
     list_.add_argument("--task", choices=tasks, help="only those of this task")
-    list_.add_argument("--fits", action="store_true", help="only those that this machine can run")
+    add_switch(list_, "--fits", "only those that this machine can run")
     add_json(list_)
     check_ = add_command(actions, "check", check_models)
     check_.add_argument("--endpoint", help="URL of the hub (default: HF_ENDPOINT)")

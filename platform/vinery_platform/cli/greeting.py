@@ -39,7 +39,7 @@ class Greeting:
     def for_log(self, known: Credentials | None) -> str:
         """Without secrets: more people and programs read a log than the credentials are for."""
         file = self.home.bootstrap_file
-        show = f"To see the credentials: cat {quoted(file)}" if known else ""
+        show = f"To see the credentials: cat {shlex.quote(str(file))}" if known else ""
         rows = [*self._addresses(), *self._commands(), *([] if known else [self._no_key()])]
         return _block("running", rows, show)
 
@@ -107,16 +107,11 @@ def command_words() -> str:
     return " ".join([*_variables(), shlex.quote(_program())])
 
 
-def quoted(path: Path) -> str:
-    return shlex.quote(str(path))
-
-
 def _program() -> str:
     script = Path(sys.executable).with_name("vinery")
     found = shutil.which("vinery")
-    if found is not None and Path(found).resolve() == script.resolve():
-        return "vinery"
-    return str(script)  # whole: the commands are copied into shells in any folder
+    is_found = found is not None and Path(found).resolve() == script.resolve()
+    return "vinery" if is_found else str(script)  # whole: commands are copied into any shell
 
 
 def _variables() -> list[str]:

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import os
 import shlex
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,11 +16,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from vinery_platform.cli.commands import COMMANDS, parser
-from vinery_platform.cli.shape import Failure, add_json, failing_on, load_django, print_rows
+from vinery_platform.cli.shape import (
+    Failure,
+    add_json,
+    add_switch,
+    failing_on,
+    load_django,
+    print_note,
+    print_rows,
+)
 from vinery_platform.config import config_file, env
 from vinery_platform.config.home import Home
 from vinery_platform.config.notes import Credentials, RunningServer
-from vinery_platform.config.setting_table import FILE_SUFFIX, SETTINGS, Setting
+from vinery_platform.config.setting_table import FILE_SUFFIX, SETTINGS
 from vinery_platform.processes.heartbeats import RELOAD, RELOAD_NOTE
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device
@@ -32,34 +39,33 @@ _RELOAD_WITHIN_S: Final = 600.0
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--path", action="store_true", help="print the paths of the configuration files instead"
-    )
+    add_switch(parser, "--path", "print the paths of the configuration files instead")
     add_json(parser)
 
 
 def run_config(arguments: argparse.Namespace) -> int:
     """Show each setting with its value and its source: the environment, a configuration file, or
     the default. Secrets are hidden."""
-    if arguments.path:
-        return _print_paths()
-    print_rows(list(_rows()), ("setting", "value", "source"), as_json=arguments.json)
-    return 0
-
-
-def _print_paths() -> int:
-    files = config_file.apply()
-    for file in files:
-        print(file.path)
-    if not files:
+    if not arguments.path:
+        print_rows(list(_rows()), ("setting", "value", "source"), as_json=arguments.json)
+    elif files := config_file.apply():
+        print(*(file.path for file in files), sep="\n")
+    else:
         paths = " or ".join(map(str, config_file.candidates()))
-        print(f"vinery: There is no configuration file. It would be {paths}.", file=sys.stderr)
+        print_note(f"There is no configuration file. It would be {paths}.")
     return 0
 
 
 def _rows() -> Iterator[dict[str, str]]:
     """One row for each setting of the table, then one for each other setting with a value."""
-    found = {each.name: _set_row(each, value) for each, value in config_file.set_settings()}
+    found = {
+        each.name: {
+            "setting": each.name,
+            "value": "(hidden)" if each.is_secret else value,
+            "source": str(env.origin_of(each.name) or "environment"),
+        }
+        for each, value in config_file.set_settings()
+    }
     for setting in SETTINGS:
         if setting.name in found:
             yield found.pop(setting.name)
@@ -68,15 +74,6 @@ def _rows() -> Iterator[dict[str, str]]:
             value = str(Home.from_env().path) if is_home else setting.default
             yield {"setting": setting.name, "value": value, "source": "default"}
     yield from found.values()
-
-
-def _set_row(setting: Setting, value: str) -> dict[str, str]:
-    file = env.origin_of(setting.name)
-    return {
-        "setting": setting.name,
-        "value": "(hidden)" if setting.is_secret else value,
-        "source": "environment" if file is None else str(file),
-    }
 
 
 def run_env(_: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 
-from vinery_platform.cli.shape import Failure, failing_on, print_line
+from vinery_platform.cli.shape import Failure, add_switch, failing_on, print_line
 from vinery_serving.media.tables import ovms as media
 from vinery_serving.models import registry
 from vinery_serving.models.models import ServedModel
@@ -50,8 +50,8 @@ def add_import_ovms(parser: argparse.ArgumentParser) -> None:
         metavar="INSIDE=OUTSIDE",
         help="a folder of its container, and where it is here; may be given several times",
     )
-    parser.add_argument("--no-load", action="store_true", help="do not load the models now")
-    parser.add_argument("--dry-run", action="store_true", help="report, and change nothing")
+    add_switch(parser, "--no-load", "do not load the models now")
+    add_switch(parser, "--dry-run", "report, and change nothing")
 
 
 def _pair(text: str) -> tuple[str, Path]:
@@ -93,12 +93,14 @@ def _import_model(servable: Servable, model: Translation, *, load: bool, is_dry:
     try:
         state = _store(model, load=load, is_dry=is_dry)
     except ValidationError as error:
+        state = ""
         print_line(f"{model.name} is not taken over: {' '.join(error.messages)}")
-        _print_translation(model)
-        return False
-    print_line(f"{model.name} {state} ({servable.source}).")
-    _print_translation(model)
-    return True
+    else:
+        print_line(f"{model.name} {state} ({servable.source}).")
+    _print_lines("taken over", model.taken)
+    _print_lines("changed", model.changed)
+    _print_lines("no counterpart", model.lost)
+    return bool(state)
 
 
 def _store(model: Translation, *, load: bool, is_dry: bool) -> str:
@@ -113,12 +115,6 @@ def _store(model: Translation, *, load: bool, is_dry: bool) -> str:
         return f"would be served from {model.folder} on {model.device}"
     registry.add_model(model.folder, **values, load=load)
     return f"is served from {model.folder} on {model.device}"
-
-
-def _print_translation(model: Translation) -> None:
-    _print_lines("taken over", model.taken)
-    _print_lines("changed", model.changed)
-    _print_lines("no counterpart", model.lost)
 
 
 def _print_lines(head: str, lines: Sequence[str]) -> None:

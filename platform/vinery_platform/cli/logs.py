@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from vinery_platform.cli.period import period
-from vinery_platform.cli.shape import Failure, counted
+from vinery_platform.cli.shape import Failure, add_number, add_switch
 from vinery_platform.config.home import Home
 from vinery_serving.processes.logs.folder import engine_name, log_paths, process_of
 from vinery_serving.processes.logs.lines import LEVELS, LogEntry, time_text
@@ -26,16 +26,10 @@ _NODE: Final = "node"
 
 
 def add_logs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--model",
-        metavar="NAME",
-        help="the engine of this model, and the lines of the node about it",
-    )
-    parser.add_argument(
-        "--process",
-        metavar="NAME",
-        help="supervisor, prepare, web (all of them), web-1, node, jobs or engine",
-    )
+    text = "the engine of this model, and the lines of the node about it"
+    parser.add_argument("--model", metavar="NAME", help=text)
+    text = "supervisor, prepare, web (all of them), web-1, node, jobs or engine"
+    parser.add_argument("--process", metavar="NAME", help=text)
     add_lines_to(parser)
 
 
@@ -44,27 +38,16 @@ def add_lines_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-f", "--follow", action="store_true", help="go on with new lines until Ctrl-C"
     )
-    parser.add_argument(
-        "-n",
-        "--lines",
-        type=counted,
-        default=100,
-        metavar="N",
-        help="how many of the last lines (default: %(default)s)",
-    )
+    add_number(parser, "-n --lines", 100, "how many of the last lines")
     parser.add_argument(
         "--level",
         choices=[level.lower() for level in LEVELS],
         default="debug",
         help="this level and above (default: %(default)s)",
     )
-    parser.add_argument(
-        "--since",
-        type=since,
-        metavar="TIME",
-        help="a time ago, such as 30s, 10m, 2h or 1d, or a time such as 2026-01-31T12:00",
-    )
-    parser.add_argument("--json", action="store_true", help="print a JSON object for each line")
+    text = "a time ago, such as 30s, 10m, 2h or 1d, or a time such as 2026-01-31T12:00"
+    parser.add_argument("--since", type=since, metavar="TIME", help=text)
+    add_switch(parser, "--json", "print a JSON object for each line")
 
 
 def since(text: str, clock: Callable[[], float] = time.time) -> str:
@@ -110,7 +93,8 @@ class Logs:
 
     def new(self) -> list[LogEntry]:
         """Return the selected events that have come, the oldest first."""
-        found = [entry for follower in self._followers.values() for entry in _all_new(follower)]
+        parts = (part for each in self._followers.values() for part in iter(each.read, []))
+        found = (entry for part in parts for entry in part)
         return sorted(filter(self._has, found), key=lambda entry: entry.time)
 
     def _has_process(self, name: str) -> bool:
@@ -135,11 +119,6 @@ class Logs:
                 yield entry
 
 
-def _all_new(follower: LogFollower) -> Iterator[LogEntry]:
-    while entries := follower.read():
-        yield from entries
-
-
 def run_logs(arguments: argparse.Namespace) -> int:
     """Show the last log lines of all processes of this home in the order of their times. It needs
     no running server. The files are in the folder logs of the home."""
@@ -151,8 +130,10 @@ def run_logs(arguments: argparse.Namespace) -> int:
         if logs.is_empty and not entries and not arguments.follow:
             raise Failure(_why_none(folder, arguments))
         _print(entries, as_json=arguments.json)
-        if arguments.follow:
-            _follow(logs, as_json=arguments.json)
+        while arguments.follow:
+            time.sleep(_POLL_S)
+            logs.find(from_start=True)
+            _print(logs.new(), as_json=arguments.json)
     except FileNotFoundError:
         raise Failure(_why_none(folder, arguments)) from None
     except PermissionError:
@@ -177,13 +158,6 @@ def _why_none(folder: Path, arguments: argparse.Namespace) -> str:
             f"is on the host that runs its engine. Logs here: {names}."
         )
     return f"There is no log of the process {arguments.process} in {folder}. There are: {names}."
-
-
-def _follow(logs: Logs, *, as_json: bool) -> None:
-    while True:
-        time.sleep(_POLL_S)
-        logs.find(from_start=True)
-        _print(logs.new(), as_json=as_json)
 
 
 def _print(entries: Iterable[LogEntry], *, as_json: bool) -> None:

@@ -7,11 +7,12 @@ from typing import Any, Final
 from vinery_accounts.access import audit
 from vinery_accounts.resources.base import EVERYTHING, Resource
 from vinery_platform.cli import resource
-from vinery_platform.cli.resource import FINDERS, Option
+from vinery_platform.cli.resource import Option
 from vinery_platform.cli.shape import (
     Failure,
     add_command,
     add_json,
+    add_switch,
     json_of,
     print_rows,
     subcommands,
@@ -55,7 +56,7 @@ def add_media(parser: argparse.ArgumentParser) -> None:
     one = add_command(actions, "deny", deny)
     one.add_argument("what", metavar=_WHAT, help=_WHAT_HELP)
     _add_scope(one)
-    one.add_argument("--remove", action="store_true", help="remove it instead")
+    add_switch(one, "--remove", "remove it instead")
     add_json(add_command(actions, "list", list_rules))
     resource.add_list(actions, MEDIA_DENIALS, name="denials")
     one = add_command(actions, "limit", limit)
@@ -63,23 +64,16 @@ def add_media(parser: argparse.ArgumentParser) -> None:
     _add_scope(one)
     one = add_command(actions, "test", run_test)
     one.add_argument("what", metavar="URL_OR_PATH", help="as a client would send it")
-    one.add_argument(
-        "--model",
-        metavar="NAME",
-        help="the loaded vision model that sees it (default: the first one)",
-    )
+    text = "the loaded vision model that sees it (default: the first one)"
+    one.add_argument("--model", metavar="NAME", help=text)
     _add_scope(one)
     add_json(one)
     epilog = "for example:  vinery media import --file start-model-server.sh"
     one = add_command(actions, "import", import_, epilog=epilog)
     for name, metavar, text in _OPTIONS:
         one.add_argument(f"--{name}", f"--{name.replace('_', '-')}", metavar=metavar, help=text)
-    one.add_argument(
-        "--file",
-        type=Path,
-        metavar="FILE",
-        help="a script, service or compose file with the options of the model server",
-    )
+    text = "a script, service or compose file with the options of the model server"
+    one.add_argument("--file", type=Path, metavar="FILE", help=text)
 
 
 def _add_scope(parser: argparse.ArgumentParser) -> None:
@@ -91,11 +85,10 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
 
 def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.project:
-        project = FINDERS["project"](arguments.project)
+        project = resource.project_named(arguments.project)
         return {"organization": project.organization, "project": project}
-    if arguments.organization:
-        return {"organization": FINDERS["organization"](arguments.organization), "project": None}
-    return {"organization": None, "project": None}
+    name = arguments.organization
+    return {"organization": resource.organization_named(name) if name else None, "project": None}
 
 
 def _target(what: str) -> tuple[Resource[Any], dict[str, str]]:
@@ -155,31 +148,21 @@ def _still_allowed(row: Any) -> str:
 
 def list_rules(arguments: argparse.Namespace) -> int:
     """List allowed hosts and folders."""
-    kinds: dict[str, Resource[Any]] = {
-        "host": MEDIA_RULES,
-        "folder": MEDIA_FOLDERS,
-        "limit": MEDIA_LIMITS,
-    }
+    kinds: dict[str, Resource[Any]] = {"host": MEDIA_RULES, "folder": MEDIA_FOLDERS}
     rows = [
-        _shown(kind, each, row)
-        for kind, each in kinds.items()
+        {
+            **dict.fromkeys(_COLUMNS, ""),
+            **each.serializer(context={"access": EVERYTHING}).to_representation(row),
+            "kind": kind,
+            "whose": row.whose,
+            "what": str(row),
+            "active": getattr(row, "is_active", True),
+        }
+        for kind, each in (kinds | {"limit": MEDIA_LIMITS}).items()
         for row in each.rows(EVERYTHING).order_by("organization_id", "project_id", *each.ordering)
     ]
     print_rows(rows, _COLUMNS, as_json=arguments.json)
     return 0
-
-
-def _shown(kind: str, each: Resource[Any], row: Any) -> dict[str, Any]:
-    body = each.serializer(context={"access": EVERYTHING}).to_representation(row)
-    columns: dict[str, Any] = dict.fromkeys(_COLUMNS, "")
-    return {
-        **columns,
-        **body,
-        "kind": kind,
-        "whose": row.whose,
-        "what": str(row),
-        "active": getattr(row, "is_active", True),
-    }
 
 
 def limit(arguments: argparse.Namespace) -> str:
@@ -187,10 +170,10 @@ def limit(arguments: argparse.Namespace) -> str:
     platform, the organisation and the project counts."""
     scope = _scope(arguments)
     if arguments.num == "off":
-        row = MEDIA_LIMITS.rows(EVERYTHING).filter(**scope).first()
-        if row is not None:
-            MEDIA_LIMITS.remove(EVERYTHING, row)
-        return "The number is removed." if row else "There was no number."
+        if (row := MEDIA_LIMITS.rows(EVERYTHING).filter(**scope).first()) is None:
+            return "There was no number."
+        MEDIA_LIMITS.remove(EVERYTHING, row)
+        return "The number is removed."
     if not (arguments.num.isascii() and arguments.num.isdecimal()):
         raise Failure(f"{arguments.num} is no number. Write one, or off.")
     row = resource.put(MEDIA_LIMITS, scope, {"max_media": int(arguments.num)})
@@ -209,15 +192,13 @@ def run_test(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_of(verdict.body))
     else:
+        results = {True: "ok", False: "refused", None: ""}
         rows = [
-            {"step": step.name, "result": _RESULTS[step.is_ok], "details": step.text}
+            {"step": step.name, "result": results[step.is_ok], "details": step.text}
             for step in verdict.steps
         ]
         print_rows(rows, ("step", "result", "details"), as_json=False)
     return 0 if verdict.is_allowed else 1
-
-
-_RESULTS: Final = {True: "ok", False: "refused", None: ""}
 
 
 # -- import
@@ -232,15 +213,6 @@ def import_(arguments: argparse.Namespace) -> str:
     """Import the rules of OpenVINO Model Server. Its two options have the same values here: hosts
     separated by commas, each of them exact, and one folder. Redirects are not followed, as there.
     Rules that exist stay as they are."""
-    options = _options_of(arguments)
-    if not options.domains and not options.folder:
-        raise Failure("There is no --allowed_media_domains and no --allowed_local_media_path.")
-    done = ovms.store(options)
-    kept = f" {len(done.known)} existed: {', '.join(done.known)}." if done.known else ""
-    return f"Imported: {', '.join(done.new) or 'nothing'}.{kept}"
-
-
-def _options_of(arguments: argparse.Namespace) -> ovms.Options:
     text = ""
     if arguments.file is not None:
         try:
@@ -248,4 +220,9 @@ def _options_of(arguments: argparse.Namespace) -> ovms.Options:
         except (OSError, UnicodeError) as error:
             raise Failure(f"{arguments.file} cannot be read: {error}.") from error
     given = {name: value for name, *_ in _OPTIONS if (value := getattr(arguments, name))}
-    return ovms.Options.of({**flags_of(text), **given})
+    options = ovms.Options.of({**flags_of(text), **given})
+    if not options.domains and not options.folder:
+        raise Failure("There is no --allowed_media_domains and no --allowed_local_media_path.")
+    done = ovms.store(options)
+    kept = f" {len(done.known)} existed: {', '.join(done.known)}." if done.known else ""
+    return f"Imported: {', '.join(done.new) or 'nothing'}.{kept}"

@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import shutil
-import textwrap
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,6 +27,8 @@ from vinery_platform.cli.shape import (
     Failure,
     add_command,
     add_json,
+    add_switch,
+    glossary,
     json_of,
     print_line,
     print_values,
@@ -44,7 +44,6 @@ from vinery_serving.models.resource import MODELS, ServedModelSerializer
 _DEVICE_HELP: Final = (
     "a device that `vinery devices` lists, or several of them, such as AUTO:GPU,CPU"
 )
-_SHIPPED: Final = ", ".join(shipped_models())
 
 _OPTIONS: Final = {
     "folder": Option(parse=lambda text: str(Path(text).expanduser().resolve())),
@@ -84,13 +83,9 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     _add_add(actions)
     add_files(actions)
     add_list(actions, MODELS, "List all models and their state. `show` has log lines, too.")
+    named = ("name", "NAME", "the name that clients use")
     one = RowCommands(
-        actions,
-        MODELS,
-        model_named,
-        help="the name that clients use",
-        see="vinery model show",
-        options=_OPTIONS,
+        actions, MODELS, model_named, *named, see="vinery model show", options=_OPTIONS
     )
     add_json(one.add("show", show))
     text = "an engine option, such as max_running=8; an empty value: its default"
@@ -104,25 +99,22 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_add(actions: Commands) -> None:
+    meanings = {each.name: f"{each.meaning} ({each.default_text})" for each in option_documents()}
     add_ = add_command(
         actions,
         "add",
         add,
-        epilog=_options_epilog(),
+        epilog=f"engine options:\n{glossary(meanings)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_.add_argument(
-        "folder",
-        type=Path,
-        metavar="FOLDER",
-        help=f"where openvino_model.xml is, or what ships with Vinery: {_SHIPPED}",
-    )
+    text = f"where openvino_model.xml is, or what ships with Vinery: {', '.join(shipped_models())}"
+    add_.add_argument("folder", type=Path, metavar="FOLDER", help=text)
     add_.add_argument("--name", help="the name that clients use (default: that of the folder)")
     add_.add_argument("--device", default="CPU", help=f"{_DEVICE_HELP} (default: %(default)s)")
     _add_options(add_, "an engine option of the list below, such as max_running=8")
     labels = replace(_OPTIONS["host_labels"], clear="")
     add_fields(add_, fields_of(MODELS), {"host_labels": labels})
-    add_.add_argument("--no-load", action="store_true", help="do not load it now")
+    add_switch(add_, "--no-load", "do not load it now")
 
 
 def _add_options(parser: argparse.ArgumentParser, text: str) -> None:
@@ -134,22 +126,6 @@ def _add_options(parser: argparse.ArgumentParser, text: str) -> None:
         metavar="KEY=VALUE",
         help=f"{text}; may be given several times",
     )
-
-
-def _options_epilog() -> str:
-    documents = option_documents()
-    indent = " " * (max(len(document.name) for document in documents) + 4)
-    width = shutil.get_terminal_size().columns - 2
-    paragraphs = [
-        textwrap.fill(
-            f"  {document.name}".ljust(len(indent))
-            + f"{document.meaning} ({document.default_text})",
-            width=width,
-            subsequent_indent=indent,
-        )
-        for document in documents
-    ]
-    return "\n".join(("engine options:", *paragraphs))
 
 
 def option(text: str) -> tuple[str, Any]:
@@ -194,10 +170,8 @@ def self_test(model: ServedModel, _: argparse.Namespace) -> int:
     deadline_s = time.monotonic() + _TEST_WITHIN_S
     while model.test_asked_at is not None:
         if time.monotonic() > deadline_s:
-            raise Failure(
-                f"{model} has no result after {_TEST_WITHIN_S:g} s. Is its node running? See: "
-                f"vinery status"
-            )
+            text = f"{model} has no result after {_TEST_WITHIN_S:g} s. Is its node running?"
+            raise Failure(f"{text} See: vinery status")
         time.sleep(_POLL_S)
         model = model_named(model.name)
     failure = model.status.picture_failure
@@ -231,11 +205,8 @@ def _lines(model: ServedModel) -> dict[str, object]:
     # A model that was never loaded has no report of an engine.
     since = f", since {status.changed_at:%Y-%m-%d %H:%M:%S} UTC" if status.changed_at else ""
     engine = f"process {status.pid}, " if status.pid else ""
-    others = {
-        "memory": status.memory_text,
-        "waiting": model.waiting_text,
-        "attempts": status.attempts_text,
-    }
+    others = {"memory": status.memory_text, "waiting": model.waiting_text}
+    others["attempts"] = status.attempts_text
     return {
         "name": model,
         "state": f"{model.state_text}{since}",
@@ -245,16 +216,13 @@ def _lines(model: ServedModel) -> dict[str, object]:
         "options": json.dumps(model.options),
         "context": f"{status.max_context} tokens" if status.max_context else "unknown",
         "engine": f"{engine}restarts: {status.num_restarts}",
-        **{_replica_name(each): _replica_text(each) for each in status.replicas},
+        **dict(map(_of_replica, status.replicas)),
         **{name: text for name, text in others.items() if text},
     }
 
 
-def _replica_name(replica: Mapping[str, Any]) -> str:
-    return " on ".join(filter(None, (f"replica {replica['replica']}", replica.get("host"))))
-
-
-def _replica_text(replica: Mapping[str, Any]) -> str:
+def _of_replica(replica: Mapping[str, Any]) -> tuple[str, str]:
+    name = " on ".join(filter(None, (f"replica {replica['replica']}", replica.get("host"))))
     text = f"{replica['state']} on {replica['device']}, restarts: {replica['num_restarts']}"
     reason = replica["error"].partition("\n")[0]
-    return f"{text}. {reason}" if reason else text
+    return name, f"{text}. {reason}" if reason else text

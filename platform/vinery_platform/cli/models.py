@@ -26,6 +26,7 @@ from vinery_platform.cli.shape import (
     Failure,
     add_command,
     add_json,
+    add_switch,
     failing_on,
     json_of,
     print_line,
@@ -62,13 +63,8 @@ def add_alias(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
     put_ = add_command(actions, "set", set_alias)
     put_.add_argument("name", metavar="NAME", help="the name that clients send")
-    put_.add_argument(
-        "targets",
-        metavar="MODEL[=WEIGHT]",
-        type=target,
-        nargs="+",
-        help="a served model; without a weight: 1",
-    )
+    text = "a served model; without a weight: 1"
+    put_.add_argument("targets", metavar="MODEL[=WEIGHT]", type=target, nargs="+", help=text)
     add_list(actions, MODEL_ALIASES)
     alias_named = finder(MODEL_ALIASES.rows(EVERYTHING), "name", "alias list")
     RowCommands(actions, MODEL_ALIASES, alias_named, help="the alias").add_all(without=("change",))
@@ -108,13 +104,8 @@ def add_job(parser: argparse.ArgumentParser) -> None:
 
 def show_job(job: ModelJob, _: argparse.Namespace) -> int:
     """Show a job and its progress."""
-    lines = {
-        "job": job,
-        "state": job.state_text,
-        "progress": job.progress,
-        "attempts": job.num_attempts,
-        "error": job.error,
-    }
+    lines = {"job": job, "state": job.state_text, "progress": job.progress}
+    lines |= {"attempts": job.num_attempts, "error": job.error}
     print_values({name: value for name, value in lines.items() if value != ""})
     return 0
 
@@ -146,6 +137,7 @@ def wait_for(
 
 # -- Models of hubs, and checkpoints
 
+_OF_NEW_MODELS: Final = ("name", "device", "is_loaded")
 _HUB_WITHIN_S: Final = 600.0  # a page would not wait so long
 _OPTIONS: Final = {
     "sha256": Option(metavar="DIGEST"),
@@ -156,15 +148,13 @@ _OPTIONS: Final = {
 
 def add_files(actions: Commands) -> None:
     search_ = _add_job_command(actions, "search", search_hub, "text", "TEXT", has_options=False)
-    search_.add_argument(
-        "--all", action="store_true", help="also models that must be converted first"
-    )
+    add_switch(search_, "--all", "also models that must be converted first")
     add_json(search_)
     add_json(_add_job_command(actions, "check", check, "repository", "REPOSITORY"))
     loaded = {"is_loaded": Option("--serve", help="load it when it is there (default: yes)")}
     pull_ = _add_job_command(actions, "pull", pull, "repository", "REPOSITORY", loaded)
-    pull_.add_argument("--yes", action="store_true", help="fetch it without a question")
-    pull_.add_argument("--no-wait", action="store_true", help="do not show the progress")
+    add_switch(pull_, "--yes", "fetch it without a question")
+    add_switch(pull_, "--no-wait", "do not show the progress")
     loaded = {"is_loaded": Option("--load", help="load it when it is converted (default: yes)")}
     convert_ = _add_job_command(actions, "convert", convert, "folder", "FOLDER", loaded)
     fields = serializer_of(ConvertOptions)().fields
@@ -247,7 +237,15 @@ def pull(arguments: argparse.Namespace) -> int:
         _confirm(judged.verdict, is_sure=arguments.yes)
     job = pulls.pull(asked, judged)
     print_line(f"Pulling {job.model}. Progress: vinery job show {job.pk}")
-    return 0 if arguments.no_wait else _follow(job)
+    if arguments.no_wait:
+        return 0
+    try:
+        wait_for(job, print_line, lambda job: job.progress or job.state_text)
+    except KeyboardInterrupt:  # the job runs on
+        print_line(f"The pull goes on. To end it: vinery job cancel {job.pk}")
+        return 0
+    print_line(f"Pulled {job.model} to {job.result['folder']}. See: vinery model show {job.model}")
+    return 0
 
 
 def _confirm(verdict: Verdict, *, is_sure: bool) -> None:
@@ -260,30 +258,15 @@ def _confirm(verdict: Verdict, *, is_sure: bool) -> None:
         raise Failure("Nothing was fetched.")
 
 
-def _follow(job: ModelJob) -> int:
-    """Print the progress to the end of the job. Ctrl-C leaves it running."""
-    try:
-        wait_for(job, print_line, lambda job: job.progress or job.state_text)
-    except KeyboardInterrupt:
-        print_line(f"The pull goes on. To end it: vinery job cancel {job.pk}")
-        return 0
-    print_line(f"Pulled {job.model} to {job.result['folder']}. See: vinery model show {job.model}")
-    return 0
-
-
 def convert(arguments: argparse.Namespace) -> str:
     folder, given = Path(arguments.folder).resolve(), values_of(arguments)
     options = {name: value for name, value in given.items() if name not in _OF_NEW_MODELS}
     values = {name: value for name, value in given.items() if name in _OF_NEW_MODELS}
     values |= {"folder": str(folder), "name": given.get("name", folder.name), "options": options}
     job = job_requests.convert(job_requests.Conversion(**values))
-    return (
-        f"Converting for {job.model}. Progress: vinery job show {job.pk}; log: vinery job log "
-        f"{job.pk}"
-    )
+    see = f"Progress: vinery job show {job.pk}; log: vinery job log {job.pk}"
+    return f"Converting for {job.model}. {see}"
 
-
-_OF_NEW_MODELS: Final = ("name", "device", "is_loaded")
 
 # -- Speed
 
@@ -296,9 +279,7 @@ _SPEED_HEADS: Final = (
 def add_speed(actions: Commands, one: RowCommands) -> None:
     add_json(one.add_action(MODELS.action("bench"), bench))
     tune_ = one.add_action(MODELS.action("tune"), tune)
-    tune_.add_argument(
-        "--apply", action="store_true", help="set the best options: an engine with them takes over"
-    )
+    add_switch(tune_, "--apply", "set the best options: an engine with them takes over")
     add_json(tune_)
     one.add_action(MODELS.action("apply-tuning"))
     add_list(actions, SPEED_RESULTS, name="speeds")
@@ -316,10 +297,8 @@ def bench(model: ServedModel, arguments: argparse.Namespace) -> int:
     rows = [{**point, "memory_mb": point["memory_bytes"] >> 20} for point in result.points]
     print_rows(rows, _SPEED_HEADS, as_json=False)
     if result.num_other_tokens:
-        print_line(
-            f"Clients used {result.num_other_tokens} tokens of this model meanwhile, which made "
-            "the measured requests slower."
-        )
+        text = f"Clients used {result.num_other_tokens} tokens of this model meanwhile, which made"
+        print_line(f"{text} the measured requests slower.")
     return 0
 
 

@@ -7,16 +7,8 @@ from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _PERIOD: Final = re.compile(r"([1-9]\d{0,5})([smhdw])", re.ASCII)
-_UNITS: Final = {
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 DAY: Final = timedelta(days=1)
-_THIS: Final = "this"
-_LAST: Final = "last"
 
 
 def period(text: str) -> timedelta:
@@ -24,7 +16,7 @@ def period(text: str) -> timedelta:
     match = _PERIOD.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a period like 30m, 12h, 30d or 4w")
-    return int(match[1]) * _UNITS[match[2]]
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
 def add_period(parser: argparse.ArgumentParser, usual: timedelta | None = DAY) -> None:
@@ -43,7 +35,7 @@ def add_period(parser: argparse.ArgumentParser, usual: timedelta | None = DAY) -
         help=f"instead of --from, like 30m, 12h or 7d (default: {default})",
     )
     begin.add_argument(
-        "--month", choices=(_THIS, _LAST), help="this calendar month until now, or the last one"
+        "--month", choices=("this", "last"), help="this calendar month until now, or the last one"
     )
     parser.add_argument(
         "--time-zone", type=_zone, default=ZoneInfo("UTC"), help="of days and months (default: UTC)"
@@ -75,7 +67,7 @@ def period_of(arguments: argparse.Namespace) -> tuple[datetime, datetime]:
         from vinery_accounts.usage.periods import calendar_month
 
         now = datetime.now(arguments.time_zone)
-        return calendar_month(now, is_last=arguments.month == _LAST)
+        return calendar_month(now, is_last=arguments.month == "last")
     until = _in_zone(arguments.until, arguments.time_zone) or datetime.now(UTC)
     since = _in_zone(arguments.since, arguments.time_zone)
     if since is None:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from vinery_platform.cli.shape import Failure, importing, start_django
+from vinery_platform.cli.shape import Failure, add_switch, importing, start_django
 from vinery_platform.config import secret_files
 from vinery_platform.config.home import Home
 from vinery_platform.processes import heartbeats
@@ -43,9 +43,7 @@ def run_agent(_: argparse.Namespace) -> int:
 
 
 def add_ray_node(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--head", action="store_true", help="be the head at RAY_ADDRESS instead, without devices"
-    )
+    add_switch(parser, "--head", "be the head at RAY_ADDRESS instead, without devices")
 
 
 def run_ray_node(arguments: argparse.Namespace) -> int:

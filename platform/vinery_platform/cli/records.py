@@ -1,4 +1,5 @@
-"""`vinery refusals`, `quarantine`, `capture`, `stored`, `audit`, `alerts`: what is recorded."""
+"""`vinery requests`, `refusals`, `quarantine`, `capture`, `stored`, `audit`, `alerts`: what runs on
+this host, and what is recorded."""
 
 import argparse
 import re
@@ -9,6 +10,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.mail import send_mail
 from django.db.models import Q, QuerySet
+from django.http import Http404
 
 from vinery_accounts.access import audit as audit_log
 from vinery_accounts.models import (
@@ -46,9 +48,54 @@ from vinery_platform.cli.shape import (
     json_of,
     print_line,
     print_note,
+    print_rows,
     subcommands,
     write_file,
 )
+from vinery_serving.models import live_requests
+
+# -- Requests that run now
+
+_LIVE_HEADS: Final = (
+    *("request_id", "since", "state", "user", "key", "model", "tokens", "tokens_per_s"),
+)
+
+
+def add_requests(parser: argparse.ArgumentParser) -> None:
+    actions = subcommands(parser)
+    add_json(add_command(actions, "live", show_live))
+    to_stop = add_command(actions, "stop", stop)
+    to_stop.add_argument("id", metavar="REQUEST_ID", help="from `requests live`")
+    to_stop.add_argument("--reason", metavar="TEXT", default="", help="the client reads it")
+
+
+def show_live(arguments: argparse.Namespace) -> int:
+    """List the requests that run now, the oldest first."""
+    rows = [
+        {
+            **live_requests.LiveRequestSerializer(row).data,
+            "since": row.admission.started_at,
+            "user": row.admission.username,
+            "key": row.admission.key_name,
+            "tokens": row.num_output_tokens,
+            "tokens_per_s": row.tokens_per_s and round(row.tokens_per_s, 1),
+        }
+        for row in live_requests.live_rows(EVERYTHING)
+    ]
+    print_rows(rows, _LIVE_HEADS, as_json=arguments.json)
+    return 0
+
+
+def stop(arguments: argparse.Namespace) -> str:
+    """Stop a request. Its client gets the error `stopped` with the reason."""
+    if len(arguments.reason) > live_requests.MAX_REASON:
+        raise Failure(f"The reason may have at most {live_requests.MAX_REASON} characters.")
+    try:
+        live_requests.stop(EVERYTHING, arguments.id, arguments.reason)
+    except Http404 as error:
+        raise Failure(str(error)) from None
+    return f"{arguments.id} is stopped."
+
 
 # -- Refusals and the quarantine
 
@@ -209,16 +256,10 @@ def add_audit(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
     own = ("actor", "actor_id", "target_kind", "target_id")
     show = add_list(actions, AUDIT, without=own, narrow=_narrowed)
-    show.add_argument(
-        "--actor",
-        metavar="ID_OR_NAME",
-        help="only what this user or one of their keys did; or an actor by its name in the log",
-    )
-    show.add_argument(
-        "--target",
-        metavar="KIND[:ID]",
-        help="only with targets of this kind, such as key; or with this one, such as key:12",
-    )
+    text = "only what this user or one of their keys did; or an actor by its name in the log"
+    show.add_argument("--actor", metavar="ID_OR_NAME", help=text)
+    text = "only with targets of this kind, such as key; or with this one, such as key:12"
+    show.add_argument("--target", metavar="KIND[:ID]", help=text)
     check = add_command(actions, "verify", verify)
     check.add_argument("--newest", metavar="HASH", help="a hash that was once the newest")
 

@@ -26,7 +26,7 @@ from vinery_platform.cli.shape import (
     Failure,
     add_command,
     add_json,
-    add_num,
+    add_number,
     as_help,
     description_of,
     print_line,
@@ -197,7 +197,9 @@ def _add_option(
         details["choices"] = list(_by_word(values))
     else:
         details["metavar"] = option.metavar or flag[2:].upper().replace("-", "_")
-        details["type"] = option.parse or _type_of(values)
+        is_int = isinstance(values, serializers.IntegerField)
+        is_float = isinstance(values, serializers.FloatField)
+        details["type"] = option.parse or (int if is_int else float if is_float else str)
     group: Any = parser.add_mutually_exclusive_group() if option.clear else parser
     group.add_argument(flag, **details)
     if option.clear:
@@ -219,12 +221,6 @@ def _default_text(field: Any, option: Option) -> str:
 def _by_word(field: serializers.ChoiceField) -> dict[str, Any]:
     """Return the choices of a field by their words, which have no blanks."""
     return {str(each).replace(" ", "-"): each for each in field.choices}
-
-
-def _type_of(field: Any) -> Callable[[str], Any]:
-    if isinstance(field, serializers.IntegerField):
-        return int
-    return float if isinstance(field, serializers.FloatField) else str
 
 
 def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -345,7 +341,7 @@ def add_list(
     parser = add_command(actions, name, run, text or f"List {resource.many}{order}.")
     add_filters(parser, resource, options or {}, without, usual)
     if is_of_records:
-        add_num(parser)
+        add_number(parser, "--num", 50, "how many")
     add_json(parser)
     return parser
 

@@ -161,10 +161,9 @@ def _state_of_static_files() -> str:
     from django.contrib.staticfiles.finders import get_finders
 
     digest = hashlib.sha256()
-    for finder in get_finders():
-        for path, storage in finder.list([]):
-            stat = Path(storage.path(path)).stat()
-            digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+    for path, storage in (each for finder in get_finders() for each in finder.list([])):
+        stat = Path(storage.path(path)).stat()
+        digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
@@ -181,14 +180,11 @@ def run_web(arguments: argparse.Namespace) -> int:
     """Serve the APIs, the console and the admin site on VINERY_HOST, VINERY_PORT. After a SIGTERM
     the requests that run are answered."""
     heartbeats.drain_limit_s()  # a wrong one is reported now
+    fd = arguments.fd
     try:
-        sock = (
-            listen(Address.from_env())
-            if arguments.fd is None
-            else socket.socket(fileno=arguments.fd)
-        )
+        sock = listen(Address.from_env()) if fd is None else socket.socket(fileno=fd)
     except OSError as error:
-        raise SettingError(f"--fd {arguments.fd} is no open socket: {error.strerror}.") from error
+        raise SettingError(f"--fd {fd} is no open socket: {error.strerror}.") from error
     server = server_for(sock)
     start_django()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -215,9 +211,8 @@ def _application() -> Any:
     # second.
     import_module(settings.ROOT_URLCONF)
     begin_giving_back(is_idle=lambda: not runtime().live)
-    if not settings.VINERY_PUBLIC_URL:
-        return application
-    return behind(application, settings.VINERY_TRUSTED_PROXIES)
+    proxies = settings.VINERY_TRUSTED_PROXIES
+    return behind(application, proxies) if settings.VINERY_PUBLIC_URL else application
 
 
 def behind(application: Any, proxies: Iterable[object]) -> Any:

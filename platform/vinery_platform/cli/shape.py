@@ -8,7 +8,9 @@ import argparse
 import gc
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -108,6 +110,16 @@ def as_help(text: str) -> str:
     return first if first[:2].isupper() else first[:1].lower() + first[1:]
 
 
+def glossary(meanings: Mapping[str, str]) -> str:
+    """Return names and their meanings, as wide as the terminal, for the end of `--help`."""
+    indent = max(map(len, meanings)) + 4
+    width = max(shutil.get_terminal_size().columns - 2, indent + 30)
+    return "\n".join(
+        textwrap.fill(f"  {name}".ljust(indent) + text, width, subsequent_indent=" " * indent)
+        for name, text in meanings.items()
+    )
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return columns of text under their heads. Control characters of cells are escaped, so that
     a cell neither imitates a row nor controls the terminal."""
@@ -120,20 +132,26 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON, one object for each row")
+    add_switch(parser, "--json", "print JSON, one object for each row")
 
 
-def counted(text: str) -> int:
-    """Return a number of rows. Raises what argparse turns into a usage error."""
+def _number(text: str) -> int:
     if not (text.isdecimal() and 1 <= int(text) <= _MAX_ROWS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MAX_ROWS}")
     return int(text)
 
 
-def add_num(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--num", type=counted, default=50, metavar="N", help="how many (default: %(default)s)"
-    )
+def add_number(
+    parser: argparse.ArgumentParser, flags: str, default: int, text: str, metavar: str = "N"
+) -> None:
+    """Add an option with a number of rows, days or seconds. `flags` are divided by blanks."""
+    text = f"{text} (default: %(default)s)"
+    parser.add_argument(*flags.split(), type=_number, default=default, metavar=metavar, help=text)
+
+
+def add_switch(parser: Any, flag: str, text: str) -> None:
+    """Add an option without a value to a parser, or to a group of one."""
+    parser.add_argument(flag, action="store_true", help=text)
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:

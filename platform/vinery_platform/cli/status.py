@@ -28,6 +28,7 @@ from vinery_platform.config.home import Home
 from vinery_platform.config.notes import RunningServer
 from vinery_serving.processes import confine
 
+_PACKAGES: Final = ("openvino", "openvino-genai", "openvino-tokenizers")
 # The exit status.
 READY: Final = 0
 NOT_READY: Final = 1  # runs, but no model has generated a token lately, or without an answer
@@ -43,18 +44,10 @@ _ANSWERS: Final = {
 _ROLES: Final = {
     "vinery_serving.engine": "engine",
     "vinery_platform.cli.warm": "warm",
-    "web": "web",
-    "node": "node",
-    "jobs": "jobs",
-    "relay": "relay",
-    "agent": "agent",
-    "prepare": "prepare",
-    "wait": "wait",
+    **{name: name for name in ("web", "node", "jobs", "relay", "agent", "prepare", "wait")},
 }
 
 Row = dict[str, Any]
-
-
 add_status = add_json
 
 
@@ -72,7 +65,11 @@ def run_status(arguments: argparse.Namespace) -> int:
         "state": "not running" if state is None else _ANSWERS[state],
         "home": str(home.path),
         "server": None if server is None else _server(server),
-        "versions": _versions(),
+        "versions": {
+            "vinery": __version__,
+            **{name: metadata.version(name) for name in _PACKAGES},
+            "python": platform.python_version(),
+        },
         "confinement": sorted(confine.available()),
         "processes": [] if server is None else list(_processes(server.pid)),
         **(stores := _stores(home)),
@@ -97,15 +94,6 @@ def _server(server: RunningServer) -> Row:
         "console": f"{public_url}/console/",
         "api": f"{public_url}/v1",
         "local_url": server.base_url,
-    }
-
-
-def _versions() -> dict[str, str]:
-    packages = ("openvino", "openvino-genai", "openvino-tokenizers")
-    return {
-        "vinery": __version__,
-        **{name: metadata.version(name) for name in packages},
-        "python": platform.python_version(),
     }
 
 
@@ -228,20 +216,19 @@ def _print(report: Row) -> None:
     }
     for name, value in lines.items():
         print_line(f"  {name.ljust(10)}{value}")
-    processes = [_as_cells(row) for row in report["processes"]]
+    processes = [
+        {
+            **row,
+            "memory": f"{row['memory_bytes'] >> 20} MB",
+            "cpu": f"{row['cpu_percent']:.0f} %",
+            "uptime": _duration(row["uptime_s"]),
+        }
+        for row in report["processes"]
+    ]
     _print_table(("process", "pid", "memory", "cpu", "uptime"), processes)
     if len(report["hosts"]) > 1:
         _print_table(("host", "state", "models"), report["hosts"])
     _print_table(("model", "state", "device", "pid", "waiting", "error"), report["models"])
-
-
-def _as_cells(row: Row) -> Row:
-    return {
-        **row,
-        "memory": f"{row['memory_bytes'] >> 20} MB",
-        "cpu": f"{row['cpu_percent']:.0f} %",
-        "uptime": _duration(row["uptime_s"]),
-    }
 
 
 def _print_table(heads: tuple[str, ...], rows: list[Row]) -> None:

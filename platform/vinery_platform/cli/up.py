@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from vinery_platform import __version__
 from vinery_platform.cli import greeting
 from vinery_platform.cli.ready import Readiness, readiness
 from vinery_platform.cli.services import PREPARED_LATER
+from vinery_platform.cli.shape import add_switch
 from vinery_platform.config import env, secret_files
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import REPOSITORY, Home
@@ -36,6 +38,7 @@ from vinery_platform.processes.orphans import Orphans
 from vinery_platform.processes.supervisor import START_LIMIT_S, Service, Supervisor
 from vinery_serving.processes import confine, parent
 
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAX_OPEN_FILES = 65_536
 _READINESS_POLL_S = 0.2
 _PREPARE_AGAIN_S = 10.0
@@ -92,14 +95,9 @@ class Plan:
 
     def services(self, fd: int) -> tuple[Service, ...]:
         """All services, in the order of their start."""
-        webs = tuple(
-            replace(
-                _service(f"web-{number}", "web", "--fd", str(fd), fds=(fd,), is_front=True),
-                is_replaceable=True,
-                max_memory_mb=self.max_web_memory_mb,
-            )
-            for number in range(1, self.num_web_workers + 1)
-        )
+        web = _service("web", "web", "--fd", str(fd), fds=(fd,), is_front=True)
+        web = replace(web, is_replaceable=True, max_memory_mb=self.max_web_memory_mb)
+        webs = [replace(web, name=f"web-{at + 1}") for at in range(self.num_web_workers)]
         relays = () if Address.of_relay() is None else (_service("relay", "relay"),)
         warm = (_WARM,) if sys.platform == "linux" else ()
         jobs = _service("jobs", "jobs", is_front=True)
@@ -108,16 +106,10 @@ class Plan:
 
 
 def add_up(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--end-with-parent",
-        action="store_true",
-        help="end when the process that started this one ends (for make)",
-    )
-    parser.add_argument(
-        "--reload",
-        action="store_true",
-        help="restart web and jobs processes when code or templates change (for development)",
-    )
+    text = "end when the process that started this one ends (for make)"
+    add_switch(parser, "--end-with-parent", text)
+    text = "restart web and jobs processes when code or templates change (for development)"
+    add_switch(parser, "--reload", text)
 
 
 def _check_confinement() -> None:
@@ -290,13 +282,10 @@ async def changed_files(folders: Sequence[Path]) -> AsyncIterator[Collection[Pat
 def modification_times(folders: Sequence[Path]) -> dict[Path, int]:
     """The modification time of each source file below the folders, in nanoseconds."""
     times = {}
-    for folder in folders:
-        for path in folder.rglob("*"):
-            if path.suffix in _SUFFIXES:
-                try:
-                    times[path] = path.stat().st_mtime_ns
-                except FileNotFoundError:  # removed since the folder was listed
-                    continue
+    for path in (path for folder in folders for path in folder.rglob("*")):
+        if path.suffix in _SUFFIXES:
+            with suppress(FileNotFoundError):  # removed since the folder was listed
+                times[path] = path.stat().st_mtime_ns
     return times
 
 
@@ -314,7 +303,7 @@ class EndSignals:
 
     def obey(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in _END_SIGNALS:
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 loop.add_signal_handler(number, self.take, number)
 
@@ -332,7 +321,7 @@ class EndSignals:
 
 def _ignore_signals() -> None:
     """Ignore further signals: all processes have ended, and the exit status stays 0."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _END_SIGNALS:
         asyncio.get_running_loop().remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
 

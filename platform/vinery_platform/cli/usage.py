@@ -1,12 +1,15 @@
-"""`vinery usage`: usage as a table or a file, and whether records and rollups agree."""
+"""`vinery usage` and `demo-data`: usage as a table or a file, whether records and rollups agree, or
+usage that is made up."""
 
 import argparse
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from django.conf import settings
 
+from vinery_accounts.access.served import served_to
 from vinery_accounts.base.money import money
 from vinery_accounts.models import Currency, ModelWeight
 from vinery_accounts.resources.usage import MEASURES, body_of, question_of, usage_filters
@@ -25,7 +28,8 @@ from vinery_platform.cli.shape import (
     add_command,
     add_file,
     add_json,
-    counted,
+    add_number,
+    add_switch,
     json_of,
     subcommands,
     table,
@@ -63,19 +67,11 @@ def add_usage(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
     show = add_command(actions, "show", show_usage)
     _add_selection(show)
+    by, text = (each.replace("_", "-") for each in Dimension), "group by this dimension"
     show.add_argument(
-        "--by",
-        choices=[each.replace("_", "-") for each in Dimension],
-        action="append",
-        help="group by this dimension; may be given several times",
+        "--by", choices=list(by), action="append", help=f"{text}; may be given several times"
     )
-    show.add_argument(
-        "--top",
-        type=counted,
-        default=20,
-        metavar="N",
-        help="how many groups (default: %(default)s)",
-    )
+    add_number(show, "--top", 20, "how many groups")
     show.add_argument("--sort", choices=MEASURES, default="requests", help="the largest first")
     show.add_argument("--granularity", choices=list(Granularity), help="the interval of points")
     add_json(show)
@@ -84,9 +80,7 @@ def add_usage(parser: argparse.ArgumentParser) -> None:
     add_file(to_file)
     check = add_command(actions, "verify", verify_usage)
     add_period(check)
-    check.add_argument(
-        "--repair", action="store_true", help="replace rollups that differ from the records"
-    )
+    add_switch(check, "--repair", "replace rollups that differ from the records")
 
 
 def show_usage(arguments: argparse.Namespace) -> int:
@@ -144,14 +138,11 @@ def verify_usage(arguments: argparse.Namespace) -> int:
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
-    for name in FINDERS:
-        parser.add_argument(
-            f"--{name}", action="append", metavar=metavar_of(name), help=f"only this {name}'s"
-        )
-    for name in ("model", "endpoint", "outcome", "end-user"):
-        parser.add_argument(
-            f"--{name}", action="append", metavar="NAME", help=f"only with this {name}"
-        )
+    options = {name: (metavar_of(name), f"only this {name}'s") for name in FINDERS}
+    others = ("model", "endpoint", "outcome", "end-user")
+    options |= {name: ("NAME", f"only with this {name}") for name in others}
+    for name, (metavar, text) in options.items():
+        parser.add_argument(f"--{name}", action="append", metavar=metavar, help=text)
     parser.add_argument(
         "--status",
         action="append",
@@ -200,9 +191,7 @@ def _points(arguments: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequ
 
 
 def _value(value: int | str | None, name: str) -> str:
-    if isinstance(value, int):
-        return f"{name} ({value})"
-    return name or "-"
+    return f"{name} ({value})" if isinstance(value, int) else name or "-"
 
 
 def _cells(figures: Figures) -> tuple[str, ...]:
@@ -214,3 +203,45 @@ def _cell(value: float | Percentiles | None) -> str:
     if isinstance(value, Percentiles):
         return f"{value.p50:,.0f} / {value.p95:,.0f} / {value.p99:,.0f}"
     return "-" if value is None else f"{value:,.10g}" if value % 1 else f"{value:,.0f}"
+
+
+# -- Made-up usage
+
+_MOST_REQUESTS: Final = 200_000
+_MOST_DAYS: Final = 366
+
+
+def add_demo_data(parser: argparse.ArgumentParser) -> None:
+    add_number(parser, "--days", 30, "how many days until now")
+    add_number(parser, "--requests", 20_000, "about how many requests")
+    add_number(parser, "--seed", 1, "another number makes up other usage")
+    add_switch(parser, "--remove", "remove all that was made up")
+    add_switch(parser, "--yes", "also beside the usage of others")
+
+
+def run_demo_data(arguments: argparse.Namespace) -> str:
+    """Make up usage, people, prices and refusals for trials. The organisations are "Demo Acme" and
+    "Demo Labs". Another run replaces them, and --remove removes them with all that belongs to them;
+    only the audit log keeps its entries. Where there is no currency, EUR is set, and removed again
+    unless something else has a price."""
+    # These import numpy, which `vinery usage` does not need.
+    from vinery_accounts.keys.demo import has_other_usage, make_demo, remove_demo
+
+    if arguments.remove:
+        return "The demo data is removed." if remove_demo() else "There is no demo data."
+    if arguments.requests > _MOST_REQUESTS or arguments.days > _MOST_DAYS:
+        raise Failure(f"Ask for at most {_MOST_REQUESTS} requests and {_MOST_DAYS} days.")
+    if not arguments.yes and has_other_usage():
+        raise Failure("There is usage of others here. Add --yes to make up usage beside it.")
+    had_currency = bool(Currency.current())
+    num = make_demo(
+        [model.name for model in served_to(None) if not model.is_alias],
+        until=datetime.now(UTC),
+        num_requests=arguments.requests,
+        days=arguments.days,
+        seed=arguments.seed,
+    )
+    code = Currency.current()
+    new = "" if had_currency else ". This currency is set, because there was none"
+    text = f"{num} requests are made up, and the models demo-* have prices in {code}{new}"
+    return f"{text}. Remove everything with: vinery demo-data --remove"

@@ -16,7 +16,7 @@ from django.utils import timezone
 from vinery_accounts.base.names import escaped
 from vinery_platform.cli.greeting import command_words
 from vinery_platform.cli.ready import Readiness, local_url, models_for, readiness
-from vinery_platform.cli.shape import Failure, counted, print_line
+from vinery_platform.cli.shape import Failure, add_number, add_switch, print_line
 from vinery_platform.config.home import Home
 from vinery_platform.config.notes import Credentials
 from vinery_platform.processes import log_setup as logs
@@ -46,37 +46,26 @@ class Progress:
         self, state: str, words: str, *, reason: str, age_s: float, now_s: float
     ) -> Iterator[str]:
         """Yield new lines. `words` describe the state; `age_s`: the time since it began."""
-        is_new, self._words = words != self._words, words
+        is_new, self._words, age_s = words != self._words, words, max(age_s, 0.0)
         if state not in _SETTLED and self._began_at_s is None:
-            self._began_at_s = now_s - max(age_s, 0.0)
+            self._began_at_s = now_s - age_s
         waited_s = 0.0 if self._began_at_s is None else now_s - self._began_at_s
         if is_new:
-            yield f"{self._name}: {self._text(state, words, reason, waited_s - max(age_s, 0.0))}"
+            if state in (ShownState.FAILED, ShownState.RETRYING):
+                words += f": {reason}"
+            elif state == ShownState.READY and self._began_at_s is not None:
+                words += f" after {max(waited_s - age_s, 0.0):.0f} s"
+            yield f"{self._name}: {words}"
         elif state not in _SETTLED and waited_s >= self._report_after_s:
             yield f"{self._name}: {words} ({waited_s:.0f} s)"
             self._report_after_s = max(2 * self._report_after_s, waited_s)
 
-    def _text(self, state: str, words: str, reason: str, after_s: float) -> str:
-        if state in (ShownState.FAILED, ShownState.RETRYING):
-            return f"{words}: {reason}"
-        if state == ShownState.READY and self._began_at_s is not None:
-            return f"{words} after {max(after_s, 0.0):.0f} s"
-        return words
-
 
 def add_wait(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="a model (default: all loaded)")
-    parser.add_argument(
-        "--timeout",
-        type=counted,
-        default=600,
-        metavar="SECONDS",
-        help="how long to wait at most (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--example",
-        action="store_true",
-        help="in a terminal, also print a request to try, with the first key",
+    add_number(parser, "--timeout", 600, "how long to wait at most", "SECONDS")
+    add_switch(
+        parser, "--example", "in a terminal, also print a request to try, with the first key"
     )
 
 
@@ -84,7 +73,10 @@ def run_wait(arguments: argparse.Namespace) -> int:
     """Show what models do until they are ready. The exit status is 1 if one failed or is not ready
     in time."""
     if not (arguments.names or _loaded([])):
-        _print(_none_loaded())
+        are_served, command = ServedModel.objects.exists(), command_words()
+        what = "loaded. Load one" if are_served else "served yet. Add one"
+        words = "load NAME" if are_served else "add FOLDER --name NAME"
+        _print(f"No model is {what}: {command} model {words}")
         return 0
     progress: dict[str, Progress] = {}
     deadline_s = time.monotonic() + arguments.timeout
@@ -100,7 +92,10 @@ def run_wait(arguments: argparse.Namespace) -> int:
         if _SETTLED.issuperset(states.values()):
             return int(ShownState.FAILED in states.values())
         if time.monotonic() >= deadline_s:
-            return _give_up(states, arguments.timeout)
+            see = f"It goes on; see: {command_words()} model list"
+            for name in (name for name, state in states.items() if state not in _SETTLED):
+                _print(f"{name}: not ready after {arguments.timeout} s. {see}")
+            return 1
         time.sleep(_POLL_S)
 
 
@@ -123,23 +118,6 @@ def _loaded(names: Iterable[str]) -> list[ServedModel]:
         if not models[name].is_loaded:
             raise Failure(f"{name} is not loaded. Load it: vinery model load {name}")
     return [models[name] for name in names] or [each for each in models.values() if each.is_loaded]
-
-
-def _none_loaded() -> str:
-    command = command_words()
-    if ServedModel.objects.exists():
-        return f"No model is loaded. Load one: {command} model load NAME"
-    return f"No model is served yet. Add one: {command} model add FOLDER --name NAME"
-
-
-def _give_up(states: dict[str, str], timeout_s: int) -> int:
-    for name, state in states.items():
-        if state not in _SETTLED:
-            _print(
-                f"{name}: not ready after {timeout_s} s. It goes on; see: "
-                f"{command_words()} model list"
-            )
-    return 1
 
 
 def _print_example() -> None:

@@ -42,8 +42,10 @@ def apply() -> tuple[ConfigFile, ...]:
     outer = _outer_file()
     if outer is not None:
         _set(outer, {_HOME})
-    inner = _inner_file(outer)
-    files = [file for file in (inner, outer) if file is not None]
+    files = [] if outer is None else [outer]
+    path = Home.from_env().path / NAME
+    if _exists(path) and (outer is None or outer.path != path):
+        files.insert(0, read(path, may_name_home=False))
     if env.text(VARIABLE):
         files.reverse()
     for file in files:
@@ -89,13 +91,6 @@ def _outer_file() -> ConfigFile | None:
     return next((read(path) for path in _standard_paths() if _exists(path)), None)
 
 
-def _inner_file(outer: ConfigFile | None) -> ConfigFile | None:
-    path = Home.from_env().path / NAME
-    if not _exists(path) or (outer is not None and outer.path == path):
-        return None
-    return read(path, may_name_home=False)
-
-
 def _standard_paths() -> tuple[Path, ...]:
     from platformdirs import user_config_path  # 10 ms, for nothing with VINERY_CONFIG
 
@@ -135,16 +130,14 @@ def _text(setting: Setting, key: str, value: object, path: Path) -> str:
         case str() | bool() | int() | float():
             return _word(value)
         # An empty list would be the default, as an empty text is.
-        case list() if value and all(map(_is_item, value)):
+        case list() if value and all(
+            isinstance(each, str | int) and "\0" not in str(each) for each in value
+        ):
             return ",".join(map(_word, value))
     raise SettingError(
         f"{key} in {path} has a value that no setting has. Write a text, a number, true, false or "
         "a list of one or more texts or numbers."
     )
-
-
-def _is_item(value: object) -> bool:
-    return isinstance(value, str | int) and "\0" not in str(value)
 
 
 def _word(value: str | float) -> str:
@@ -172,18 +165,14 @@ def _check_mode(path: Path, values: dict[str, str]) -> None:
 def _set(file: ConfigFile, names: set[str]) -> None:
     """Set these variables of the file, unless the environment has them, or the other way to give
     the same secret."""
-    given = {name for name in file.values if _is_given(name)}
+    bases = {name: name.removesuffix(FILE_SUFFIX) for name in file.values}
+    given = {name for name, base in bases.items() if env.text(base) or env.text(base + FILE_SUFFIX)}
     for name in names & file.values.keys():
         value = file.values[name]
         if name not in given:
             os.environ[name] = value
         if os.environ.get(name) == value:
             env.note_origin(name, file.path)
-
-
-def _is_given(name: str) -> bool:
-    base = name.removesuffix(FILE_SUFFIX)
-    return bool(env.text(base) or env.text(base + FILE_SUFFIX))
 
 
 def set_settings() -> Iterator[tuple[Setting, str]]:

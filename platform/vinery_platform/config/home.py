@@ -58,7 +58,6 @@ class Home:
         return cls(Path(env.text("VINERY_HOME", str(default_path()))).expanduser().resolve())
 
     def missing(self) -> SettingError:
-        """The error of a command that needs a home and never creates one."""
         return SettingError(
             f"There is no Vinery home at {self.path}. Start it with `vinery up`, or set "
             "VINERY_HOME to the home folder of your installation."
@@ -69,14 +68,11 @@ class Home:
 
         Raises `SettingError` if that fails, and for a folder that is not for Vinery alone.
         """
-        folders = (
-            *(self.run, self.cache, self.usage, self.static),
-            *(self.secrets, self.broker, self.logs),
-        )
+        folders = (self.run, self.cache, self.usage, self.static, self.secrets, self.broker)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._close()
-            for folder in folders:
+            for folder in (*folders, self.logs):
                 folder.mkdir(mode=0o700, exist_ok=True)
                 _forbid_others(folder)
             with tempfile.TemporaryFile(dir=self.path):

@@ -44,7 +44,6 @@ _NAME: Final = re.compile(
     r"|(?:secrets|usage)/[A-Za-z0-9_][A-Za-z0-9._-]{0,199}"
 )
 _WORKSPACE: Final = ".vinery-backup-"
-_SERVICE: Final = "service=vinery"
 _CHUNK_BYTES: Final = 1024 * 1024
 
 
@@ -256,17 +255,15 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _dump(database: Mapping[str, Any], target: Path) -> None:
-    options = ["--format=custom", "--no-owner", "--no-privileges", f"--file={target}"]
-    _run(database, "pg_dump", f"--dbname={_SERVICE}", *options)
+    _run(database, "pg_dump", "--format=custom", f"--file={target}")
 
 
 def load_dump(database: Mapping[str, Any], dump: Path) -> None:
     """Load a dump into an empty database in one transaction. Raises `BackupFailed`."""
-    options = ["--single-transaction", "--no-owner", "--no-privileges"]
-    _run(database, "pg_restore", f"--dbname={_SERVICE}", *options, str(dump))
+    _run(database, "pg_restore", "--single-transaction", str(dump))
 
 
-def _run(database: Mapping[str, Any], *words: str) -> None:
+def _run(database: Mapping[str, Any], program: str, *words: str) -> None:
     """Run a program that connects to this database. How is in a file, because other users may
     read a program's arguments."""
     with tempfile.TemporaryDirectory(prefix="vinery-") as folder:
@@ -275,13 +272,14 @@ def _run(database: Mapping[str, Any], *words: str) -> None:
         lines = ["[vinery]", *(f"{name}={value}" for name, value in _parameters(database).items())]
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         environment = {name: each for name, each in os.environ.items() if name[:2] != "PG"}
-        _finish(words, environment | {"PGSERVICEFILE": str(file)})
+        argv = (program, "--dbname=service=vinery", "--no-owner", "--no-privileges", *words)
+        _finish(argv, environment | {"PGSERVICEFILE": str(file)})
 
 
 def _parameters(database: Mapping[str, Any]) -> dict[str, str]:
     """libpq's parameters of a connection with Django's settings."""
-    names = {"HOST": "host", "PORT": "port", "USER": "user", "PASSWORD": "password"}
-    found = {to: str(database[name]) for name, to in names.items() if database.get(name)}
+    names = ("HOST", "PORT", "USER", "PASSWORD")
+    found = {name.lower(): str(database[name]) for name in names if database.get(name)}
     options = database.get("OPTIONS", {})
     others = {name: str(value) for name, value in options.items() if name != "pool"}
     return {"dbname": str(database["NAME"]), **found, **others}

@@ -8,8 +8,8 @@ import hmac
 import json
 import re
 import time
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -33,11 +33,7 @@ _REFUSAL: Final = (
     b"Send the value of VINERY_METRICS_TOKEN as a bearer token, or read the metrics on the "
     b"server's own machine.\n"
 )
-_REFUSAL_HEADERS: Final = [
-    (b"content-type", b"text/plain; charset=utf-8"),
-    (b"www-authenticate", b"Bearer"),
-    (b"cache-control", b"no-store"),
-]
+_NOT_STORED: Final = (b"cache-control", b"no-store")
 
 # Keys, limits and models are read twice a second. Data that is older is reported.
 _FRESH_S: Final = 30.0
@@ -49,7 +45,6 @@ _SHARED_FOR_S: Final = 0.05
 _FORWARDED: Final = frozenset(
     (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto")
 )
-_BEARER: Final = b"bearer "
 
 
 Answer = tuple[int, bytes, bytes]  # status, content type, body
@@ -75,26 +70,17 @@ class MetricsAccess:
 
     def permits(self, scope: Mapping[str, Any]) -> bool:
         """Whether the client of this request may read the metrics."""
-        if not (self.is_public or self.token):
-            return True
-        return self.shows_names(scope)
+        return not (self.is_public or self.token) or self.shows_names(scope)
 
     def shows_names(self, scope: Mapping[str, Any]) -> bool:
-        headers = scope["headers"]
-        return _is_local(scope.get("client"), headers) or self._has_token(headers)
-
-    def _has_token(self, headers: Any) -> bool:
-        given = next((value for name, value in headers if name == b"authorization"), b"")
-        if not self.token or given[: len(_BEARER)].lower() != _BEARER:
-            return False
-        return hmac.compare_digest(given[len(_BEARER) :].strip(), self.token)
-
-
-def _is_local(client: Any, headers: Any) -> bool:
-    if not client or any(name in _FORWARDED for name, _ in headers):
-        return False
-    address = read_address(client[0])
-    return address is not None and address.is_loopback
+        headers = dict(reversed(scope["headers"]))  # of several with one name the first counts
+        if (client := scope.get("client")) and not _FORWARDED & headers.keys():
+            address = read_address(client[0])
+            if address is not None and address.is_loopback:
+                return True
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        is_token = bool(self.token) and scheme.lower() == b"bearer"
+        return is_token and hmac.compare_digest(given.strip(), self.token)
 
 
 class HealthApplication:
@@ -125,12 +111,13 @@ class HealthApplication:
             await send_whole(send, 405, [(b"allow", ", ".join(allowed).encode())], b"")
             return
         if scope["path"] == _METRICS and not self._metrics_access.permits(scope):
-            await send_whole(send, 401, _REFUSAL_HEADERS, _REFUSAL)
+            headers = [(b"content-type", _TEXT), (b"www-authenticate", b"Bearer"), _NOT_STORED]
+            await send_whole(send, 401, headers, _REFUSAL)
             return
         status, content_type, body = await self._routes[scope["path"]]()
         if not self._metrics_access.shows_names(scope):
             body = self._without_names(content_type, body)
-        headers = [(b"content-type", content_type), (b"cache-control", b"no-store")]
+        headers = [(b"content-type", content_type), _NOT_STORED]
         await send_whole(send, status, headers, b"" if scope["method"] == "HEAD" else body)
 
     def _without_names(self, content_type: bytes, body: bytes) -> bytes:
@@ -139,7 +126,9 @@ class HealthApplication:
                 self._hidden.pop(each.name.encode(), None)
                 if each.projects:
                     self._hidden[each.name.encode()] = each.id
-            return _without_labels(body, self._hidden) if self._hidden else body
+            label = re.compile(rb'="(%s)"' % b"|".join(map(re.escape, self._hidden)))
+            hidden = self._hidden
+            return label.sub(lambda at: b'="model-%d"' % hidden[at[1]], body) if hidden else body
         if content_type == _JSON and "models" in (report := json.loads(body)):
             if isinstance(report["models"], dict):  # `/startupz` has a word
                 report["models"] = Counter(report["models"].values())
@@ -169,7 +158,7 @@ class HealthApplication:
         is_healthy = all(is_well for is_well, _ in checks.values())
         report = {
             "status": ("ready" if is_healthy else "degraded") if is_ready else "not ready",
-            "models": {name: _of_model(engines) for name, engines in _by_model(health).items()},
+            "models": _by_model(health),
             **{name: text for name, (_, text) in checks.items()},
         }
         # Also if this process got its signal while the engines were asked.
@@ -191,9 +180,7 @@ class HealthApplication:
 
 
 async def _without_report(ready: Callable[[], Awaitable[Answer]]) -> Answer:
-    """The status of `/readyz` with an empty body."""
-    status, _, _ = await ready()
-    return status, _TEXT, b""
+    return (await ready())[0], _TEXT, b""
 
 
 class _Shared:
@@ -217,23 +204,11 @@ class _Shared:
         return await self._build()
 
 
-def _without_labels(body: bytes, hidden: Mapping[bytes, int]) -> bytes:
-    names = b"|".join(map(re.escape, hidden))
-    label = re.compile(rb'="(' + names + rb')"')
-    return label.sub(lambda match: b'="model-%d"' % hidden[match[1]], body)
-
-
-def _by_model(health: Iterable[EngineHealth]) -> Mapping[str, list[EngineHealth]]:
-    models: defaultdict[str, list[EngineHealth]] = defaultdict(list)
-    for each in health:
-        models[each.model].append(each)
-    return models
-
-
-def _of_model(engines: Sequence[EngineHealth]) -> str:
-    if any(each.is_ready for each in engines):
-        return "ready"
-    return "asleep" if any(each.is_asleep for each in engines) else "not ready"
+def _by_model(health: Sequence[EngineHealth]) -> dict[str, str]:
+    """The best state of the replicas of each model."""
+    states = dict.fromkeys((each.model for each in health), "not ready")
+    states |= {each.model: "asleep" for each in health if each.is_asleep}
+    return states | {each.model: "ready" for each in health if each.is_ready}
 
 
 def _checks(runtime: Runtime) -> dict[str, _Check]:

@@ -1,8 +1,6 @@
 """Rules and requests with only what a test is about."""
 
-import asyncio
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import structs
@@ -68,10 +66,3 @@ async def denied(limiter: Limiter, asked: ReservationRequest) -> Denial:
 
 async def used(limiter: Limiter, *rules: Rule) -> list[int]:
     return [level.num_used for level in await limiter.levels(rules)]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds. Fails after a minute."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)

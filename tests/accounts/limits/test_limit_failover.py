@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.accounts.limits.builders import granted, request_for, rule, slots, until, used
+from tests.accounts.limits.builders import granted, request_for, rule, slots, used
 from tests.accounts.limits.conftest import MakeFailover
+from tests.conftest import until_in_loop as until
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
 from tests.own_redis import OwnRedis

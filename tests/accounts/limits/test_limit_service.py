@@ -12,6 +12,7 @@ from usage_builders import store as store_usage
 from usage_builders import tokens
 
 from tests.accounts.limits.builders import rule
+from tests.conftest import until_in_loop
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
 from vinery_accounts.keys.table import ANONYMOUS
@@ -208,12 +209,7 @@ class OnRedis:
         if not has_data:
             self.store.forget()
         self.store.is_unavailable = False
-        self.run(self._until_it_answers())
-
-    async def _until_it_answers(self) -> None:
-        async with asyncio.timeout(60):
-            while not self.failover.is_answering:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+        self.run(until_in_loop(lambda: self.failover.is_answering))
 
 
 @pytest.fixture
