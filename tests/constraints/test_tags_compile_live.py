@@ -9,7 +9,7 @@ from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.tools import custom_tool
 from vinery_serving.grammars.answers import answer_grammar, tool_grammar
-from vinery_serving.grammars.families.registry import by_name, family_names
+from vinery_serving.grammars.families.registry import FAMILIES, by_name
 
 from .conftest import Refusal
 
@@ -39,8 +39,8 @@ CUSTOM = [
 ]
 
 
-FORMS = (family_names(), [False, True], WANTED)
-CALLING = ([name for name in family_names() if by_name(name).grammar.supports_calls], [False, True])
+FORMS = (sorted(FAMILIES), [False, True], WANTED)
+CALLING = ([n for n in sorted(FAMILIES) if FAMILIES[n].grammar.supports_calls], [False, True])
 
 
 def check_answer(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.in_process import a_loop
-from vinery_serving.engine import low_tier
+from vinery_serving.engine import admission
 from vinery_serving.engine.pipeline import Pipeline
 
 pytestmark = pytest.mark.live
@@ -63,7 +63,7 @@ def test_it_makes_room_before_a_request_comes_and_for_a_while_if_none_comes(
         then = loop.num_generated(low)
         loop.until(lambda: loop.num_generated(low) > then)
 
-        monkeypatch.setattr(low_tier, "_HOLD_S", 600.0)
+        monkeypatch.setattr(admission, "_LOW_HOLD_S", 600.0)
         loop.announce()
         loop.turn()
         then = loop.num_generated(low)
@@ -78,7 +78,7 @@ def test_it_makes_room_before_a_request_comes_and_for_a_while_if_none_comes(
 def test_it_has_a_share_of_the_time_beside_others(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(low_tier, "_WINDOW_S", 0.05)
+    monkeypatch.setattr(admission, "_LOW_WINDOW_S", 0.05)
     with a_loop(pipeline, tmp_path) as loop:
         low = loop.submit("Count.", max_new_tokens=20, lane=KEY, is_low_tier=True)
 

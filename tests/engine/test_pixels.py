@@ -5,9 +5,10 @@ from typing import Any, cast
 import pytest
 
 from tests.tables import table
+from vinery_serving.core.errors import Overloaded
 from vinery_serving.core.media import MAX_MEDIA_BYTES
 from vinery_serving.core.request import Sampling
-from vinery_serving.engine.arrival import ArrivingPixels, PixelsRefused
+from vinery_serving.engine.arrival import ArrivingPixels
 from vinery_serving.engine.estimates import EncodingPace, EncodingWaits
 from vinery_serving.transport.messages import MediaInput, MediaPixels, Submit
 
@@ -49,7 +50,7 @@ def test_pixels_are_kept_apart_dropped_with_their_requests_and_bounded() -> None
     for _ in range(4):
         pixels.add(ONE, MediaPixels(1, part))
 
-    with pytest.raises(PixelsRefused):
+    with pytest.raises(Overloaded):
         pixels.take(ONE, a_submit(1, (1, 1)))
     pixels.add(ONE, MediaPixels(1, b"abc"))
     assert pixels.take(ONE, a_submit(1, (1, 1))) == b"abc"
@@ -59,7 +60,7 @@ def test_pixels_are_kept_apart_dropped_with_their_requests_and_bounded() -> None
     for id_ in range(num_requests):
         pixels.add(ONE, MediaPixels(id_, bytes(MAX_MEDIA_BYTES)))
 
-    with pytest.raises(PixelsRefused):
+    with pytest.raises(Overloaded):
         pixels.take(ONE, a_submit(num_requests - 1, (1, 1)))
     pixels.drop_all(ONE)
     pixels.add(ONE, MediaPixels(1, b"abc"))

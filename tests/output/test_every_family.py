@@ -7,7 +7,7 @@ from typing import Any
 from tests.tables import table
 from vinery_serving.core.events import ReasoningDelta, TextDelta
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
-from vinery_serving.grammars.families.registry import by_name, family_names
+from vinery_serving.grammars.families.registry import FAMILIES, by_name
 
 from .builders import a_parser, events_of, folded
 
@@ -21,7 +21,7 @@ def _is_usual(name: str) -> bool:
     return not plus or reasoning == "think" or calls == "hermes"
 
 
-every_family = table("name", [name for name in family_names() if _is_usual(name)])
+every_family = table("name", [name for name in sorted(FAMILIES) if _is_usual(name)])
 
 
 def texts_in(tag: Any) -> Iterator[str]:
@@ -62,7 +62,7 @@ def test_plain_words_are_sent_as_they_come(name):
     assert sent == [["Hello"], [" there"], [", you"]]
 
 
-@table("name", [name for name in family_names() if "+" not in name])
+@table("name", [name for name in sorted(FAMILIES) if "+" not in name])
 def test_without_tools_no_call_is_read_and_an_answer_without_syntax_stays_as_it_is(name):
     text = "".join(syntax_of(name)) + "Hello."
     events = events_of(a_parser(name, has_tools=False), [text])

@@ -17,7 +17,7 @@ from vinery_serving.core.output_formats import (
 )
 from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
 from vinery_serving.grammars.answers import answer_grammar, tool_grammar
-from vinery_serving.grammars.families.registry import by_name, detect, family_names
+from vinery_serving.grammars.families.registry import FAMILIES, by_name, detect
 from vinery_serving.grammars.family import GrammarFamily
 from vinery_serving.grammars.json_schema.translator import json_grammar
 from vinery_serving.output.parsers.base import THINK
@@ -98,8 +98,8 @@ def test_marks_around_an_answer_are_part_of_its_grammar():
 
 def test_every_name_has_a_family_whose_tags_reach_its_parser():
     both = {f"{reasoning}+{calls}" for reasoning in REASONING_FORMATS for calls in CALL_FORMATS}
-    assert set(family_names()) == {PLAIN, *REASONING_FORMATS, *CALL_FORMATS} | both
-    assert all(by_name(name).name == name for name in family_names())
+    assert set(FAMILIES) == {PLAIN, *REASONING_FORMATS, *CALL_FORMATS} | both
+    assert all(by_name(name).name == name for name in sorted(FAMILIES))
     tags = {"<think>", "</think>", "<tool_call>", "</tool_call>"}
     assert by_name("think+hermes").parser.special_texts == tags
 

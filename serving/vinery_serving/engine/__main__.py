@@ -1,12 +1,11 @@
 """`python -m vinery_serving.engine NAME KIND`: an engine process from start to end.
 
 The configuration is the first line of standard input: all users of the machine can see arguments.
-NAME is for lists of processes. KIND, if given, is a file of `engine.kinds`, and imported before the
+NAME is for lists of processes. KIND, if given, is a file of `engine.kinds`, imported before the
 configuration comes: a spare process has its code when the model wakes, see `node.starting`.
 
-The process writes JSON lines to standard output: one when the engine serves, one if the model does
-not load, and one if the pipeline breaks. The process ends with its node until the engine serves,
-and then by the rules of `engine.supervision`.
+The process writes JSON lines to standard output: when the engine serves, if the model does not
+load, and if the pipeline breaks.
 """
 
 import contextlib
@@ -48,7 +47,6 @@ def main(config: EngineConfig) -> int:
     try:
         listener = bound(config.socket_path)
         kind_class.prepare(config)
-        _load_processors(config)
         confine(needs_of(config))
         liveness = Liveness(heartbeat, config.options.step_timeout_s)
         kind = kind_class.load(config, liveness)
@@ -82,13 +80,6 @@ def main(config: EngineConfig) -> int:
         return 3
     logger.info("stopped")
     return 0
-
-
-def _load_processors(config: EngineConfig) -> None:
-    if config.options.logits_processors:
-        from vinery_serving.engine.logits_handler import load_factories
-
-        load_factories(config.options.logits_processors)  # of any folder
 
 
 def _fields(config: EngineConfig) -> dict[str, object]:

@@ -1,9 +1,6 @@
-"""Which generations wait for the batch, and which generation joins next.
-
-Lanes share the batch by turns (`engine/fair_queue`). A lane that is alone may use all running
-slots; when another lane comes, the lane with the most slots yields. While several lanes use the
-engine, no lane gets more than `max_share` of the slots; with `strict_share` no lane ever does.
-"""
+"""Which generations wait for the batch, and which generation joins next. Lanes share the batch by
+turns (`engine/fair_queue`). While several lanes use the engine, no lane gets more than `max_share`
+of the slots; with `strict_share` no lane ever does."""
 
 import time
 from collections import Counter
@@ -16,15 +13,17 @@ from vinery_serving.engine.cached_prompts import CachedPrompts
 from vinery_serving.engine.estimates import EncodingWaits, Pace, QueueLimit
 from vinery_serving.engine.fair_queue import FairQueue, Lane, cost_ahead, yielding_lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
-from vinery_serving.engine.low_tier import LowTier
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.slices import Slices
 from vinery_serving.transport.messages import Load, Submit
 
-# How often gateways learn of the load, at most.
-_REPORT_INTERVAL_S: Final = 0.1
-# After how long without a change of the load the engine is calm.
-_CALM_AFTER_S: Final = 2.0
+# A generation that was admitted, what its lane was charged, and a failure to add it.
+_Admitted = Iterator[tuple[Generation, int, FailedGeneration | None]]
+_REPORT_INTERVAL_S: Final = 0.1  # how often gateways learn of the load, at most
+_CALM_AFTER_S: Final = 2.0  # after how long without a change of the load the engine is calm
+_LOW_SHARE: Final = 0.05  # of the time
+_LOW_HOLD_S: Final = 0.02  # a gateway reads a short request in a few milliseconds, or refuses it
+_LOW_WINDOW_S: Final = 3.0  # in one piece: shorter ones would only move work in and out
 
 
 class Admission:
@@ -156,12 +155,8 @@ class Admission:
         now = time.monotonic()
         # While slots are free, others pass the pictures that wait to be encoded.
         num_encoding = len(self._with_media) if self._num_free else 0
-        self._pace.note(
-            now,
-            num_tokens=num_tokens,
-            is_waiting=len(self._queue) > num_encoding,
-            is_full=not self._num_free,
-        )
+        is_waiting, is_full = len(self._queue) > num_encoding, not self._num_free
+        self._pace.note(now, num_tokens=num_tokens, is_waiting=is_waiting, is_full=is_full)
         self._encoding_waits.note(now, num_encoded=num_encoded, is_waiting=num_encoding > 0)
 
     def report(self, cached: CachedPrompts) -> Load | None:
@@ -181,7 +176,7 @@ class Admission:
         """Whether the load has not changed for a while, so that a change may be reported later."""
         return time.monotonic() - self._reported_at > _CALM_AFTER_S
 
-    def _admitted(self) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
+    def _admitted(self) -> _Admitted:
         now = time.monotonic()
         may_run_low = self._low.may_run(now, is_other_waiting=bool(self._queue))
         if not may_run_low:
@@ -191,9 +186,7 @@ class Admission:
         if may_run_low and not self._queue:
             yield from self._admitted_low(now)
 
-    def _admitted_low(
-        self, now: float
-    ) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
+    def _admitted_low(self, now: float) -> _Admitted:
         queue, batch = self._low.queue, self._batch
         while batch.has_free_slot and batch.has_prefill_room(is_shared=True):
             first = queue.first_except(self._slices.lanes, self._waits_to_encode())
@@ -204,9 +197,7 @@ class Admission:
             self._with_media.discard(first)
             yield first, *self._add_next(beginning, first)
 
-    def _admitted_others(
-        self, now: float
-    ) -> Iterator[tuple[Generation, int, FailedGeneration | None]]:
+    def _admitted_others(self, now: float) -> _Admitted:
         while self._batch.has_prefill_room():
             first = self._queue.first_except(self._held_back(now), self._waits_to_encode())
             if first is None:
@@ -258,7 +249,7 @@ class Admission:
     def _held_back(self, now: float) -> Set[Lane]:
         """Return the lanes with a slice in the batch, and the lanes with as many running slots as a
         key may have: with `strict_share` always, else while other lanes use the engine."""
-        if not len(self._queue):
+        if not self._queue:
             return frozenset()
         share, is_strict = self._options.max_running_of_key, self._options.strict_share
         return self._slices.lanes | {
@@ -281,6 +272,48 @@ class Admission:
         share = self._options.max_running_of_key
         yielding = yielding_lane(lane, self._batch.running_lanes(), share)
         return None if yielding is None else self._batch.preempt(yielding)
+
+
+class LowTier:
+    """Work for which nobody waits at a connection: background responses, and requests of the tier
+    flex.
+
+    It runs while nothing else does, and leaves the batch at the step after another request arrives.
+    So that it never starves, it also runs beside others for a few seconds of each minute.
+    """
+
+    def __init__(self, batch: Batch, queue: FairQueue[Generation]) -> None:
+        self.queue = queue
+        self._batch = batch
+        self._credit_s = 0.0
+        self._looked_at = 0.0
+        self._window_until = 0.0
+        self._held_until = 0.0
+
+    def hold(self, now: float) -> None:
+        """Note that another request will come soon."""
+        self._held_until = now + _LOW_HOLD_S
+
+    def release(self) -> None:
+        """Note that the request has come."""
+        self._held_until = 0.0
+
+    def held_s(self, now: float) -> float:
+        return max(0.0, self._held_until - now)
+
+    def may_run(self, now: float, *, is_other_waiting: bool) -> bool:
+        """Whether this work may be in the next step."""
+        elapsed_s, self._looked_at = now - self._looked_at, now
+        if not (is_other_waiting or self._batch.runs_others or self.held_s(now)):
+            return True
+        if now < self._window_until:
+            return True
+        if self.queue or self._batch.runs_low_tier:
+            self._credit_s += _LOW_SHARE * min(elapsed_s, _LOW_WINDOW_S)
+        if self._credit_s < _LOW_WINDOW_S:
+            return False
+        self._credit_s, self._window_until = 0.0, now + _LOW_WINDOW_S
+        return True
 
 
 def _cost(generation: Generation) -> int:

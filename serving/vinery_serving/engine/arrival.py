@@ -4,6 +4,7 @@ pipeline, or that the pipeline does not support, is refused.
 
 from typing import Final
 
+from vinery_serving.core.errors import Overloaded
 from vinery_serving.core.media import MAX_MEDIA_BYTES
 from vinery_serving.engine.logits_handler import check_ids
 from vinery_serving.engine.pipeline import Pipeline
@@ -11,21 +12,17 @@ from vinery_serving.engine.prefix_cache import TokenArray
 from vinery_serving.transport.messages import MediaPixels, Submit
 from vinery_serving.transport.server import Connection
 
-# Of all requests that are still arriving.
-_MAX_ARRIVING_BYTES: Final = 1 << 30
+_MAX_ARRIVING_BYTES: Final = 1 << 30  # of all requests that are still arriving
+TOO_MANY_PIXELS: Final = (
+    "The engine has too many pictures to read; try again shortly, or send smaller ones."
+)
 _CACHED_UNSCORED: Final = "This model's prompts cannot be scored while enable_prefix_caching is on."
 
 
-class PixelsRefused(Exception):
-    """There were too many pixels to hold. The client may try again."""
-
-
 class ArrivingPixels:
-    """The pixels of requests whose `Submit` has not come yet, by connection and request.
-
-    Pixels come in parts, between messages of other requests, see `transport.client`. A request with
-    too many pixels loses them.
-    """
+    """The pixels of requests whose `Submit` has not come yet, by connection and request. Pixels
+    come in parts, between messages of other requests, see `transport.client`. A request with too
+    many pixels loses them."""
 
     def __init__(self) -> None:
         self._parts: dict[tuple[int, int], bytearray | None] = {}  # None: too many
@@ -45,14 +42,14 @@ class ArrivingPixels:
         self._num_bytes += num_new
 
     def take(self, connection: Connection, submit: Submit) -> bytes:
-        """Return the bytes of all media of a request. Raises PixelsRefused, or ValueError if there
+        """Return the bytes of all media of a request. Raises Overloaded, or ValueError if there
         are not as many bytes as the media have."""
         key = (id(connection), submit.id)
         has_come = key in self._parts
         held = self._parts.get(key)
         self.drop(connection, submit.id)
         if has_come and held is None:
-            raise PixelsRefused
+            raise Overloaded(TOO_MANY_PIXELS)
         pixels = bytes(held or b"")
         if len(pixels) != sum(each.num_bytes for each in submit.media):
             raise ValueError("The pictures of the request do not have the number of bytes.")

@@ -1,11 +1,7 @@
-"""The generations inside the pipeline, and their recovery from a failed step.
-
-An exception in a step leaves GenAI's counters wrong for every generation of the step, and does not
-name the guilty generation (GenAI 2026.4.1). So all generations are taken out and added again in a
-way that finds the cause. A generation with new tokens since it was last added is innocent and is
-added again at once. The others, the suspects, follow one at a time. A suspect that fails a step on
-its own is guilty and fails. All others lose and repeat no token.
-"""
+"""The generations inside the pipeline, and their recovery from a failed step. An exception in a
+step names no guilty generation. So all are taken out. A generation with new tokens since it was
+last added is innocent and is added again at once. The others, the suspects, follow one at a time,
+and a suspect that fails a step on its own fails."""
 
 import logging
 import time
@@ -103,11 +99,9 @@ class Batch:
 
     def has_prefill_room(self, *, is_shared: bool = False) -> bool:
         """Whether the next step could compute tokens of one more prompt, or should: while several
-        lanes share the engine, steps stay short.
-
-        The pipeline computes prompts in the order in which they were added. A prompt that is added
-        later therefore loses nothing, and until then another lane may come before it.
-        """
+        lanes share the engine, steps stay short. The pipeline computes prompts in the order in
+        which they were added. A prompt that is added later therefore loses nothing, and until then
+        another lane may come before it."""
         return self.num_to_prefill < (self._shared_tokens if is_shared else self._num_step_tokens)
 
     @property
@@ -154,15 +148,12 @@ class Batch:
         return any(each.submit.is_low_tier for each in self._running)
 
     def preempt(self, lane: Lane) -> Generation | None:
-        """Take a generation of this lane out, to be added again later; None if none can be.
-
-        The generation continues where it was. A generation with few tokens loses least.
-        """
-        of_lane = (each for each in self._running if each.submit.lane == lane)
+        """Take a generation of this lane out, to be added again later; None if none can be. The
+        generation continues where it was. A generation with few tokens loses least."""
         return self._preempt(
             each
-            for each in of_lane
-            if not each.submit.is_low_tier
+            for each in self._running
+            if (each.submit.lane, each.submit.is_low_tier) == (lane, False)
             and each.num_preempted < (1 if each.must_replay else _MAX_PREEMPTIONS)
         )
 
@@ -205,9 +196,9 @@ class Batch:
         if self._pipeline.asks_draft and any(not each.is_decoding for each in self._running):
             return False
         if generation.has_media:
-            assert generation.vision is not None
+            assert self._pipeline.vision is not None
             # Tokens that must not be divided between two steps fit into the next step, or wait.
-            num_undivided = generation.vision.num_undivided
+            num_undivided = self._pipeline.vision.num_undivided(generation.submit.media)
             is_too_much = num_undivided + self._num_due_tokens > self._num_step_tokens
             if not self.may_encode() or (num_undivided and is_too_much):
                 return False
@@ -232,11 +223,8 @@ class Batch:
 
     @property
     def _num_due_tokens(self) -> int:
-        num_prefill = sum(
-            len(each.added_ids) - each.num_prefilled
-            for each in self._exposed
-            if not each.is_decoding
-        )
+        prefilling = (each for each in self._exposed if not each.is_decoding)
+        num_prefill = sum(len(each.added_ids) - each.num_prefilled for each in prefilling)
         return sum(each.num_beams for each in self._running) + num_prefill
 
     def add(self, generation: Generation) -> FailedGeneration | None:
@@ -311,11 +299,8 @@ class Batch:
             if generation.first_step_at is None:
                 generation.first_step_at = now
                 result.begun.append(generation)
-        needs_hook = (
-            bool(self._exposed)
-            or self._pipeline.speculates
-            or any(each.needs_hook for each in self._running)
-        )
+        needs_hook = bool(self._exposed) or self._pipeline.speculates
+        needs_hook = needs_hook or any(each.needs_hook for each in self._running)
         self._num_prompt_tokens = 0
         width, num_streams = self._draft_width(), len(self._running)
         try:
@@ -366,9 +351,8 @@ class Batch:
         vision = self._pipeline.vision
         positions = view.positions if vision is None else vision.positions(view.positions)
         try:
-            spans = locate_spans(
-                positions.tolist(), view.token_ids.tolist(), len(view.logits), running
-            )
+            token_ids, num_rows = view.token_ids.tolist(), len(view.logits)
+            spans = locate_spans(positions.tolist(), token_ids, num_rows, running)
         except UnknownStepLayout as error:
             for generation in running:
                 generation.failure = None if generation.logits is None else error

@@ -1,10 +1,7 @@
-"""What the prefix cache has, as far as an engine can follow GenAI, so that gateways choose well.
-
-GenAI (2026.4.1) tells nothing of its cache. A new block overwrites the one that was allocated or
-found longest ago, a prompt's first block before its second, and no block while blocks are free. So
-the order and the room of the cache tell which parts are left. A part is two blocks or four, and an
-incomplete block is counted again when its conversation goes on, so the engine errs a little.
-"""
+"""What the prefix cache has, as far as an engine can follow GenAI, so that gateways choose well. A
+new block of GenAI (2026.4.1) overwrites the one that was allocated or found longest ago, a prompt's
+first block before its second. So the order and the room of the cache tell which parts are left. An
+incomplete block is counted again when its conversation goes on, so the engine errs a little."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,8 +13,7 @@ from vinery_serving.core.prompt_parts import MAX_PARTS, PART_BYTES, PART_TOKENS,
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.prefix_cache import BLOCK
 
-# Parts in one message.
-_MAX_REPORTED: Final = 256
+_MAX_REPORTED: Final = 256  # parts in one message
 
 
 class CachedPrompts:
@@ -39,12 +35,11 @@ class CachedPrompts:
     def note_end(self, generation: Generation) -> None:
         """Note what was computed of a prompt, and the answer."""
         ids = generation.submit.prompt_ids
-        first = len(ids) // PART_BYTES if generation.tokens else 0
         if generation.tokens:
-            ids += np.array(generation.tokens, dtype="<i4").tobytes()
+            answer = np.array(generation.tokens, dtype="<i4").tobytes()
+            self._note(generation, ids + answer, len(ids) // PART_BYTES)
         else:
-            ids = ids[: 4 * generation.num_prefilled]
-        self._note(generation, ids, first)
+            self._note(generation, ids[: 4 * generation.num_prefilled])
 
     def _note(self, generation: Generation, ids: bytes, first: int = 0) -> None:
         """Note the parts of a sequence. Those before the first new one are where they were."""

@@ -1,12 +1,7 @@
-"""The grammar canary: a tiny model that compiles grammars as the real one does.
-
-GenAI finds out only in a step that a grammar cannot be compiled, and then every generation of the
-step suffers. So each new grammar is first tried on a canary: the smallest graph that GenAI accepts
-as a language model, with the real model's tokenizer.
-
-A checker is a process with a canary, see `engine.checkers`, and the kernel kills it if a grammar is
-too costly. It answers each `GrammarSpec` on a `multiprocessing` pipe, and ends with the other end.
-"""
+"""The grammar canary: a tiny model that compiles grammars as the real one does, because a grammar
+that cannot be compiled fails a whole step of the real one. A checker is a process with a canary
+(`engine.checkers`). It answers each `GrammarSpec` on a `multiprocessing` pipe, and ends with the
+other end."""
 
 import contextlib
 import signal
@@ -23,6 +18,7 @@ import openvino_genai as genai
 import psutil
 from openvino import opset13 as op
 
+from vinery_serving.engine.coded_tokenizer import int_constant as _int
 from vinery_serving.engine.pipeline import structured_output
 from vinery_serving.transport.messages import GrammarSpec
 
@@ -36,10 +32,8 @@ _PROPERTIES: Final = {"INFERENCE_NUM_THREADS": 1, "ENABLE_CPU_PINNING": False}
 
 class Canary:
     def __init__(self, tokenizer: Any, vocab_size: int) -> None:
-        """Raises RuntimeError or ValueError if the graph does not load.
-
-        `tokenizer` is GenAI's, and holds the compiled grammars of all pipelines that share it.
-        """
+        """Raises RuntimeError or ValueError if the graph does not load. `tokenizer` is GenAI's, and
+        holds the compiled grammars of all pipelines that share it."""
         # GenAI reads the files only while loading: a process that is killed later leaves none.
         with tempfile.TemporaryDirectory(prefix="vinery-canary-") as folder:
             ov.save_model(_graph(vocab_size), Path(folder) / "openvino_model.xml")
@@ -117,10 +111,6 @@ def _input(name: str) -> Any:
     parameter = op.parameter([-1, -1], np.int64, name=name)
     parameter.output(0).set_names({name})
     return parameter
-
-
-def _int(value: Any) -> Any:
-    return op.constant(np.array(value, dtype=np.int64))
 
 
 def _reshape(node: Any, shape: list[int]) -> Any:

@@ -1,10 +1,6 @@
-"""Lets GenAI's pipeline for vision models take token ids.
-
-That pipeline takes text alone, and tokenizes it. So the folder's copy gets another tokenizer. This
-tokenizer reads ids written as characters, and knows the few texts that GenAI puts around pictures.
-A prompt then has exactly the tokens that the gateway has counted, and an answer can go on after any
-tokens.
-"""
+"""Lets GenAI's pipeline for vision models, which takes text alone, take token ids. The folder's
+copy gets another tokenizer, which reads ids written as characters, and knows the few texts that
+GenAI puts around pictures."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,11 +28,8 @@ def coded(token_ids: TokenArray) -> str:
 
 
 def write_tokenizer(folder: Path, target: Path, literals: Mapping[str, int | None]) -> None:
-    """Write the tokenizer of coded ids to `target`, in place of a link.
-
-    `literals` are the ids of the texts that stay texts; a text without an id is left out. Raises
-    RuntimeError.
-    """
+    """Write the tokenizer of coded ids to `target`, in place of a link. `literals` are the ids of
+    the texts that stay texts; a text without an id is left out. Raises RuntimeError."""
     core = ov.Core()
     core.add_extension(str(openvino_tokenizers._ext_path))
     graph = _graph(literals)
@@ -67,13 +60,13 @@ def _graph(literals: Mapping[str, int | None]) -> Any:
 def _decoded(chars: Any) -> Any:
     """The ids, int64 (1, num_tokens), of characters, uint8 (num_chars,)."""
     digits = op.subtract(op.convert(chars, np.int64), op.constant(np.int64(_FIRST)))
-    rows = op.reshape(digits, _int([-1, _NUM_CHARS]), special_zero=False)
+    rows = op.reshape(digits, int_constant([-1, _NUM_CHARS]), special_zero=False)
     weights = op.constant((2 ** (_BITS * np.arange(_NUM_CHARS, dtype=np.int64)))[None])
-    ids = op.reduce_sum(op.multiply(rows, weights), _int([1]), keep_dims=False)
-    return op.unsqueeze(ids, _int(0))
+    ids = op.reduce_sum(op.multiply(rows, weights), int_constant([1]), keep_dims=False)
+    return op.unsqueeze(ids, int_constant(0))
 
 
-def _int(value: Any) -> Any:
+def int_constant(value: Any) -> Any:
     return op.constant(np.array(value, dtype=np.int64))
 
 

@@ -1,13 +1,9 @@
 """Lets OpenVINO load a kept compiled graph instead of compiling the model again.
 
-OpenVINO writes a compiled graph into a cache folder, but the CPU plugin (2026.4.1) cannot read a
-graph with paged attention: the plugin wants the numbers and sizes of heads, which are not written.
-OpenVINO then compiles again, and writes the same file once more. So the numbers are added to the
-graph while it is written, and each attention gets the type of `KeptAttention`. This type makes the
-attention with its numbers when the graph is read.
-
-OpenVINO has callbacks for writing and reading a graph, meant for encryption. A graph without paged
-attention passes through them unchanged. If a kept graph cannot be read, OpenVINO compiles.
+The CPU plugin (2026.4.1) cannot read a graph with paged attention: the numbers and sizes of heads
+are not written. So they are added by OpenVINO's callbacks for encryption, and each attention gets
+the type of `KeptAttention`, which makes the attention with its numbers when the graph is read. If a
+kept graph cannot be read, OpenVINO compiles.
 """
 
 from __future__ import annotations
@@ -64,10 +60,6 @@ class KeptAttention(ov.Op):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__(self)
-
-    @classmethod
-    def before_compile(cls) -> None:
-        cls.heads = None
 
 
 def cache_callbacks() -> list[Callable[[bytes], bytes]]:

@@ -1,16 +1,10 @@
-"""The configuration of an engine process, and its folder of compiled graphs.
-
-The process reads no environment and no database.
-
-OpenVINO names a compiled graph by its source, but leaves out the numbers in LoRA adapters
-(2026.4.1): two adapters of one form had one name, and one answered as the other. So the folder of
-compiled graphs is named by all files and options of the engine. Earlier folders are removed, since
-each may be as large as the weights.
-"""
+"""The configuration of an engine process, and its folder of compiled graphs. OpenVINO names a
+compiled graph by its source, but leaves out the numbers in LoRA adapters (2026.4.1). So the folder
+of compiled graphs is named by all files and options of the engine. Earlier folders are removed,
+since each may be as large as the weights."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -27,8 +21,7 @@ from vinery_serving.engine.options import EngineOptions
 from vinery_serving.processes.calls import Act
 from vinery_serving.processes.confine import Needs
 
-# The module that runs as an engine process.
-ENGINE_MODULE: Final = "vinery_serving.engine"
+ENGINE_MODULE: Final = "vinery_serving.engine"  # the module that runs as an engine process
 # The files of `engine.kinds` whose class loads the models of a task.
 KINDS: Final = {
     **dict.fromkeys(GENERATION_TASKS, "text"),
@@ -75,11 +68,20 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def compiled_dir(self) -> Path:
-        """OpenVINO's cache folder for this engine. Raises RuntimeError without the files."""
+        """OpenVINO's cache folder for this engine; all other folders are removed. Raises
+        RuntimeError without the files."""
         options = self.options
         named = (options.draft_model, *(each.path for each in options.adapters))
-        files = [self.folder, *(Path(each) for each in named if each)]
-        return _compiled_folder(self.cache_dir, files, (self.device, options))
+        try:
+            states = file_states([self.folder, *(Path(each) for each in named if each)])
+        except OSError as error:
+            raise RuntimeError(f"{error.filename} cannot be read: {error.strerror}.") from None
+        source = msgspec.json.encode((states, (self.device, options)))
+        folder = self.cache_dir / "compiled" / sha256(source).hexdigest()[:16]
+        if folder.parent.is_dir():
+            for other in set(folder.parent.iterdir()) - {folder}:
+                rmtree(other) if other.is_dir() else other.unlink()
+        return folder
 
     @classmethod
     def from_json(cls, text: bytes) -> EngineConfig:
@@ -113,12 +115,8 @@ def needs_of(config: EngineConfig) -> Needs:
 def read_line(fd: int) -> bytes:
     """Return the first line, and read nothing behind it; b"" if the pipe ended before the end of
     the line."""
-    line = bytearray()
-    while byte := os.read(fd, 1):
-        if byte == b"\n":
-            return bytes(line)
-        line += byte
-    return b""
+    line = open(fd, "rb", buffering=0, closefd=False).readline()  # noqa: SIM115
+    return line[:-1] if line.endswith(b"\n") else b""
 
 
 def file_states(paths: Iterable[Path]) -> FileStates:
@@ -128,21 +126,6 @@ def file_states(paths: Iterable[Path]) -> FileStates:
     )
     stats = [(str(file), file.stat()) for file in files]
     return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
-
-
-def _compiled_folder(cache_dir: Path, files: Iterable[Path], options: object) -> Path:
-    """Return the folder for graphs compiled from these files and options, and remove all other
-    folders. Raises RuntimeError if the files cannot be found."""
-    try:
-        states = file_states(files)
-    except OSError as error:
-        raise RuntimeError(f"{error.filename} cannot be read: {error.strerror}.") from None
-    source = msgspec.json.encode((states, options))
-    folder = cache_dir / "compiled" / sha256(source).hexdigest()[:16]
-    if folder.parent.is_dir():
-        for other in set(folder.parent.iterdir()) - {folder}:
-            rmtree(other) if other.is_dir() else other.unlink()
-    return folder
 
 
 @contextmanager

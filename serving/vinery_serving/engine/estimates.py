@@ -10,35 +10,27 @@ from typing import Any, Final
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.transport.messages import Submit
 
-# How much the newest step counts in the means.
-_NEWEST_STEP: Final = 0.02
-# Of the number of tokens; below, a line through the steps is chance.
-_LEAST_VARIANCE: Final = 16.0
-# However fast the steps were: a busy machine holds a step up, too.
-LEAST_S: Final = 4.0
+_NEWEST_STEP: Final = 0.02  # how much the newest step counts in the means
+_LEAST_VARIANCE: Final = 16.0  # of the number of tokens; below, a line through the steps is chance
+LEAST_S: Final = 4.0  # however fast the steps were: a busy machine holds a step up, too
 # A size that is new to the engine: a device may compile kernels for it first.
 _FIRST_S: Final = 30.0
-# How many times as long as before a step may take.
-_FACTOR: Final = 20.0
+_FACTOR: Final = 20.0  # how many times as long as before a step may take
 # The longest step of a size is forgotten slowly: half of it after 700 shorter steps.
 _FORGET: Final = 0.999
-# After so many steps of a size, its kernels are compiled.
-_NUM_FIRST: Final = 3
+_NUM_FIRST: Final = 3  # after so many steps of a size, its kernels are compiled
 # For each step with a prompt of pictures. A long gap in more than a hundred does not change the p99
 # of gaps.
 _STEPS_BETWEEN: Final = 120
 _MAX_WAIT_S: Final = 5.0
-# How much the newest wait counts in the mean.
-_NEWEST_WAIT: Final = 0.2
-# How much the newest prompt counts.
-_NEWEST_PROMPT: Final = 0.2
+_NEWEST_WAIT: Final = 0.2  # how much the newest wait counts in the mean
+_NEWEST_PROMPT: Final = 0.2  # how much the newest prompt counts
 # However much was cached before: a key that has repeated one prompt may send another.
 _LEAST_UNCACHED: Final = 1 / 8
 _MAX_LANES: Final = 1024
 # Older measurements count less: by a factor of e after so much time of waiting.
 _DECAY_S: Final = 2.0
-# A shorter measurement gives no pace.
-_LEAST_MEASURED_S: Final = 0.2
+_LEAST_MEASURED_S: Final = 0.2  # a shorter measurement gives no pace
 # How much the newest answer counts in the mean time of an answer, and the newest cost in the mean.
 _NEWEST_PART: Final = 0.05
 _LEAST_PART: Final = 0.25
@@ -48,11 +40,7 @@ _MAX_EQUAL: Final = 16  # clients of a lane with the same prompt
 
 class StepTimes:
     """The time of a step, and what each token of a prompt adds: a line through the latest steps, by
-    least squares.
-
-    So a slice of a long prompt takes about as long as the rest of the step. On a processor that is
-    a block of the cache; a device whose steps are not longer with a prompt gets whole steps.
-    """
+    least squares. So a slice of a long prompt takes about as long as the rest of the step."""
 
     def __init__(self) -> None:
         # Of tokens, seconds, tokens squared, and the product of tokens and seconds.
@@ -73,12 +61,10 @@ class StepTimes:
 
 
 class StepLimits:
-    """Knows the longest recent step of each size. Sizes are powers of two of tokens.
-
-    A step of n tokens never takes longer than n steps of one token: the weights are read once for
-    all tokens. So a size with `_NUM_FIRST` steps is judged by its own longest step, and any other
-    size by the longest steps up to this size.
-    """
+    """Knows the longest recent step of each size. Sizes are powers of two of tokens. A step of n
+    tokens never takes longer than n steps of one token: the weights are read once for all tokens.
+    So a size with `_NUM_FIRST` steps is judged by its own longest step, and any other size by the
+    longest steps up to this size."""
 
     def __init__(self, ceiling_s: float) -> None:
         self._ceiling_s = ceiling_s
@@ -95,24 +81,15 @@ class StepLimits:
         longest_s = self._longest_s.get(size)
         if longest_s is not None and self._nums[size] >= _NUM_FIRST:
             return min(max(LEAST_S, _FACTOR * longest_s), self._ceiling_s)
-        smaller = [
-            took_s * (1 << (size - known))
-            for known, took_s in self._longest_s.items()
-            if known <= size
-        ]
-        if not smaller:
-            return self._ceiling_s
-        return min(max(_FIRST_S, _FACTOR * min(smaller)), self._ceiling_s)
+        known = self._longest_s.items()
+        smaller = [took_s * (1 << (size - each)) for each, took_s in known if each <= size]
+        least_s = min(smaller, default=math.inf)
+        return min(max(_FIRST_S, _FACTOR * least_s), self._ceiling_s)
 
 
 class EncodingPace:
-    """Knows when pictures may be encoded. Times are of the monotonic clock, in seconds.
-
-    GenAI encodes a request's pictures while the request is added, and no stream gets a token
-    meanwhile. Then the prompt is prefilled, in longer steps than for decoding alone. Each such step
-    is a long gap for each stream. So that such gaps stay rare, running streams get many steps
-    before further pictures come. A picture does not wait for long, either.
-    """
+    """Requests with pictures join rarely, so that long gaps between the tokens of streams stay
+    rare, but do not wait for long. Times are of the monotonic clock, in seconds."""
 
     def __init__(self) -> None:
         self._num_steps = 0  # since the last encoding
@@ -152,12 +129,8 @@ class EncodingWaits:
 
 
 class CachedParts:
-    """How much of each lane's recent prompts the prefix cache had.
-
-    So several cached prompts can be added for a step. Each lane has an estimate: otherwise a key's
-    uncached prompts pass for short beside another key's cached prompts, and dozens of them are
-    computed before the prompts of other keys.
-    """
+    """How much of each lane's recent prompts the prefix cache had. Each lane has an estimate:
+    otherwise a key's uncached prompts pass for short beside another key's cached prompts."""
 
     def __init__(self) -> None:
         self._uncached: OrderedDict[Lane, float] = OrderedDict()  # the most recent last
@@ -191,12 +164,9 @@ class _Rate:
 
 
 class Pace:
-    """The pace at which waiting requests are admitted, and their mean cost and time.
-
-    Only the time in which something waits counts, so an idle engine does not seem slow. While slots
-    are free, prompts limit the pace; while all are used, the ends of answers do. The two paces
-    differ much, so each has its own measurement.
-    """
+    """The pace at which waiting requests are admitted, and their mean cost and time. Only the time
+    in which something waits counts. While slots are free, prompts limit the pace; while all are
+    used, the ends of answers do. So there are two measurements."""
 
     def __init__(self) -> None:
         self._rates = {True: _Rate(), False: _Rate()}  # by whether all slots are in use
@@ -219,13 +189,9 @@ class Pace:
         self.mean_answer_s = _moved(self.mean_answer_s, duration_s)
 
     def tokens_per_s(self, num_running: int) -> float:
-        """0: not known yet.
-
-        Without free slots, the running answers make room when they end (Little's law). The law
-        gives the pace until a measurement. While a few long answers hold all slots, nothing is
-        admitted for a while, and the measured pace falls to 0. So the pace is at least a part of
-        the law's.
-        """
+        """0: not known yet. Without free slots, the running answers make room when they end
+        (Little's law). While a few long answers hold all slots, nothing is admitted for a while, so
+        the measured pace is at least a part of the law's."""
         per_s = self._rates[self._was_full].per_s
         if not self._was_full or not self.mean_answer_s:
             return per_s
@@ -239,22 +205,17 @@ def _moved(mean: float, value: float) -> float:
 
 
 class QueueLimit:
-    """The times at which refused requests come back: the option `max_queue_s`.
-
-    A refused client gets the time at which there is room, each client of a lane a later time. A
-    client that comes back then is admitted, also if others came earlier. A request is recognised by
-    lane and prompt, which clients repeat; nothing but a hash is kept.
-    """
+    """The times at which refused requests come back: the option `max_queue_s`. Each client of a
+    lane gets a later time, and is admitted when it comes back then. A request is recognised by lane
+    and the hash of its prompt, which clients repeat."""
 
     def __init__(self) -> None:
         self._due_at: dict[Hashable, deque[float]] = {}
         self._last_due_at: dict[Lane, float] = {}
 
     def check(self, submit: Submit, wait_s: float, service_s: float, now: float) -> int | None:
-        """Return after how many seconds the client must ask again; None: the request may wait.
-
-        The request would wait for `wait_s`; its lane is served one request in `service_s`.
-        """
+        """Return after how many seconds the client must ask again; None: the request may wait. The
+        request would wait for `wait_s`; its lane is served one request in `service_s`."""
         name = submit.lane, hash(submit.prompt_ids)
         if self._comes_back(name, now) or not 0 < submit.max_queue_s < wait_s:
             return None

@@ -1,12 +1,7 @@
-"""Fair order between the clients of an engine: a queue of lanes, and who must yield a slot.
-
-A lane belongs to one API key. Organisations take turns by their use, and so do the keys of an
-organisation: the next item is of the waiting organisation with the least use, and there of the
-waiting key with the least use. This is start-time fair queueing: a lane that begins to wait starts
-level with the lane that was served last. So an idle lane neither saves up turns nor pays for
-earlier use. A lane that asks for much is served as often as a lane that asks for little, measured
-in cost and not in items.
-"""
+"""Fair order between the clients of an engine: a queue of lanes, and who must yield a slot. A lane
+belongs to one API key. The next item is of the waiting organisation with the least use, and there
+of the waiting key with the least use, measured in cost. This is start-time fair queueing: a lane
+that begins to wait starts level with the lane that was served last."""
 
 from __future__ import annotations
 
@@ -22,8 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 Lane = tuple[int, int]  # the ids of the organisation and of the key
 ItemT = TypeVar("ItemT")
 
-# Idle lanes are forgotten beyond this number.
-_MAX_LANES: Final = 1024
+_MAX_LANES: Final = 1024  # idle lanes are forgotten beyond this number
 
 
 @dataclass(eq=False, slots=True)
@@ -55,11 +49,8 @@ def _no(_: object) -> bool:
 
 
 class FairQueue(Generic[ItemT]):
-    """Items by lane, and in a lane by priority number and arrival.
-
-    Within a lane a long wait does not move an item ahead: it waits while items with a lower number
-    arrive.
-    """
+    """Items by lane, and in a lane by priority number and arrival, however long an item has
+    waited."""
 
     def __init__(self, cost: Callable[[ItemT], float]) -> None:
         """`cost` returns what a lane is charged when the item is taken, at least 0."""
@@ -126,16 +117,12 @@ class FairQueue(Generic[ItemT]):
 
     def charge(self, lane: Lane, cost: float) -> None:
         """Charge a lane more than the cost of its items so far, or less by a negative number."""
-        organization = self._organizations.get(lane[0])
-        key = None if organization is None else organization.keys.get(lane[1])
-        if organization is not None and key is not None:
-            organization.used += cost
-            key.used += cost
+        for each in self._find(lane) or ():
+            each.used += cost
 
     def num_of(self, lane: Lane) -> int:
-        organization = self._organizations.get(lane[0])
-        key = None if organization is None else organization.keys.get(lane[1])
-        return 0 if key is None else len(key.entries)
+        found = self._find(lane)
+        return len(found[1].entries) if found else 0
 
     def costs(self) -> Counter[Lane]:
         """Return the cost of what waits, by lane, rounded up."""
@@ -144,15 +131,14 @@ class FairQueue(Generic[ItemT]):
     def last_to_yield(self, lane: Lane) -> ItemT | None:
         lanes = Counter({key.lane: len(key.entries) for _, key in self._keys() if key.entries})
         yielding = yielding_lane(lane, lanes)
-        if yielding is None:
-            return None
-        return self._organizations[yielding[0]].keys[yielding[1]].entries[-1][2]
+        found = yielding and self._find(yielding)
+        return found[1].entries[-1][2] if found else None
 
     def _keys(self) -> Iterable[tuple[_Organization[ItemT], _Key[ItemT]]]:
         return ((each, key) for each in self._organizations.values() for key in each.keys.values())
 
     def _insert(self, item: ItemT, lane: Lane, priority: int, number: int) -> None:
-        organization, key = self._lane(lane)
+        organization, key = self._find(lane) or self._new(lane)
         if not organization.num_waiting:
             organization.used = max(organization.used, self._level)
         if not key.entries:
@@ -162,29 +148,27 @@ class FairQueue(Generic[ItemT]):
         key.waiting_cost += waiting.cost
         organization.num_waiting += 1
 
-    def _lane(self, lane: Lane) -> tuple[_Organization[ItemT], _Key[ItemT]]:
+    def _find(self, lane: Lane) -> tuple[_Organization[ItemT], _Key[ItemT]] | None:
         organization = self._organizations.get(lane[0])
-        key = None if organization is None else organization.keys.get(lane[1])
-        if organization is None or key is None:
-            self._forget_idle()
-            organization = self._organizations.setdefault(lane[0], _Organization())
-            key = organization.keys[lane[1]] = _Key(lane)
-        return organization, key
+        key = organization and organization.keys.get(lane[1])
+        return (organization, key) if organization and key else None
 
-    def _forget_idle(self) -> None:
-        if sum(len(each.keys) for each in self._organizations.values()) < _MAX_LANES:
-            return
-        for organization in self._organizations.values():
-            organization.keys = {id_: key for id_, key in organization.keys.items() if key.entries}
-        self._organizations = {id_: each for id_, each in self._organizations.items() if each.keys}
+    def _new(self, lane: Lane) -> tuple[_Organization[ItemT], _Key[ItemT]]:
+        organizations = self._organizations
+        if sum(len(each.keys) for each in organizations.values()) >= _MAX_LANES:
+            for each in organizations.values():
+                each.keys = {id_: key for id_, key in each.keys.items() if key.entries}
+            organizations = {id_: each for id_, each in organizations.items() if each.keys}
+            self._organizations = organizations
+        organization = organizations.setdefault(lane[0], _Organization())
+        key = organization.keys[lane[1]] = _Key(lane)
+        return organization, key
 
 
 def cost_ahead(lane: Lane, waiting: Counter[Lane], cost: float) -> float:
-    """Return the part of `waiting` that is served before a new item of this lane and cost.
-
-    Lanes take turns: another lane is ahead with no more than this lane has, the new item included,
-    and so is another organisation.
-    """
+    """Return the part of `waiting` that is served before a new item of this lane and cost. Lanes
+    take turns: another lane is ahead with no more than this lane has, the new item included, and so
+    is another organisation."""
     own = waiting[lane]
     of_organizations: Counter[int] = Counter()
     own_organization = float(own)

@@ -1,32 +1,22 @@
-"""The recent speeds and waits of an engine.
-
-Noted once for each request and once a second, not for each token. Belongs to the engine's thread.
-"""
+"""The recent speeds and waits of an engine. Belongs to the engine's thread."""
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from vinery_serving.core.events import TokenCounts
 
-# Speeds are of this time.
-_WINDOW_S: Final = 10.0
+_WINDOW_S: Final = 10.0  # speeds are of this time
 _SAMPLE_INTERVAL_S: Final = 1.0
-# Waits are of so many requests.
-_NUM_REQUESTS: Final = 200
-
-
-class Sample(NamedTuple):
-    at_s: float
-    tokens: TokenCounts
+_NUM_REQUESTS: Final = 200  # waits are of so many requests
 
 
 class Figures:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns seconds."""
         self._clock = clock
-        self._samples: deque[Sample] = deque()
+        self._samples: deque[tuple[float, TokenCounts]] = deque()  # with times, in seconds
         self._first_tokens_s: deque[float] = deque(maxlen=_NUM_REQUESTS)
         self._inter_tokens_s: deque[float] = deque(maxlen=_NUM_REQUESTS)
         # Since the start of the process.
@@ -52,10 +42,10 @@ class Figures:
     def sample(self) -> None:
         """Note the counters, unless they were noted a moment ago."""
         now_s = self._clock()
-        if self._samples and now_s - self._samples[-1].at_s < _SAMPLE_INTERVAL_S:
+        if self._samples and now_s - self._samples[-1][0] < _SAMPLE_INTERVAL_S:
             return
-        self._samples.append(Sample(now_s, self.tokens))
-        while len(self._samples) > 1 and self._samples[1].at_s <= now_s - _WINDOW_S:
+        self._samples.append((now_s, self.tokens))
+        while len(self._samples) > 1 and self._samples[1][0] <= now_s - _WINDOW_S:
             self._samples.popleft()
 
     def first_token(self, wait_s: float, num_prompt_tokens: int, num_cached_tokens: int) -> None:
@@ -75,12 +65,10 @@ class Figures:
     def tokens_per_s(self) -> tuple[float, float]:
         if not self._samples:
             return 0.0, 0.0
-        first, tokens = self._samples[0], self.tokens
-        passed_s = max(self._clock() - first.at_s, _SAMPLE_INTERVAL_S)
-        return (
-            (tokens.num_prompt_tokens - first.tokens.num_prompt_tokens) / passed_s,
-            (tokens.num_output_tokens - first.tokens.num_output_tokens) / passed_s,
-        )
+        at_s, first = self._samples[0]
+        passed_s = max(self._clock() - at_s, _SAMPLE_INTERVAL_S)
+        num_prompt = self.num_prompt_tokens - first.num_prompt_tokens
+        return num_prompt / passed_s, (self.num_output_tokens - first.num_output_tokens) / passed_s
 
     @property
     def first_token_s(self) -> tuple[float, float] | None:

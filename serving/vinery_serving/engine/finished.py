@@ -1,10 +1,7 @@
-"""The token counts of finished generations, for gateways that die or use fewer tokens.
-
-A killed gateway loses the counts since the last checkpoint of its usage journal, up to a second.
-The engine has the same counts. When a connection is lost, the engine writes the counts of
-its generations to a file beside the journals, which `vinery_accounts/usage/recovery` reads. The
-disk space of this file is allocated before it is needed, for a disk that is full by then.
-"""
+"""The token counts of finished generations, for gateways that die or use fewer tokens. When a
+connection is lost, the engine writes the counts of its generations to a file beside the journals,
+which `vinery_accounts/usage/recovery` reads. The disk space of this file is allocated before it is
+needed, for a disk that is full by then."""
 
 import contextlib
 import fcntl
@@ -61,12 +58,16 @@ class FinishedGenerations:
     def write_lost(self, connection: object) -> None:
         keys = [key for key in self._counts if key[0] == id(connection)]
         lost = [self._counts.pop(key) for key in keys]
-        used = [_line(*each) for each in lost if each[0] and each[1].num_output_tokens]
+        used = [
+            [id_, tokens.num_prompt_tokens, tokens.num_cached_tokens, tokens.num_output_tokens]
+            for id_, tokens in lost
+            if id_ and tokens.num_output_tokens
+        ]
         if not used or self._usage_dir is None:
             return
         self._num_files += 1
         path = self._usage_dir / f"{os.getpid()}-{self._num_files}.lost"
-        lines = "".join(used).encode()
+        lines = "".join(json.dumps(each) + "\n" for each in used).encode()
         draft, self._draft = self._draft, None
         try:
             if draft is None or not draft.become(path, lines):
@@ -80,11 +81,6 @@ class FinishedGenerations:
             name = f"engine-{os.getpid()}-{self._num_files}.draft"
             with contextlib.suppress(OSError):  # without it the file is written to free space
                 self._draft = _Draft(self._usage_dir / name)
-
-
-def _line(request_id: str, tokens: TokenCounts) -> str:
-    counts = tokens.num_prompt_tokens, tokens.num_cached_tokens, tokens.num_output_tokens
-    return json.dumps([request_id, *counts]) + "\n"
 
 
 class _Draft:

@@ -14,13 +14,7 @@ from vinery_serving.engine.logits_handler import LogitsHandler
 from vinery_serving.engine.pipeline import Handle
 from vinery_serving.engine.prefix_cache import Prefill, TokenArray
 from vinery_serving.engine.vision import VisionModel, VisionPrompt
-from vinery_serving.transport.messages import (
-    FINISH_LENGTH,
-    Rejected,
-    Submit,
-    TokenLogprobs,
-    TokenOutput,
-)
+from vinery_serving.transport import messages
 from vinery_serving.transport.server import Connection
 
 # Few answers are longer, and what a longer one costs is charged at its end.
@@ -32,16 +26,14 @@ _DIFFERS: Final = (
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """The state of a generation. Only the engine's thread changes it.
-
-    Times are of the monotonic clock, in seconds. After a failed step a generation is added to
-    the pipeline again. The generation continues from its prompt and tokens so far, or is replayed:
-    generated again from the prompt with the same seed, while `num_to_replay` known tokens are
-    compared and not sent. A replay is exact where earlier tokens count (grammar, penalties).
-    """
+    """The state of a generation. Only the engine's thread changes it. Times are of the monotonic
+    clock, in seconds. After a failed step a generation is added again. It continues from its prompt
+    and tokens so far, or is replayed where earlier tokens count (grammar, penalties): generated
+    again from the prompt with the same seed, while `num_to_replay` known tokens are compared and
+    not sent."""
 
     connection: Connection | None  # None: the engine's own probe
-    submit: Submit
+    submit: messages.Submit
     prompt_ids: TokenArray  # int64, (num_prompt_tokens,)
     vision: VisionPrompt | None = None  # None: the model takes text only
     arrived_at: float = field(default_factory=time.monotonic)
@@ -54,7 +46,7 @@ class Generation:
     finish: str | None = None
     has_sent_output: bool = False
     # Of `tokens`, if asked for, without those that a lost engine has generated.
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    logprobs: list[messages.TokenLogprobs] = field(default_factory=list)
     handle: Handle | None = None
     num_to_replay: int = 0
     num_drops: int = 0  # how often the KV cache was too small
@@ -62,7 +54,7 @@ class Generation:
     # The ids that the pipeline got last, and the tokens that it has generated from these.
     added_ids: TokenArray = field(default_factory=lambda: np.zeros(0, np.int64))
     generated: list[int] = field(default_factory=list)
-    is_echoed: bool = False
+    is_echoed: bool = False  # all tokens of the prompt have a row of logits
     first_chunk_end: int | None = None  # see `Prefill`
     num_prefilled: int = 0
     num_assumed_prefilled: int = 0  # without the hook: as many as the steps have had room for
@@ -95,7 +87,7 @@ class Generation:
     def of(
         cls,
         connection: Connection | None,
-        submit: Submit,
+        submit: messages.Submit,
         model: VisionModel | None = None,
         pixels: bytes = b"",
     ) -> Generation:
@@ -217,7 +209,7 @@ class Generation:
             self.identities(self.added_ids), self.first_chunk_end, self.num_prefilled, key
         )
 
-    def output(self) -> TokenOutput:
+    def output(self) -> messages.TokenOutput:
         """Return the tokens that were not sent yet; the first output also has its timings."""
         unsent = tuple(self.tokens[self.num_sent :])
         first = self.num_sent - self.num_known
@@ -233,7 +225,7 @@ class Generation:
             spec = self.submit.logits
             if self.logits is not None and spec is not None and spec.prompt_logprobs is not None:
                 prompt_logprobs = tuple(self.logits.prompt_logprobs)
-        return TokenOutput(
+        return messages.TokenOutput(
             self.submit.id,
             unsent,
             self.finish,
@@ -258,7 +250,9 @@ class Generation:
     def reject(self, code: str | None, message: str, retry_after_s: int = 0) -> None:
         """Send an error with a code of `core.errors`. The generation must have ended."""
         if self.connection is not None:
-            self.connection.send(Rejected(self.submit.id, code or "", message, retry_after_s))
+            self.connection.send(
+                messages.Rejected(self.submit.id, code or "", message, retry_after_s)
+            )
 
 
 class GeneratedTokens(msgspec.Struct, frozen=True):
@@ -268,7 +262,7 @@ class GeneratedTokens(msgspec.Struct, frozen=True):
     generation: Generation
     token_ids: list[int]
     finish: str | None
-    logprobs: list[TokenLogprobs]
+    logprobs: list[messages.TokenLogprobs]
 
 
 class FailedGeneration(NamedTuple):
@@ -314,5 +308,5 @@ def within_grant(new: GeneratedTokens) -> GeneratedTokens:
     if num_unused > 0 or (num_unused == 0 and new.finish is not None):
         return new
     num_left = max(0, num_left)
-    finish = FINISH_LENGTH if generation.is_last_grant else None
+    finish = messages.FINISH_LENGTH if generation.is_last_grant else None
     return GeneratedTokens(generation, new.token_ids[:num_left], finish, new.logprobs[:num_left])

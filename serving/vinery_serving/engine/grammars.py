@@ -1,13 +1,9 @@
 """Checks and compiles grammars without stopping the step loop.
 
-A new grammar goes through two stages. First a checker, a process with a canary, tries it. The
-process is killed if the grammar is too costly. There are a few checkers where there are cores, each
-started when it is first needed. Then `SharedCompiler` compiles it on a thread, with
-a canary that shares the pipeline's tokenizer. GenAI keeps compiled grammars with the tokenizer, so
-the pipeline's step finds the grammar compiled. GenAI releases the GIL while it compiles.
-
-GenAI keeps every compiled grammar for as long as its tokenizer lives (see `Checker`). The growth of
-all checkers shows how much the engine's own tokenizer holds, and when the engine must be replaced.
+First a checker, a process with a canary, tries a new grammar. Then `SharedCompiler` compiles it on
+a thread, with a canary that shares the pipeline's tokenizer: GenAI keeps compiled grammars with the
+tokenizer for as long as it lives, and releases the GIL while it compiles. The growth of all
+checkers shows how much the engine's own tokenizer holds, and when the engine must be replaced.
 """
 
 from __future__ import annotations
@@ -50,14 +46,11 @@ _MAX_CLOCK_S: Final = 10.0
 _START_TIMEOUT_S: Final = 30.0
 # How much a checker may grow before it is replaced, which takes a second.
 _MAX_CHECKER_BYTES: Final = 256 * 2**20
-# More would take memory, and the engine needs the cores too.
-_MAX_CHECKERS: Final = 4
-# A further checker that had nothing to do for so long is ended.
-_MAX_IDLE_S: Final = 60.0
+_MAX_CHECKERS: Final = 4  # more would take memory, and the engine needs the cores too
+_MAX_IDLE_S: Final = 60.0  # a further checker that had nothing to do for so long is ended
 # New grammars of one lane. Each is some kilobytes; known ones do not wait.
 _MAX_WAITING_OF_LANE: Final = 64
-# The charge of a grammar until its time is known.
-_EXPECTED_S: Final = 0.02
+_EXPECTED_S: Final = 0.02  # the charge of a grammar until its time is known
 _MAX_REMEMBERED: Final = 16_384
 _MAX_REASON_CHARS: Final = 500
 # How much the engine's tokenizer may hold: 750 grammars with the largest vocabularies, more than
@@ -114,12 +107,9 @@ class Checkers:
 
 
 class Checker:
-    """A process with a canary.
-
-    GenAI keeps every compiled grammar for as long as its tokenizer lives (2026.4.1): 60 KiB for an
-    object of six members with a vocabulary of 3,000 tokens, 0.3 MiB with 32,000 and 1.4 MiB with
-    150,000. So a checker that has grown large is replaced.
-    """
+    """A process with a canary. GenAI keeps every compiled grammar (2026.4.1): an object of six
+    members takes 60 KiB with a vocabulary of 3,000 tokens, and 1.4 MiB with 150,000. So a checker
+    that has grown is replaced."""
 
     def __init__(self, checkers: Checkers, vocab_size: int) -> None:
         self.connection, other = Pipe()
@@ -206,11 +196,8 @@ class SharedCompiler:
 
 
 class GrammarChecks:
-    """Checks grammars, of each lane in turn, and remembers the results. Nothing here waits.
-
-    A lane is charged the time of its grammars, and never has all checkers: the small grammar of
-    another lane need not wait for the end of a costly grammar.
-    """
+    """Checks grammars, of each lane in turn, and remembers the results. Nothing here waits. A lane
+    is charged the time of its grammars, and never has all checkers."""
 
     def __init__(
         self,
@@ -245,11 +232,9 @@ class GrammarChecks:
     def check(
         self, grammar: GrammarSpec, on_checked: OnChecked, lane: Lane = (0, 0)
     ) -> Callable[[], None]:
-        """Call `on_checked`, at once if the grammar is known, else from `poll` or `tick`.
-
-        Returns a function that withdraws the callback. A grammar is not checked when no request
-        waits any more.
-        """
+        """Call `on_checked`, at once if the grammar is known, else from `poll` or `tick`. Returns a
+        function that withdraws the callback. A grammar is not checked when no request waits any
+        more."""
         digest = _digest(grammar)
         if digest in self._refusals:
             self._refusals.move_to_end(digest)

@@ -1,21 +1,13 @@
 """Writes a copy of a model's folder whose graph has a logits hook and takes salted token ids.
 
-Only the graph's XML is written anew, beside links to the weights and the other files. A vision
-model has a graph of its own for the embeddings of tokens, and gets another tokenizer
-(`engine/coded_tokenizer`).
+Only the graph's XML is written anew, beside links to the weights and the other files. The **logits
+hook** (`engine/logits_hook`) is a side branch on the logits, the token ids and the positions of a
+step. For **salts** (`engine/prefix_cache`), token ids are taken modulo the vocabulary size. In a
+vision model the prefix cache sees embeddings: there the embedding of an id raised n times is larger
+by n / 2^23, in the last bits of its numbers.
 
-- The **logits hook** (`engine/logits_hook`) is an operation on the logits, the token ids
-  and the positions of a step. The hook is a side branch: the logits do not pass through it. A step
-  without a callback only pays for an empty call.
-- For **salts**, token ids are taken modulo the vocabulary size. A prompt whose first ids are
-  raised by a multiple of it means the same to the model, but shares nothing with other prompts
-  in the prefix cache (`engine/prefix_cache`). In a vision model the cache sees embeddings,
-  not ids. There the embedding of an id raised n times is larger by n / 2^23, in the last bits of
-  its numbers.
-
-The copy is kept for the next start: to read and write a graph takes a sixth of the time in which a
-small model wakes. Beside the copy is a note of its sources. The note is removed before
-the copy is written anew, so an unfinished copy has no note.
+The copy is kept for the next start, with a note of its sources. The note is removed before the copy
+is written anew, so an unfinished copy has no note.
 """
 
 from __future__ import annotations
@@ -39,8 +31,7 @@ EMBEDDINGS_FILE: Final = "openvino_text_embeddings_model.xml"
 HOOK_TYPE: Final = "LogitsHook"  # the name of the operation's class
 # Layers between a compressed embedding table and its use.
 _DECOMPRESSION: Final = frozenset(("Convert", "Subtract", "Multiply", "Reshape"))
-# The CPU plugin computes with 32 bits for token ids.
-_MAX_TOKEN_ID: Final = 2**31 - 1
+_MAX_TOKEN_ID: Final = 2**31 - 1  # the CPU plugin computes with 32 bits for token ids
 MAX_DRAFT: Final = 16
 # So many that no number of an embedding changes by more than 1/32768 of it.
 _MAX_EMBEDDED_SALTS: Final = 255
@@ -89,11 +80,9 @@ def is_vision_folder(folder: Path) -> bool:
 
 
 def write_hooked_folder(folder: Path, target: Path) -> GraphFeatures:
-    """Make `target` a copy of a model folder with hook and salts.
-
-    Returns what the copy supports. The hook needs `logits` and two-dimensional `position_ids`;
-    without them no copy is written. Raises RuntimeError for a file that is not a graph.
-    """
+    """Make `target` a copy of a model folder with hook and salts. Returns what the copy supports.
+    The hook needs `logits` and two-dimensional `position_ids`; without them no copy is written.
+    Raises RuntimeError for a file that is not a graph."""
     net = _Net(folder / MODEL_FILE)
     parameter = net.parameter("input_ids")
     if parameter is None:
@@ -122,8 +111,7 @@ def write_vision_folder(
     folder: Path, target: Path, *, has_logits_hook: bool = True
 ) -> GraphFeatures:
     """Make `target` a copy of a vision model's folder with salts, and with the hook if wanted and
-    possible. Returns what the copy supports. Raises RuntimeError for a file that is not a graph.
-    """
+    possible. Returns what the copy supports. Raises RuntimeError for a file that is not a graph."""
     language, embeddings = _Net(folder / LANGUAGE_FILE), _Net(folder / EMBEDDINGS_FILE)
     is_hooked = has_logits_hook and _insert_hook(language, None)
     parameter = embeddings.parameter("input") or embeddings.parameter("input_ids")
@@ -276,9 +264,7 @@ def _dim(length: int) -> Element:
 def _insert_hook(net: _Net, ids: _Output | None) -> bool:
     """Insert the hook; `ids` are None in a vision model. Returns whether the graph can have it."""
     positions, logits = net.parameter("position_ids"), net.result("logits")
-    if positions is None or logits is None:
-        return False
-    if ids is not None and len(positions.sizes) != 2:
+    if positions is None or logits is None or (ids is not None and len(positions.sizes) != 2):
         return False
     inputs = [logits, positions] if ids is None else [logits, ids, positions]
     hook = net.add(HOOK_TYPE, "extension", inputs, _vector("FP32", 1))
@@ -322,11 +308,9 @@ def _vocab_size(net: _Net) -> int:
 
 
 def _insert_embedded_salts(net: _Net, ids: _Output) -> int:
-    """Multiply each embedding by 1 + n / 2^23, where its id was raised n times. Returns the
-    modulus of the ids; 0 if the graph is not a plain look-up.
-
-    A constant would have to be written into the weights, so the numbers are computed.
-    """
+    """Multiply each embedding by 1 + n / 2^23, where its id was raised n times. Returns the modulus
+    of the ids; 0 if the graph is not a plain look-up. A constant would have to be written into the
+    weights, so the numbers are computed."""
     lookup = _lookup(net, ids)
     inserted = _insert_modulo(net, ids)
     if lookup is None or inserted is None:
@@ -357,11 +341,8 @@ def _insert_embedded_salts(net: _Net, ids: _Output) -> int:
 def _scaled(net: _Net, layer: Element) -> Element:
     """Return the layer behind all products after this layer, such as Gemma's with a constant: each
     product would round the last bits again."""
-    while len(readers := list(net.readers(layer))) == 1:
-        reader, _ = readers[0]
-        if reader.attrib["type"] != "Multiply":
-            break
-        layer = reader
+    while [reader.attrib["type"] for reader, _ in net.readers(layer)] == ["Multiply"]:
+        layer, _ = next(net.readers(layer))
     return layer
 
 
@@ -371,11 +352,9 @@ def _inserted_modulus(net: _Net, plain_ids: _Output) -> _Output:
 
 
 def _insert_modulo(net: _Net, ids: _Output) -> tuple[_Output, int] | None:
-    """Return the ids that the model reads and their modulus; None if there is no token table.
-
-    The modulus is the number of rows of the embedding table. The graph reads it from the table's
-    shape: a constant would have to be written into the weights.
-    """
+    """Return the ids that the model reads and their modulus; None if there is no token table. The
+    modulus is the number of rows of the embedding table. The graph reads it from the table's shape:
+    a constant would have to be written into the weights."""
     lookup = _lookup(net, ids)
     if lookup is None:
         return None
@@ -397,12 +376,10 @@ def _insert_modulo(net: _Net, ids: _Output) -> tuple[_Output, int] | None:
 
 
 def _modulo(net: _Net, ids: _Output, rows: _Output) -> _Output:
-    """Insert `ids % rows`, exact for all 32-bit ids.
-
-    The CPU plugin computes remainders and quotients of integers with 32-bit floats, which are
-    inexact beyond 2^24. Products and differences are exact. So `ids - ids / rows * rows` may be
-    off by a small multiple of `rows`, but is small, and has an exact remainder.
-    """
+    """Insert `ids % rows`, exact for all 32-bit ids. The CPU plugin computes remainders and
+    quotients of integers with 32-bit floats, which are inexact beyond 2^24. Products and
+    differences are exact. So `ids - ids / rows * rows` may be off by a small multiple of `rows`,
+    but is small, and has an exact remainder."""
     product = net.compute("Multiply", net.compute("Divide", ids, rows), rows)
     return net.compute("FloorMod", net.compute("Subtract", ids, product), rows)
 

@@ -1,8 +1,6 @@
-"""The log of an engine process: standard output and error are the file itself.
-
-So the file also has OpenVINO's own lines, and the stacks of a crash. No other process writes the
-log, because an engine outlives its node.
-"""
+"""The log of an engine process: standard output and error are the file itself. So the file also has
+OpenVINO's own lines, and the stacks of a crash. No other process writes the log, because an engine
+outlives its node."""
 
 import faulthandler
 import logging

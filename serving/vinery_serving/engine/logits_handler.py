@@ -11,12 +11,14 @@ returns a function `process(token_ids, logits)`, or None if the arguments are no
 function changes in place.
 """
 
+from __future__ import annotations
+
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +26,11 @@ import numpy.typing as npt
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.prefix_cache import TokenArray
-from vinery_serving.engine.step_layout import ScheduledSequence, Span
-from vinery_serving.transport.messages import (
-    LogitsSpec,
-    LogprobsSpec,
-    ReasoningBudget,
-    Submit,
-    TokenLogprobs,
-)
+from vinery_serving.engine.step_layout import Span
+from vinery_serving.transport import messages
+
+if TYPE_CHECKING:
+    from vinery_serving.engine.generation import Generation
 
 Row = npt.NDArray[np.float32]  # (vocab_size,)
 # Changes a row in place. Gets the tokens generated so far.
@@ -54,13 +53,11 @@ _UINT64: Final = 2**64
 
 
 class RowLogprobs:
-    """The distribution of one row, kept until the sampler has chosen a token.
+    """The distribution of one row, kept until the sampler has chosen a token. The distribution is
+    the model's own, before bias, penalties, grammar and temperature, unless the request asks for
+    another (`LogprobsSpec`)."""
 
-    The distribution is the model's own, before bias, penalties, grammar and temperature, unless the
-    request asks for another (`LogprobsSpec`).
-    """
-
-    def __init__(self, row: Row, spec: LogprobsSpec) -> None:
+    def __init__(self, row: Row, spec: messages.LogprobsSpec) -> None:
         """Copies the row, so the caller may change it afterwards."""
         values = row.astype(np.float32)
         if spec.temperature != 1:
@@ -76,12 +73,12 @@ class RowLogprobs:
         others = [id_ for id_ in spec.token_ids if id_ not in best]
         self._reported_ids = (*best, *others)
 
-    def of(self, token_id: int) -> TokenLogprobs:
+    def of(self, token_id: int) -> messages.TokenLogprobs:
         """Return the report of this token, as the sampler's choice."""
         value = self._values[token_id]
         rank = 1 + int(np.count_nonzero(self._values > value))
         others = tuple((id_, self._logprob(id_)) for id_ in self._reported_ids)
-        return TokenLogprobs(self._logprob(token_id), rank, others)
+        return messages.TokenLogprobs(self._logprob(token_id), rank, others)
 
     def _logprob(self, token_id: int) -> float:
         logprob = float(self._values[token_id]) - self._log_sum
@@ -114,8 +111,7 @@ def _candidates(row: Row, num: int) -> npt.NDArray[np.intp]:
 
 
 def _log_sum_exp(row: Row) -> float:
-    top = row.max()
-    scratch = _scratch(len(row))
+    top, scratch = row.max(), _scratch(len(row))
     np.subtract(row, top, out=scratch)
     np.exp(scratch, out=scratch)
     return float(top) + math.log(float(scratch.sum()))
@@ -150,9 +146,9 @@ class LogitsHandler:
     (`Pipeline.leaves_penalty`, `Pipeline.leaves_sampling`)."""
 
     def __init__(
-        self, submit: Submit, prompt_ids: TokenArray, processors: Sequence[Processor] = ()
+        self, submit: messages.Submit, prompt_ids: TokenArray, processors: Sequence[Processor] = ()
     ) -> None:
-        spec = self._spec = submit.logits or LogitsSpec()
+        spec = self._spec = submit.logits or messages.LogitsSpec()
         self._prompt_ids = prompt_ids
         self._penalty = submit.sampling.repetition_penalty or 1.0
         self._editor = LogitsEditor(spec, processors)
@@ -161,7 +157,7 @@ class LogitsHandler:
         self.samples = False
         self._sampler = TokenSampler(submit.sampling)
         self._rows: list[RowLogprobs] = []  # of the last step: one for each possible new token
-        self.prompt_logprobs: list[TokenLogprobs] = []
+        self.prompt_logprobs: list[messages.TokenLogprobs] = []
 
     @property
     def must_score(self) -> bool:
@@ -175,13 +171,11 @@ class LogitsHandler:
             self.prompt_logprobs = []
 
     def handle(
-        self, view: StepView, span: Span, sequence: ScheduledSequence, tokens: Sequence[int]
+        self, view: StepView, span: Span, sequence: Generation, tokens: Sequence[int]
     ) -> None:
-        """Handle the generation's rows in the middle of a step, on the engine's thread.
-
-        `tokens` are the tokens generated so far. Raises PromptWasCached, or any exception of an
-        administrator's processor.
-        """
+        """Handle the generation's rows in the middle of a step, on the engine's thread. `tokens`
+        are the tokens generated so far. Raises PromptWasCached, or any exception of an
+        administrator's processor."""
         self._rows = []
         if sequence.is_decoding:
             # A row for the next token, and a row behind each draft token, as if all earlier draft
@@ -195,7 +189,7 @@ class LogitsHandler:
         if span.start + span.num_tokens == sequence.num_pipeline_tokens:
             self._handle_row(view, span.rows[-1], tokens)
 
-    def logprobs(self, token_ids: Sequence[int]) -> list[TokenLogprobs]:
+    def logprobs(self, token_ids: Sequence[int]) -> list[messages.TokenLogprobs]:
         """Return log-probabilities for the last step's tokens; [] if the request wants none."""
         return [row.of(id_) for row, id_ in zip(self._rows, token_ids, strict=False)]
 
@@ -209,7 +203,7 @@ class LogitsHandler:
         if self.samples:
             self._sampler.prepare(row, tokens)
 
-    def _score(self, view: StepView, span: Span, spec: LogprobsSpec) -> None:
+    def _score(self, view: StepView, span: Span, spec: messages.LogprobsSpec) -> None:
         if span.start != len(self.prompt_logprobs):
             raise PromptWasCached
         following = self._prompt_ids[span.start + 1 : span.start + span.num_tokens + 1]
@@ -220,7 +214,7 @@ class LogitsHandler:
 class LogitsEditor:
     """Changes the rows of one generation. After a failed step, tokens may come again."""
 
-    def __init__(self, spec: LogitsSpec, processors: Sequence[Processor] = ()) -> None:
+    def __init__(self, spec: messages.LogitsSpec, processors: Sequence[Processor] = ()) -> None:
         self._bias_ids = np.array([id_ for id_, _ in spec.bias], dtype=np.intp)
         self._bias = np.array([bias for _, bias in spec.bias], dtype=np.float32)
         self._banned = np.array([word[0] for word in spec.bad_words if len(word) == 1], np.intp)
@@ -254,7 +248,7 @@ def penalize(row: Row, prompt_ids: TokenArray, tokens: Sequence[int], penalty: f
     row[ids] = np.where(values > 0, values / factor, values * factor)
 
 
-def check_ids(spec: LogitsSpec, vocab_size: int) -> None:
+def check_ids(spec: messages.LogitsSpec, vocab_size: int) -> None:
     """Raises ValueError if `spec` has a token id outside the vocabulary."""
     words = (id_ for word in spec.bad_words for id_ in word)
     logprobs = [each for each in (spec.logprobs, spec.prompt_logprobs) if each is not None]
@@ -283,13 +277,11 @@ def new_processors(factories: Mapping[str, Factory], args: Mapping[str, Any]) ->
     processors: list[Processor] = []
     for path, factory in factories.items():
         try:
-            processor = factory(args)
+            if (processor := factory(args)) is not None:
+                processors.append(processor)
         except Exception as error:  # the administrator's code may raise anything
-            raise ValueError(
-                f"The logits processor {path} refused its arguments: {error}"
-            ) from None
-        if processor is not None:
-            processors.append(processor)
+            sentence = f"The logits processor {path} refused its arguments: {error}"
+            raise ValueError(sentence) from None
     if not processors:
         raise ValueError("No logits processor of this model takes these arguments.")
     return processors
@@ -305,7 +297,7 @@ def _allow_only(row: Row, ids: npt.NDArray[np.intp]) -> None:
 class _ReasoningLimiter:
     """Counts reasoning tokens, and forces the end of reasoning when the budget is used up."""
 
-    def __init__(self, budget: ReasoningBudget) -> None:
+    def __init__(self, budget: messages.ReasoningBudget) -> None:
         self._budget = budget
         self._longest_mark = max(len(budget.start), len(budget.end))
         self._restart()
@@ -346,15 +338,11 @@ def _ends_with(tokens: Sequence[int], mark: Sequence[int]) -> bool:
 
 
 class TokenSampler:
-    """Samples where the pipeline must not: beside a draft model.
-
-    GenAI 2026.4.1 reads one row too far after a rejected draft token, unless decoding is
-    greedy: the text loses tokens, or the step fails (openvinotoolkit/openvino.genai#4190). So the
-    pipeline decodes greedily there, and each row gets noise that makes its largest logit a sample
-    of the model's distribution (the Gumbel-max trick). The noise depends on the seed and on the
-    number of tokens before it: a row behind a rejected draft token wastes nothing, and an answer
-    that goes on elsewhere goes on with the same noise.
-    """
+    """Samples where the pipeline must not: beside a draft model, where GenAI 2026.4.1 reads one row
+    too far after a rejected draft token (openvinotoolkit/openvino.genai#4190). The pipeline decodes
+    greedily there, and each row gets noise that makes its largest logit a sample of the model's
+    distribution (the Gumbel-max trick). The noise depends on the seed and on the number of tokens
+    before it, so an answer that goes on elsewhere goes on with the same noise."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
@@ -372,11 +360,9 @@ class TokenSampler:
     def _penalize(self, row: Row, tokens: Sequence[int]) -> None:
         presence = self._sampling.presence_penalty or 0.0
         frequency = self._sampling.frequency_penalty or 0.0
-        if not tokens or (frequency == 0 and presence == 0):
-            return
-        ids, counts = np.unique(np.array(tokens, np.intp), return_counts=True)
-        penalties = presence + frequency * counts
-        row[ids] -= penalties.astype(np.float32)
+        if tokens and (frequency or presence):
+            ids, counts = np.unique(np.array(tokens, np.intp), return_counts=True)
+            row[ids] -= (presence + frequency * counts).astype(np.float32)
 
     def _threshold(self, row: Row) -> np.float32 | None:
         """Return the least value of a token that may be sampled; None: all may."""
@@ -392,9 +378,8 @@ class TokenSampler:
 
     def _noise(self, num_values: int, num_tokens: int) -> Row:
         """Return values with a Gumbel distribution, `(num_values,)`."""
-        bits = np.random.Philox(
-            key=(self._sampling.seed or 0) % _UINT64, counter=[0, num_tokens, 0, 0]
-        )
+        seed = (self._sampling.seed or 0) % _UINT64
+        bits = np.random.Philox(key=seed, counter=[0, num_tokens, 0, 0])
         draws = np.random.Generator(bits).standard_exponential(num_values, dtype=np.float32)
         # A draw may be 0, whose logarithm would make any token the sample.
         np.maximum(draws, np.finfo(np.float32).tiny, out=draws)

@@ -1,10 +1,7 @@
-"""Reads and changes the logits of a step before the sampler gets them.
-
-The hook is a Python operation in the model's graph (`engine/graph`). The runtime calls
-it in the middle of a step, on the engine's thread, with the rows of logits that will be sampled.
-The sampler gets what the hook wrote into them. While no callback is set, it costs some 40 us a
-step at any vocabulary size: three calls into Python after the model has emptied the CPU caches.
-"""
+"""Reads and changes the logits of a step before the sampler gets them. The hook is a Python
+operation in the model's graph (`engine/graph`). The runtime calls it in the middle of a step, on
+the engine's thread, with the rows of logits that will be sampled. While no callback is set, it
+costs some 40 us a step."""
 
 from __future__ import annotations
 
@@ -57,10 +54,8 @@ class LogitsHook(ov.Op):  # type: ignore[misc]
             self.set_output_type(0, self._TYPE, self._SHAPE)
 
     def clone_with_new_inputs(self, new_inputs: Any) -> LogitsHook:
-        """Graph passes call this, and every step calls it to learn the output's shape.
-
-        The shape never changes, and a clone would take longer than the rest of the hook.
-        """
+        """Graph passes call this, and every step calls it to learn the output's shape. The shape
+        never changes, and a clone would take longer than the rest of the hook."""
         return LogitsHook._compiled or LogitsHook(new_inputs)
 
     def visit_attributes(self, _visitor: Any) -> bool:

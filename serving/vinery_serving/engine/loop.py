@@ -10,26 +10,13 @@ from vinery_serving.core import errors
 from vinery_serving.engine.kinds import EngineKind
 from vinery_serving.engine.log import EngineLogFile
 from vinery_serving.engine.supervision import Lifeline
-from vinery_serving.transport.messages import (
-    PROTOCOL_VERSION,
-    Arriving,
-    Cancel,
-    Hello,
-    Keep,
-    Leaving,
-    Ping,
-    Pong,
-    Rejected,
-    TestPictures,
-)
+from vinery_serving.transport import messages
 from vinery_serving.transport.server import Incoming, SocketServer
 
 # An idle engine computes a token this often, to know that it still can.
 PROBE_INTERVAL_S: Final = 10.0
-# How long a draining engine waits for requests on their way.
-_DRAIN_WAIT_S: Final = 0.02
-# Deadlines are minutes long, so not every step checks them.
-_CHECK_INTERVAL_S: Final = 0.2
+_DRAIN_WAIT_S: Final = 0.02  # how long a draining engine waits for requests on their way
+_CHECK_INTERVAL_S: Final = 0.2  # deadlines are minutes long, so not every step checks them
 
 
 class EngineLoop:
@@ -50,9 +37,7 @@ class EngineLoop:
 
     def run(self, listener: socket.socket, on_listening: Callable[[SocketServer], None]) -> None:
         """Serve on a socket of `transport.server.bound` until `stop`, or until no node is left.
-
-        Raises PipelineBroken if the process must be replaced.
-        """
+        Raises PipelineBroken if the process must be replaced."""
         kind = self._kind
         server = SocketServer(listener, kind.config.socket_key, self._hello)
         kind.open(server)
@@ -62,7 +47,7 @@ class EngineLoop:
             while not (self._is_stopping or self._lifeline.has_ended):
                 self.turn(server)
             kind.finish()
-            server.broadcast(Leaving())
+            server.broadcast(messages.Leaving())
         finally:
             kind.close()
             server.close()
@@ -101,19 +86,19 @@ class EngineLoop:
             case None:
                 self._lifeline.discard(connection)
                 self._kind.disconnect(connection)
-            case Cancel(id=id_, num_used=num_used):
+            case messages.Cancel(id=id_, num_used=num_used):
                 self._kind.cancel(connection, id_, num_used)
-            case Ping(nonce=nonce):
-                connection.send(Pong(nonce, self._kind.stats()))
-            case Keep():
+            case messages.Ping(nonce=nonce):
+                connection.send(messages.Pong(nonce, self._kind.stats()))
+            case messages.Keep():
                 self._lifeline.add(connection)
             case _ if self._kind.receive(connection, message):
                 pass
-            case TestPictures() | Arriving():
+            case messages.TestPictures() | messages.Arriving():
                 pass  # only models with pictures, or with a low tier, are asked
             case _:
                 code = errors.InvalidRequest.code or ""
-                connection.send(Rejected(message.id, code, self._kind.REFUSAL))
+                connection.send(messages.Rejected(message.id, code, self._kind.REFUSAL))
 
     def _check(self) -> None:
         now = time.monotonic()
@@ -123,10 +108,10 @@ class EngineLoop:
                 self._log_file.check()
             self._kind.expire(now)
 
-    def _hello(self) -> Hello:
+    def _hello(self) -> messages.Hello:
         config = self._kind.config
-        return Hello(
-            protocol_version=PROTOCOL_VERSION,
+        return messages.Hello(
+            protocol_version=messages.PROTOCOL_VERSION,
             pid=os.getpid(),
             max_context=config.max_context,
             max_running=config.options.max_running,

@@ -1,10 +1,5 @@
-"""LoRA adapters of a model: files that PEFT writes, checked against the graph.
-
-GenAI 2026.4.1 ignores what does not fit: tensors of other layers, and names without PEFT's prefix.
-The model would then answer as if it had no adapter. So every tensor must belong to a layer of the
-graph and have its shape. An adapter becomes part of the graph at load (`MODE_STATIC`), because
-`MODE_FUSE` fails for weights of 8 or 4 bits.
-"""
+"""LoRA adapters of a model: files that PEFT writes, checked against the graph, because GenAI
+2026.4.1 ignores tensors that do not fit."""
 
 import json
 import math
@@ -45,11 +40,9 @@ def read_adapters(adapters: Sequence[Adapter], graph: Path) -> list[LoadedAdapte
 
 
 def _read(adapter: Adapter, layers: Mapping[str, _Shape]) -> LoadedAdapter:
-    path = Path(adapter.path)
-    file = path / WEIGHTS if path.is_dir() else path
+    file = path / WEIGHTS if (path := Path(adapter.path)).is_dir() else path
     try:
-        shapes = _shapes(file)
-        config = _config(file.parent / _CONFIG)
+        shapes, config = _shapes(file), _config(file.parent / _CONFIG)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise RuntimeError(f"The adapter {file} cannot be read: {error}.") from None
     for name in _VARIANTS:

@@ -1,34 +1,33 @@
-"""Options of an engine that belong together: each group is an object among a model's options.
+"""Options of an engine that belong together: each group is an object among a model's options."""
 
-Their rules were seen in GenAI 2026.4.1. GenAI checks most rules in a step, when every request of
-the batch fails, and some not at all: a stride that does not divide the block ends the process.
-"""
-
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
-# Tokens in a block of the KV cache: 32 on a CPU, 16 on a GPU.
-LEAST_BLOCK: Final = 16
+LEAST_BLOCK: Final = 16  # tokens in a block of the KV cache: 32 on a CPU, 16 on a GPU
 
 
 class OptionGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Members with descriptions for administrators. A member without a default is required."""
+
+    SIZES: ClassVar[tuple[str, ...]] = ()  # members that are tokens in whole blocks
 
     def require_positive(self, *names: str) -> None:
         for name in names:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive")
 
-    def require_blocks(self, block: int, *names: str) -> None:
-        """Raises ValueError for a number of tokens that is not one of whole blocks."""
-        for name in names:
+    def check_block(self, block: int) -> None:
+        """Raises ValueError for sizes that are not whole blocks of a device."""
+        for name in self.SIZES:
             if (value := getattr(self, name)) % block:
                 raise ValueError(f"{name} must be a multiple of {block}, not {value}")
 
 
 class CacheEviction(OptionGroup, frozen=True):
     """Which tokens of an answer's context stay in the KV cache."""
+
+    SIZES = ("start_size", "recent_size", "max_cache_size")
 
     start_size: Annotated[int, "tokens at the beginning that always stay"]
     recent_size: Annotated[int, "the newest tokens, which always stay"]
@@ -56,21 +55,18 @@ class CacheEviction(OptionGroup, frozen=True):
     kvcrush_seed: Annotated[int, "of the random anchor"] = 0
 
     def __post_init__(self) -> None:
-        sizes = ("start_size", "recent_size", "max_cache_size")
-        self.require_positive(*sizes, "snapkv_window_size")
-        self.require_blocks(LEAST_BLOCK, *sizes)
+        self.require_positive(*self.SIZES, "snapkv_window_size")
+        self.check_block(LEAST_BLOCK)
         if self.max_cache_size <= self.start_size + self.recent_size:
             raise ValueError("max_cache_size must be more than start_size and recent_size together")
         if self.kvcrush_budget < 0 or self.kvcrush_seed < 0:
             raise ValueError("kvcrush_budget and kvcrush_seed must not be negative")
 
-    def check_block(self, block: int) -> None:
-        """Raises ValueError for sizes that are not whole blocks of a device."""
-        self.require_blocks(block, "start_size", "recent_size", "max_cache_size")
-
 
 class SparseAttention(OptionGroup, frozen=True):
     """Which tokens of a long prompt are compared with which in prefill."""
+
+    SIZES = ("num_start_tokens", "num_recent_tokens", "block_size")
 
     mode: Annotated[
         Literal["trishape", "xattention"],
@@ -90,17 +86,13 @@ class SparseAttention(OptionGroup, frozen=True):
 
     def __post_init__(self) -> None:
         self.require_positive("num_last_dense_tokens", "block_size", "stride")
-        self.require_blocks(LEAST_BLOCK, "num_start_tokens", "num_recent_tokens", "block_size")
+        self.check_block(LEAST_BLOCK)
         if min(self.num_start_tokens, self.num_recent_tokens) < 0:
             raise ValueError("num_start_tokens and num_recent_tokens must not be negative")
         if not 0 < self.threshold <= 1:
             raise ValueError("threshold must be more than 0 and at most 1")
         if self.block_size % self.stride:
             raise ValueError("stride must divide block_size")
-
-    def check_block(self, block: int) -> None:
-        """Raises ValueError for sizes that are not whole blocks of a device."""
-        self.require_blocks(block, "num_start_tokens", "num_recent_tokens", "block_size")
 
 
 class DraftScheduler(OptionGroup, frozen=True):

@@ -23,28 +23,20 @@ def parse_options(values: dict[str, Any], task: Task | None = None) -> EngineOpt
     wrong. Raises ValueError with a sentence for the user."""
     _check_members(EngineOptions, values)
     for name, value in values.items():
-        if task is not None and value != getattr(_DEFAULTS, name):
-            _check_task(name, task)
+        tasks = tasks_of_option(name)
+        if task is not None and task not in tasks and value != getattr(_DEFAULTS, name):
+            suits = ", ".join(each for each in Task if each in tasks)
+            raise ValueError(
+                f"{name} has no effect on this model, which {explanation(task)}. It is an option "
+                f"of models for {suits}: leave it out."
+            )
     try:
         return msgspec.convert(values, EngineOptions)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{_without_path(error)}.") from error
-
-
-def _without_path(error: msgspec.ValidationError) -> str:
-    """Return the sentence of a rule, after the group whose rule it is."""
-    sentence, _, path = str(error).partition(" - at `$.")
-    return f"{path.rstrip('`')}: {sentence}" if path else sentence
-
-
-def _check_task(name: str, task: Task) -> None:
-    """Raises ValueError for an option that has no effect on a model of this task."""
-    if task not in tasks_of_option(name):
-        suits = ", ".join(each for each in Task if each in tasks_of_option(name))
-        raise ValueError(
-            f"{name} has no effect on this model, which {explanation(task)}. It is an option of "
-            f"models for {suits}: leave it out."
-        )
+        # The sentence of a rule, after the group whose rule it is.
+        sentence, _, path = str(error).partition(" - at `$.")
+        group = f"{path.rstrip('`')}: " if path else ""
+        raise ValueError(f"{group}{sentence}.") from error
 
 
 _DEFAULTS: Final = EngineOptions()
@@ -75,13 +67,12 @@ def _check_members(struct: type[msgspec.Struct], values: Mapping[str, Any], at: 
     for name, value in values.items():
         group, is_list = group_type(kinds[name]), get_origin(kinds[name]) is list
         members = value if is_list and isinstance(value, list) else [value]
-        if group is None or not all(isinstance(each, Mapping) for each in members):
+        are_objects = all(isinstance(each, Mapping) for each in members)
+        if group is None or not are_objects or is_list is not isinstance(value, list):
             _check_type(f"{at}{name}", value, kinds[name])
-        elif is_list is isinstance(value, list):
-            for each in members:
-                _check_members(group, each, f"{at}{name}.")
-        else:
-            _check_type(f"{at}{name}", value, kinds[name])
+            continue
+        for each in members:
+            _check_members(group, each, f"{at}{name}.")
 
 
 def group_type(kind: Any) -> type[OptionGroup] | None:
@@ -130,13 +121,10 @@ def option_documents() -> list[OptionDocument]:
 def _documents(struct: type[msgspec.Struct], at: str = "") -> Iterator[OptionDocument]:
     hints, kinds = get_type_hints(struct, include_extras=True), get_type_hints(struct)
     for field in msgspec.structs.fields(struct):
-        default = "" if field.required else json.dumps(_default(field))
+        has_factory = field.default_factory is not msgspec.NODEFAULT
+        value = field.default_factory() if has_factory else field.default
+        default = "" if field.required else json.dumps(value)
         meaning = hints[field.name].__metadata__[0]
         yield OptionDocument(f"{at}{field.name}", default, meaning)
         if (group := group_type(kinds[field.name])) is not None:
             yield from _documents(group, f"{at}{field.name}.")
-
-
-def _default(field: msgspec.structs.FieldInfo) -> Any:
-    has_factory = field.default_factory is not msgspec.NODEFAULT
-    return field.default_factory() if has_factory else field.default

@@ -21,8 +21,7 @@ from vinery_serving.engine.option_groups import (
 # The defaults that OVMS documents for speculative decoding, in tokens.
 NUM_ASSISTANT_TOKENS: Final = 5
 NGRAM_SIZE: Final = 3
-# GenAI's own, in tokens.
-NPU_RESPONSE_LEN: Final = 128
+NPU_RESPONSE_LEN: Final = 128  # GenAI's own, in tokens
 _DRAFTING: Final = ("draft_model", "eagle3_head", "prompt_lookup")  # what proposes tokens
 _MAX_NUMBER: Final = 2**31 - 1  # the largest number that GenAI takes
 _POSITIVE: Final = (

@@ -1,8 +1,5 @@
-"""Sends the engine's outputs to the gateways in few frames.
-
-Acceptances are sent after the next step, so that a first token of that step follows at once.
-Tokens are sent in groups when steps are short. First and last tokens are not delayed.
-"""
+"""Sends the engine's outputs to the gateways in few frames. Acceptances are sent after the next
+step, so that a first token of that step follows at once."""
 
 import time
 from collections import defaultdict
@@ -66,17 +63,14 @@ class OutputSender:
         self._delayed.pop(generation, None)
         self._urgent.pop(generation, None)
 
-    def send_acceptances(self) -> None:
+    def send(self, *, num_streams: int, at_once: bool = False) -> None:
+        """Send what is due. `num_streams` generations are running."""
         for generation, is_begun in self._accepted.items():
             if generation.connection is not None:
                 grammar = generation.submit.grammar
                 unenforced = grammar.unenforced if grammar is not None else ""
                 generation.connection.send(Accepted(generation.submit.id, unenforced, is_begun))
         self._accepted.clear()
-
-    def send(self, *, num_streams: int, at_once: bool = False) -> None:
-        """Send what is due. `num_streams` generations are running."""
-        self.send_acceptances()
         now = self._clock()
         # The next step ends then, if it takes as long as the last.
         next_step_at = now + (now - self._last_step_at)

@@ -1,11 +1,6 @@
-"""Shows a vision model known pictures, to learn whether the device lets it see.
-
-Some drivers compute vision models wrongly, and then a model answers as if all pictures were alike.
-The test draws pictures that differ strongly. The same picture must give the same token with the
-same probability, and another picture another one.
-
-The pictures run in the batch, one at a time and beside requests of clients.
-"""
+"""Shows a vision model known pictures, to learn whether the device lets it see: some drivers
+compute vision models wrongly. The same picture must give the same token with the same probability,
+and another picture another one. The pictures run in the batch, one at a time."""
 
 import logging
 import os

@@ -1,12 +1,10 @@
-"""The only module that calls OpenVINO GenAI's pipeline.
-
-`step`, `add` and `read` hold the GIL, and a blocking read would deadlock (GenAI 2026.4.1). So all
-calls come from the engine's only thread, and outputs are read only when they are available.
-"""
+"""The only module that calls OpenVINO GenAI's pipeline. `step`, `add` and `read` hold the GIL, and
+a blocking read would deadlock (GenAI 2026.4.1). So all calls come from the engine's only thread,
+and outputs are read only when they are available."""
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,21 +20,10 @@ from vinery_serving.core.request import (
     Sampling,
     SpeculativeDecoding,
 )
+from vinery_serving.engine import graph as graphs
 from vinery_serving.engine.coded_tokenizer import write_tokenizer
 from vinery_serving.engine.compiled_graph import KeptAttention, cache_callbacks
 from vinery_serving.engine.config import EngineConfig, alone
-from vinery_serving.engine.graph import (
-    EMBEDDINGS_FILE,
-    LANGUAGE_FILE,
-    MAX_DRAFT,
-    MODEL_FILE,
-    GraphFeatures,
-    is_vision_folder,
-    kept,
-    write_draft_folder,
-    write_hooked_folder,
-    write_vision_folder,
-)
 from vinery_serving.engine.logits_hook import LogitsHook, StepView
 from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import CacheEviction, SparseAttention
@@ -56,14 +43,11 @@ _TOO_SHORT: Final = (
 )
 # GenAI compares prompts in its prefix cache by every so many numbers of each embedding.
 _HASH_STRIDE: Final = 50
-# Salts are in the last bits of embeddings.
-_EXACT: Final = {"INFERENCE_PRECISION_HINT": "f32"}
+_EXACT: Final = {"INFERENCE_PRECISION_HINT": "f32"}  # salts are in the last bits of embeddings
 # Of a draft that nothing bounds. GenAI was never seen to propose more.
 _MAX_CONFIDENT_TOKENS: Final = 256
-# Where a draft must end, a token of any vocabulary has less.
-_LEAST_CONFIDENCE: Final = 0.001
-# Blocks of a cache whose size GenAI does not tell.
-_NO_LIMIT: Final = 1 << 31
+_LEAST_CONFIDENCE: Final = 0.001  # where a draft must end, a token of any vocabulary has less
+_NO_LIMIT: Final = 1 << 31  # blocks of a cache whose size GenAI does not tell
 
 _FINISHES: Final = {
     genai.GenerationFinishReason.STOP: FINISH_STOP,
@@ -89,22 +73,16 @@ _SAMPLER_NAMES: Final = {"seed": "rng_seed"}
 Output = tuple[list[int], str | None]
 
 
+@dataclass(slots=True)
 class Handle:
-    def __init__(
-        self,
-        handle: Any,
-        num_echoed: int = 0,
-        *,
-        is_prompt_only: bool = False,
-        is_scored: bool = False,
-    ) -> None:
-        """The first `num_echoed` tokens are the prompt's. `is_prompt_only` drops the others.
-        `is_scored` sets `logprob`."""
-        self._handle = handle
-        self._num_echoed = num_echoed
-        self._is_prompt_only = is_prompt_only
-        self._is_scored = is_scored
-        self.logprob: float | None = None  # of the newest token, by GenAI
+    """The first `_num_echoed` tokens are the prompt's. `is_prompt_only` drops the others.
+    `is_scored` sets `logprob`."""
+
+    _handle: Any
+    _num_echoed: int = 0
+    is_prompt_only: bool = False
+    is_scored: bool = False
+    logprob: float | None = None  # of the newest token, by GenAI
 
     def read(self) -> Output | None:
         """Return the tokens of the last step; None if it generated none here."""
@@ -115,7 +93,7 @@ class Handle:
             return None
         (output,) = outputs.values()  # of the only sequence
         token_ids, finish = output.generated_ids, _FINISHES.get(output.finish_reason)
-        if self._is_scored:
+        if self.is_scored:
             self.logprob = float(output.generated_log_probs[-1])
         if self._num_echoed:
             num_dropped = min(self._num_echoed, len(token_ids))
@@ -123,7 +101,7 @@ class Handle:
             token_ids = token_ids[num_dropped:]
             if not token_ids and finish is None:
                 return None
-        if self._is_prompt_only:
+        if self.is_prompt_only:
             return [], FINISH_LENGTH
         return token_ids, finish
 
@@ -151,11 +129,10 @@ class Pipeline:
     def __init__(self, config: EngineConfig) -> None:
         """Raises RuntimeError if the model cannot be loaded."""
         # Of a vision model; None: the model takes text only.
-        self.vision = VisionModel.read(config.folder) if is_vision_folder(config.folder) else None
-        if self.vision is not None:
-            self._folder, self._graph = _vision_copy(config, self.vision)
-        else:
-            self._folder, self._graph = _hooked(config)
+        has_vision = graphs.is_vision_folder(config.folder)
+        self.vision = VisionModel.read(config.folder) if has_vision else None
+        copy = _hooked(config) if self.vision is None else _vision_copy(config, self.vision)
+        self._folder, self._graph = copy
         self._config = config
         self._next_id = 0
         self._next_salt = 1
@@ -165,12 +142,12 @@ class Pipeline:
         self.max_step_tokens = max(config.options.max_num_batched_tokens, least)
         self.speculation = Speculation()
         self._has_draft_model = bool(config.options.draft_folder)
-        folder, drafts = _draft_folder(config) if self._has_draft_model else (None, None)
-        self._draft: Path | None = folder
+        draft, drafts = _draft_folder(config) if self._has_draft_model else (None, None)
+        self._draft: Path | None = draft
         if drafts is not None and not drafts.salt_modulus:
             self.disable_salts()  # the draft model would not understand salted ids
         bounded = drafts is not None and drafts.bounds_drafts
-        self._max_confident_tokens = MAX_DRAFT if bounded else _MAX_CONFIDENT_TOKENS
+        self._max_confident_tokens = graphs.MAX_DRAFT if bounded else _MAX_CONFIDENT_TOKENS
         self._open(config.options)
         # Whether the logits of a step can be read and changed.
         self.has_logits_hook = self._graph.has_logits_hook
@@ -183,7 +160,7 @@ class Pipeline:
         self._default_assist = _default_assist(options)
         self._has_head = bool(options.eagle3_head)
         draft = self._draft if options.draft_folder else None
-        KeptAttention.before_compile()
+        KeptAttention.heads = None  # until a kept graph is read
         if self._graph.has_logits_hook:
             LogitsHook.before_compile()
         self._pipeline = genai.ContinuousBatchingPipeline(
@@ -197,9 +174,7 @@ class Pipeline:
 
     def switch(self) -> None:
         """Load the model again, with or without what proposes tokens. There must be no generation.
-
-        Raises RuntimeError or OSError.
-        """
+        Raises RuntimeError or OSError."""
         options = self._config.options
         if self.speculation.is_on:
             options = structs.replace(options, draft_model="", eagle3_head="", prompt_lookup=False)
@@ -275,16 +250,12 @@ class Pipeline:
         return not self.has_cache or self.num_salts > 1
 
     def leaves_penalty(self, submit: Submit, cache_key: bytes | None) -> bool:
-        """Whether the caller must apply the request's repetition penalty.
-
-        GenAI looks up the logits of all tokens of the prompt, and salted ids have none.
-        """
+        """Whether the caller must apply the request's repetition penalty. GenAI looks up the logits
+        of all tokens of the prompt, and salted ids have none."""
         if submit.sampling.repetition_penalty in (None, 1) or submit.beams is not None:
             return False
-        if self.leaves_sampling(submit):
-            return True
-        if self.vision is not None:
-            return True  # GenAI has no ids of the prompt
+        if self.leaves_sampling(submit) or self.vision is not None:
+            return True  # GenAI has no ids of a prompt with pictures
         is_scored = submit.logits is not None and submit.logits.prompt_logprobs is not None
         return is_scored or (cache_key is not None and self.has_cache)
 
@@ -304,12 +275,10 @@ class Pipeline:
         vision: VisionPrompt | None = None,
         is_scored: bool = False,
     ) -> Handle:
-        """Queue a generation that shares the prefix cache with prompts of the same key only.
-
-        With `echo`, every token of the prompt is computed and has a row of logits. `vision` is set
-        for a vision model: pictures are encoded before the return, and with `is_scored` the handle
-        has log-probabilities. Raises RuntimeError if GenAI or this pipeline refuses the request.
-        """
+        """Queue a generation that shares the prefix cache with prompts of the same key only. With
+        `echo`, every token of the prompt is computed and has a row of logits. `vision` is set for a
+        vision model: pictures are encoded before the return, and with `is_scored` the handle has
+        log-probabilities. Raises RuntimeError if GenAI or this pipeline refuses the request."""
         if self.leaves_sampling(submit) and not self.has_logits_hook:
             raise RuntimeError(_ONLY_GREEDY)
         if self._has_head and len(prompt_ids) < 2:
@@ -357,19 +326,15 @@ class Pipeline:
         return self._pipeline.add_request(self._next_id, text, images, videos, config)
 
     def step(self, callback: Callable[[StepView], None] | None = None) -> None:
-        """Compute a token for every decoding generation, or chunks of prompts.
-
-        `callback` gets the logits before the sampler does. Raises RuntimeError; every generation
-        must then be cancelled and added again.
-        """
+        """Compute a token for every decoding generation, or chunks of prompts. `callback` gets the
+        logits before the sampler does. Raises RuntimeError; every generation must then be cancelled
+        and added again."""
         LogitsHook.callback = callback
         self._pipeline.step()
 
     def _with_new_salt(self, prompt_ids: TokenArray) -> TokenArray:
-        """Return the prompt with a salt that the prefix cache has never seen.
-
-        Only the first id is salted: GenAI looks up the logits of the others without a check.
-        """
+        """Return the prompt with a salt that the prefix cache has never seen. Only the first id is
+        salted: GenAI looks up the logits of the others without a check."""
         salted = prompt_ids.copy()
         salted[0] += self._next_salt * self._graph.salt_modulus
         self._next_salt = self._next_salt % self._graph.num_salts + 1
@@ -463,32 +428,32 @@ def structured_output(grammar: GrammarSpec) -> Any:
     return genai.StructuredOutputConfig(**{field: grammar.source})
 
 
-def _hooked(config: EngineConfig) -> tuple[Path, GraphFeatures]:
+def _hooked(config: EngineConfig) -> tuple[Path, graphs.GraphFeatures]:
     """Return a copy with the logits hook where possible: only the CPU plugin runs Python."""
     target = config.cache_dir / "hooked"
-    if config.device == "CPU" and (config.folder / MODEL_FILE).exists():
+    if config.device == "CPU" and (config.folder / graphs.MODEL_FILE).exists():
         folder = config.folder
-        features = kept(folder, target, lambda: write_hooked_folder(folder, target))
+        features = graphs.kept(folder, target, lambda: graphs.write_hooked_folder(folder, target))
         if features.has_logits_hook:
             return target, features
-    return config.folder, GraphFeatures()
+    return config.folder, graphs.GraphFeatures()
 
 
-def _vision_copy(config: EngineConfig, model: VisionModel) -> tuple[Path, GraphFeatures]:
+def _vision_copy(config: EngineConfig, model: VisionModel) -> tuple[Path, graphs.GraphFeatures]:
     """Return a copy that takes token ids, with the logits hook where that is possible."""
     _check_vision(config.options)
     # The features of a copy depend on the device.
     target = config.cache_dir / f"hooked-{config.device}"
 
-    def write() -> GraphFeatures:
+    def write() -> graphs.GraphFeatures:
         has_hook = config.device == "CPU"
-        features = write_vision_folder(config.folder, target, has_logits_hook=has_hook)
+        features = graphs.write_vision_folder(config.folder, target, has_logits_hook=has_hook)
         write_tokenizer(config.folder, target, model.literals)
-        if not _embeds_salts(target / EMBEDDINGS_FILE, config.device, features):
+        if not _embeds_salts(target / graphs.EMBEDDINGS_FILE, config.device, features):
             features = replace(features, salt_modulus=0)
         return features
 
-    return target, kept(config.folder, target, write)
+    return target, graphs.kept(config.folder, target, write)
 
 
 def _check_vision(options: EngineOptions) -> None:
@@ -502,7 +467,7 @@ def _check_vision(options: EngineOptions) -> None:
         raise RuntimeError("A vision model cannot have the option adapters.")
 
 
-def _embeds_salts(path: Path, device: str, features: GraphFeatures) -> bool:
+def _embeds_salts(path: Path, device: str, features: graphs.GraphFeatures) -> bool:
     """Whether the device computes the embeddings of salted ids exactly: all differ in the values
     that GenAI compares, and a plain id keeps its embedding."""
     modulus = features.salt_modulus
@@ -538,39 +503,27 @@ def _scheduler(config: EngineConfig, max_step_tokens: int) -> Any:
 
 
 def _eviction(eviction: CacheEviction) -> Any:
-    anchor = getattr(genai.KVCrushAnchorPointMode, eviction.kvcrush_anchor.upper())
-    return genai.CacheEvictionConfig(
-        eviction.start_size,
-        eviction.recent_size,
-        eviction.max_cache_size,
-        getattr(genai.AggregationMode, eviction.aggregation.upper()),
-        eviction.apply_rotation,
-        eviction.snapkv_window_size,
-        genai.KVCrushConfig(eviction.kvcrush_budget, anchor, eviction.kvcrush_seed),
-    )
+    # GenAI has the same order.
+    *sizes, aggregation, rotates, window, budget, anchor, seed = structs.astuple(eviction)
+    mode = getattr(genai.AggregationMode, aggregation.upper())
+    crush = genai.KVCrushConfig(budget, getattr(genai.KVCrushAnchorPointMode, anchor.upper()), seed)
+    return genai.CacheEvictionConfig(*sizes, mode, rotates, window, crush)
 
 
 def _sparse(sparse: SparseAttention) -> Any:
-    return genai.SparseAttentionConfig(
-        getattr(genai.SparseAttentionMode, sparse.mode.upper()),
-        sparse.num_last_dense_tokens,
-        sparse.num_start_tokens,
-        sparse.num_recent_tokens,
-        sparse.threshold,
-        sparse.block_size,
-        sparse.stride,
-    )
+    mode, *others = structs.astuple(sparse)  # GenAI has the same order
+    return genai.SparseAttentionConfig(getattr(genai.SparseAttentionMode, mode.upper()), *others)
 
 
 def _properties(
-    config: EngineConfig, graph: GraphFeatures, draft: Path | None, *, has_lookup: bool
+    config: EngineConfig, graph: graphs.GraphFeatures, draft: Path | None, *, has_lookup: bool
 ) -> dict[str, Any]:
     options = config.options
     num_threads = options.num_threads or os.cpu_count() or 1
     properties = _device_properties(config, config.device)
     if draft is not None:
         properties["draft_model"] = _draft_model(config, draft)
-    if adapters := read_adapters(options.adapters, config.folder / MODEL_FILE):
+    if adapters := read_adapters(options.adapters, config.folder / graphs.MODEL_FILE):
         pairs = [(genai.Adapter(str(path)), scale) for path, scale in adapters]
         mode = genai.AdapterConfig.Mode.MODE_STATIC
         properties["adapters"] = genai.AdapterConfig(pairs, mode)
@@ -624,17 +577,17 @@ def _draft_model(config: EngineConfig, folder: Path) -> Any:
     return genai.draft_model(str(folder), device, **properties)
 
 
-def _draft_folder(config: EngineConfig) -> tuple[Path, GraphFeatures]:
+def _draft_folder(config: EngineConfig) -> tuple[Path, graphs.GraphFeatures]:
     folder = Path(config.options.draft_folder)
-    if not (folder / MODEL_FILE).exists():
-        raise RuntimeError(f"The draft model's folder {folder} has no {MODEL_FILE}.")
+    if not (folder / graphs.MODEL_FILE).exists():
+        raise RuntimeError(f"The draft model's folder {folder} has no {graphs.MODEL_FILE}.")
     target = config.cache_dir / "salted-draft"
-    features = write_draft_folder(folder, target)
+    features = graphs.write_draft_folder(folder, target)
     return (target if features.salt_modulus else folder), features
 
 
 def _vocab_size(folder: Path) -> int:
-    for name in (MODEL_FILE, LANGUAGE_FILE):
+    for name in (graphs.MODEL_FILE, graphs.LANGUAGE_FILE):
         if (folder / name).exists():
             core = ov.Core()
             core.add_extension(LogitsHook)

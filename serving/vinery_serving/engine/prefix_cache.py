@@ -1,26 +1,20 @@
 """Which prompts may share blocks of GenAI's prefix cache (measured with GenAI 2026.4.1).
 
-**Cache salts.** The graph takes token ids modulo the vocabulary size (`engine/graph`),
-while the cache hashes the ids as they are given. A prompt whose first ids are raised by multiples
-of the vocabulary size therefore means the same to the model, and shares blocks only with prompts
-that are raised alike. A cached block counts only for prompts that agree from their first token on,
-so the first few ids are enough: as many as carry 64 bits of the key. These are fewer than a block
-has. In a shorter prompt all ids are changed.
+**Cache salts.** The cache hashes token ids as they are given, while the graph takes them modulo the
+vocabulary size (`engine/graph`). A prompt whose first ids are raised by multiples of that size
+shares blocks only with prompts that are raised alike: as many ids as carry 64 bits of the key,
+fewer than a block has.
 
-**Partly filled blocks.** The cache also keeps the last block of a sequence that ended inside the
-block. A new prompt that begins with this sequence continues in that block. Two such prompts that
-are added before either is prefilled get the same block. Each overwrites the other's tokens, one
-client gets an answer to the other's prompt, and the cache keeps the mixture. Once the first prompt
-is prefilled, the second gets a copy. (Where the prompt ends with the block, the second gets a copy
-after the second token of the first answer: until then the cache still knows the full block by its
-former tokens.) So if two prompts differ inside a block and an earlier sequence is a prefix of both,
-the second waits until the first is prefilled. That is rare.
+**Partly filled blocks.** A new prompt that begins with an earlier sequence goes on in its last,
+half-full block. Two such prompts that are added before either is prefilled get the same block, and
+mix their tokens. (Where the prompt ends with the block, until the second token of the first
+answer.) So if two prompts differ inside a block and an earlier sequence is a prefix of both, the
+second waits until the first is prefilled.
 
 **Half-prefilled blocks.** As soon as a block's first token is computed, the cache hashes the block
-by all future tokens. A prompt that leaves before the last token is computed leaves a block with
-wrong contents, and later prompts with the same tokens would read it. Such prompts get another key
-from then on, under which the cache has no such block (`PrefixBlocks.key_for`). Without support for
-keys, a prompt is prefilled to the end before it leaves.
+by all future tokens. A prompt that leaves before the last token is computed leaves wrong contents.
+Later prompts with these tokens get another key (`PrefixBlocks.key_for`). Without support for keys,
+a prompt is prefilled to the end before it leaves.
 """
 
 from collections.abc import Iterable
@@ -36,23 +30,19 @@ import numpy.typing as npt
 TokenArray = npt.NDArray[np.int64]  # (num_tokens,)
 _Hashes = npt.NDArray[np.uint64]  # (num_tokens,)
 
-# Tokens in a block of the cache on the CPU; a GPU's blocks have half as many.
-BLOCK: Final = 32
+BLOCK: Final = 32  # tokens in a block of the cache on the CPU; a GPU's blocks have half as many
 _SALT_BITS: Final = 64
 # How many prefixes are remembered; no cache has useful blocks of more.
 _MAX_PREFIXES: Final = 1 << 18
-# Greater than the length of any prompt.
-_NEVER: Final = 1 << 62
+_NEVER: Final = 1 << 62  # greater than the length of any prompt
 # The multiplier of Knuth's MMIX generator. A hash collision only delays a prompt.
 _FACTOR: Final = np.uint64(6364136223846793005)
 
 
 def salt_prompt(prompt_ids: TokenArray, key: bytes, modulus: int, num_salts: int) -> TokenArray:
-    """Return the prompt, int64 `(num_tokens,)`, with the salt of `key` in its first ids.
-
-    `key` has at least 16 random bytes. Each changed id is raised by 1 to `num_salts` times
-    `modulus`, never by 0 times, so it is not an id of a prompt without a key.
-    """
+    """Return the prompt, int64 `(num_tokens,)`, with the salt of `key` in its first ids. `key` has
+    at least 16 random bytes. Each changed id is raised by 1 to `num_salts` times `modulus`, never
+    by 0 times, so it is not an id of a prompt without a key."""
     prompt_ids = prompt_ids.copy()
     num_changed = min(len(prompt_ids), ceil(_SALT_BITS / log2(num_salts)))
     rest = int.from_bytes(key)
@@ -88,20 +78,17 @@ class PrefixBlocks:
 
     def can_prefill(self, token_ids: TokenArray, beside: Iterable[Prefill]) -> bool:
         """Whether this prompt gets no block to which a prompt of `beside` writes."""
-        shortest_end = self._shortest_end(token_ids)
+        hashes = _prefix_hashes(token_ids).tolist() if self._ends else ()
+        ends = (length for length, each in enumerate(hashes, 1) if each in self._ends)
+        shortest_end = next(ends, _NEVER)
         for other in beside:
             # The other may have left partly filled blocks anywhere behind its first chunk.
             first_chunk_end = _NEVER if other.first_chunk_end is None else other.first_chunk_end
             shared_from = min(shortest_end, first_chunk_end)
-            if shared_from < _NEVER and _differ_inside_block(
-                token_ids, other.token_ids, shared_from
-            ):
+            is_shared = shared_from < _NEVER
+            if is_shared and _differ_inside_block(token_ids, other.token_ids, shared_from):
                 return False
         return True
-
-    def _shortest_end(self, token_ids: TokenArray) -> int:
-        hashes = _prefix_hashes(token_ids).tolist() if self._ends else ()
-        return next((length for length, each in enumerate(hashes, 1) if each in self._ends), _NEVER)
 
     def note_added(self, token_ids: TokenArray) -> None:
         self._note_ends(_prefix_hashes(token_ids)[-1:])
@@ -112,8 +99,10 @@ class PrefixBlocks:
             return
         hashes = _prefix_hashes(prefill.token_ids)
         self._note_ends(hashes[prefill.first_chunk_end - 1 :])
-        end = _end_of_half_prefilled_block(prefill)
-        if end:
+        num_tokens, num_prefilled = len(prefill.token_ids), prefill.num_prefilled
+        if num_prefilled < num_tokens:
+            # If the last computed block is full, a failed step may have allocated the next one.
+            end = min(num_tokens, (num_prefilled // BLOCK + 1) * BLOCK)
             (hash_,) = _with_key(hashes[end - 1 : end], prefill.key).tolist()
             _put(self._half_prefilled, hash_, next(self._events))
 
@@ -136,15 +125,6 @@ def _put(prefixes: dict[int, int], hash_: int, value: int) -> None:
     prefixes[hash_] = value
     if len(prefixes) > _MAX_PREFIXES:
         del prefixes[next(iter(prefixes))]
-
-
-def _end_of_half_prefilled_block(prefill: Prefill) -> int:
-    """Return how many tokens of the prompt the block's hash covers; 0: there is no such block."""
-    num_tokens, num_prefilled = len(prefill.token_ids), prefill.num_prefilled
-    if num_prefilled >= num_tokens:
-        return 0
-    # If the last computed block is full, a failed step may have allocated the next one.
-    return min(num_tokens, (num_prefilled // BLOCK + 1) * BLOCK)
 
 
 def _differ_inside_block(one: TokenArray, other: TokenArray, min_common: int) -> bool:

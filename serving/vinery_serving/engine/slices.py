@@ -1,17 +1,12 @@
 """Long prompts in slices, so that another key's prompt need not wait for a whole long prompt.
 
-GenAI computes prompts in the order in which they were added, and has no way to stop in between. So
-while several keys use the engine, a long prompt is not added at once. The batch first gets its
-beginning, as a generation of one token that no client gets, then a longer beginning, and at last
-the prompt. Each part finds the part before in the prefix cache. A slice makes a short step, and
-between two slices the fair queue decides who is next.
+While several keys use the engine, the batch first gets the beginning of a long prompt, as a
+generation of one token that no client gets, then a longer beginning, and at last the prompt. Each
+part finds the part before in the prefix cache, and between two the fair queue decides who is next.
 
-Slices would only delay a mostly cached prompt, as of a long chat. So slices are longer where recent
-prompts were cached, and double in length while the cache has all of the last slice. If the cache
-has lost a slice, the rest is added as a whole.
-
-The answer of a lost engine is cut with its prompt, also if no other key has asked this engine yet:
-gateways submit all such answers again at the start, one after the other. A generation that left the
+Slices double in length while the cache has all of the last slice, as of a long chat. If the cache
+has lost a slice, the rest is added as a whole. The answer of a lost engine is cut, also if no other
+key has asked this engine yet: gateways submit all such answers at once. A generation that left the
 batch and comes back is not cut, because the cache has most of it.
 """
 
@@ -29,8 +24,7 @@ from vinery_serving.engine.prefix_cache import BLOCK
 # Prompts are cut while another key has used the engine within this time: a person who chats thinks
 # that long between two messages.
 _SHARED_S: Final = 60.0
-# Each slice costs the hash of all tokens before it.
-_MAX_SLICES: Final = 64
+_MAX_SLICES: Final = 64  # each slice costs the hash of all tokens before it
 
 
 class Slices:

@@ -1,10 +1,6 @@
-"""How many tokens are proposed ahead: fewer, or none, where answers are slower with proposals.
-
-Each width gets some steps while the engine serves, and the quickest at the same numbers of streams
-stays. GenAI 2026.4.1 cannot propose nothing: prompt lookup fills up each proposal, and a draft
-model is always asked. So for no proposals the model is loaded again without what proposes, in a
-calm moment. Greedy and seeded texts are the same with each width.
-"""
+"""How many tokens are proposed ahead: fewer, or none, where answers are slower with proposals. Each
+width gets some steps while the engine serves, and the quickest at the same numbers of streams
+stays. For no proposals the model is loaded again without what proposes, in a calm moment."""
 
 import time
 from collections import defaultdict, deque
@@ -21,8 +17,7 @@ NONE: Final = len(WIDTHS) - 1
 # A width is tried for so many steps, and compared at numbers of streams that both have often had.
 NUM_TRIED: Final = 128
 NUM_COMPARED: Final = 16
-# After this time all widths are tried again.
-RETRY_S: Final = 24 * 3600.0
+RETRY_S: Final = 24 * 3600.0  # after this time all widths are tried again
 
 _Steps = deque[tuple[int, float]]  # tokens and seconds
 

@@ -1,40 +1,25 @@
 """Finds which token ids and logits rows of a step belong to which generation.
 
-GenAI computes a step in a fixed order (measured, 2026.4.1): one token for every decoding
-generation, in the order of addition, then a chunk of each prompt that is not completely
-prefilled, in the same order. Generations that were preempted because the cache was full are
-prefilled again. The sampler gets a row of logits for every decoding generation, for every prompt
-whose end was reached, and for every token of an echoed prompt. Draft tokens follow the last token
-of their generation, each with a row.
+GenAI's order (measured, 2026.4.1): one token, and its draft tokens, for every decoding generation,
+in the order of addition, then a chunk of each prompt that is not completely prefilled. The sampler
+gets a row of logits for every decoding generation and draft token, for every prompt whose end was
+reached, and for every token of an echoed prompt.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-_Sequences = Sequence["ScheduledSequence"]
+if TYPE_CHECKING:
+    from vinery_serving.engine.generation import Generation
+
+    _Sequences = Sequence[Generation]
 
 
 class UnknownStepLayout(Exception):
     """The step's tokens and rows do not fit the known order."""
-
-
-class ScheduledSequence(Protocol):
-    """A generation in the pipeline before the step: its prompt and generated tokens."""
-
-    @property
-    def num_pipeline_tokens(self) -> int: ...  # the number of these tokens
-    @property
-    def is_decoding(self) -> bool: ...  # whether the prompt is completely prefilled
-    @property
-    def is_echoed(self) -> bool: ...  # whether all tokens of the prompt have a row
-    @property
-    def num_beams(self) -> int: ...  # sequences that the pipeline extends side by side
-    @property
-    def max_draft_tokens(self) -> int: ...  # that may follow the last token
-    def token_at(self, index: int) -> int | None: ...  # None: unknown
-    def position_at(self, index: int) -> int: ...  # of the token with this index
-    def index_of(self, position: int) -> int: ...  # of the token; -1: none is there
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +27,7 @@ class Span:
     """The part of a step that belongs to one generation."""
 
     index: int  # of the first token among the tokens of the step
-    # Index of the first token in its sequence; with several beams, of all tokens.
-    start: int
+    start: int  # index of the first token in its sequence; with several beams, of all tokens
     num_tokens: int
     rows: range  # of the logits; empty until the prompt's last token is computed
 
@@ -52,10 +36,8 @@ def locate_spans(
     positions: Sequence[int], token_ids: Sequence[int], num_rows: int, running: _Sequences
 ) -> list[Span | None]:
     """Return the span of each generation of `running`; None if the step left a generation out.
-
     `positions` and `token_ids` are of all tokens of the step; without ids, positions alone count.
-    Raises UnknownStepLayout if a token or a row is left over.
-    """
+    Raises UnknownStepLayout if a token or a row is left over."""
     step = _Step(positions, token_ids, num_rows)
     decoding = [each for each in running if each.is_decoding]
     if any(each.max_draft_tokens for each in decoding):
@@ -84,11 +66,8 @@ class _Step:
         return lengths
 
     def lengths_with_drafts(self, decoding: _Sequences, running: _Sequences) -> list[int]:
-        """The same, with draft tokens.
-
-        The border between two generations may be ambiguous. Then the explanation that leaves
-        out the fewest generations wins.
-        """
+        """The same, with draft tokens. The border between two generations may be ambiguous. Then
+        the explanation that leaves out the fewest generations wins."""
         for may_miss in ("none", "prefilling", "all"):
             lengths = self._explanation(decoding, running, may_miss)
             if lengths is not None:
@@ -142,7 +121,7 @@ class _Step:
         is_complete = index == len(self._positions) and first_row == self._num_rows
         return spans if is_complete else None
 
-    def _possible_lengths(self, index: int, sequence: ScheduledSequence) -> Iterator[int]:
+    def _possible_lengths(self, index: int, sequence: Generation) -> Iterator[int]:
         if self._are_last_tokens(index, sequence):
             last = sequence.num_pipeline_tokens - 1
             length = 1
@@ -152,14 +131,14 @@ class _Step:
                 length += 1
             yield from range(length, 0, -1)
 
-    def _are_last_tokens(self, index: int, sequence: ScheduledSequence) -> bool:
+    def _are_last_tokens(self, index: int, sequence: Generation) -> bool:
         """Whether the generation's last token is here, once for each beam."""
         indexes = range(index, index + sequence.num_beams)
         return indexes.stop <= len(self._positions) and all(
             self._matches(each, sequence, sequence.num_pipeline_tokens - 1) for each in indexes
         )
 
-    def _chunk_length(self, index: int, sequence: ScheduledSequence) -> int:
+    def _chunk_length(self, index: int, sequence: Generation) -> int:
         """Return how many tokens are prefilled here, up to the prompt's or the step's end."""
         if index == len(self._positions):
             return 0
@@ -170,7 +149,7 @@ class _Step:
         is_match = self._matches(index + length - 1, sequence, start + length - 1)
         return length if is_match else 0
 
-    def _matches(self, index: int, sequence: ScheduledSequence, at: int) -> bool:
+    def _matches(self, index: int, sequence: Generation, at: int) -> bool:
         if self._positions[index] != sequence.position_at(at):
             return False
         token_id = sequence.token_at(at) if self._token_ids else None

@@ -1,10 +1,6 @@
 """The ties of an engine process to its node: signs of life, and the processes that keep the engine.
-
-A serving engine outlives its node, so that streams go on, and the next node adopts the engine. The
-supervisor keeps the engine until then. An engine that no process keeps for `ORPHAN_S` ends by
-itself. The node that starts an engine holds the standard input open until the node ends; the
-supervisor and other nodes hold a connection open with `Keep` on it.
-"""
+An engine that no process keeps for `ORPHAN_S` ends by itself. The node that starts an engine holds
+the standard input open; the supervisor and other nodes hold a connection open with `Keep` on it."""
 
 import os
 import sys
@@ -110,8 +106,7 @@ class Liveness:
 
     def has_drained(self, server: SocketServer, *, is_busy: bool) -> bool:
         """Whether the engine may end. The first call announces the end, and gateways may still send
-        until they know: call this after each look at the socket, and count each message as work.
-        """
+        until they know: call this after each look at the socket, and count each message as work."""
         if self.is_draining:
             return not is_busy
         self.is_draining = True

@@ -1,8 +1,7 @@
 """How OpenVINO GenAI shows pictures to a vision model (measured, 2026.4.1).
 
-The pipeline takes a prompt as text, encodes the pictures at once, and replaces each picture's text
-by the picture's tokens. A text without a picture, a picture without a text or a picture of another
-size would shift all later tokens, so every request is checked first.
+A prompt is a text, in which each picture's text is replaced by the picture's tokens. A picture that
+does not fit its text would shift all later tokens, so every request is checked first.
 
 Positions of most families count tokens. Qwen's have three rows: time, height and width. There the
 tokens of a picture share the time, and the text behind a picture goes on after the largest number.
@@ -30,16 +29,12 @@ from vinery_serving.transport.messages import MediaInput
 
 _FRAMES_OF_PATCH: Final = 2
 _MIN_PIXELS: Final = 56 * 56  # GenAI's value for folders without one
-# Of the positions of frames, where the model's config.json has no number.
-_TOKENS_PER_S: Final = 2
-# A position in one number: rows of 21 bits each.
-_ROW_BITS: Final = 21
+_TOKENS_PER_S: Final = 2  # of the positions of frames, where the model's config.json has no number
+_ROW_BITS: Final = 21  # a position in one number: rows of 21 bits each
 _NUM_ROWS: Final = 3
 _SAME: Final = 1 | 1 << _ROW_BITS | 1 << 2 * _ROW_BITS
-# More than any id of a vocabulary.
-_FIRST_IDENTITY: Final = 1 << 40
-# Room in a step for pictures that must not be divided between two.
-_WHOLE_STEP_TOKENS: Final = 2048
+_FIRST_IDENTITY: Final = 1 << 40  # more than any id of a vocabulary
+_WHOLE_STEP_TOKENS: Final = 2048  # room in a step for pictures that must not be divided between two
 _MAX_SIDE: Final = 1 << 20
 
 
@@ -104,7 +99,10 @@ class SquareGrid:
         side = int(values.get("patch_size", 14)) * int(values.get("merge_size", 2))
         vision = config.get("vision_config") or {}
         tokens_per_s = int(vision.get("tokens_per_second", _TOKENS_PER_S))
-        return cls(side, _least_pixels(values), tokens_per_s)
+        least = values.get("min_pixels")
+        if least is None and values.get("max_pixels") is None:
+            least = (values.get("size") or {}).get("shortest_edge")
+        return cls(side, int(least or _MIN_PIXELS), tokens_per_s)
 
     def check(self, media: MediaInput) -> None:
         """Raises ValueError."""
@@ -219,7 +217,8 @@ class VisionModel:
         pad_ids = [id_ for id_ in (self.image_id, self.video_id) if id_ is not None]
         num_starts = int((token_ids == self.start_id).sum()) if self.num_framing else len(media)
         are_shown = np.array_equal(np.isin(token_ids, pad_ids), expected)
-        if not are_shown or num_starts != len(media) or expected.sum() != _num_tokens(media):
+        num_tokens = sum(each.num_tokens for each in media)
+        if not are_shown or num_starts != len(media) or expected.sum() != num_tokens:
             raise ValueError("The prompt shows pictures that were not sent.")
         kinds = [each.num_frames == 0 for each in media]
         if kinds != sorted(kinds):
@@ -239,29 +238,22 @@ class VisionModel:
         parts: list[str] = []
         at = 0
         for each in media:
-            parts.append(coded(token_ids[at : each.start - self.num_framing]))
-            parts.append(self._shown(each))
+            shown, video = self.texts.shown, self.texts.video
+            if each.num_frames and video is not None:
+                shown = shown.replace(self.texts.image, video)
+            parts += (coded(token_ids[at : each.start - self.num_framing]), shown)
             at = each.start + each.num_tokens + self.num_framing
         return "".join((*parts, coded(token_ids[at:])))
 
-    def _shown(self, media: MediaInput) -> str:
-        shown, video = self.texts.shown, self.texts.video
-        if media.num_frames and video is not None:
-            return shown.replace(self.texts.image, video)
-        return shown
 
-
+@dataclass(eq=False)
 class VisionPrompt:
     """The media of a request, and their effects on its tokens."""
 
-    def __init__(
-        self, model: VisionModel, num_tokens: int, media: Sequence[MediaInput], pixels: bytes
-    ) -> None:
-        """`num_tokens` are the prompt's, `pixels` of all media."""
-        self._model = model
-        self._num_tokens = num_tokens
-        self.media = media
-        self._pixels = pixels
+    _model: VisionModel
+    _num_tokens: int  # of the prompt
+    media: Sequence[MediaInput]
+    _pixels: bytes  # of all media
 
     def tensors(self, *, are_videos: bool) -> list[Any]:
         """Return the pictures, uint8 (height, width, 3), or the videos, with a first dimension of
@@ -306,17 +298,10 @@ class VisionPrompt:
             return self._num_tokens
         return self.media[0].start - self._model.num_framing
 
-    @property
-    def num_undivided(self) -> int:
-        """How many of the first tokens must be computed in one step; 0: none."""
-        return self._model.num_undivided(self.media)
-
     def with_grids(self, token_ids: TokenArray, modulus: int, num_salts: int) -> TokenArray:
-        """Return the ids with a salt for the shape of each picture in the token before it.
-
-        The prefix cache compares embeddings. A picture of one colour has the same embeddings in any
-        shape, but other positions in rows.
-        """
+        """Return the ids with a salt for the shape of each picture in the token before it. The
+        prefix cache compares embeddings. A picture of one colour has the same embeddings in any
+        shape, but other positions in rows."""
         if not self._model.has_rows:
             return token_ids
         token_ids = token_ids.copy()
@@ -376,23 +361,11 @@ def _text_codes(first: int, num: int) -> TokenArray:
     return np.arange(first, first + num, dtype=np.int64) * _SAME
 
 
-def _num_tokens(media: Sequence[MediaInput]) -> int:
-    return sum(each.num_tokens for each in media)
-
-
 def _token_id(text: str, tokenizer: Any) -> int:
     ids = tokenizer.encode(text, add_special_tokens=False).input_ids.data.reshape(-1)
     if len(ids) != 1:
         raise RuntimeError(f"The tokenizer has no token {text}.")
     return int(ids[0])
-
-
-def _least_pixels(values: Mapping[str, Any]) -> int:
-    size = values.get("size") or {}
-    least = values.get("min_pixels")
-    if least is None and values.get("max_pixels") is None:
-        least = size.get("shortest_edge")
-    return int(least or _MIN_PIXELS)
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -1,12 +1,7 @@
-"""Grammars for the answers and the tool calls that a request asks for.
-
-A grammar is for the answer alone: reasoning before the answer is free. If the model may call tools
-as well (`tool_choice` auto), the model writes either calls or the answer, as with OpenAI. With
-`tool_choice` none there is only the answer. Calls that the request demands leave no answer.
-
-A model that begins its reasoning itself goes straight to the demanded text. With the choice, a
-model whose reasoning is switched off would reason to avoid the demand.
-"""
+"""Grammars for the answers and the tool calls that a request asks for. A grammar is for the answer
+alone: reasoning before the answer is free. A model that begins its reasoning itself goes straight
+to the demanded text: with the choice, a model whose reasoning is switched off would reason to avoid
+the demand."""
 
 import json
 from collections.abc import Sequence
@@ -32,12 +27,9 @@ def answer_grammar(
     tools: Sequence[Tool] = (),
     parallel: bool = True,
 ) -> Grammar:
-    """Return the grammar of an answer with the family's reasoning and syntax around it, or of
-    calls of `tools` instead.
-
-    Raises `InvalidGrammar` for an invalid source, or `UnsupportedParameter` for a source that
-    cannot be enforced, with the path of the cause.
-    """
+    """Return the grammar of an answer with the family's reasoning and syntax around it, or of calls
+    of `tools` instead. Raises `InvalidGrammar` for an invalid source, or `UnsupportedParameter` for
+    a source that cannot be enforced, with the path of the cause."""
     tag = family.answer(_answer(grammar))
     if tools and family.supports_calls:
         calls = family.calls(tools, ToolChoice(ToolMode.REQUIRED), parallel=parallel)
@@ -53,11 +45,9 @@ def tool_grammar(
     parallel: bool,
     opens_reasoning: bool,
 ) -> Grammar | None:
-    """Return the grammar of the calls that the request demands; None if the model is free.
-
-    Raises `UnsupportedParameter` if calls of the family cannot be forced, `InvalidRequest` for
-    the name of a tool that the request does not have.
-    """
+    """Return the grammar of the calls that the request demands; None if the model is free. Raises
+    `UnsupportedParameter` if calls of the family cannot be forced, `InvalidRequest` for the name of
+    a tool that the request does not have."""
     tools = [tool for tool in tools if choice.allows(tool.name)]
     if choice.mode is ToolMode.NAMED and not tools:
         raise InvalidRequest(

@@ -25,11 +25,9 @@ def _is_enforced(tool: Tool, choice: ToolChoice) -> bool:
 
 
 def arguments_tag(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    """Return a tag of the tool's arguments as JSON. A custom tool has one argument, its input.
-
-    A call that need not fit the tool's schema may have any object. Raises `InvalidGrammar` or
-    `UnsupportedParameter`, as `json_tag` does.
-    """
+    """Return a tag of the tool's arguments as JSON. A custom tool has one argument, its input. A
+    call that need not fit the tool's schema may have any object. Raises `InvalidGrammar` or
+    `UnsupportedParameter`, as `json_tag` does."""
     if tool.input_grammar is not None:
         return text_tag(tool.input_grammar, in_json, before=f'{{"{INPUT}": "', after='"}')
     schema: Any = {"type": "object"}
@@ -70,10 +68,8 @@ FREE: Final = Parameters(are_free=True)
 
 
 def parameters_of(tool: Tool, choice: ToolChoice) -> Parameters | None:
-    """Return the parameters of a call; None if a list of parameters cannot express the schema.
-
-    If the schema lists properties, a call has no others, as in the grammars of JSON schemas.
-    """
+    """Return the parameters of a call; None if a list of parameters cannot express the schema. If
+    the schema lists properties, a call has no others, as in the grammars of JSON schemas."""
     if not _is_enforced(tool, choice):
         return FREE
     if tool.parameters is None:
@@ -103,12 +99,10 @@ def parameters_of(tool: Tool, choice: ToolChoice) -> Parameters | None:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentNotation:
-    """How a family writes arguments.
-
-    `assign` follows a name, `comma` separates arguments and items, `colon` follows a key inside
-    a value. `key`: names that can be written. `constant` writes a number, a boolean or null.
-    `has_escapes`: strings have the escapes of JSON. `rules` replace the JSON rules of these names.
-    """
+    """How a family writes arguments. `assign` follows a name, `comma` separates arguments and
+    items, `colon` follows a key inside a value. `key`: names that can be written. `constant` writes
+    a number, a boolean or null. `has_escapes`: strings have the escapes of JSON. `rules` replace
+    the JSON rules of these names."""
 
     assign: str
     comma: str
@@ -159,11 +153,9 @@ PYTHON_NOTATION: Final = ArgumentNotation(
 def notated_arguments_tag(
     tool: Tool, choice: ToolChoice, notation: ArgumentNotation
 ) -> StructuralTag | None:
-    """Return a tag of a call's arguments, without the text around them.
-
-    None if the notation cannot express the tool's schema or a name. Raises `InvalidGrammar` for
-    an invalid schema, or an invalid grammar of a custom tool.
-    """
+    """Return a tag of a call's arguments, without the text around them. None if the notation cannot
+    express the tool's schema or a name. Raises `InvalidGrammar` for an invalid schema, or an
+    invalid grammar of a custom tool."""
     if tool.input_grammar is not None:
         spell, excluded = (in_json, ()) if notation.has_escapes else (plain, (notation.quote,))
         begin = f"{INPUT}{notation.assign}{notation.quote}"
@@ -171,18 +163,15 @@ def notated_arguments_tag(
             tool.input_grammar, spell, before=begin, after=notation.quote, excluded=excluded
         )
     parameters = parameters_of(tool, choice)
-    if parameters is None or not all(
-        notation.key.fullmatch(parameter.name) for parameter in parameters.listed
-    ):
+    if parameters is None or not all(notation.key.fullmatch(p.name) for p in parameters.listed):
         return None
-    text = _free(notation) if parameters.are_free else _listed(parameters, notation)
+    if parameters.are_free:
+        member = f"key {quoted(notation.assign)} value"
+        more = f"({quoted(notation.comma)} {member})*"
+        text = f"root ::= ({member} {more})?\nkey ::= [A-Za-z_] [A-Za-z0-9_]{{0,63}}"
+    else:
+        text = _listed(parameters, notation)
     return grammar_tag(f"{text}\n{notation.of(_JSON_RULES)}")
-
-
-def _free(notation: ArgumentNotation) -> str:
-    member = f"key {quoted(notation.assign)} value"
-    more = f"({quoted(notation.comma)} {member})*"
-    return f"root ::= ({member} {more})?\nkey ::= [A-Za-z_] [A-Za-z0-9_]{{0,63}}"
 
 
 def _listed(parameters: Parameters, notation: ArgumentNotation) -> str:
@@ -190,27 +179,20 @@ def _listed(parameters: Parameters, notation: ArgumentNotation) -> str:
     from the first argument on or after another argument."""
     rules: list[str] = []
     after = first = '""'
+    common = _JSON_RULES.splitlines()
     for index, parameter in reversed(list(enumerate(parameters.listed))):
+        lines = json_tag(parameter.schema)["grammar"].splitlines()
+        own = "\n".join(line for line in lines if line not in common)
         member = f"{quoted(parameter.name + notation.assign)} v{index}root {after}"
-        without_first, without = (
-            ("", "") if parameter.is_required else (f" | {first}", f" | {after}")
-        )
+        is_required = parameter.is_required
+        or_first, or_after = ("", "") if is_required else (f" | {first}", f" | {after}")
         rules += [
-            _value_rules(parameter, notation, prefix=f"v{index}"),
-            f"first{index} ::= {member}{without_first}",
-            f"after{index} ::= {quoted(notation.comma)} {member}{without}",
+            notation.of(prefixed(own, f"v{index}")),
+            f"first{index} ::= {member}{or_first}",
+            f"after{index} ::= {quoted(notation.comma)} {member}{or_after}",
         ]
         first, after = f"first{index}", f"after{index}"
     return "\n".join([f"root ::= {first}", *rules])
-
-
-def _value_rules(parameter: Parameter, notation: ArgumentNotation, prefix: str) -> str:
-    """Return the rules of one value. `prefix` keeps the names of rules of different values
-    apart."""
-    common = _JSON_RULES.splitlines()
-    grammar = json_tag(parameter.schema)["grammar"]
-    lines = grammar.splitlines()
-    return notation.of(prefixed("\n".join(line for line in lines if line not in common), prefix))
 
 
 # The rules of JSON: the grammar of any value, without its root.

@@ -1,8 +1,7 @@
 """XGrammar's structural tags, as clients write them.
 
-XGrammar ignores unknown members, and translates schemas and regular expressions in its own way. So
-every tag is read here first: unknown members are refused with their path, and schemas and patterns
-become grammars of this package.
+XGrammar ignores unknown members, and translates schemas and patterns in its own way. So unknown
+members are refused with their path, and schemas and patterns become grammars of this package.
 
 Three forms are accepted: `{"type": "structural_tag", "format": {...}}`, the older form with
 `structures` and `triggers`, and a bare format, as OpenVINO Model Server accepts it.
@@ -19,16 +18,12 @@ from vinery_serving.grammars.grammar.ebnf import StructuralTag
 from vinery_serving.grammars.json_schema.translator import json_tag
 from vinery_serving.grammars.texts import regex_tag
 
-# Readers recurse, and people do not nest tags deeper.
-_MAX_NESTING: Final = 30
+_MAX_NESTING: Final = 30  # readers recurse, and people do not nest tags deeper
 
 
 def client_tag(tag: Any, *, param: str, is_strict: bool) -> StructuralTag:
-    """Return the format of a structural tag from the field `param`.
-
-    Raises `InvalidGrammar` with the path of the fault, and `UnsupportedParameter` as `json_tag`
-    does.
-    """
+    """Return the format of a structural tag from the field `param`. Raises `InvalidGrammar` with
+    the path of the fault, and `UnsupportedParameter` as `json_tag` does."""
     at = _Path(param, is_strict=is_strict)
     if not isinstance(tag, dict):
         raise at.error("must be an object")
@@ -126,15 +121,14 @@ _texts: Final = _listed(_text)
 _formats: Final = _listed(_format)
 
 
-def _text_or_texts(value: Any, at: _Path) -> Any:
+def _ends(value: Any, at: _Path) -> Any:
     return value if isinstance(value, str) else _texts(value, at)
 
 
 def _tags(value: Any, at: _Path) -> Any:
-    typed = value
     if isinstance(value, list):
-        typed = [{"type": "tag", **each} if isinstance(each, dict) else each for each in value]
-    tags = _formats(typed, at)
+        value = [{"type": "tag", **each} if isinstance(each, dict) else each for each in value]
+    tags = _formats(value, at)
     for index, tag in enumerate(tags):
         if tag["type"] != "tag":
             raise at.item(index).member("type").error("must be tag")
@@ -157,7 +151,7 @@ _MEMBERS: Final[Mapping[str, Mapping[str, _Read]]] = {
     "any_text": {"excludes": _texts},
     "sequence": {"elements": _formats},
     "or": {"elements": _formats},
-    "tag": {"begin": _text, "content": _format, "end": _text_or_texts},
+    "tag": {"begin": _text, "content": _format, "end": _ends},
     "triggered_tags": {
         "triggers": _texts,
         "tags": _tags,

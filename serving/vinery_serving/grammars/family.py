@@ -11,8 +11,7 @@ from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 from vinery_serving.grammars.grammar.ebnf import StructuralTag
 from vinery_serving.output.parsers.base import ParserFamily, ReasoningTags, with_reasoning
 
-# Returns the tag of a tool's call.
-CallTag = Callable[[Tool, ToolChoice], StructuralTag]
+CallTag = Callable[[Tool, ToolChoice], StructuralTag]  # returns the tag of a tool's call
 # Texts of chat templates: a template that holds all texts of one tuple is the family's.
 Marks = tuple[tuple[str, ...], ...]
 
@@ -21,12 +20,9 @@ ANY_TEXT: Final[StructuralTag] = {"type": "any_text"}
 
 @dataclass(frozen=True)
 class GrammarFamily:
-    """Forces the output of one family of models.
-
-    Each call is one tag, in free text where `trigger` begins it. With `begin`, which starts with
-    `trigger`, all calls of an answer share a `begin` and an `end`. Without `call` the family has no
-    form for calls.
-    """
+    """Forces the output of one family of models. Each call is one tag, in free text where `trigger`
+    begins it. With `begin`, which starts with `trigger`, all calls of an answer share a `begin` and
+    an `end`. Without `call` the family has no form for calls."""
 
     call: CallTag | None = None
     # A function: `begin` and a tool's name begin calls. For a `begin` that is common in text.
@@ -34,8 +30,7 @@ class GrammarFamily:
     separator: str = "\n"
     begin: str | None = None
     end: str = ""
-    # The syntax before an answer.
-    answer_begin: str = ""
+    answer_begin: str = ""  # the syntax before an answer
     # None: a grammar allows no reasoning before the demanded text.
     reasoning: ReasoningTags | None = None
     # The models begin with reasoning, whatever the prompt contains. A grammar allows the reasoning:
@@ -49,17 +44,14 @@ class GrammarFamily:
     @property
     def starts_in_reasoning(self) -> bool:
         """Whether the output begins with reasoning, whatever the end of the prompt."""
-        starts_open = self.reasoning is not None and self.reasoning.starts_open
-        return self.may_reason_first or starts_open
+        return self.may_reason_first or bool(self.reasoning and self.reasoning.starts_open)
 
     def calls(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool) -> StructuralTag:
-        """Return the format of an answer with calls of these tools (never empty).
-
-        REQUIRED and NAMED: at least one call and nothing else. AUTO: free text in which calls,
-        once begun, must fit. One call at most if NAMED, as OpenAI's clients expect, or unless
-        `parallel`. Raises `UnsupportedParameter` for a strict tool whose schema cannot be
-        enforced. Only for families with `call`.
-        """
+        """Return the format of an answer with calls of these tools (never empty). REQUIRED and
+        NAMED: at least one call and nothing else. AUTO: free text in which calls, once begun, must
+        fit. One call at most if NAMED, as OpenAI's clients expect, or unless `parallel`. Raises
+        `UnsupportedParameter` for a strict tool whose schema cannot be enforced. Only for families
+        with `call`."""
         assert self.call is not None
         tags = [self.call(tool, choice) for tool in tools]
         is_one = not parallel or choice.mode is ToolMode.NAMED
@@ -70,9 +62,17 @@ class GrammarFamily:
             return calls
         if isinstance(self.trigger, str):
             in_text = tags if self.begin is None else [calls]
-            return _triggered([self.trigger], in_text, is_one=is_one)
-        in_text = [self._list_from(call, tags, is_one=is_one) for call in tags]
-        return _triggered([self.trigger(tool) for tool in tools], in_text, is_one=is_one)
+            triggers = [self.trigger]
+        else:
+            in_text = [self._list_from(call, tags, is_one=is_one) for call in tags]
+            triggers = list(map(self.trigger, tools))
+        return {
+            "type": "triggered_tags",
+            "triggers": triggers,
+            "tags": in_text,
+            "at_least_one": False,
+            "stop_after_first": is_one,
+        }
 
     def _list_from(
         self, call: StructuralTag, calls: Sequence[StructuralTag], *, is_one: bool
@@ -136,17 +136,5 @@ def _separated(
         "tags": tags,
         "separator": separator,
         "at_least_one": at_least_one,
-        "stop_after_first": is_one,
-    }
-
-
-def _triggered(
-    triggers: Sequence[str], tags: Sequence[StructuralTag], *, is_one: bool
-) -> StructuralTag:
-    return {
-        "type": "triggered_tags",
-        "triggers": triggers,
-        "tags": tags,
-        "at_least_one": False,
         "stop_after_first": is_one,
     }

@@ -1,10 +1,8 @@
-"""Structural tags as plain grammars.
-
-XGrammar accepts a choice between tags only if all or none of them have an end. A sequence of calls
-has no end, but an answer has; as grammars, both have an end.
-"""
+"""Structural tags as plain grammars: XGrammar accepts a choice between tags only if all or none of
+them have an end."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag, prefixed, quoted
@@ -29,7 +27,6 @@ class _Lowering:
 
     def __init__(self) -> None:
         self.grammars: list[str] = []
-        self._free_texts: dict[tuple[str, ...], str | None] = {}
         self._num_lists = 0
 
     def of(self, tag: StructuralTag, ends: Sequence[str]) -> str | None:
@@ -61,10 +58,7 @@ class _Lowering:
         return f"{prefix}root"
 
     def _free_text(self, ends: Sequence[str]) -> str | None:
-        key = tuple(filter(None, ends))
-        if key not in self._free_texts:
-            self._free_texts[key] = _text_without(key)
-        text = self._free_texts[key]
+        text = _text_without(tuple(filter(None, ends)))
         return None if text is None else self._grammar(text)
 
     def _tag(self, tag: Mapping[str, Any]) -> str | None:
@@ -87,7 +81,8 @@ class _Lowering:
         return f"({one}{more})" if tags.get("at_least_one") else f"({one}{more})?"
 
 
-def _text_without(ends: Sequence[str]) -> str | None:
+@lru_cache(maxsize=64)
+def _text_without(ends: tuple[str, ...]) -> str | None:
     rules = RuleSet(plain)
     try:
         return rules.text(rules.of(complement(containing(ends))))

@@ -28,11 +28,9 @@ def text_tag(
     after: str = "",
     excluded: tuple[str, ...] = (),
 ) -> StructuralTag:
-    """Return a tag of the texts that fit the grammar, each between `before` and `after`.
-
-    `spell`: how the family of the model writes the text. `excluded`: texts that the family
-    would read as the end. Raises `InvalidGrammar` with the grammar's `param` and the reason.
-    """
+    """Return a tag of the texts that fit the grammar, each between `before` and `after`. `spell`:
+    how the family of the model writes the text. `excluded`: texts that the family would read as the
+    end. Raises `InvalidGrammar` with the grammar's `param` and the reason."""
     try:
         return grammar_tag(_known_grammar(grammar, spell, before, after, excluded))
     except (InvalidLark, InvalidPattern, NotRegular) as error:

@@ -1,9 +1,7 @@
-"""Finds the tokens that a part of the answer's text came from.
-
-Parsers between tokens and text drop syntax and hold text back. Both keep the order of characters,
-so the search for a text starts where the former text ended. The text begins right there; if syntax
-was dropped, the text is the end of all decoded text.
-"""
+"""Finds the tokens that a part of the answer's text came from. Parsers between tokens and text drop
+syntax and hold text back. Both keep the order of characters, so the search for a text starts where
+the former text ended. The text begins right there; if syntax was dropped, the text is the end of
+all decoded text."""
 
 from dataclasses import dataclass
 

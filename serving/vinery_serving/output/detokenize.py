@@ -1,12 +1,9 @@
 """Token ids -> text, one token at a time, and never half a character.
 
-A character may be spread over several tokens. Their text is held back until the character is whole,
-and becomes U+FFFD if the generation ends first. Special tokens leave no text, except syntax of the
-model's output format.
-
-`tokenizers.DecodeStream` needs less than a microsecond for a token. Models with only an OpenVINO
-detokenizer cost about eighty times as much: a short window of the last tokens is decoded again
-for each token.
+Bytes are held back until a character is whole, and become U+FFFD if the generation ends first.
+Special tokens leave no text, except syntax of the model's output format. `tokenizers.DecodeStream`
+needs less than a microsecond for a token; a model with only an OpenVINO detokenizer decodes a short
+window of the last tokens again for each token.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -166,8 +163,7 @@ class WindowDecoder:
         self._window: list[int] = [] if context is None else [context]
         self._num_sent_tokens = len(self._window)
         self._num_sent_chars = len(self._decode()) if self._window else 0
-        # Tokens before this index are context only, and are dropped next.
-        self._cut = 0
+        self._cut = 0  # tokens before this index are context only, and are dropped next
 
     def feed(self, token_id: int) -> str:
         if token_id in self.dropped_ids:

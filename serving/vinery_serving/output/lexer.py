@@ -1,12 +1,7 @@
-"""Text that arrives in parts: finds fixed strings (tags, stop strings) in it.
-
-The tags depend on the parser's position: inside a JSON string there are none. So each read names
-its tags. A part of a tag at the end of the text is held back.
-
-Parsers are generators over a `Lexer`. At each `yield` a parser waits for more text, or gets
-`EndOfText`. So it is written like a parser of whole texts. After a `yield` no index is valid,
-except the lexer's.
-"""
+"""Text that arrives in parts: finds fixed strings (tags, stop strings) in it. Each read names its
+tags. A part of a tag at the end of the text is held back. Parsers are generators over a `Lexer`: at
+each `yield` a parser waits for more text, or gets `EndOfText`. After a `yield` no index is valid,
+except the lexer's."""
 
 import re
 from bisect import bisect_right
@@ -34,11 +29,9 @@ class UnexpectedText(Exception):
 
 
 class Literals:
-    """A fixed set of strings. Raises ValueError for an empty string.
-
-    The first complete string is found; of strings that end at the same index, the longest. So the
-    result does not depend on how the text was cut.
-    """
+    """A fixed set of strings. Raises ValueError for an empty string. The first complete string is
+    found; of strings that end at the same index, the longest. So the result does not depend on how
+    the text was cut."""
 
     def __init__(self, strings: Iterable[str]) -> None:
         self.strings = tuple(dict.fromkeys(strings))
@@ -97,8 +90,7 @@ class Lexer:
         self.at = 0  # the index of the next character
         # The index of text that belongs to the answer unless it becomes a call. None: no such text.
         self.mark: int | None = None
-        # The text so far ends inside reasoning.
-        self.is_reasoning = False
+        self.is_reasoning = False  # the text so far ends inside reasoning
         # Where all text from here on goes, past the parser. None: the parser reads it.
         self.write_rest: Callable[[str], None] | None = None
 
@@ -197,12 +189,9 @@ class Lexer:
 
 
 class Parser(Lexer):
-    """Runs the generator that `read` returns over text while it arrives.
-
-    The generator writes to an `EventWriter`, and holds back text that may be syntax. Text that is
-    fed at once gives the same answer as its parts do, with fewer calls of the writer. So streamed
-    and unary answers cannot differ.
-    """
+    """Runs the generator that `read` returns over text while it arrives. The generator writes to an
+    `EventWriter`, and holds back text that may be syntax. Text that is fed at once gives the same
+    answer as its parts do, with fewer calls of the writer."""
 
     def __init__(
         self, read: Callable[[Lexer], Reading[None]], *, is_reasoning: bool = False

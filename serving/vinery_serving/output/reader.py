@@ -15,13 +15,11 @@ from vinery_serving.output.writer import EventWriter
 
 
 class ChoiceReader:
-    """Reads one choice. `parser` writes to `writer`.
-
-    A choice ends at a stop string, at one of `stop_ids` (the client's) or `end_ids` (the
-    model's), or at a `repetition`, but not before `min_tokens` tokens. The text of a stop
-    token is kept if `include_stop_text`. `exposes_silent_tokens`: tokens without text are
-    exposed too, such as the token that ends the choice.
-    """
+    """Reads one choice. `parser` writes to `writer`. A choice ends at a stop string, at one of
+    `stop_ids` (the client's) or `end_ids` (the model's), or at a `repetition`, but not before
+    `min_tokens` tokens. The text of a stop token is kept if `include_stop_text`.
+    `exposes_silent_tokens`: tokens without text are exposed too, such as the token that ends the
+    choice."""
 
     def __init__(
         self,
@@ -48,8 +46,7 @@ class ChoiceReader:
         self._met_stop_id: int | None = None
         self._is_repeating = False
         self._has_begun = False  # a token was exposed
-        # Tokens after a stop string do not count.
-        self.num_output_tokens = 0
+        self.num_output_tokens = 0  # tokens after a stop string do not count
         # From the first token of the reasoning to its closing tag, both included.
         self.num_reasoning_tokens = 0
 
@@ -60,10 +57,8 @@ class ChoiceReader:
         return is_stopped_by_token or self._writer.is_stopped
 
     def feed(self, token_ids: Sequence[int], tokens: Sequence[Token] = ()) -> list[Event]:
-        """Return the events of these tokens. Text that belongs together is one delta.
-
-        `tokens` describe the same tokens, for a writer that exposes them.
-        """
+        """Return the events of these tokens. Text that belongs together is one delta. `tokens`
+        describe the same tokens, for a writer that exposes them."""
         attribution = self._writer.attribution
         if attribution is None and self._is_only_text(token_ids):
             self.num_output_tokens += len(token_ids)
@@ -92,7 +87,9 @@ class ChoiceReader:
                 writer.attribution.extend(text)
             if text:
                 self._parser.feed(text)
-            self._parser.finish(is_closed=self._is_ended_by_model(reason))
+            # If a client's stop id or a repetition has ended it, the text may be cut anywhere.
+            is_cut = self._is_repeating or self._met_stop_id in self._stop_ids
+            self._parser.finish(is_closed=reason == "stop" and not is_cut)
             writer.finish()
         if self._exposes_silent_tokens:
             writer.write_silent_tokens()
@@ -105,7 +102,7 @@ class ChoiceReader:
         return (
             self._parser.write_rest is not None
             and not self._parser.is_reasoning
-            and not self._writer.may_stop
+            and self._writer.stops is None
             and self._detector is None
             and not self.is_stopped
             and self._all_stop_ids.isdisjoint(token_ids)
@@ -146,11 +143,6 @@ class ChoiceReader:
         if not dropped or dropped.strip(b" "):
             return token
         return without_leading_spaces(token, len(dropped))
-
-    def _is_ended_by_model(self, reason: Literal["stop", "length"]) -> bool:
-        """Whether the text is whole. Otherwise it may be cut anywhere."""
-        is_stopped_by_client = self._met_stop_id in self._stop_ids
-        return reason == "stop" and not self._is_repeating and not is_stopped_by_client
 
     @property
     def _cause(self) -> str | int | None:

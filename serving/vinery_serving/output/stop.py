@@ -16,12 +16,10 @@ def _literals(strings: tuple[str, ...]) -> Literals:
 
 
 class StopStrings:
-    """Passes text on until the first stop string is complete. `include` keeps the string.
-
-    Text that may begin a stop string is held back, so a client never gets half of one. The
-    result does not depend on how the text was cut into tokens. If several strings end at the
-    same index, the longest one is met. Raises ValueError for an empty string.
-    """
+    """Passes text on until the first stop string is complete. `include` keeps the string. Text that
+    may begin a stop string is held back. The result does not depend on how the text was cut into
+    tokens. If several strings end at the same index, the longest one is met. Raises ValueError for
+    an empty string."""
 
     def __init__(self, strings: Sequence[str], *, include: bool = False) -> None:
         self._literals = _literals(tuple(strings))
@@ -49,13 +47,11 @@ class StopStrings:
 
 
 class RepetitionDetector:
-    """Sees when the last tokens of a choice repeat one pattern.
-
-    A pattern of `size` tokens is at the end `count` times exactly when each of the last
-    `size * (count - 1)` tokens equals the token `size` positions before it. So the detector
-    counts, for each size, the length of such a run. Few tokens occur often within the longest
-    size, and a token costs as many steps as it has occurrences there.
-    """
+    """Sees when the last tokens of a choice repeat one pattern. A pattern of `size` tokens is at
+    the end `count` times exactly when each of the last `size * (count - 1)` tokens equals the token
+    `size` positions before it. So the detector counts, for each size, the length of such a run. Few
+    tokens occur often within the longest size, and a token costs as many steps as it has
+    occurrences there."""
 
     def __init__(self, repetition: Repetition) -> None:
         self._repetition = repetition

@@ -1,9 +1,6 @@
-"""The events of one choice, from the findings of the parser.
-
-The writer numbers calls, joins neighbouring text, and applies stop strings. Stop strings come
-after the parser because they are about the text that a client reads: reasoning or the syntax of
-a tool call must not end a choice, and neither may text from both sides of a call.
-"""
+"""The events of one choice, from the findings of the parser. Stop strings come after the parser
+because they are about the text that a client reads: reasoning or the syntax of a tool call must not
+end a choice, and neither may text from both sides of a call."""
 
 import json
 import re
@@ -19,22 +16,19 @@ from vinery_serving.core.events import (
 from vinery_serving.core.request import Tool
 from vinery_serving.core.tools import INPUT
 from vinery_serving.output.attribution import Attribution
-from vinery_serving.output.json_text import read_key, read_unquoted, read_value
-from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, UnexpectedText
+from vinery_serving.output.json_text import read_string
+from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading
 from vinery_serving.output.stop import StopStrings
 
-# Between the texts of two messages, which clients get as one text.
-_GAP = "\n"
+_GAP = "\n"  # between the texts of two messages, which clients get as one text
 _NAME_SPACES = re.compile(r".*[.:]")
 
 
 class EventWriter:
     """Turns the findings of a parser into the events of one choice. Empty text adds nothing.
-
-    `new_call_id` returns the id of the call of an index. `tools`: the calls of custom tools
-    among them have an input instead of arguments. `exposes_tokens`: text comes with the tokens
-    that are fed to `attribution`.
-    """
+    `new_call_id` returns the id of the call of an index. `tools`: the calls of custom tools among
+    them have an input instead of arguments. `exposes_tokens`: text comes with the tokens that are
+    fed to `attribution`."""
 
     def __init__(
         self,
@@ -51,7 +45,7 @@ class EventWriter:
         self._new_call_id = new_call_id
         self._tool_names = frozenset(tool.name for tool in tools)
         self._custom_tools = frozenset(tool.name for tool in tools if tool.is_custom)
-        self._stop = StopStrings(stop, include=include_stop_text) if stop else None
+        self.stops = StopStrings(stop, include=include_stop_text) if stop else None
         self._hides_reasoning = hides_reasoning
         self.attribution = Attribution() if exposes_tokens else None
         self._events: list[Event] = []
@@ -61,21 +55,13 @@ class EventWriter:
         self.num_calls = 0
         self.has_open_call = False
         self._input: _CustomInput | None = None  # of the open call of a custom tool
-        self._has_text = self._has_reasoning = False
+        self.has_text = self._has_reasoning = False
         self._text_gap = self._reasoning_gap = ""
 
     @property
     def is_stopped(self) -> bool:
         """Whether a stop string was met. More is ignored."""
         return self.stop_string is not None
-
-    @property
-    def may_stop(self) -> bool:
-        return self._stop is not None
-
-    @property
-    def has_text(self) -> bool:
-        return self._has_text
 
     def take(self) -> list[Event]:
         """Return the events since the last call of this method. Text that belongs together is
@@ -88,10 +74,10 @@ class EventWriter:
             return
         if self._text_gap:
             text, self._text_gap = self._text_gap + text, ""
-        self._has_text = True
-        if self._stop is not None and self.checks_stop:
-            text = self._stop.feed(text)
-            self.stop_string = self._stop.met
+        self.has_text = True
+        if self.stops is not None and self.checks_stop:
+            text = self.stops.feed(text)
+            self.stop_string = self.stops.met
         self._write_text(text)
 
     def reasoning(self, text: str) -> None:
@@ -140,7 +126,7 @@ class EventWriter:
 
     def end_message(self) -> None:
         """Put a line break before the text and the reasoning of the next message."""
-        self._text_gap = _GAP if self._has_text else ""
+        self._text_gap = _GAP if self.has_text else ""
         self._reasoning_gap = _GAP if self._has_reasoning else ""
 
     def finish(self) -> None:
@@ -165,8 +151,8 @@ class EventWriter:
 
     def _release(self) -> None:
         """Pass on the held text: no stop string can be completed."""
-        if self._stop is not None and not self.is_stopped:
-            self._write_text(self._stop.release())
+        if self.stops is not None and not self.is_stopped:
+            self._write_text(self.stops.release())
 
     def _drop_tokens(self) -> None:
         """The text of a call is not the answer's, so its tokens are not exposed."""
@@ -207,14 +193,19 @@ def append(events: list[Event], event: Event) -> None:
             events.append(event)
 
 
+# Arguments whose first member is the input, up to its first quote.
+_INPUT_FIRST = re.compile(rf'\s*\{{\s*"{INPUT}"\s*:\s*(?=")')
+
+
 class _CustomInput:
     r"""The input of a custom tool, out of the arguments that the model writes.
 
         {"input": "print(\"hi\")\n"}        becomes        print("hi")
 
     The model sees such a tool as a function of one string (see `core/tools`). The growing string is
-    passed on without escapes. Arguments of another form are not lost: a value that is no string is
-    passed on as JSON, and arguments without an input as they were written.
+    passed on without escapes. Arguments of another form are passed on at their end: the input among
+    other members, a value that is no string as JSON, and arguments without an input as they were
+    written.
     """
 
     def __init__(self) -> None:
@@ -226,8 +217,9 @@ class _CustomInput:
         return self._take()
 
     def end(self) -> str:
-        undecided = self._parser.text if self._parser.mark is not None else ""
-        return undecided + self.cut()
+        if self._parser.mark is not None:
+            return _input_of(self._parser.text)
+        return self.cut()
 
     def cut(self) -> str:
         """Return the rest when the call is cut: text that is not yet an input is dropped."""
@@ -242,56 +234,40 @@ class _CustomInput:
     def _read(self, lexer: Lexer) -> Reading[None]:
         """All arguments are marked until the input is found."""
         lexer.mark = 0
-        write: Callable[[str], None] = _drop
-        if (yield from lexer.peek()) == '"':
-            lexer.mark = None
-            yield from self._read_quoted(lexer)
+        write: Callable[[str], None] = self._input.append
+        begin: re.Match[str] | None = None
+        first = yield from lexer.peek()
         try:
-            has_input = yield from _find_input(lexer)
-            lexer.mark = None
-            if has_input:
-                yield from read_unquoted(lexer, self._input.append)
-        except UnexpectedText:
-            lexer.at, lexer.mark = 0, None
-            write = self._input.append
+            while first in '{"' and (begin := _INPUT_FIRST.match(lexer.text)) is None:
+                yield
+        except EndOfText:
+            # Code may begin with a quote, too.
+            write(lexer.text if first == '"' else "")
+            raise
+        lexer.mark = None
+        if begin is not None:
+            lexer.at = begin.end()
+            yield from read_string(lexer, write)
+            write = _drop
+        else:
+            lexer.at = 0
         while True:
             write(lexer.take_all())
             yield
 
-    def _read_quoted(self, lexer: Lexer) -> Reading[None]:
-        """Only its end shows whether text that begins with a quote is a JSON string, or code."""
-        parts: list[str] = []
-        try:
-            while True:
-                parts.append(lexer.take_all())
-                yield
-        except EndOfText:
-            self._input.append(_unquoted_whole("".join(parts)))
-            raise
 
-
-def _unquoted_whole(text: str) -> str:
+def _input_of(args: str) -> str:
     try:
-        return str(json.loads(text))
-    except ValueError:
-        return text
-
-
-def _find_input(lexer: Lexer) -> Reading[bool]:
-    """Read up to the value of the input's key. Returns False for an empty object. Raises
-    `UnexpectedText` for arguments without an input."""
-    if (yield from lexer.peek()) != "{":
-        raise UnexpectedText
-    lexer.at += 1
-    is_empty = True
-    while (key := (yield from read_key(lexer))) is not None:
-        if key == INPUT:
-            return True
-        is_empty = False
-        yield from read_value(lexer, _drop)
-    if not is_empty:
-        raise UnexpectedText
-    return False
+        value = json.loads(args)
+    except (ValueError, RecursionError):
+        return args
+    if isinstance(value, dict):
+        if value and INPUT not in value:
+            return args
+        value = value.get(INPUT, "")
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    # Half of a surrogate pair could not be sent on as UTF-8.
+    return text.encode("utf-8", "replace").decode()
 
 
 def _drop(_: str) -> None:

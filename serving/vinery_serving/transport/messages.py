@@ -141,7 +141,7 @@ class Submit(_Message, frozen=True):
     known: Known | None = None
     media: tuple[MediaInput, ...] = ()  # in the order of the prompt
     max_queue_s: float = 0.0  # rejected if the wait for a slot would be longer; 0: never
-    is_low_tier: bool = False  # it waits for all others, see `engine/low_tier`
+    is_low_tier: bool = False  # it waits for all others, see `engine/admission`
 
     @property
     def ids(self) -> tuple[int, ...]:

@@ -1,7 +1,5 @@
 """The kinds of engines: one class in a file of this room for each, and its row in `engine.config`.
-
-`engine.loop` calls all methods, on the only thread of the engine process.
-"""
+`engine.loop` calls all methods, on the only thread of the engine process."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -43,8 +41,7 @@ def key_of(connection: Connection, id_: int) -> tuple[int, int]:
 class EngineKind(ABC, Generic[RequestT]):
     """A loaded model, and the requests that it has."""
 
-    # The message to a gateway that sends a request of another kind.
-    REFUSAL: ClassVar[str]
+    REFUSAL: ClassVar[str]  # the message to a gateway that sends a request of another kind
 
     def __init__(self, config: EngineConfig, liveness: Liveness) -> None:
         self.config = config
@@ -54,7 +51,8 @@ class EngineKind(ABC, Generic[RequestT]):
 
     @classmethod
     def prepare(cls, config: EngineConfig) -> None:
-        """The engine will be confined: a kind may start processes. Raises OSError."""
+        """The engine will be confined: a kind may start processes and import from any folder.
+        Raises OSError or RuntimeError."""
 
     @classmethod
     @abstractmethod

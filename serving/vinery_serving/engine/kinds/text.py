@@ -1,8 +1,6 @@
-"""Models that generate text, with or without pictures: admit, step, send.
-
-Every generation that arrives gets an answer: acceptance or rejection at once, and at the end a
-finish or a rejection, whatever happens to the batch or the gateway, until the process ends.
-"""
+"""Models that generate text, with or without pictures: admit, step, send. Every generation that
+arrives gets an answer: acceptance or rejection at once, and at the end a finish or a rejection,
+whatever happens to the batch or the gateway, until the process ends."""
 
 import math
 import time
@@ -16,7 +14,7 @@ from msgspec import structs
 from vinery_serving.core import errors
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.admission import Admission
-from vinery_serving.engine.arrival import ArrivingPixels, PixelsRefused, check_submit
+from vinery_serving.engine.arrival import TOO_MANY_PIXELS, ArrivingPixels, check_submit
 from vinery_serving.engine.batch import Batch, StepResult
 from vinery_serving.engine.cached_prompts import CachedPrompts
 from vinery_serving.engine.config import EngineConfig, alone
@@ -31,19 +29,7 @@ from vinery_serving.engine.output_sender import OutputSender
 from vinery_serving.engine.picture_test import PictureTests
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.engine.supervision import Liveness, PipelineBroken
-from vinery_serving.transport.messages import (
-    FINISH_LENGTH,
-    Arriving,
-    EngineStats,
-    GrammarSpec,
-    Grant,
-    LogitsSpec,
-    MediaPixels,
-    Rejected,
-    Submit,
-    TestPictures,
-    ToEngine,
-)
+from vinery_serving.transport import messages
 from vinery_serving.transport.server import Connection, SocketServer
 
 # How long an engine with requests, or with something to report, waits for messages.
@@ -52,15 +38,12 @@ _QUEUE_IS_FULL: Final = "The engine's wait queue is full; try again shortly."
 _WOULD_WAIT: Final = "The request would wait longer than {:g} s for its turn. Try again in {} s."
 # Of all requests that wait or run. Each may have 48 MB, and wait among a thousand others.
 _MAX_PIXEL_BYTES: Final = 2**30
-_TOO_MANY_PIXELS: Final = (
-    "The engine has too many pictures to read; try again shortly, or send smaller ones."
-)
 _TOO_MANY_GRAMMARS: Final = (
     "Too many new schemas, patterns or grammars of this API key are being compiled; try again "
     "shortly, or use fewer different ones."
 )
 # An EAGLE-3 head needs a prompt of two tokens.
-PROBE: Final = Submit(
+PROBE: Final = messages.Submit(
     id=0,
     prompt_ids=np.zeros(2, dtype="<i4").tobytes(),
     sampling=Sampling(),
@@ -97,6 +80,7 @@ class TextEngine(EngineKind[Generation]):
 
     @classmethod
     def prepare(cls, config: EngineConfig) -> None:
+        load_factories(config.options.logits_processors)  # the files may be in any folder
         cls._checkers = Checkers(config.folder)
 
     @classmethod
@@ -112,7 +96,7 @@ class TextEngine(EngineKind[Generation]):
         self._try(PROBE)
         self._pipeline.note_block()
         forced = [
-            structs.replace(PROBE, logits=LogitsSpec(allowed_ids=(token_id,)))
+            structs.replace(PROBE, logits=messages.LogitsSpec(allowed_ids=(token_id,)))
             for token_id in (0, 1)
         ]
         if self._pipeline.has_logits_hook and list(map(self._try, forced)) != [0, 1]:
@@ -121,8 +105,7 @@ class TextEngine(EngineKind[Generation]):
             self._pipeline.has_logits_hook = False
         if self._pipeline.vision is not None:
             self._show_pictures()
-        is_text = self._pipeline.vision is None
-        if is_text and self._pipeline.num_salts and not self._understands_salts():
+        elif self._pipeline.num_salts and not self._understands_salts():
             self._pipeline.disable_salts()
 
     def _show_pictures(self) -> None:
@@ -142,15 +125,16 @@ class TextEngine(EngineKind[Generation]):
         # An odd number is the first to be rounded, and this key has the largest salt.
         ids = np.ones(2, dtype="<i4").tobytes()
         largest = (self._pipeline.num_salts - 1).to_bytes(16)
+        probe = structs.replace(
+            PROBE, prompt_ids=ids, cache_key=largest, logits=messages.LogitsSpec()
+        )
         try:
-            self._try(
-                structs.replace(PROBE, prompt_ids=ids, cache_key=largest, logits=LogitsSpec())
-            )
+            self._try(probe)
         except RuntimeError:
             return False
         return True
 
-    def _try(self, submit: Submit) -> int:
+    def _try(self, submit: messages.Submit) -> int:
         probe = Generation.of(None, submit, self._pipeline.vision)
         if submit.logits is not None:
             probe.logits = LogitsHandler(submit, probe.prompt_ids)
@@ -172,10 +156,9 @@ class TextEngine(EngineKind[Generation]):
 
     @property
     def wait_s(self) -> float:
-        is_admitting = bool(self._waiting) and self._batch.has_free_slot
         if self._batch.has_work or self._picture_tests.is_running:
             return 0
-        if is_admitting:
+        if self._waiting and self._batch.has_free_slot:
             return self._waiting.held_s
         return CALM_WAIT_S if self._is_calm else _IDLE_WAIT_S
 
@@ -229,23 +212,23 @@ class TextEngine(EngineKind[Generation]):
 
     # Messages
 
-    def receive(self, connection: Connection, message: ToEngine) -> bool:
+    def receive(self, connection: Connection, message: messages.ToEngine) -> bool:
         match message:
-            case Submit():
+            case messages.Submit():
                 self._submit(connection, message)
-            case MediaPixels():
+            case messages.MediaPixels():
                 self._pixels.add(connection, message)
-            case Grant():
+            case messages.Grant():
                 self._grant(connection, message)
-            case Arriving():
+            case messages.Arriving():
                 self._waiting.expect()
-            case TestPictures(nonce=nonce):
+            case messages.TestPictures(nonce=nonce):
                 self._picture_tests.ask(connection, nonce)
             case _:
                 return False
         return True
 
-    def _submit(self, connection: Connection, submit: Submit) -> None:
+    def _submit(self, connection: Connection, submit: messages.Submit) -> None:
         try:
             pixels = self._pixels.take(connection, submit)
             self._check_room(submit, len(pixels))
@@ -255,11 +238,10 @@ class TextEngine(EngineKind[Generation]):
                 args = submit.logits.processor_args
                 processors = [] if args is None else new_processors(self._processors, args)
                 generation.logits = LogitsHandler(submit, generation.prompt_ids, processors)
-        except ValueError as error:
-            connection.send(Rejected(submit.id, errors.InvalidRequest.code or "", str(error)))
-            return
-        except PixelsRefused:
-            connection.send(Rejected(submit.id, errors.Overloaded.code or "", _TOO_MANY_PIXELS))
+        except (ValueError, errors.Overloaded) as error:
+            is_full = isinstance(error, errors.Overloaded)
+            code = errors.Overloaded.code if is_full else errors.InvalidRequest.code
+            connection.send(messages.Rejected(submit.id, code or "", str(error)))
             return
         if submit.known is None and not self._may_wait(generation):  # else the lost engine had room
             return
@@ -270,20 +252,19 @@ class TextEngine(EngineKind[Generation]):
         else:
             self._check_grammar(generation, submit.grammar)
 
-    def _check_room(self, submit: Submit, num_bytes: int) -> None:
-        """Raises PixelsRefused if the pictures of all requests would take too much memory."""
+    def _check_room(self, submit: messages.Submit, num_bytes: int) -> None:
+        """Raises Overloaded if the pictures of all requests would take too much memory."""
         if num_bytes == 0 or submit.known is not None:
             return
         num_held = sum(each.num_pixel_bytes for each in self.requests.values())
         if num_held + num_bytes > _MAX_PIXEL_BYTES:
-            raise PixelsRefused
+            raise errors.Overloaded(TOO_MANY_PIXELS)
 
     def _may_wait(self, generation: Generation) -> bool:
         submit = generation.submit
         if submit.is_low_tier and self._waiting.has_low_room():
             return True
-        retry_after_s = self._waiting.check_wait(submit)
-        if retry_after_s is not None:
+        if (retry_after_s := self._waiting.check_wait(submit)) is not None:
             late = _WOULD_WAIT.format(submit.max_queue_s, retry_after_s)
             generation.reject(errors.Overloaded.code, late, retry_after_s)
             return False
@@ -297,14 +278,13 @@ class TextEngine(EngineKind[Generation]):
         checking = Counter(each.submit.lane for each in self._checking)
         if self._waiting.has_room(lane, checking):
             return True
-        yielding = self._waiting.last_to_yield(lane, checking)
-        if yielding is None:
+        if (yielding := self._waiting.last_to_yield(lane, checking)) is None:
             return False
         self.drop(yielding)
         yielding.reject(errors.Overloaded.code, _QUEUE_IS_FULL)
         return True
 
-    def _check_grammar(self, generation: Generation, grammar: GrammarSpec) -> None:
+    def _check_grammar(self, generation: Generation, grammar: messages.GrammarSpec) -> None:
         lane = generation.submit.lane
         if not self._grammars.has_room(grammar, lane):
             self._end(generation)
@@ -342,7 +322,7 @@ class TextEngine(EngineKind[Generation]):
         self._figures.num_output_tokens -= num_unused
         self._figures.num_unused_tokens += num_unused
 
-    def _grant(self, connection: Connection, grant: Grant) -> None:
+    def _grant(self, connection: Connection, grant: messages.Grant) -> None:
         generation = self.requests.get(key_of(connection, grant.id))
         if generation is None or generation.submit.beams is not None:
             return
@@ -354,7 +334,7 @@ class TextEngine(EngineKind[Generation]):
                 self._waiting.put_back(generation)
         elif grant.is_last:
             self._leave(generation)
-            self._sender.add(GeneratedTokens(generation, [], FINISH_LENGTH, []))
+            self._sender.add(GeneratedTokens(generation, [], messages.FINISH_LENGTH, []))
             self._end(generation)
 
     def disconnect(self, connection: Connection) -> None:
@@ -456,11 +436,11 @@ class TextEngine(EngineKind[Generation]):
             **self.report(),
         }
 
-    def stats(self) -> EngineStats:
+    def stats(self) -> messages.EngineStats:
         last, figures = self.last_token_at, self._figures
         prompt_tokens_per_s, output_tokens_per_s = figures.tokens_per_s
         cache_usage, cache_bytes = self._pipeline.cache
-        return EngineStats(
+        return messages.EngineStats(
             num_running=len(self._batch),
             num_waiting=len(self._waiting) + len(self._checking),
             num_steps=figures.num_steps,

@@ -1,14 +1,7 @@
-"""Batches of texts of about the same length, in turns of lengths and keys.
-
-A batch is as wide as its longest text, so a long text among short texts would make all wait for its
-length. Texts wait by size, the powers of two of their tokens. After a batch of a larger size comes
-the smallest size that waits, so a short text waits for at most one batch of longer texts. After a
-batch of the smallest size comes the size of the text that has waited longest, so no size waits for
-ever.
-
-Within a size the keys take turns, each with one text: another key does not wait for all of a
-request's thousand texts.
-"""
+"""Batches of texts of about the same length, in turns of lengths and keys. Texts wait by size, the
+powers of two of their tokens. After a batch of a larger size comes the smallest size that waits,
+and after a batch of the smallest the size of the text that has waited longest. Within a size the
+keys take turns, each with one text."""
 
 from __future__ import annotations
 
@@ -23,8 +16,7 @@ import numpy.typing as npt
 from vinery_serving.engine.fair_queue import Lane
 
 TokenArray = npt.NDArray[np.int32]
-# The memory of a waiting text beside its tokens, as a number of tokens.
-_BESIDE_TOKENS = 16
+_BESIDE_TOKENS = 16  # the memory of a waiting text beside its tokens, as a number of tokens
 
 
 @dataclass(eq=False, slots=True)

@@ -1,8 +1,5 @@
-"""The graph of an embeddings or rerank model: token ids to vectors or scores, with OpenVINO alone.
-
-GenAI's pipelines would also tokenize, cut long texts without a word and return no counts. So the
-gateway tokenizes, and this file pools.
-"""
+"""The graph of an embeddings or rerank model: token ids to vectors or scores, with OpenVINO
+alone."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -27,10 +24,8 @@ _INPUTS: Final = frozenset({_IDS, _MASK, _TYPES, _POSITIONS})
 # The names of a graph's outputs, the best first: vectors, states of tokens, scores.
 _VECTORS: Final = ("sentence_embedding", "last_hidden_state", "token_embeddings")
 _SCORES: Final = ("logits",)
-# Shapes that differ by a token would each be prepared anew by the plugin.
-_WIDTH_STEP: Final = 8
-# One token.
-PROBE: Final = WaitingText(None, 0, (0, 0), np.zeros(1, np.int32))
+_WIDTH_STEP: Final = 8  # shapes that differ by a token would each be prepared anew by the plugin
+PROBE: Final = WaitingText(None, 0, (0, 0), np.zeros(1, np.int32))  # one token
 
 
 class PoolingModel:
@@ -123,7 +118,7 @@ def _properties(config: EngineConfig) -> dict[str, Any]:
 
 
 def _input_names(graph: ov.Model) -> Sequence[str]:
-    names = [_known(each.get_names(), _INPUTS) for each in graph.inputs]
+    names = [next(iter(each.get_names() & _INPUTS), None) for each in graph.inputs]
     if _IDS not in names or None in names:
         found = ", ".join(sorted(each.get_any_name() for each in graph.inputs))
         raise RuntimeError(
@@ -142,10 +137,6 @@ def _output_name(graph: ov.Model, wanted: Sequence[str]) -> str:
             f"{', '.join(sorted(names))}. Export the model for its task again."
         )
     return found
-
-
-def _known(names: set[str], known: frozenset[str]) -> str | None:
-    return next(iter(names & known), None)
 
 
 def _vocab_size(folder: Path) -> int:

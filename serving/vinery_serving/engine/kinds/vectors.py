@@ -1,9 +1,5 @@
 """Models of embeddings and rerank: one vector or score for each text, a batch of texts at once.
-
-Texts that arrive during a batch are in the next batches. Every request that arrives ends with its
-last vectors or with a refusal, until the process ends. A batch that takes too long breaks the
-promise of a heartbeat, and the node kills the process.
-"""
+Every request that arrives ends with its last vectors or with a refusal, until the process ends."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,13 +16,7 @@ from vinery_serving.engine.kinds import EngineKind, key_of
 from vinery_serving.engine.kinds.vector_batches import TokenArray, WaitingText, WaitingTexts
 from vinery_serving.engine.kinds.vector_model import PROBE, PoolingModel, Vectors
 from vinery_serving.engine.supervision import Liveness, PipelineBroken
-from vinery_serving.transport.messages import (
-    EngineStats,
-    PoolTexts,
-    Rejected,
-    TextVectors,
-    ToEngine,
-)
+from vinery_serving.transport import messages
 from vinery_serving.transport.server import Connection, SocketServer
 
 # What waits is bounded by its memory: a request may have thousands of short texts.
@@ -37,7 +27,7 @@ _QUEUE_IS_FULL: Final = "The engine's wait queue is full; try again shortly."
 @dataclass(eq=False, slots=True)
 class _Request:
     connection: Connection
-    message: PoolTexts
+    message: messages.PoolTexts
     arrived_at: float
     num_left: int  # texts without a vector
     queue_s: float | None = None
@@ -52,7 +42,7 @@ class _Request:
         return self.message.deadline_s
 
     def reject(self, code: str | None, message: str) -> None:
-        self.connection.send(Rejected(self.message.id, code or "", message))
+        self.connection.send(messages.Rejected(self.message.id, code or "", message))
 
 
 class VectorEngine(EngineKind[_Request]):
@@ -75,8 +65,8 @@ class VectorEngine(EngineKind[_Request]):
     def wait_s(self) -> float:
         return 0 if len(self._waiting) else super().wait_s
 
-    def receive(self, connection: Connection, message: ToEngine) -> bool:
-        if isinstance(message, PoolTexts):
+    def receive(self, connection: Connection, message: messages.ToEngine) -> bool:
+        if isinstance(message, messages.PoolTexts):
             self._submit(_Request(connection, message, time.monotonic(), len(message.texts)))
             return True
         return False
@@ -98,11 +88,10 @@ class VectorEngine(EngineKind[_Request]):
         message = request.message
         if not message.texts or len(message.texts) != len(message.second_starts):
             raise errors.InvalidRequest("The request has no texts.")
+        pairs = zip(message.texts, message.second_starts, strict=True)
         texts = [
             WaitingText(request, index, message.lane, _token_ids(ids), second_start)
-            for index, (ids, second_start) in enumerate(
-                zip(message.texts, message.second_starts, strict=True)
-            )
+            for index, (ids, second_start) in enumerate(pairs)
         ]
         most, vocab_size = self.config.max_context, self._model.vocab_size
         longest = max(text.num_tokens for text in texts)
@@ -176,19 +165,17 @@ class VectorEngine(EngineKind[_Request]):
                 del self.requests[request.key]
                 self.liveness.end_request()
             data = np.stack(vectors).astype("<f4").tobytes()
-            message = TextVectors(
-                request.message.id, indexes, data, is_last, request.queue_s or 0.0
-            )
-            request.connection.send(message)
+            id_, queue_s = request.message.id, request.queue_s or 0.0
+            request.connection.send(messages.TextVectors(id_, indexes, data, is_last, queue_s))
 
     # Reports
 
     def greet(self) -> Mapping[str, Any]:
         return {"num_dimensions": self._model.num_dimensions}
 
-    def stats(self) -> EngineStats:
+    def stats(self) -> messages.EngineStats:
         last = self.last_token_at
-        return EngineStats(
+        return messages.EngineStats(
             num_waiting=len(self._waiting),
             num_steps=self._num_batches,
             tokens=TokenCounts(self._num_tokens),

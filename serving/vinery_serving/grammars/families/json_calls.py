@@ -17,18 +17,11 @@ from vinery_serving.grammars.family import (
 from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag
 from vinery_serving.output.lexer import Tag
 from vinery_serving.output.parsers import json_families as parsers
-from vinery_serving.output.parsers.json_calls import json_family
+from vinery_serving.output.parsers import messages
+from vinery_serving.output.parsers.base import ParserFamily
+from vinery_serving.output.parsers.json_calls import Section, json_family
 from vinery_serving.output.parsers.json_families import DEEPSEEK_TAGS, KIMI_K2_TAGS
-from vinery_serving.output.parsers.messages import (
-    CALL,
-    CHANNEL,
-    CONSTRAIN,
-    GPTOSS_REASONING,
-    MESSAGE,
-    NEXT,
-    TO,
-)
-from vinery_serving.output.parsers.messages import GPTOSS as GPTOSS_PARSER
+from vinery_serving.output.parsers.messages import CHANNEL, CONSTRAIN, MESSAGE, TO
 
 
 def _object_calls(
@@ -45,7 +38,6 @@ def _object_calls(
 
 
 def _named_calls(before: str, after_name: str, after: str = "") -> CallTag:
-
     def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
         return tag(f"{before}{tool.name}{after_name}", arguments_tag(tool, choice), after)
 
@@ -62,10 +54,11 @@ def _between(name: str, begin: str, end: str, call: CallTag) -> Family:
     return Family(name, ((begin,),), parser, grammar)
 
 
-def _deepseek(name: str, marks: Marks, call: CallTag, separator: str) -> Family:
-    begin, end = DEEPSEEK_TAGS.begin.text, DEEPSEEK_TAGS.end.text
-    grammar = GrammarFamily(call, begin, separator, begin=begin, end=end)
-    return Family(name, marks, parsers.DEEPSEEK, grammar)
+def _in_section(
+    name: str, marks: Marks, parser: ParserFamily, tags: Section, call: CallTag, separator: str = ""
+) -> Family:
+    begin, end = tags.begin.text, tags.end.text
+    return Family(name, marks, parser, GrammarFamily(call, begin, separator, begin=begin, end=end))
 
 
 HERMES = Family(
@@ -120,9 +113,11 @@ DEVSTRAL = Family(
         _named_calls(parsers.MISTRAL_OPEN, parsers.MISTRAL_ARGS), parsers.MISTRAL_OPEN, ""
     ),
 )
-DEEPSEEK_V3 = _deepseek(
+DEEPSEEK_V3 = _in_section(
     "deepseek_v3",
     (("<｜tool▁calls▁begin｜>", "```json"),),
+    parsers.DEEPSEEK,
+    DEEPSEEK_TAGS,
     _named_calls(
         f"{DEEPSEEK_TAGS.call_begin.text}function{parsers.DEEPSEEK_SEPARATOR}",
         "\n```json\n",
@@ -130,13 +125,14 @@ DEEPSEEK_V3 = _deepseek(
     ),
     "\n",
 )
-DEEPSEEK_V31 = _deepseek(
+DEEPSEEK_V31 = _in_section(
     "deepseek_v31",
     (("<｜tool▁calls▁begin｜>",),),
+    parsers.DEEPSEEK,
+    DEEPSEEK_TAGS,
     _named_calls(
         DEEPSEEK_TAGS.call_begin.text, parsers.DEEPSEEK_SEPARATOR, DEEPSEEK_TAGS.call_end.text
     ),
-    "",
 )
 
 
@@ -148,17 +144,8 @@ def _indexed_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     )
 
 
-KIMI_K2 = Family(
-    "kimi_k2",
-    (("<|tool_calls_section_begin|>",),),
-    parsers.KIMI_K2,
-    GrammarFamily(
-        _indexed_call,
-        KIMI_K2_TAGS.begin.text,
-        "",
-        begin=KIMI_K2_TAGS.begin.text,
-        end=KIMI_K2_TAGS.end.text,
-    ),
+KIMI_K2 = _in_section(
+    "kimi_k2", (("<|tool_calls_section_begin|>",),), parsers.KIMI_K2, KIMI_K2_TAGS, _indexed_call
 )
 
 # How the head of a call goes on after its name, the usual form first.
@@ -175,21 +162,21 @@ def _message(tool: Tool, choice: ToolChoice) -> StructuralTag:
     """In free text the tag begins at the recipient: the text before varies."""
     name, arguments = f"{TO}{tool.name}", arguments_tag(tool, choice)
     if choice.mode is not ToolMode.AUTO:
-        return tag(f"{CHANNEL}commentary {name}{_HEAD_ENDS[0]}", arguments, CALL)
+        return tag(f"{CHANNEL}commentary {name}{_HEAD_ENDS[0]}", arguments, messages.CALL)
     head_end = {"type": "or", "elements": [text(end) for end in _HEAD_ENDS]}
-    return tag(name, sequence(head_end, arguments), CALL)
+    return tag(name, sequence(head_end, arguments), messages.CALL)
 
 
 GPTOSS = Family(
     "gptoss",
     ((CHANNEL, MESSAGE),),
-    GPTOSS_PARSER,
+    messages.GPTOSS,
     GrammarFamily(
         _message,
         trigger=TO,
-        separator=NEXT,
+        separator=messages.NEXT,
         answer_begin=f"{CHANNEL}final{MESSAGE}",
-        reasoning=GPTOSS_REASONING,
+        reasoning=messages.GPTOSS_REASONING,
         may_reason_first=True,
     ),
 )

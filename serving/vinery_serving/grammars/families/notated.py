@@ -73,32 +73,18 @@ def _python_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
     return tag(f"{tool.name}({stars}", arguments or arguments_tag(tool, choice), ")")
 
 
-def _grammar(tags: pythonic.ListTags) -> GrammarFamily:
-    """A family that differs from others only in its tags."""
-    if tags.is_bare:
-        return GrammarFamily(
-            _python_call, pythonic.bare_opening, separator=", ", begin="[", end="]"
-        )
-    begin, end = f"{tags.begin}[", f"]{tags.end}"
-    return GrammarFamily(_python_call, tags.begin, ", ", begin=begin, end=end)
-
-
+_BARE = GrammarFamily(_python_call, pythonic.bare_opening, ", ", begin="[", end="]")
 # `func_name1` is in the instructions of these templates.
 LLAMA3_PYTHONIC = Family(
-    "llama3_pythonic",
-    (("<|start_header_id|>", "func_name1("),),
-    pythonic.LLAMA3_PYTHONIC,
-    _grammar(pythonic.LLAMA3_TAGS),
+    "llama3_pythonic", (("<|start_header_id|>", "func_name1("),), pythonic.LLAMA3_PYTHONIC, _BARE
 )
 LLAMA4_PYTHONIC = Family(
-    "llama4_pythonic",
-    (("<|header_start|>", "func_name1("),),
-    pythonic.LLAMA4_PYTHONIC,
-    _grammar(pythonic.LLAMA4_TAGS),
+    "llama4_pythonic", (("<|header_start|>", "func_name1("),), pythonic.LLAMA4_PYTHONIC, _BARE
 )
+_LFM2_BEGIN, _LFM2_END = pythonic.LFM2_TAGS.all
 LFM2 = Family(
     "lfm2",
     (("<|tool_call_start|>",), ("<|tool_list_start|>",), ("List of tools: ", "<|im_start|>")),
     pythonic.LFM2,
-    _grammar(pythonic.LFM2_TAGS),
+    GrammarFamily(_python_call, _LFM2_BEGIN, ", ", begin=f"{_LFM2_BEGIN}[", end=f"]{_LFM2_END}"),
 )

@@ -1,8 +1,6 @@
-"""All families of model output, and how to find the family of a model.
-
-A name is that of a family of calls (`hermes`), of reasoning tags (`think`), or of both
-(`think+hermes`). `plain`, also called `none`, is neither.
-"""
+"""All families of model output, and how to find the family of a model. A name is that of a family
+of calls (`hermes`), of reasoning tags (`think`), or of both (`think+hermes`). `plain`, also called
+`none`, is neither."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -13,15 +11,6 @@ from vinery_serving.core.output_formats import CALL_FORMATS, PLAIN, check_output
 from vinery_serving.grammars import families
 from vinery_serving.grammars.family import Family, GrammarFamily, Marks
 from vinery_serving.output.parsers import base as parsers
-from vinery_serving.output.parsers.base import (
-    COHERE_THINK,
-    DEEPSEEK_R1,
-    GRANITE_THINK,
-    HUNYUAN_THINK,
-    MISTRAL_THINK,
-    THINK,
-    ReasoningTags,
-)
 
 
 def _call_families() -> Iterator[Family]:
@@ -32,20 +21,23 @@ def _call_families() -> Iterator[Family]:
 
 
 _PLAIN: Final = Family(PLAIN, (), parsers.PLAIN, GrammarFamily())
-_FAMILIES: Final = sorted(_call_families(), key=lambda family: CALL_FORMATS.index(family.name))
+_CALLS: Final = sorted(_call_families(), key=lambda family: CALL_FORMATS.index(family.name))
 # A template is searched in this order, too. Some templates only open reasoning, at the end of the
 # prompt; some only cut old reasoning out.
-_REASONING: Final[Mapping[str, tuple[ReasoningTags, Marks]]] = {
-    "mistral_think": (MISTRAL_THINK, (("[THINK]",),)),
-    "granite_think": (GRANITE_THINK, (("Here is my thought process",), ("<think>", "<response>"))),
-    "cohere_think": (COHERE_THINK, (("<|START_THINKING|>",), ("<|START_RESPONSE|>",))),
-    "hunyuan_think": (HUNYUAN_THINK, (("<think>", "<answer>", "<tool_calls>"),)),
-    "think": (THINK, (("<think>",), ("</think>",))),
-    "deepseek_r1": (DEEPSEEK_R1, ()),
+_REASONING: Final[Mapping[str, tuple[parsers.ReasoningTags, Marks]]] = {
+    "mistral_think": (parsers.MISTRAL_THINK, (("[THINK]",),)),
+    "granite_think": (
+        parsers.GRANITE_THINK,
+        (("Here is my thought process",), ("<think>", "<response>")),
+    ),
+    "cohere_think": (parsers.COHERE_THINK, (("<|START_THINKING|>",), ("<|START_RESPONSE|>",))),
+    "hunyuan_think": (parsers.HUNYUAN_THINK, (("<think>", "<answer>", "<tool_calls>"),)),
+    "think": (parsers.THINK, (("<think>",), ("</think>",))),
+    "deepseek_r1": (parsers.DEEPSEEK_R1, ()),
 }
-_BY_NAME: Final[Mapping[str, Family]] = {
+FAMILIES: Final[Mapping[str, Family]] = {
     each.name: each
-    for family in (_PLAIN, *_FAMILIES)
+    for family in (_PLAIN, *_CALLS)
     for each in (
         family,
         *(family.with_reasoning(name, tags) for name, (tags, _) in _REASONING.items()),
@@ -56,7 +48,7 @@ _BY_NAME: Final[Mapping[str, Family]] = {
 def detect(template_text: str | None) -> Family:
     """Return the family that a chat template was written for; `plain` without any mark."""
     text = template_text or ""
-    family = next((each for each in _FAMILIES if _has_marks(text, each.marks)), _PLAIN)
+    family = next((each for each in _CALLS if _has_marks(text, each.marks)), _PLAIN)
     for name, (tags, marks) in _REASONING.items():
         if _has_marks(text, marks):
             return family.with_reasoning(name, tags)
@@ -68,20 +60,12 @@ def _has_marks(text: str, alternatives: Marks) -> bool:
 
 
 def by_name(name: str) -> Family:
-    """Return the family of this name, such as `plain`, `hermes`, `think` or `think+hermes`.
-
-    Raises ValueError, with the known names.
-    """
-    return _BY_NAME[check_output_format(name)]
+    """Return the family of this name, such as `plain`, `hermes`, `think` or `think+hermes`. Raises
+    ValueError, with the known names."""
+    return FAMILIES[check_output_format(name)]
 
 
 def select_family(name: str, template_text: str | None) -> Family:
-    """Return the family of this name, or that of the chat template if the name is empty.
-
-    Raises ValueError, with the known names.
-    """
+    """Return the family of this name, or that of the chat template if the name is empty. Raises
+    ValueError, with the known names."""
     return by_name(name) if name else detect(template_text)
-
-
-def family_names() -> tuple[str, ...]:
-    return tuple(sorted(_BY_NAME))

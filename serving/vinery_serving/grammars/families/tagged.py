@@ -1,8 +1,6 @@
-"""The calls of families that write arguments between tags (see the parser `tagged`).
-
-Strings are raw text there and have special rules: any text up to the closing tag, one of some
-texts, or a text of a bounded length. All other values are JSON.
-"""
+"""The calls of families that write arguments between tags (see the parser `tagged`). Strings are
+raw text there and have special rules: any text up to the closing tag, one of some texts, or a text
+of a bounded length. All other values are JSON."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,15 +9,10 @@ from itertools import islice
 from typing import Any, Final
 
 from vinery_serving.core.errors import GrammarTooLarge, UnsupportedParameter, cited
-from vinery_serving.core.request import TextGrammar, Tool, ToolChoice, ToolMode
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 from vinery_serving.core.tools import INPUT
-from vinery_serving.grammars.arguments import (
-    DEFINITIONS,
-    FREE,
-    Parameter,
-    Parameters,
-    parameters_of,
-)
+from vinery_serving.grammars import arguments
+from vinery_serving.grammars.arguments import DEFINITIONS, Parameter
 from vinery_serving.grammars.family import ANY_TEXT, Family, GrammarFamily, Marks, sequence, tag
 from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag, quoted
 from vinery_serving.grammars.grammar.rules import plain
@@ -48,18 +41,18 @@ _STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern")
 
 
 def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
-    """Return a call as a tag, in the family's wrapper, if any.
-
-    Raises `UnsupportedParameter` for a strict tool whose schema is more than a list of
-    parameters. Calls of other tools may have any arguments then.
-    """
+    """Return a call as a tag, in the family's wrapper, if any. Raises `UnsupportedParameter` for a
+    strict tool whose schema is more than a list of parameters. Calls of other tools may have any
+    arguments then."""
     if tool.input_grammar is not None:
-        content = _input(syntax, tool.input_grammar)
+        excluded = (syntax.value_end, CDATA) if syntax.has_cdata else (syntax.value_end,)
+        text = text_tag(tool.input_grammar, plain, excluded=excluded)
+        content = _argument_tag(syntax, INPUT, text)
     elif (parameters := _parameters(tool, choice)).are_free:
         content = ANY_TEXT
     else:
-        arguments = [_argument(syntax, each) for each in parameters.listed] or [_NOTHING]
-        content = sequence(*arguments) if len(arguments) > 1 else arguments[0]
+        listed = [_argument(syntax, each) for each in parameters.listed] or [_NOTHING]
+        content = sequence(*listed) if len(listed) > 1 else listed[0]
     name = f"{syntax.call_begin}{tool.name}{syntax.name_end}{syntax.after_name}"
     return tag(
         f"{syntax.wrapper}{syntax.after_wrapper}{name}",
@@ -68,8 +61,8 @@ def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
     )
 
 
-def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
-    parameters = parameters_of(tool, choice)
+def _parameters(tool: Tool, choice: ToolChoice) -> arguments.Parameters:
+    parameters = arguments.parameters_of(tool, choice)
     if parameters is None and tool.strict:
         raise UnsupportedParameter(
             f"This model writes arguments one by one, so the schema of the strict tool "
@@ -77,12 +70,7 @@ def _parameters(tool: Tool, choice: ToolChoice) -> Parameters:
             f"`additionalProperties` and `$defs`.",
             param="tools",
         )
-    return FREE if parameters is None else parameters
-
-
-def _input(syntax: TagSyntax, grammar: TextGrammar) -> StructuralTag:
-    excluded = (syntax.value_end, CDATA) if syntax.has_cdata else (syntax.value_end,)
-    return _argument_tag(syntax, INPUT, text_tag(grammar, plain, excluded=excluded))
+    return parameters or arguments.FREE
 
 
 def _argument(syntax: TagSyntax, parameter: Parameter) -> StructuralTag:

@@ -1,9 +1,5 @@
-"""Grammars as values, and their text in XGrammar's EBNF.
-
-A grammar is a set of named rules. `text_of` first removes the parts that can never end: an
-alternative with a required part that no text fits, a rule that only leads to itself. So a model can
-finish any text that the grammar lets it begin.
-"""
+"""Grammars as values, and their text in XGrammar's EBNF. `text_of` first removes the parts that can
+never end, so a model can finish any text that the grammar lets it begin."""
 
 from __future__ import annotations
 
@@ -15,8 +11,7 @@ from typing import Any, Final, assert_never
 
 _SHORT_TIMES: Final = {(0, None): "*", (1, None): "+", (0, 1): "?"}
 
-# A format of XGrammar's structural tags, as JSON. Formats nest.
-StructuralTag = Mapping[str, Any]
+StructuralTag = Mapping[str, Any]  # a format of XGrammar's structural tags, as JSON. Formats nest.
 
 # The first code points whose UTF-8 has two, three and four bytes.
 _UTF8_STEPS: Final = (0x80, 0x800, 0x10000)
@@ -119,10 +114,8 @@ def productive(rules: Mapping[str, Expr]) -> set[str]:
 
 def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
     """Return the grammar with the rule `root`, one rule a line; None if no text fits the grammar.
-
-    Rules with one short text are inlined. Rules whose name ends with a digit are renumbered in
-    the order of their first use, so that equal schemas have equal grammars.
-    """
+    Rules with one short text are inlined. Rules whose name ends with a digit are renumbered in the
+    order of their first use, so that equal schemas have equal grammars."""
     ending = productive(rules)
     if root not in ending:
         return None
@@ -257,7 +250,10 @@ def _written(expr: Expr, names: Mapping[str, str]) -> str:
         case Alt(options):
             return " | ".join(_written(option, names) for option in options)
         case Repeat(part, least, most):
-            return _grouped(part, names, Alt | Seq | Repeat) + _times(least, most)
+            end = "" if most is None else most
+            times = f"{{{least}}}" if least == most else f"{{{least},{end}}}"
+            written = _grouped(part, names, Alt | Seq | Repeat)
+            return written + _SHORT_TIMES.get((least, most), times)
         case _:
             assert_never(expr)
 
@@ -265,12 +261,6 @@ def _written(expr: Expr, names: Mapping[str, str]) -> str:
 def _grouped(part: Expr, names: Mapping[str, str], loose: type | object) -> str:
     written = _written(part, names)
     return f"({written})" if isinstance(part, loose) else written  # type: ignore[arg-type]
-
-
-def _times(least: int, most: int | None) -> str:
-    if (least, most) in _SHORT_TIMES:
-        return _SHORT_TIMES[least, most]
-    return f"{{{least}}}" if least == most else f"{{{least},{'' if most is None else most}}}"
 
 
 def quoted(text: str) -> str:
@@ -287,20 +277,15 @@ def _quoted_character(character: str) -> str:
 
 @lru_cache(maxsize=256)
 def _written_set(intervals: tuple[tuple[int, int], ...]) -> str:
-    return f"[{''.join(_written_interval(*each) for each in _split(intervals))}]"
-
-
-def _split(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Split the intervals where the length of UTF-8 changes. XGrammar compiles a longer range
     too loosely: it accepts bytes that are no valid UTF-8."""
-    for first, last in intervals:
-        starts = [first, *(start for start in _UTF8_STEPS if first < start <= last)]
-        yield from zip(starts, [*(start - 1 for start in starts[1:]), last], strict=True)
-
-
-def _written_interval(first: int, last: int) -> str:
-    start, end = (_escaped(chr(code), "\\]^-[", raw_to=0x7E) for code in (first, last))
-    return start if first == last else f"{start}-{end}"
+    written = ""
+    for begin, end in intervals:
+        starts = [begin, *(start for start in _UTF8_STEPS if begin < start <= end)]
+        for codes in zip(starts, [*(start - 1 for start in starts[1:]), end], strict=True):
+            first, last = (_escaped(chr(code), "\\]^-[", raw_to=0x7E) for code in codes)
+            written += first if first == last else f"{first}-{last}"
+    return f"[{written}]"
 
 
 def _escaped(character: str, special: str, raw_to: int = 0x10FFFF) -> str:

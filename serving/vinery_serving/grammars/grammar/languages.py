@@ -1,10 +1,6 @@
-"""Regular languages: sets of texts that can be united, intersected and complemented.
-
-An expression becomes an automaton by derivatives: the texts that may follow a character are an
-expression again (Brzozowski 1964; character classes as in Owens, Reppy and Turon 2009). Derivatives
-give intersection and complement, which backtracking engines lack, and a match takes time in
-proportion to the text.
-"""
+"""Regular languages: sets of texts that can be united, intersected and complemented. An expression
+becomes an automaton by derivatives: the texts that may follow a character are an expression again
+(Brzozowski 1964; character classes as in Owens, Reppy and Turon 2009)."""
 
 from __future__ import annotations
 
@@ -20,8 +16,7 @@ Intervals = tuple[tuple[int, int], ...]
 _LAST: Final = 0x10FFFF
 # JSON text is UTF-8, which has no surrogates.
 ANY_CHARS: Final[Intervals] = ((0, 0xD7FF), (0xE000, _LAST))
-# The states of one automaton. A grammar with more rules compiles slowly.
-MAX_STATES: Final = 2000
+MAX_STATES: Final = 2000  # the states of one automaton. A grammar with more rules compiles slowly.
 # The sizes of the expressions of one automaton or one match, for each set of characters with the
 # same derivative: an expression can grow while the states stay few.
 MAX_WORK: Final = 100_000
@@ -111,11 +106,9 @@ class Times(_Expression):
 @dataclass(frozen=True, eq=False)
 class Multiple(_Expression):
     """Decimal numerals without a sign of the multiples of `factor` / 10**`num_decimals`.
-
     `remainder` is the remainder of the digits read so far, as far as it matters: before the point
     of a price, no digit matters. `num_left` is how many digits may follow the point, or None before
-    it.
-    """
+    it."""
 
     factor: int
     num_decimals: int
@@ -389,10 +382,8 @@ class Matcher:
 
 
 def automaton(language: Language) -> dict[Language, list[tuple[Intervals, Language]]]:
-    """Return the moves of each state to other states; the first state is `language` itself.
-
-    A state accepts the text if it `accepts_empty`. Raises `TooManyStates`.
-    """
+    """Return the moves of each state to other states; the first state is `language` itself. A state
+    accepts the text if it `accepts_empty`. Raises `TooManyStates`."""
     states: dict[Language, list[tuple[Intervals, Language]]] = {language: []}
     derivatives = Derivatives()
     queue = [language]
@@ -419,10 +410,8 @@ def automaton(language: Language) -> dict[Language, list[tuple[Intervals, Langua
 
 
 def length_bounds(part: Language) -> tuple[int, int | None]:
-    """Return a lower and an upper bound of the texts' lengths in characters.
-
-    They are no narrower than the language, but may be wider. None: no upper bound is known.
-    """
+    """Return a lower and an upper bound of the texts' lengths in characters. They are no narrower
+    than the language, but may be wider. None: no upper bound is known."""
     match part:
         case Chars():
             return 1, 1

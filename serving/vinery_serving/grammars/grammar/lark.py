@@ -1,7 +1,6 @@
 """Lark grammars as grammar rules: the texts that fit the rule `start`.
 
-Lark only parses the grammar. Lark's loader is not used, because it opens files for imports and
-expands options without bounds. A text fits if it can be split into terminals in any way, as with
+Lark only parses the grammar. A text fits if it can be split into terminals in any way, as with
 Lark's Earley parser and the lexer `dynamic_complete`. So priorities, aliases and rule modifiers,
 which choose among parses and format trees, have no effect. Terminals may match the empty text. Only
 the module `common` can be imported.
@@ -46,11 +45,8 @@ class InvalidLark(Exception):
 
 
 def lark_expression(definition: str, rules: RuleSet) -> Expr:
-    """Return an expression of all texts that fit, and add its rules to `rules`.
-
-    Raises `InvalidLark` with the necessary change, or `NotRegular` for a terminal that is too
-    large.
-    """
+    """Return an expression of all texts that fit, and add its rules to `rules`. Raises
+    `InvalidLark` with the necessary change, or `NotRegular` for a terminal that is too large."""
     if len(definition) > LARK.value:
         raise InvalidLark(f"it is longer than {LARK.value} characters")
     try:

@@ -1,8 +1,6 @@
-"""Regular expressions as regular languages: ECMA 262's, which JSON Schema uses, as far as they
-are regular. The usual notation of Python and PCRE is the same.
-
-Assertions and back references describe no regular language.
-"""
+"""Regular expressions as regular languages: ECMA 262's, which JSON Schema uses, as far as they are
+regular. The usual notation of Python and PCRE is the same. Assertions and back references describe
+no regular language."""
 
 import re
 from dataclasses import dataclass
@@ -33,16 +31,8 @@ _DIGITS: Final[Intervals] = ((48, 57),)
 _WORD: Final[Intervals] = ((48, 57), (65, 90), (95, 95), (97, 122))
 # ECMA 262: WhiteSpace and LineTerminator.
 _SPACE: Final[Intervals] = (
-    (9, 13),
-    (32, 32),
-    (0xA0, 0xA0),
-    (0x1680, 0x1680),
-    (0x2000, 0x200A),
-    (0x2028, 0x2029),
-    (0x202F, 0x202F),
-    (0x205F, 0x205F),
-    (0x3000, 0x3000),
-    (0xFEFF, 0xFEFF),
+    *((9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029)),
+    *((0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)),
 )
 _NEWLINES: Final[Intervals] = ((10, 10), (13, 13), (0x2028, 0x2029))
 _CLASSES: Final = {
@@ -77,10 +67,8 @@ class _Branch:
 # A schema is checked with the same patterns that it is translated with.
 @lru_cache(maxsize=64)
 def search_language(pattern: str) -> Language:
-    """Return the texts in which the pattern is found somewhere, as JSON Schema means it.
-
-    Raises `InvalidPattern` or `NotRegular`.
-    """
+    """Return the texts in which the pattern is found somewhere, as JSON Schema means it. Raises
+    `InvalidPattern` or `NotRegular`."""
     return union(
         cat(
             EMPTY if branch.is_start_anchored else ANYTHING,
@@ -95,10 +83,8 @@ def fullmatch_language(
     pattern: str, *, is_caseless: bool = False, dot: Intervals | None = None
 ) -> Language:
     """Return the texts that the pattern matches from start to end. Anchors change nothing.
-
-    `is_caseless`: ignore the case of letters. `dot`: the characters that a dot matches; None:
-    all except line ends. Raises `InvalidPattern` or `NotRegular`.
-    """
+    `is_caseless`: ignore the case of letters. `dot`: the characters that a dot matches; None: all
+    except line ends. Raises `InvalidPattern` or `NotRegular`."""
     parser = _Parser(pattern, is_caseless=is_caseless, dot=dot)
     return union(branch.body for branch in parser.pattern())
 

@@ -1,8 +1,5 @@
-"""Grammar rules for regular languages and for JSON.
-
-A `RuleSet` collects the rules of one grammar. A `Spelling` writes a set of characters in it:
-unchanged, or as inside a JSON string.
-"""
+"""Grammar rules for regular languages and for JSON. A `RuleSet` collects the rules of one grammar.
+A `Spelling` writes a set of characters in it: unchanged, or as inside a JSON string."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -51,12 +48,10 @@ class TooManyRules(NotRegular):
 
 
 class RuleSet:
-    """The rules of one grammar that is being built, from the rules of JSON on.
-
-    `is_compact`: JSON without blanks. `excluded`: texts that no regular language of the grammar
-    contains, because they would end the described text. `max_states`: of all automata together;
-    real grammars stay far below 5,000.
-    """
+    """The rules of one grammar that is being built, from the rules of JSON on. `is_compact`: JSON
+    without blanks. `excluded`: texts that no regular language of the grammar contains, because they
+    would end the described text. `max_states`: of all automata together; real grammars stay far
+    below 5,000."""
 
     def __init__(
         self,
@@ -90,10 +85,8 @@ class RuleSet:
         return Ref(name)
 
     def of(self, language: Language) -> Expr:
-        """Return an expression for the texts of a regular language.
-
-        Raises `TooManyStates` for a language that is too large, `TooManyRules` for too many.
-        """
+        """Return an expression for the texts of a regular language. Raises `TooManyStates` for a
+        language that is too large, `TooManyRules` for too many."""
         allowed = languages.intersection(language, *self._demands)
         expr = self._expression(allowed)
         return self._automaton(allowed) if expr is None else expr
@@ -182,9 +175,10 @@ class RuleSet:
                 raise
             self._count(len(states))
             names = {state: self.new_name() for state in states}
-            spell = self._shared_set if len(states) > _BUNDLE else self._spell
+            is_shared = len(states) > _BUNDLE
             for state, moves in states.items():
-                options = [seq(spell(chars_), Ref(names[to])) for chars_, to in moves]
+                spelled = [(self._spell(intervals), Ref(names[to])) for intervals, to in moves]
+                options = [seq(self._shared(e) if is_shared else e, to) for e, to in spelled]
                 if state.accepts_empty:
                     options.append(EMPTY)
                 self.rules[names[state]] = alt(options)
@@ -196,12 +190,8 @@ class RuleSet:
         if self._num_states > self._max_states:
             raise TooManyRules
 
-    def _shared_set(self, intervals: Intervals) -> Expr:
-        return self._shared(self._spell(intervals))
 
-
-# Writes characters as they are.
-plain: Final[Spelling] = chars
+plain: Final[Spelling] = chars  # writes characters as they are
 
 _RAW_IN_JSON: Final = languages.inverted(((0, 0x1F), (34, 34), (92, 92)))
 _ESCAPED_IN_JSON: Final = languages.inverted(_RAW_IN_JSON)
@@ -210,10 +200,8 @@ _SHORT_ESCAPES: Final = {8: "b", 9: "t", 10: "n", 12: "f", 13: "r", 34: '"', 92:
 
 @lru_cache(maxsize=256)
 def in_json(intervals: Intervals) -> Expr:
-    """Write characters as inside a JSON string: escaped where JSON demands escapes.
-
-    The rule `char` is any character in any form, `special` any character that needs an escape.
-    """
+    """Write characters as inside a JSON string: escaped where JSON demands escapes. The rule `char`
+    is any character in any form, `special` any character that needs an escape."""
     if intervals == ANY_CHARS:
         return Ref("char")
     raw = languages.shared(intervals, _RAW_IN_JSON)
@@ -268,10 +256,8 @@ def _set(*ranges: str) -> Expr:
 
 
 def some_of(part: Expr, least: int, most: int | None, *, is_first: bool) -> Expr:
-    """Return `least` to `most` parts with commas between them; None: no upper bound.
-
-    Unless `is_first`, a comma precedes the first part, too.
-    """
+    """Return `least` to `most` parts with commas between them; None: no upper bound. Unless
+    `is_first`, a comma precedes the first part, too."""
     if most is not None and most < least:
         return NEVER
     following = seq(COMMA, part)

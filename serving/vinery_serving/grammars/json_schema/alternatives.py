@@ -1,8 +1,6 @@
-"""Schema alternatives: the schemas that a value must fit, without references and options.
-
-An alternative is a set of schema nodes that a value must fit all. References and `allOf` add nodes
-to an alternative; each option of `anyOf` and `oneOf` makes a separate alternative. The functions
-below read an alternative's demands on values of one type.
+"""Schema alternatives: sets of schema nodes that a value must fit all, without references and
+options. References and `allOf` add nodes to an alternative; each option of `anyOf` and `oneOf`
+makes a separate alternative.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,11 +18,9 @@ from vinery_serving.grammars.json_schema.nodes import (
     constants_of,
 )
 
-# In the order of the schema, each node once.
-Alternative = tuple[SchemaNode, ...]
+Alternative = tuple[SchemaNode, ...]  # in the order of the schema, each node once
 
-# How many alternatives a value may have. Real schemas have a few.
-_MAX_ALTERNATIVES: Final = 500
+_MAX_ALTERNATIVES: Final = 500  # how many alternatives a value may have. Real schemas have a few.
 # No answer has more items or characters, so a larger maximum is no bound.
 _MAX_COUNT: Final = 1_000_000
 
@@ -54,18 +50,13 @@ _KEYWORDS_BY_TYPE: Final[Mapping[str, frozenset[str]]] = {
 class SchemaDocument:
     def __init__(self, document: Any) -> None:
         self.root = SchemaNode((), document)
-        # All nodes with `oneOf` that became alternatives.
-        self.one_of: dict[SchemaNode, None] = {}
+        self.one_of: dict[SchemaNode, None] = {}  # all nodes with `oneOf` that became alternatives
         self._unfolded: dict[SchemaNode, list[Alternative]] = {}
-        # The nodes that are being unfolded.
-        self._trail: set[SchemaNode] = set()
+        self._trail: set[SchemaNode] = set()  # the nodes that are being unfolded
 
     def alternatives(self, nodes: Iterable[SchemaNode]) -> list[Alternative]:
-        """Return the ways to fit all these nodes.
-
-        Raises `SchemaError` for a reference that is wrong or leads back to itself, and for
-        more than 500 combinations.
-        """
+        """Return the ways to fit all these nodes. Raises `SchemaError` for a reference that is
+        wrong or leads back to itself, and for more than 500 combinations."""
         return _product(self._alternatives_of(node) for node in nodes)
 
     def _alternatives_of(self, node: SchemaNode) -> list[Alternative]:
@@ -187,11 +178,9 @@ def allowed_types(nodes: Sequence[SchemaNode]) -> list[str]:
 
 
 def count_bounds(nodes: Sequence[SchemaNode], what: str) -> tuple[int, int | None]:
-    """Return the narrowest bounds of `what` (Items, Length or Properties); None: no maximum.
-
-    The minimum may be above the maximum: then no value fits. Raises `SchemaError` for a minimum
-    above 1,000,000.
-    """
+    """Return the narrowest bounds of `what` (Items, Length or Properties); None: no maximum. The
+    minimum may be above the maximum: then no value fits. Raises `SchemaError` for a minimum above
+    1,000,000."""
     minimum, maximum = f"min{what}", f"max{what}"
     least = max((int(node.keywords.get(minimum, 0)) for node in nodes), default=0)
     most = min((int(n.keywords[maximum]) for n in nodes if maximum in n.keywords), default=None)

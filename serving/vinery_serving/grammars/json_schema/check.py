@@ -23,11 +23,9 @@ _UNENFORCED_FORMATS: Final = frozenset(("regex", "uri-template"))
 
 
 def check(document: Any) -> list[Unenforceable]:
-    """Return the keywords that a grammar cannot enforce, in the order of the document.
-
-    The limits of properties and values were checked when the request was read. Raises
-    `SchemaError` for a schema that is invalid or has too many characters in names and values.
-    """
+    """Return the keywords that a grammar cannot enforce, in the order of the document. The limits
+    of properties and values were checked when the request was read. Raises `SchemaError` for a
+    schema that is invalid or has too many characters in names and values."""
     found = []
     num_chars = 0
     nodes = [SchemaNode((), document)]
@@ -59,10 +57,6 @@ def _num_chars(word: str, node: SchemaNode) -> int:
         reason = f"has a number with more than {MAX_NUMBER_DIGITS} digits"
         raise SchemaError((*node.steps, word), reason) from None
     return size.num_chars + size.num_values
-
-
-def _is_short(number: float) -> bool:
-    return math.isfinite(number) if isinstance(number, float) else -_END < number < _END
 
 
 def _unenforced(node: SchemaNode) -> Iterator[tuple[str, str]]:
@@ -147,7 +141,9 @@ _END: Final = 10**MAX_NUMBER_DIGITS
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and _is_short(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool) and -_END < value < _END
 
 
 def _is_type(value: Any) -> bool:

@@ -11,8 +11,7 @@ from vinery_serving.core.errors import GrammarTooLarge, InvalidGrammar, InvalidR
 
 TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 
-# A JSON pointer, as keys and indexes from the root of the document.
-Steps = tuple[str | int, ...]
+Steps = tuple[str | int, ...]  # a JSON pointer, as keys and indexes from the root of the document
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +54,8 @@ class SchemaNode:
 
 
 class SchemaError(Exception):
-    """A schema that is invalid or cannot be translated.
-
-    `path` is the JSON pointer in the form that follows a field's name: `.properties.age.not`.
-    """
+    """A schema that is invalid or cannot be translated. `path` is the JSON pointer in the form that
+    follows a field's name: `.properties.age.not`."""
 
     refusal: type[InvalidRequest] = InvalidGrammar
 

@@ -1,8 +1,6 @@
-"""The numbers of a schema alternative as a regular language of decimal numerals.
-
-Every numeral ends. Before the point are at most 20 digits, as in integers of 64 bits, or as many as
-the bounds demand, and after the point a few. Numbers with bounds have no exponents.
-"""
+"""The numbers of a schema alternative as a regular language of decimal numerals. Before the point
+are at most 20 digits, or as many as the bounds demand, and after the point a few. Numbers with
+bounds have no exponents."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,8 +26,7 @@ from vinery_serving.grammars.grammar.languages import (
 from vinery_serving.grammars.json_schema.nodes import SchemaNode
 
 _NUM_DIGITS: Final = 20
-# A float distinguishes all numbers with so many digits.
-_FLOAT_DIGITS: Final = 15
+_FLOAT_DIGITS: Final = 15  # a float distinguishes all numbers with so many digits
 _MAX_DECIMALS: Final = 6
 # The automaton of a multiple has states for each digit and remainder, so the numerals of multiples
 # with more remainders are shorter.
@@ -102,7 +99,8 @@ class NumberRange:
     def _sizes(self, num_decimals: int) -> Language:
         """Numerals without a sign. Raises `TooManyStates`."""
         num_digits = self.num_digits
-        multiples = [_multiple(factor) for factor in self.factors]
+        decimals_of = [(factor, len(_decimals(factor))) for factor in self.factors]
+        multiples = [Multiple(int(factor.scaleb(num)), num) for factor, num in decimals_of]
         is_open = self.low is None or self.high is None
         if is_open and any(each.factor > MAX_STATES for each in multiples):
             raise TooManyStates  # an automaton has a state for each remainder
@@ -111,7 +109,8 @@ class NumberRange:
             longest = max(len(str(int(abs(end)))) for end in (*self._ends(), together))
             num_digits = max(_NUM_DIGITS_OF_MULTIPLES, longest + 1)
         decimals = cat(literal("."), times(_DIGIT, 1, num_decimals)) if num_decimals else NOTHING
-        return intersection(cat(_natural(num_digits), times(decimals, 0, 1)), *multiples)
+        natural = union((literal("0"), cat(_NOT_ZERO, times(_DIGIT, 0, num_digits - 1))))
+        return intersection(cat(natural, times(decimals, 0, 1)), *multiples)
 
 
 ALL_NUMBERS: Final = NumberRange()
@@ -143,15 +142,6 @@ def _bounds(nodes: Sequence[SchemaNode], inclusive: str, exclusive: str) -> Iter
 def _decimal(node: SchemaNode, word: str) -> Decimal:
     """The number as the schema writes it, not the nearest float."""
     return Decimal(repr(node.keywords[word]))
-
-
-def _natural(num_digits: int) -> Language:
-    return union((literal("0"), cat(_NOT_ZERO, times(_DIGIT, 0, num_digits - 1))))
-
-
-def _multiple(factor: Decimal) -> Multiple:
-    num_decimals = len(_decimals(factor))
-    return Multiple(int(factor.scaleb(num_decimals)), num_decimals)
 
 
 def _at_least(bound: Bound) -> Language:

@@ -1,8 +1,6 @@
-"""The strings of a schema alternative as a regular language: patterns, lengths and formats.
-
-The patterns of the formats (JSON Schema 2020-12, section 7.3) end after a bounded number of
-characters. All texts of a pattern fit the format, but not the other way round. `SHORT_FORMATS`
-has patterns with smaller automata, for strings with a bounded length.
+"""The strings of a schema alternative as a regular language: patterns, lengths and formats (JSON
+Schema 2020-12, section 7.3). All texts of a format's pattern fit the format, but not the other way
+round. `SHORT_FORMATS` has smaller automata, for strings with a bounded length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,16 +59,14 @@ FORMATS: Final[Mapping[str, str]] = {
     "date-time": rf"{_DATE}T{_TIME}",
     "time": _TIME,
     "duration": _DURATION,
-    "email": _EMAIL,
-    "idn-email": _EMAIL,
-    "hostname": _HOST,
-    "idn-hostname": _HOST,
+    **dict.fromkeys(("email", "idn-email"), _EMAIL),
+    **dict.fromkeys(("hostname", "idn-hostname"), _HOST),
     "ipv4": rf"{_OCTET}(?:\.{_OCTET}){{3}}",
     "ipv6": _IPV6,
-    "uri": _URI,
-    "uri-reference": rf"(?:{_URI}|/{_URI_CHAR}{{0,150}}{_URI_TAIL})",
-    "iri": _URI,
-    "iri-reference": rf"(?:{_URI}|/{_URI_CHAR}{{0,150}}{_URI_TAIL})",
+    **dict.fromkeys(("uri", "iri"), _URI),
+    **dict.fromkeys(
+        ("uri-reference", "iri-reference"), rf"(?:{_URI}|/{_URI_CHAR}{{0,150}}{_URI_TAIL})"
+    ),
     "uuid": r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
     "json-pointer": _POINTER,
     "relative-json-pointer": rf"(?:0|[1-9][0-9]{{0,4}})(?:#|{_POINTER})",
@@ -79,22 +75,15 @@ _SHORT_HOST = r"[a-z]+(?:\.[a-z]+)*"
 _SHORT_EMAIL = r"[a-z0-9]+@[a-z]+(?:\.[a-z]+)*\.[a-z]{2,3}"
 _SHORT_URI = rf"https?://{_SHORT_HOST}(?:/[A-Za-z0-9._~/-]*)?"
 SHORT_FORMATS: Final[Mapping[str, str]] = {
-    "email": _SHORT_EMAIL,
-    "idn-email": _SHORT_EMAIL,
-    "hostname": _SHORT_HOST,
-    "idn-hostname": _SHORT_HOST,
-    "uri": _SHORT_URI,
-    "uri-reference": _SHORT_URI,
-    "iri": _SHORT_URI,
-    "iri-reference": _SHORT_URI,
+    **dict.fromkeys(("email", "idn-email"), _SHORT_EMAIL),
+    **dict.fromkeys(("hostname", "idn-hostname"), _SHORT_HOST),
+    **dict.fromkeys(("uri", "uri-reference", "iri", "iri-reference"), _SHORT_URI),
 }
 
 
 def string_language(nodes: Sequence[SchemaNode]) -> Language:
-    """Return the strings that fit all these nodes, apart from their references and options.
-
-    Raises `SchemaError` as `count_bounds` does.
-    """
+    """Return the strings that fit all these nodes, apart from their references and options. Raises
+    `SchemaError` as `count_bounds` does."""
     if "string" not in allowed_types(nodes):
         return NOTHING
     demands = [*string_demands(nodes), times(ANY, *count_bounds(nodes, "Length"))]
@@ -118,9 +107,7 @@ def string_demands(nodes: Sequence[SchemaNode], *, is_short: bool = False) -> li
 
 
 # Parsing the pattern of a URI takes milliseconds.
-@lru_cache(maxsize=64)
-def _format_language(pattern: str) -> Language:
-    return fullmatch_language(pattern)
+_format_language = lru_cache(maxsize=64)(fullmatch_language)
 
 
 def pattern_language(pattern: str) -> Language:

@@ -1,18 +1,14 @@
 """JSON schemas as grammars in which every value comes to an end.
 
-XGrammar's own translation allows any number of blanks between two tokens of JSON, and a weak model
-writes blanks until its limit. This grammar allows at most one blank, after a colon or a comma, as
-in most JSON that models have read. Numbers end, too. XGrammar never sees the schema: a keyword that
-is not translated here is refused, or ignored if the client did not ask for `strict`.
+The grammar allows at most one blank, after a colon or a comma, as in most JSON that models have
+read. XGrammar never sees the schema: a keyword that is not translated here is refused, or ignored
+if the client did not ask for `strict`.
 
 Every answer fits the schema, but not every fitting value can be written. Properties come in the
 order of the schema. Other properties come only where the schema describes them
 (`additionalProperties`, `patternProperties`) or names none. A tuple has no more items than the
 schema lists. A schema without a type means the types of its keywords. Bounded numbers have no
 exponents. A string with both a pattern and a maximum length has at most 400 characters.
-
-A value must fit one of its *schema alternatives* (see `alternatives`). Each set of schema nodes
-has one rule, so schemas may contain themselves.
 """
 
 import json
@@ -85,24 +81,20 @@ from vinery_serving.grammars.json_schema.strings import (
 )
 from vinery_serving.grammars.json_schema.values import KnownValues
 
-# Of all automata of a schema. Real schemas stay far below.
-_MAX_STATES: Final = 10_000
+_MAX_STATES: Final = 10_000  # of all automata of a schema. Real schemas stay far below.
 # The lengths tried for a string with both a pattern and a length. A host name has labels of at
 # most 63 characters.
 _MAX_COUNTED_CHARS: Final = (400, 63)
-# Each pattern doubles the number of rules for other members.
-_MAX_NAME_PATTERNS: Final = 4
+_MAX_NAME_PATTERNS: Final = 4  # each pattern doubles the number of rules for other members
 
 
 def json_tag(
     schema: Any, *, param: str = "tools", is_strict: bool = False, is_compact: bool = False
 ) -> StructuralTag:
-    """Return a tag of the JSON values that fit the schema in the field `param`.
-
-    `is_compact`: without blanks. Raises `InvalidGrammar` for a schema that is invalid or allows
-    no value. If `is_strict`, raises `UnsupportedParameter` for a keyword that a grammar cannot
-    enforce. Both have the path of the keyword.
-    """
+    """Return a tag of the JSON values that fit the schema in the field `param`. `is_compact`:
+    without blanks. Raises `InvalidGrammar` for a schema that is invalid or allows no value. If
+    `is_strict`, raises `UnsupportedParameter` for a keyword that a grammar cannot enforce. Both
+    have the path of the keyword."""
     source = json.dumps(schema, ensure_ascii=False)
     try:
         return grammar_tag(_known_grammar(source, is_strict=is_strict, is_compact=is_compact))
@@ -136,11 +128,9 @@ def _refused(error: SchemaError, param: str) -> InvalidRequest:
 
 
 def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = False) -> str:
-    """Return the grammar of `json_tag`, in XGrammar's EBNF.
-
-    Raises `SchemaError`, also for a schema that is too large, and `Unenforceable` if `is_strict`.
-    Otherwise ignores keywords that no grammar can enforce, as OpenAI's `strict: false` does.
-    """
+    """Return the grammar of `json_tag`, in XGrammar's EBNF. Raises `SchemaError`, also for a schema
+    that is too large, and `Unenforceable` if `is_strict`. Otherwise ignores keywords that no
+    grammar can enforce, as OpenAI's `strict: false` does."""
     try:
         unenforced = check(schema)
         translator = _Translator(schema, is_compact=is_compact)

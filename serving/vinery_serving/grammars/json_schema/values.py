@@ -1,8 +1,5 @@
-"""Whether a known JSON value fits a schema: for `enum` and `const` beside other keywords.
-
-Keywords that a grammar cannot enforce are not checked here either. Each answer is kept, because a
-schema that contains itself asks again and again whether the same value fits the same node.
-"""
+"""Whether a known JSON value fits a schema: for `enum` and `const` beside other keywords. Each
+answer is kept, because a schema that contains itself asks again and again."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -13,10 +10,8 @@ from vinery_serving.grammars.json_schema.strings import pattern_language
 
 
 class KnownValues:
-    """Decides which values of one document fit its nodes.
-
-    `resolve` returns the target of a node's `$ref`. The values must live as long as this object.
-    """
+    """Decides which values of one document fit its nodes. `resolve` returns the target of a node's
+    `$ref`. The values must live as long as this object."""
 
     def __init__(self, resolve: Callable[[SchemaNode], SchemaNode]) -> None:
         self._resolve = resolve

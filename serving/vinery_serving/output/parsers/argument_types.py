@@ -1,8 +1,6 @@
-"""Reads the text of an argument by the schema of its parameter.
-
-Families that write arguments between tags do not mark whether `5` is a number or a text; the
-tool's schema decides. Only text that must be a string can be passed on while it grows.
-"""
+"""Reads the text of an argument by the schema of its parameter. Families that write arguments
+between tags do not mark whether `5` is a number or a text; the tool's schema decides. Only text
+that must be a string can be passed on while it grows."""
 
 import ast
 import json
@@ -24,8 +22,7 @@ _TYPE_NAMES: Final = {
     str: "string",
     list: "array",
 }
-# A schema that refers to itself without end allows any type.
-MAX_DEPTH: Final = 16
+MAX_DEPTH: Final = 16  # a schema that refers to itself without end allows any type
 _BRACKETS: Final = ("{", "[", "(")
 # Parameters are read while an answer streams, so this takes few milliseconds.
 _MAX_SCHEMAS: Final = 1000
@@ -129,11 +126,9 @@ def _type_name(value: Any) -> str:
 
 
 def argument_json(text: str, types: frozenset[str]) -> str:
-    """Return the JSON text of an argument that the model wrote as `text`.
-
-    JSON stays unchanged. Words and literals of Python are translated, because models write them.
-    Text that is no value of the types becomes a string.
-    """
+    """Return the JSON text of an argument that the model wrote as `text`. JSON stays unchanged.
+    Words and literals of Python are translated, because models write them. Text that is no value of
+    the types becomes a string."""
     kind = value_kind(types)
     if kind is Kind.TEXT:
         return quoted(text)

@@ -1,11 +1,9 @@
 """The shared parts of parsers: the family, text with tool calls, and reasoning before the answer.
 
-Families mark their reasoning differently, but all reason first and answer then. The marks are
-`ReasoningTags`, and any tags go with any family of answers.
-
-Many templates open the reasoning in the prompt, so that the output begins inside it. White
-space around reasoning belongs to the syntax. Without a closing tag all text is reasoning, except
-calls at its end (see `drafts`). Tags after the first pair are text: an answer may mention them.
+Any `ReasoningTags` go with any family of answers. Many templates open the reasoning in the prompt,
+so that the output begins inside it. White space around reasoning belongs to the syntax. Without a
+closing tag all text is reasoning, except calls at its end (see `drafts`). Tags after the first pair
+are text: an answer may mention them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,12 +24,10 @@ class ReasoningTags:
     close: Tag
     # Syntax that always follows `close`, also where a budget ends the reasoning.
     after_close: str = ""
-    # White space that models of this family write between reasoning and answer.
-    gap: str = ""
+    gap: str = ""  # white space that models of this family write between reasoning and answer
     # The output begins with reasoning, even where the prompt does not open it.
     starts_open: bool = False
-    # The tags around an answer that follows reasoning.
-    answer_tags: tuple[Tag, Tag] | None = None
+    answer_tags: tuple[Tag, Tag] | None = None  # the tags around an answer that follows reasoning
 
     @property
     def closing(self) -> str:
@@ -70,11 +66,9 @@ Read = Callable[[Lexer, EventWriter, Sequence[Tool]], Reading[None]]
 
 @dataclass(frozen=True, slots=True)
 class ParserFamily:
-    """Reads the output of one family of models.
-
-    `special_texts`: tokens of this family's syntax. The decoder passes on even tokens that the
-    tokenizer calls special. `reasoning` None: the family writes no reasoning.
-    """
+    """Reads the output of one family of models. `special_texts`: tokens of this family's syntax.
+    The decoder passes on even tokens that the tokenizer calls special. `reasoning` None: the family
+    writes no reasoning."""
 
     read: Read
     special_texts: frozenset[str] = frozenset()
@@ -108,8 +102,7 @@ def _read_text(lexer: Lexer, writer: EventWriter, _: Sequence[Tool]) -> Reading[
     yield
 
 
-# Models whose output is only text.
-PLAIN = ParserFamily(_read_text)
+PLAIN = ParserFamily(_read_text)  # models whose output is only text
 
 _LEAST_TAG: Final = 2
 
@@ -125,11 +118,8 @@ def calls_family(
     *,
     dropped: Sequence[str] = (),
 ) -> ParserFamily:
-    """Return a family that writes text in which an opening tag begins calls.
-
-    `opening`: the tag, or a function that returns the tag for a request's tools. `dropped`: tags
-    that are never text.
-    """
+    """Return a family that writes text in which an opening tag begins calls. `opening`: the tag, or
+    a function that returns the tag for a request's tools. `dropped`: tags that are never text."""
 
     def read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
         if not tools:
@@ -156,10 +146,8 @@ def read_with_calls(
     read_calls: ReadCalls,
     dropped: Sequence[str] = (),
 ) -> Reading[None]:
-    """Read an answer in which text and tool calls come in any order.
-
-    A false beginning of a call is given back as text.
-    """
+    """Read an answer in which text and tool calls come in any order. A false beginning of a call is
+    given back as text."""
     answer = _AnswerText(writer)
     is_text, num_calls = True, 0
     tags = Tag(*opening.strings, *dropped)
@@ -171,7 +159,9 @@ def read_with_calls(
             lexer.mark = lexer.at - len(spelling)
             is_text, num_calls = False, writer.num_calls
             try:
-                yield from _skip_doubled(lexer, spelling)
+                # Models may write an opening tag twice.
+                while len(spelling) > _LEAST_TAG and (yield from lexer.take(spelling)):
+                    pass
                 yield from read_calls(lexer, writer, spelling, tools)
             except UnexpectedText:
                 answer.write(lexer.text[lexer.mark : lexer.at])
@@ -180,20 +170,15 @@ def read_with_calls(
     except EndOfText as end:
         start = lexer.at if is_text else lexer.mark
         rest = "" if start is None else lexer.text[start:]
-        is_syntax = (
-            _begins_tag(opening, rest)
-            if is_text
-            else _begins_call(opening, rest) or writer.num_calls > num_calls
-        )
+        if is_text:
+            is_syntax = _begins_tag(opening, rest)
+        else:
+            # Text after brackets alone may be an answer.
+            long_tags = tuple(tag for tag in opening.strings if len(tag) > _LEAST_TAG)
+            is_syntax = rest.startswith(long_tags) or writer.num_calls > num_calls
         if end.is_closed or not is_syntax:
             answer.write(rest)
         answer.finish()
-
-
-def _skip_doubled(lexer: Lexer, tag: str) -> Reading[None]:
-    """Models may write an opening tag twice."""
-    while len(tag) > _LEAST_TAG and (yield from lexer.take(tag)):
-        pass
 
 
 def _begins_tag(opening: Tag, cut: str) -> bool:
@@ -204,12 +189,6 @@ def _begins_tag(opening: Tag, cut: str) -> bool:
         and not cut[0].isalnum()
         and any(tag.startswith(cut) for tag in opening.strings)
     )
-
-
-def _begins_call(opening: Tag, cut: str) -> bool:
-    """Whether an answer is cut after the tag that opens a call. Text after brackets alone may be an
-    answer."""
-    return any(len(tag) > _LEAST_TAG and cut.startswith(tag) for tag in opening.strings)
 
 
 class _AnswerText:
@@ -277,11 +256,9 @@ def _read_reasoning(lexer: Lexer, reasoning: Parser, tags: ReasoningTags) -> Rea
 
 
 def _without_tags(read_answer: Read, opening: Tag, closing: Tag) -> Read:
-    """Take one pair of tags off an answer: `<response>` ... `</response>`.
-
-    An answer that does not begin with the first tag stays unchanged. White space at both ends
-    between the tags is syntax. The last tag may be missing.
-    """
+    """Take one pair of tags off an answer: `<response>` ... `</response>`. An answer that does not
+    begin with the first tag stays unchanged. White space at both ends between the tags is syntax.
+    The last tag may be missing."""
 
     def read(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
         answer = Parser(lambda inner: read_answer(inner, writer, tools))

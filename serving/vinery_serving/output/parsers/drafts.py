@@ -1,9 +1,5 @@
-"""Calls in reasoning: drafts if the reasoning continues, and calls if the output ends with them.
-
-Models now and then call a tool without closing their reasoning. So a call in reasoning is held
-back. If other text or the closing tag follows, the call was a draft, and is passed on as reasoning.
-If the output ends with the call, the client gets the call.
-"""
+"""Calls in reasoning are held back: drafts, which stay reasoning if other text or the closing tag
+follows, and calls if the output ends with them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -63,7 +59,7 @@ class Draft(EventWriter):
         super().__init__(writer.choice, new_call_id=str)
         self._writer = writer
         self._before_call = before_call
-        self._has_text = True  # the reasoning
+        self.has_text = True  # the reasoning
         self.calls: list[Callable[[], None]] = []
 
     @property

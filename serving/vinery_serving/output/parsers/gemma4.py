@@ -41,15 +41,11 @@ _NAME: Final = re.compile(r"[\w.:\-]*")
 
 
 def _family(tags: CallTags, quote: str) -> ParserFamily:
-    return calls_family(
-        partial(_opening, tags),
-        partial(_read_calls, tags, gemma_notation(quote)),
-        (*tags.all, quote),
-    )
+    def opening(tools: Sequence[Tool]) -> Tag:
+        return Tag(*tags.open, *(f"{_CALL}{tool.name}{{" for tool in tools))
 
-
-def _opening(tags: CallTags, tools: Sequence[Tool]) -> Tag:
-    return Tag(*tags.open, *(f"{_CALL}{tool.name}{{" for tool in tools))
+    read = partial(_read_calls, tags, gemma_notation(quote))
+    return calls_family(opening, read, (*tags.all, quote))
 
 
 def _read_calls(

@@ -12,8 +12,8 @@ missing. The last form has a head; a `Section` holds several such calls.
 
 import json
 import re
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from vinery_serving.core.request import Tool
@@ -38,8 +38,7 @@ _BRACKETS: Final = re.compile(r"(?:\s*[}\])])*")
 _ARGUMENT_KEYS: Final = frozenset(("arguments", "parameters"))
 _NAME_KEYS: Final = frozenset(("name", "tool_name"))
 _CALL_KEYS: Final = _ARGUMENT_KEYS | _NAME_KEYS | {"function", "type", "id", "tool_call_id"}
-# A head without a brace for longer than this is no head.
-_MAX_HEAD_CHARS: Final = 512
+_MAX_HEAD_CHARS: Final = 512  # a head without a brace for longer than this is no head
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +72,9 @@ def read_json_calls(
     only: Container[str] | None = None,
     is_array: bool = False,
 ) -> Reading[None]:
-    """Read the calls after an opening, up to and with the closing tag.
-
-    `is_array`: the opening has begun the array. `only`: see `_JsonCall`. Raises `UnexpectedText`
-    for text that is no call, unless a call has started.
-    """
+    """Read the calls after an opening, up to and with the closing tag. `is_array`: the opening has
+    begun the array. `only`: see `_JsonCall`. Raises `UnexpectedText` for text that is no call,
+    unless a call has started."""
     first = yield from lexer.peek()
     if first == "[" and not is_array:
         lexer.at += 1
@@ -131,6 +128,7 @@ def read_bare_calls(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) ->
     return read_json_calls(lexer, writer, only=frozenset(tool.name for tool in tools))
 
 
+@dataclass(slots=True)
 class _JsonCall:
     """Reads one call as an object with a name and arguments.
 
@@ -142,19 +140,15 @@ class _JsonCall:
     of calls. None: any name is accepted, and other keys are ignored.
     """
 
-    def __init__(
-        self, lexer: Lexer, writer: EventWriter, tags: CallTags, only: Container[str] | None
-    ) -> None:
-        self._lexer = lexer
-        self._writer = writer
-        self._tags = tags
-        self._only = only
-        self._border = Border(tags.all, closing="}")
-        self._name: str | None = None
-        self._has_arguments = False
-        self._is_in_arguments = False
-        self._early_args: list[str] = []  # before the name
-        self._is_empty = True  # the arguments have no text
+    _lexer: Lexer
+    _writer: EventWriter
+    _tags: CallTags
+    _only: Container[str] | None
+    _name: str | None = None
+    _has_arguments: bool = False
+    _is_in_arguments: bool = False
+    _early_args: list[str] = field(default_factory=list)  # before the name
+    _is_empty: bool = True  # the arguments have no text
 
     def read(self) -> Reading[None]:
         """Read from the opening to the closing brace. A call that has started can only end. Raises
@@ -176,7 +170,7 @@ class _JsonCall:
         self._end()
 
     def _read_members(self) -> Reading[None]:
-        lexer, allowed = self._lexer, None if self._only is None else _CALL_KEYS
+        lexer = self._lexer
         lexer.at += 1
         depth = 1  # 2 inside the value of `function`
         while depth:
@@ -189,7 +183,7 @@ class _JsonCall:
             key = str(json.loads(written.rstrip(":")))
             first = yield from lexer.peek()
             is_unnamed = self._name is None
-            if allowed is not None and key not in allowed:
+            if self._only is not None and key not in _CALL_KEYS:
                 raise UnexpectedText
             if key == "function" and is_unnamed and depth == 1 and first == "{":
                 lexer.at += 1
@@ -220,7 +214,7 @@ class _JsonCall:
         if first == '"':
             yield from read_string(self._lexer, self._write)
         elif first in "{[":
-            yield from ValueText(self._lexer, JSON, self._write, self._border).read()
+            yield from self._read_value(self._write)
         else:
             text = yield from self._read_whole()
             if text != "null":
@@ -229,8 +223,11 @@ class _JsonCall:
     def _read_whole(self) -> Reading[str]:
         """Read one whole value. Returns its JSON text."""
         parts: list[str] = []
-        yield from ValueText(self._lexer, JSON, parts.append, self._border).read()
+        yield from self._read_value(parts.append)
         return "".join(parts)
+
+    def _read_value(self, write: Callable[[str], None]) -> Reading[bool]:
+        return ValueText(self._lexer, JSON, write, Border(self._tags.all, closing="}")).read()
 
     def _write(self, args: str) -> None:
         self._is_empty = self._is_empty and not args
@@ -259,13 +256,11 @@ def read_headed_call(
     tags: CallTags,
     names: Container[str] = (),
 ) -> Reading[None]:
-    """Read one call whose name is in a head before a JSON object.
-
-    `head` matches all text between the opening and the first brace; its group `name` is the name of
-    the tool. A call whose head is followed by a tag or by the end has no arguments; then the name
-    must have a mark after it (the group `mark`), or be one of `names`. Raises `UnexpectedText` for
-    a text that is no head; the text stays unread, because it may hold an opening.
-    """
+    """Read one call whose name is in a head before a JSON object. `head` matches all text between
+    the opening and the first brace; its group `name` is the name of the tool. A call whose head is
+    followed by a tag or by the end has no arguments; then the name must have a mark after it (the
+    group `mark`), or be one of `names`. Raises `UnexpectedText` for a text that is no head; the
+    text stays unread, because it may hold an opening."""
     match, has_arguments = yield from _read_head(lexer, head, literals("{", *tags.all))
     name = match["name"] if match else ""
     if match is None or not (has_arguments or match["mark"] or name in names):
@@ -305,10 +300,8 @@ def _read_head(
 @dataclass(frozen=True, slots=True)
 class Section:
     """The tags around all calls and around each call, where a call is a head and a JSON object.
-
     `head`: see `read_headed_call`. `fence` may stand between the object and the end of the call.
-    The tags around all calls may be missing in the output.
-    """
+    The tags around all calls may be missing in the output."""
 
     begin: Tag
     end: Tag
@@ -326,8 +319,7 @@ class Section:
         self, lexer: Lexer, writer: EventWriter, opening: str, _: Sequence[Tool]
     ) -> Reading[None]:
         """Read the text after the first opening tag, up to and with the last tag."""
-        call_begin = self.call_begin.text
-        call_end = self.call_end.text
+        call_begin, call_end = self.call_begin.text, self.call_end.text
         # The line break belongs to the end of the call, even if it arrives before the fence.
         ends = dict.fromkeys((f"\n{self.fence}{call_end}", f"{self.fence}{call_end}", call_end))
         tags = CallTags((call_begin,), (*ends, self.end.text))

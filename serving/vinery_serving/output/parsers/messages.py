@@ -135,8 +135,7 @@ GPTOSS_REASONING: Final = ReasoningTags(
 )
 
 _CHANNEL_NAME: Final = re.compile(r"<\|channel\|>\s*(\w+)")
-# Roles, which are no tools.
-_ROLES: Final = frozenset(("assistant", "user", "all"))
+_ROLES: Final = frozenset(("assistant", "user", "all"))  # roles, which are no tools
 
 
 def _read_gptoss(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Reading[None]:
@@ -205,8 +204,7 @@ def _read_onyx(lexer: Lexer, writer: EventWriter, tools: Sequence[Tool]) -> Read
         return read_with_calls(lexer, writer, tools, ONYX_TAGS.opening, read_call)
 
     def read_call(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> Reading[None]:
-        call = TaggedCall(lexer, writer, ONYX_TAGS, types)
-        return call.read(opening)
+        return TaggedCall(lexer, writer, ONYX_TAGS, types).read(opening)
 
     return read_messages(lexer, writer, ("to=",), (_MESSAGE_END, _TURN_END), new_body)
 

@@ -30,11 +30,9 @@ _AFTER_CALL: Final = re.compile(r"[\s,;)}]*")
 
 
 def _read_calls(lexer: Lexer, writer: EventWriter, opening: str, tags: CallTags) -> Reading[None]:
-    """Read the calls after `opening`, up to and with the closing tag.
-
-    `opening` is a tag, or the bracket and name of the first call with its parenthesis. Several
-    calls may do without the brackets and commas.
-    """
+    """Read the calls after `opening`, up to and with the closing tag. `opening` is a tag, or the
+    bracket and name of the first call with its parenthesis. Several calls may do without the
+    brackets and commas."""
     is_bare = opening.endswith("(")
     name = opening[1:-1] if is_bare else ""
     if not is_bare:
@@ -111,28 +109,19 @@ def _peek(lexer: Lexer, tags: CallTags, skipped: re.Pattern[str]) -> Reading[str
     return mark
 
 
+@dataclass(slots=True)
 class _PythonicCall:
     """Reads one call after its parenthesis. `is_bare`: no tag has opened the list."""
 
-    def __init__(
-        self,
-        lexer: Lexer,
-        writer: EventWriter,
-        name: str,
-        tags: CallTags,
-        written: list[str],
-        *,
-        is_bare: bool,
-    ) -> None:
-        self._lexer = lexer
-        self._writer = writer
-        self._name = name
-        self._tags = tags
-        self._written = written
-        self._is_bare = is_bare
-        self._before = ""  # the JSON text before the next value
-        self._is_whole = False  # the arguments are one dictionary
-        self._is_in_value = False
+    _lexer: Lexer
+    _writer: EventWriter
+    _name: str
+    _tags: CallTags
+    _written: list[str]
+    is_bare: bool
+    _before: str = ""  # the JSON text before the next value
+    _is_whole: bool = False  # the arguments are one dictionary
+    _is_in_value: bool = False
 
     def read(self) -> Reading[None]:
         """Read up to and with the last parenthesis. A call that has started can only end. Raises
@@ -162,7 +151,9 @@ class _PythonicCall:
                 self._before = f"{'{' if is_empty else ', '}{quoted(key)}: "
             is_empty = False
             self._is_in_value = True
-            yield from ValueText(lexer, PYTHON, self._write, self._border).read()
+            bare = not self.is_bare or lexer.mark is None
+            border = Border(self._tags.all, ")", "]", is_named=True, has_bare_strings=bare)
+            yield from ValueText(lexer, PYTHON, self._write, border).read()
             self._is_in_value = False
         self._end(is_empty=is_empty)
 
@@ -177,11 +168,6 @@ class _PythonicCall:
             return True
         is_sure = lexer.mark is None and bool(self._tags.all)
         return is_sure and bool((yield from lexer.peek_text(*self._tags.all)))
-
-    @property
-    def _border(self) -> Border:
-        has_bare_strings = not self._is_bare or self._lexer.mark is None
-        return Border(self._tags.all, ")", "]", is_named=True, has_bare_strings=has_bare_strings)
 
     def _read_key(self) -> Reading[str]:
         """Read a key and the sign after it."""
@@ -208,30 +194,16 @@ class _PythonicCall:
         self._writer.end_call()
 
 
-@dataclass(frozen=True, slots=True)
-class ListTags:
-    """The tags around a list of calls. `end` may be missing in the output; "" is for families
-    without one. `is_bare`: the models usually write the list without tags."""
-
-    begin: str
-    end: str
-    is_bare: bool = False
-
-
-def _family(tags: ListTags) -> ParserFamily:
-    """Return a family that differs from others only in its tags."""
-
-    call_tags = CallTags((tags.begin,), tuple(filter(None, (tags.end,))))
+def _family(tags: CallTags, *, is_bare: bool = False) -> ParserFamily:
+    """`is_bare`: the models usually write the list without tags."""
 
     def opening(tools: Sequence[Tool]) -> Tag:
-        return Tag(tags.begin, *(bare_opening(tool) for tool in tools if tags.is_bare))
+        return Tag(*tags.open, *(bare_opening(tool) for tool in tools if is_bare))
 
     def read(lexer: Lexer, writer: EventWriter, opening: str, _: object) -> Reading[None]:
-        return _read_calls(lexer, writer, opening, call_tags)
+        return _read_calls(lexer, writer, opening, tags)
 
-    return calls_family(
-        opening, read, filter(None, (tags.begin, tags.end)), dropped=call_tags.close
-    )
+    return calls_family(opening, read, tags.all, dropped=tags.close)
 
 
 def bare_opening(tool: Tool) -> str:
@@ -240,11 +212,7 @@ def bare_opening(tool: Tool) -> str:
 
 
 # Llama 3.2 and 3.3, whose models write their tag for code before some lists, and Llama 4.
-LLAMA3_TAGS = ListTags("<|python_tag|>", "", is_bare=True)
-LLAMA4_TAGS = ListTags("<|python_start|>", "<|python_end|>", is_bare=True)
-# LFM2 and LFM2.5.
-LFM2_TAGS = ListTags("<|tool_call_start|>", "<|tool_call_end|>")
-
-LLAMA3_PYTHONIC = _family(LLAMA3_TAGS)
-LLAMA4_PYTHONIC = _family(LLAMA4_TAGS)
+LLAMA3_PYTHONIC = _family(CallTags(("<|python_tag|>",)), is_bare=True)
+LLAMA4_PYTHONIC = _family(CallTags(("<|python_start|>",), ("<|python_end|>",)), is_bare=True)
+LFM2_TAGS = CallTags(("<|tool_call_start|>",), ("<|tool_call_end|>",))  # and those of LFM2.5
 LFM2 = _family(LFM2_TAGS)

@@ -3,8 +3,7 @@
     {"text": "cry "hi" to all", "city": "Paris, "days": 3}
 
 A quote ends a string if the text after it fits: closing brackets, or a comma and another member.
-Another quote is text, unless it begins a member: then the string ended before the quote. In valid
-JSON each quote without an escape fits, so valid JSON is never read otherwise.
+Another quote is text, unless it begins a member: then the string ended before the quote.
 """
 
 import re

@@ -1,22 +1,20 @@
-"""A growing string in a call, as the text of a JSON string.
-
-Valid JSON stays unchanged. Escapes of other notations are translated. A backslash that begins no
-escape, a line break and a quote in the text are escaped.
-"""
+"""A growing string in a call, as the text of a JSON string. Valid JSON stays unchanged. Escapes of
+other notations are translated. A backslash that begins no escape, a line break and a quote in the
+text are escaped."""
 
 import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import cache
 from typing import Final
 
-from vinery_serving.output.lexer import EndOfText, Lexer, Literals, Reading
+from vinery_serving.output.lexer import EndOfText, Lexer, Literals, Reading, literals
 from vinery_serving.output.parsers.string_ends import StringContext, count_brackets
 
-# Text after a tag in a string is not held back for longer than this.
-_MAX_HELD: Final = 2048
+_MAX_HELD: Final = 2048  # text after a tag in a string is not held back for longer than this
 
 _JSON_ESCAPE: Final = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
@@ -44,8 +42,7 @@ _UNFINISHED_PYTHON: Final = re.compile(
 )
 # The characters after a backslash that mean the same to Python and to its codec `unicode_escape`.
 _KNOWN_TO_PYTHON: Final = frozenset("\nabfnrtvxuUN\\'\"")
-# A path of Windows without escapes. `Q:\nWho?` is none.
-_DRIVE: Final = re.compile(r"[A-Za-z]:")
+_DRIVE: Final = re.compile(r"[A-Za-z]:")  # a path of Windows without escapes. `Q:\nWho?` is none.
 _NO_DRIVE: Final = "..."
 _PATH_IN_PYTHON: Final = re.compile(r"\\(?:[^\W\dn]|n[a-z0-9_])")
 _PATH_IN_JSON: Final = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
@@ -64,11 +61,6 @@ class Escapes(Enum):
 def _stops(quote: str, tags: tuple[str, ...], *, has_escapes: bool) -> re.Pattern[str]:
     marks = (quote, *(("\\",) if has_escapes else ()), *tags)
     return re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))))
-
-
-@cache
-def _beginnings(quote: str, tags: tuple[str, ...]) -> Literals:
-    return Literals((quote, *tags))
 
 
 def inside(text: str) -> str:
@@ -94,36 +86,34 @@ def respelled(raw: str, escapes: Escapes) -> str:
     return "".join((*parts, inside(raw[at:])))
 
 
+@dataclass(slots=True)
 class StringText:
     """Reads one string after the opening quote, and passes on its JSON text."""
 
-    def __init__(
-        self,
-        lexer: Lexer,
-        quote: str,
-        escapes: Escapes,
-        around: StringContext,
-        write: Callable[[str], None],
-    ) -> None:
-        self._lexer = lexer
-        self._quote = quote
-        self._escapes = escapes
-        self._around = around
-        self._write = write
-        has_escapes = escapes is not Escapes.NONE
-        self._stops = _stops(quote, around.tags, has_escapes=has_escapes)
-        self._beginnings = _beginnings(quote, around.tags)
-        # Counts of unread characters: looked at, before the first tag, and with tags that are text.
-        self._num_ahead = 0
-        self._tag: int | None = None
-        self._num_sure = 0
-        self._is_at_quote = False
-        self._own = Counter[str]()  # the closing brackets that the text needs
-        self._head = ""  # the first characters
-        self._is_path = False
+    _lexer: Lexer
+    _quote: str
+    _escapes: Escapes
+    _around: StringContext
+    _write: Callable[[str], None]
+    # Counts of unread characters: looked at, before the first tag, and with tags that are text.
+    _num_ahead: int = 0
+    _tag: int | None = None
+    _num_sure: int = 0
+    _is_at_quote: bool = False
+    _own: Counter[str] = field(default_factory=Counter)  # the closing brackets that the text needs
+    _head: str = ""  # the first characters
+    _is_path: bool = False
+    _is_raw: bool = False
+    _stops: re.Pattern[str] = field(init=False)
+    _beginnings: Literals = field(init=False)
+    _may_be_raw: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        has_escapes = self._escapes is not Escapes.NONE
+        self._stops = _stops(self._quote, self._around.tags, has_escapes=has_escapes)
+        self._beginnings = literals(self._quote, *self._around.tags)
         # A line break or a quote without an escape shows that the string has no escapes.
-        self._may_be_raw = escapes is Escapes.PYTHON and len(quote) == 1
-        self._is_raw = False
+        self._may_be_raw = self._escapes is Escapes.PYTHON and len(self._quote) == 1
 
     def read(self) -> Reading[None]:
         """Read up to and with the last quote, or up to the text that shows a missing quote."""

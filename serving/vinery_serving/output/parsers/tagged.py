@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from vinery_serving.core.request import Tool
@@ -61,12 +61,10 @@ class TagSyntax:
     value_begin: str = ""
     wrapper: str = ""
     wrapper_end: str = ""
-    # A value is on separate lines: a line break at each end is syntax.
-    has_lines: bool = False
+    has_lines: bool = False  # a value is on separate lines: a line break at each end is syntax
     # The same, but only some values have such lines.
     may_have_lines: bool = False
-    # A value may be in a CDATA section, so that it can hold any tag.
-    has_cdata: bool = False
+    has_cdata: bool = False  # a value may be in a CDATA section, so that it can hold any tag
     # The white space that models of this family write, for forced calls.
     after_wrapper: str = ""
     after_name: str = ""
@@ -84,18 +82,15 @@ class TagSyntax:
         return Tag(*filter(None, (self.wrapper, self.call_begin)))
 
 
+@dataclass(slots=True)
 class TaggedCall:
-    def __init__(
-        self, lexer: Lexer, writer: EventWriter, syntax: TagSyntax, types: ParameterTypes
-    ) -> None:
-        self._lexer = lexer
-        self._writer = writer
-        self._syntax = syntax
-        self._types = types
-        self._name = ""
-        self._has_arguments = False
-        self._given: set[str] = set()  # the keys so far
-        self._is_in_value = False
+    _lexer: Lexer
+    _writer: EventWriter
+    _syntax: TagSyntax
+    _types: ParameterTypes
+    _name: str = ""
+    _given: set[str] = field(default_factory=set)  # the keys so far
+    _is_in_value: bool = False
 
     def read(self, opening: str) -> Reading[None]:
         """Read the text after `opening`, up to and with the wrapper's end. A call that has started
@@ -134,7 +129,7 @@ class TaggedCall:
         return mark
 
     def _end(self) -> None:
-        self._writer.arguments("}" if self._has_arguments else "{}")
+        self._writer.arguments("}" if self._given else "{}")
         self._writer.end_call()
 
     def _read_name(self) -> Reading[None]:
@@ -181,8 +176,7 @@ class TaggedCall:
         if not key:
             return
         start_call(lexer, self._writer, self._name)
-        comma = ", " if self._has_arguments else "{"
-        self._has_arguments = True
+        comma = ", " if self._given else "{"
         prefix, types = f"{comma}{quoted(key)}: ", self._types.of(self._name, key)
         self._given.add(key)
         value = _Value(self._writer, prefix, types)
@@ -251,12 +245,17 @@ class TaggedCall:
 
     def _is_end_missing(self, tag: str) -> Reading[bool]:
         """Whether a tag in a value shows that the value's closing tag is missing: it begins another
-        argument, or ends the call. Otherwise the tag is text."""
+        argument, or ends the call, and a call, the wrapper's end or nothing follows. Otherwise the
+        tag is text."""
         syntax = self._syntax
+        if tag == syntax.key_begin:
+            following = [f"{tag}{name}{syntax.key_end}" for name in self._missing_names]
+        else:
+            following = [*filter(None, (*syntax.opening.strings, syntax.wrapper_end))]
+        after = 0 if tag == syntax.key_begin else len(tag)
         try:
-            if tag == syntax.key_begin:
-                return (yield from self._begins_argument())
-            return (yield from self._ends_call())
+            found = following and (yield from self._lexer.peek_text(*following, after=after))
+            return bool(found)
         except EndOfText as end:
             if end.is_closed and tag == syntax.call_end:
                 return True
@@ -265,17 +264,6 @@ class TaggedCall:
     @property
     def _missing_names(self) -> frozenset[str]:
         return self._types.names(self._name) - self._given
-
-    def _begins_argument(self) -> Reading[bool]:
-        lexer, syntax = self._lexer, self._syntax
-        begins = [f"{syntax.key_begin}{name}{syntax.key_end}" for name in self._missing_names]
-        return bool(begins) and bool((yield from lexer.peek_text(*begins)))
-
-    def _ends_call(self) -> Reading[bool]:
-        """Whether a closing tag ends the call: a call, the wrapper's end or nothing follows."""
-        syntax = self._syntax
-        following = filter(None, (*syntax.opening.strings, syntax.wrapper_end))
-        return bool((yield from self._lexer.peek_text(*following, after=len(syntax.call_end))))
 
 
 def tagged_family(syntax: TagSyntax, *special_texts: str) -> ParserFamily:

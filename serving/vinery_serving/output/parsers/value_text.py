@@ -1,15 +1,12 @@
-"""A growing value in a call, as JSON text: JSON unchanged, other notations translated.
-
-Models write JSON, Python, Gemma's notation, or mixtures, and leave out quotes, commas and brackets.
-Nothing is evaluated: the value is translated mark by mark, so that the client gets a long string
-while the model still writes it. Valid JSON stays unchanged.
-"""
+"""A growing value in a call, as JSON text: valid JSON unchanged, other notations translated. Models
+write JSON, Python, Gemma's notation, or mixtures, and leave out quotes, commas and brackets.
+Nothing is evaluated: the value is translated mark by mark while the model still writes it."""
 
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
@@ -17,14 +14,8 @@ from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading, Unexp
 from vinery_serving.output.parsers.string_ends import Context, StringContext
 from vinery_serving.output.parsers.string_text import Escapes, StringText, quoted, respelled
 
-_WORDS: Final = {
-    "True": "true",
-    "true": "true",
-    "False": "false",
-    "false": "false",
-    "None": "null",
-    "null": "null",
-}
+_PYTHON_WORDS: Final = {"True": "true", "False": "false", "None": "null"}
+_WORDS: Final = _PYTHON_WORDS | {word: word for word in _PYTHON_WORDS.values()}
 _CLOSING: Final = {"[": "]", "(": ")", "{": "}"}
 _SPACE: Final = re.compile(r"\s*")
 _NO_JSON_SPACE: Final = re.compile(r"[^ \t\r\n]")
@@ -96,39 +87,28 @@ class Border:
     has_bare_strings: bool = True
 
 
-NO_BORDER: Final = Border()
-
-
+@dataclass(slots=True)
 class ValueText:
-    def __init__(
-        self,
-        lexer: Lexer,
-        notation: Notation,
-        write: Callable[[str], None],
-        border: Border = NO_BORDER,
-    ) -> None:
-        self._lexer = lexer
-        self._notation = notation
-        self._write = write
-        self._border = border
-        # The closing brackets that are needed, the innermost last. No recursion: the depth is up to
-        # the model.
-        self._open: list[str] = []
-        self._num_open = Counter[str]()  # the same, by kind
-        self._ends: list[str] = []  # the same in JSON: a set becomes an array
-        # A comma and its space, held back because there may be no further item.
-        self._comma: list[str] = []
-        self._is_in_string = False
-        self._num_looked_at = 0
-        self._needs_value = border.is_named  # a key was read
+    _lexer: Lexer
+    _notation: Notation
+    _write: Callable[[str], None]
+    _border: Border = Border()
+    # The closing brackets that are needed, the innermost last. No recursion: the depth is up to the
+    # model.
+    _open: list[str] = field(default_factory=list)
+    _num_open: Counter[str] = field(default_factory=Counter)  # the same, by kind
+    _ends: list[str] = field(default_factory=list)  # the same in JSON: a set becomes an array
+    # A comma and its space, held back because there may be no further item.
+    _comma: list[str] = field(default_factory=list)
+    _is_in_string: bool = False
+    _num_looked_at: int = 0
+    _needs_value: bool = False  # a key was read
 
     def read(self) -> Reading[bool]:
-        """Read the value, and pass on its growing JSON text.
-
-        Returns whether the value had all closing brackets; missing brackets are written where the
-        call ends. Raises `UnexpectedText` for a text that is no value, and `EndOfText` for a cut
-        value.
-        """
+        """Read the value, and pass on its growing JSON text. Returns whether the value had all
+        closing brackets; missing brackets are written where the call ends. Raises `UnexpectedText`
+        for a text that is no value, and `EndOfText` for a cut value."""
+        self._needs_value = self._border.is_named
         try:
             while (yield from self._read_item()):
                 pass
@@ -213,21 +193,17 @@ class ValueText:
                 self._comma = [] if is_first else [","]
                 may_begin = True
             elif mark not in "}])":
-                self._check_item(mark, may_begin=may_begin)
+                if may_begin:
+                    return True
+                if mark not in "\"'[{<-" and not mark.isalnum():
+                    raise UnexpectedText
+                self._comma = [", "]  # it was missing
                 return True
             elif self._close(mark):
                 may_begin = is_first = False
             else:
                 return False
         return False
-
-    def _check_item(self, mark: str, *, may_begin: bool) -> None:
-        """Raises `UnexpectedText` if no item begins with this mark. A comma may be missing."""
-        if may_begin:
-            return
-        if mark not in "\"'[{<-" and not mark.isalnum():
-            raise UnexpectedText
-        self._comma = [", "]
 
     def _close(self, mark: str) -> bool:
         """Read a closing bracket, and close the brackets inside it. A bracket that is not open is
