@@ -7,7 +7,7 @@ from django.db import connection
 from rest_framework import serializers
 
 from vinery_accounts.access import changes
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
 from vinery_serving.models.devices import first_device
 from vinery_serving.models.host_rows import Host
@@ -51,7 +51,6 @@ class Hosts(PlatformResource[Host]):
     actions = (
         RowAction(
             "drain",
-            Action.MANAGE,
             lambda row: changes.switch(row, "drain", is_draining=True),
             "Move the replicas of a host to other hosts, and place no new ones there. Each serves "
             "until the new one does, and finishes its answers.",
@@ -59,7 +58,6 @@ class Hosts(PlatformResource[Host]):
         ),
         RowAction(
             "resume",
-            Action.MANAGE,
             lambda row: changes.switch(row, "resume", is_draining=False),
             "Let a host that was drained take replicas again.",
             "active",

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 from django.core.exceptions import ValidationError
 from rest_framework import serializers
 
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.resources.base import RowAction, require_administrator
 from vinery_accounts.resources.fields import serializer_of
 from vinery_serving.models import job_requests, pulls
@@ -157,7 +157,6 @@ def _convert(access: Access, **values: Any) -> Any:
 ACTIONS: Final = (
     RowAction(
         "search",
-        Action.MANAGE,
         _search,
         "Search a hub for models by words. The most downloaded come first.",
         serializer=serializer_of(pulls.Search),
@@ -166,7 +165,6 @@ ACTIONS: Final = (
     ),
     RowAction(
         "check",
-        Action.MANAGE,
         _check,
         "Report whether a model of a hub will load here, before its weights are fetched. The exit "
         "status of the command is 1 if it will not.",
@@ -176,7 +174,6 @@ ACTIONS: Final = (
     ),
     RowAction(
         "pull",
-        Action.MANAGE,
         _pull,
         "Pull a model from a hub, and serve it. A checkpoint is converted then. A pull that was "
         "interrupted goes on where it was. HF_ENDPOINT names another hub, and HF_TOKEN is for "
@@ -189,7 +186,6 @@ ACTIONS: Final = (
     ),
     RowAction(
         "convert",
-        Action.MANAGE,
         _convert,
         "Convert a checkpoint of Hugging Face, such as safetensors, and serve the result. The "
         "environment that this needs is made first, if it is missing: about 2 GB. `vinery convert "

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from rest_framework import serializers
 
-from vinery_accounts.access.access import Action
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
 from vinery_accounts.resources.fields import Filters
@@ -54,21 +53,18 @@ class ModelJobs(PlatformResource[ModelJob]):
     actions = (
         RowAction(
             "pause",
-            Action.MANAGE,
             lambda row: job_requests.pause(_unfinished(row)),
             "Pause a job. What it has done is kept.",
             "being paused",
         ),
         RowAction(
             "resume",
-            Action.MANAGE,
             lambda row: _resumed(row),
             "Go on with a job that is paused, or begin one again that has failed.",
             "resumed",
         ),
         RowAction(
             "cancel",
-            Action.MANAGE,
             lambda row: job_requests.cancel(_unfinished(row)),
             "Cancel a job, and delete what it has made so far.",
             "being cancelled",

@@ -8,7 +8,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from vinery_accounts.access import changes
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.models import ApiKey, Limit, ModelWeight, Project
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
@@ -223,28 +223,24 @@ class ServedModels(PlatformResource[ServedModel]):
         *hub_resource.ACTIONS,
         RowAction(
             "load",
-            Action.MANAGE,
             lambda row: _switched(row, is_loaded=True),
             "Load a model, wake one that is asleep, or try again one that could not be loaded.",
             "being loaded",
         ),
         RowAction(
             "unload",
-            Action.MANAGE,
             lambda row: _switched(row, is_loaded=False),
             "Unload a model, and keep it on the list. Its running requests end.",
             "being unloaded",
         ),
         RowAction(
             "retry",
-            Action.MANAGE,
             lambda row: _retried(row),
             "Try to load a model again that could not be loaded.",
             "being loaded",
         ),
         RowAction(
             "self-test",
-            Action.MANAGE,
             lambda row: _tested(row),
             "Show a loaded vision model known pictures, beside its requests. If it does not pass, "
             "`last_error` of its engine has the reason within a minute.",
@@ -252,7 +248,6 @@ class ServedModels(PlatformResource[ServedModel]):
         ),
         RowAction(
             "bench",
-            Action.MANAGE,
             lambda row: _or_conflict(row, lambda: job_requests.measure(row)),
             "Measure the speed of a loaded model on this host, beside its requests. "
             "`/api/speed-results/` has the result within minutes.",
@@ -260,7 +255,6 @@ class ServedModels(PlatformResource[ServedModel]):
         ),
         RowAction(
             "tune",
-            Action.MANAGE,
             lambda row, **values: _or_conflict(
                 row, lambda: job_requests.tune(row, job_requests.Tune(**values))
             ),
@@ -271,7 +265,6 @@ class ServedModels(PlatformResource[ServedModel]):
         ),
         RowAction(
             "apply-tuning",
-            Action.MANAGE,
             lambda row: _or_conflict(row, lambda: job_requests.apply_tuning(row)),
             "Set the best options that the last tuning has found. An engine with them takes over.",
             "changed",

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from rest_framework import serializers
 
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.models import Organization, Project
 from vinery_accounts.resources.base import Conflict, RowAction
 from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
@@ -218,7 +218,6 @@ def _test(access: Access, what: str, **values: Any) -> dict[str, Any]:
 
 TEST: Final = RowAction(
     "test",
-    Action.MANAGE,
     _test,
     "Test a URL or a path, step by step, as a request would fetch or read it. Nothing is kept. "
     "Owners test for what they own, administrators for all callers.",
