@@ -118,15 +118,6 @@ def _unfinished(row: ModelJob) -> ModelJob:
     return row
 
 
-MODEL_JOBS: Final = ModelJobs()
-MODEL_EVENTS: Final = ModelEvents()
-
-
-# -- Measured speeds
-
-_LARGE: Final = 1000
-
-
 class SpeedPointSerializer(serializers.Serializer):  # type: ignore[type-arg]
     """The speed with one number of streams. Tokens per second are of all streams together."""
 
@@ -177,13 +168,12 @@ def _texts(row: SpeedResult, name: str) -> str:
 
 def _number(value: float) -> str:
     """Return three digits, or all before the point."""
-    return f"{value:.0f}" if value >= _LARGE else f"{value:.3g}"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
+MODEL_JOBS: Final = ModelJobs()
+MODEL_EVENTS: Final = ModelEvents()
 SPEED_RESULTS: Final = SpeedResults()
-
-
-# -- Results of a search for faster engine options
 
 
 def trial_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
