@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import until_in_loop as until
 from vinery_serving.models.convert import child
-from vinery_serving.models.convert.child import ChildFailed, ChildLimits, MemoryExceeded
+from vinery_serving.models.convert.child import ChildFailed, MemoryExceeded
 
 _FOREVER = "import time\nwhile True: time.sleep(1)"
 
@@ -22,9 +22,9 @@ async def run(
     code: str, memory_bytes: int = 0, timeout_s: float = 60.0, writes: tuple[Path, ...] = ()
 ) -> tuple[int, bytes]:
     needs = child.program_needs((Path(sys.executable),), writes, writes)
-    limits = ChildLimits(memory_bytes, timeout_s)
     output = bytearray()
-    peak = await child.run(python(code), output.extend, limits, needs)
+    limits = {"memory_bytes": memory_bytes, "timeout_s": timeout_s}
+    peak = await child.run(python(code), output.extend, needs, **limits)
     return peak, bytes(output)
 
 
@@ -102,7 +102,7 @@ async def test_the_whole_group_ends_when_it_is_cancelled_or_its_parent_is_killed
         "from vinery_serving.models.convert import child\n"
         f"command = (sys.executable, '-c', {code!r})\n"
         f"needs = child.program_needs((Path(sys.executable),), (), (Path({str(tmp_path)!r}),))\n"
-        "asyncio.run(child.run(command, lambda _: None, child.ChildLimits(), needs))"
+        "asyncio.run(child.run(command, lambda _: None, needs))"
     )
     process = await asyncio.create_subprocess_exec(*python(parent))
     await until(lambda: pid_file.exists() and pid_file.read_text() != "")

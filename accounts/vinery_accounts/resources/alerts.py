@@ -8,7 +8,7 @@ from django.db.models import OuterRef, Prefetch, QuerySet, Subquery
 from rest_framework import serializers
 
 from vinery_accounts.access import changes
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.alerts.deliveries import retry_failed
 from vinery_accounts.models import Alert, Delivery, DeliveryState, Organization, Scope, Webhook
@@ -186,7 +186,6 @@ class Webhooks(Resource[Webhook]):
     actions = (
         RowAction(
             "rotate",
-            Action.MANAGE,
             _rotate,
             "Give a webhook a new secret, which is returned once. During the grace period messages "
             "carry two signatures, one with each secret, separated by a space.",
@@ -196,14 +195,12 @@ class Webhooks(Resource[Webhook]):
         ),
         RowAction(
             "test",
-            Action.MANAGE,
             _test,
             "Send a `webhook.test` now, and report whether it was delivered.",
             answer=TestedSerializer,
         ),
         RowAction(
             "retry",
-            Action.MANAGE,
             _retry,
             "Send the messages again whose last try has failed.",
             answer=RetriedSerializer,

@@ -48,7 +48,6 @@ class RowAction:
     """Something that is done to one row, besides changing and removing it."""
 
     name: str
-    permission: Action
     run: Callable[..., Any]
     """Takes the row and the values of `serializer`. Returns the row, an `Issued` or a mapping."""
     help: str  # one sentence, imperative. The API, the admin and the commands show it.
@@ -58,6 +57,7 @@ class RowAction:
     status: int = 200
     is_of_list: bool = False
     """Whether it is done to no row: `run` takes the access of the caller instead of the row."""
+    permission: Action = Action.MANAGE
 
 
 class Resource(Generic[RowT]):
@@ -287,17 +287,17 @@ def activation(permission: Action, more: str = "") -> tuple[RowAction, RowAction
     return (
         RowAction(
             "activate",
-            permission,
             lambda row: changes.set_active(row, True),
             "Let it work again, and with it its keys.",
             "active",
+            permission=permission,
         ),
         RowAction(
             "deactivate",
-            permission,
             lambda row: changes.set_active(row, False),
             "Stop it until it is activated again. Its keys are refused within a second, and their "
             f"running requests end.{more}",
             "deactivated",
+            permission=permission,
         ),
     )

@@ -185,11 +185,12 @@ class Keys(Resource[ApiKey]):
     }
     empty_text = "No key yet. Add one: programs send it with each request."
     actions = (
-        RowAction("pause", Action.STOP, _pause, "Stop a key until it is resumed.", "paused"),
-        RowAction("resume", Action.RESUME, _resume, "Resume a paused key.", "resumed"),
+        RowAction(
+            "pause", _pause, "Stop a key until it is resumed.", "paused", permission=Action.STOP
+        ),
+        RowAction("resume", _resume, "Resume a paused key.", "resumed", permission=Action.RESUME),
         RowAction(
             "rotate",
-            Action.MANAGE,
             _rotate,
             "Replace a key by a new one with the same permissions. The old key may keep working "
             "for a grace period.",
@@ -198,7 +199,13 @@ class Keys(Resource[ApiKey]):
             NewKeySerializer,
             201,
         ),
-        RowAction("revoke", Action.STOP, lifecycle.revoke_key, "Stop a key for good.", "revoked"),
+        RowAction(
+            "revoke",
+            lifecycle.revoke_key,
+            "Stop a key for good.",
+            "revoked",
+            permission=Action.STOP,
+        ),
     )
     columns = columns_of(
         "id hint name user=owner.username organization=project.organization.name "

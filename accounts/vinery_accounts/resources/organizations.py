@@ -179,11 +179,11 @@ class Invitations(Resource[Invitation]):
     actions = (
         RowAction(
             "accept",
-            Action.ANSWER,
             changes.accept,
             "Accept an invitation to you. Only the invited user may do this, with a session.",
             "accepted",
             answer=MembershipSerializer,
+            permission=Action.ANSWER,
         ),
     )
     columns = columns_of("id username role organization project invited_by expires_at")

@@ -8,7 +8,7 @@ from django.db.models import Q, QuerySet
 from rest_framework import serializers
 
 from vinery_accounts.access import audit
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.captures.quarantine import release
 from vinery_accounts.captures.store import CaptureUnreadable, Texts, read
 from vinery_accounts.models import AuditEntry, Capture, Project, RefusedRequest, Scope
@@ -111,7 +111,6 @@ class Quarantine(Resource[QuarantinedRequest]):
     actions = (
         RowAction(
             "release",
-            Action.MANAGE,
             release,
             "Release a request: within a second it is accepted again. If it ends two engines "
             "again, it is back in quarantine.",

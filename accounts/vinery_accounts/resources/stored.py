@@ -10,7 +10,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from vinery_accounts.access import audit
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.models import Conversation, Project, StoredChat, StoredResponse, User
 from vinery_accounts.models.stored import OBJECTS, OwnedRow, in_groups
 from vinery_accounts.resources import fields
@@ -234,7 +234,6 @@ class StoredResponses(StoredObjects[StoredResponse]):
     actions = (
         RowAction(
             "forget",
-            Action.MANAGE,
             forget,
             "Delete all responses, conversations and chats of a project or a user. They cannot be "
             "found from then on, and are removed within minutes.",

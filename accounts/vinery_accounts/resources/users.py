@@ -183,7 +183,6 @@ class Users(Resource[User]):
         *base.activation(Action.MANAGE, " A person is signed out and cannot sign in."),
         RowAction(
             "link",
-            Action.MANAGE,
             _link,
             "Get a link with which a user who has never signed in sets a password. It works once. "
             "Send it to that person alone: any holder can sign in with it.",
@@ -191,7 +190,6 @@ class Users(Resource[User]):
         ),
         RowAction(
             "password",
-            Action.MANAGE,
             _new_password,
             "Give a user a new password. It ends the user's sessions, and lifts a lock-out. Only "
             "administrators of the platform may do this.",
@@ -200,7 +198,6 @@ class Users(Resource[User]):
         ),
         RowAction(
             "second_factor_off",
-            Action.MANAGE,
             _second_factor_off,
             "Remove the second factor and the recovery codes of a user who lost them. Only "
             "administrators of the platform may do this.",

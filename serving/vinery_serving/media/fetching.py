@@ -10,19 +10,12 @@ import asyncio
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from vinery_accounts.outbound.client import (
-    Client,
-    DaemonThreads,
-    ExchangeFailed,
-    Response,
-    ThreadsBusy,
-    TooLarge,
-)
+from vinery_accounts.outbound import client as outbound
 from vinery_accounts.outbound.urls import Url, UrlRefused, join, read_url
 from vinery_serving.core.errors import InvalidRequest, Overloaded
 from vinery_serving.core.media import PathSource, UrlSource
@@ -44,10 +37,7 @@ _MESSAGES: Final = TurnMessages(
     "time.",
 )
 _MIB: Final = 2**20
-_MAX_KEPT: Final = 1024  # files in the cache
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_OK: Final = 200
-_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,64}")
 _ACCEPT: Final = {"accept": "image/*, video/*, application/pdf, */*;q=0.1"}
 
 
@@ -91,14 +81,14 @@ class MediaFetcher:
 
     def __init__(
         self,
-        client: Client | None = None,
+        client: outbound.Client | None = None,
         limits: FetchLimits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client = client or Client()
+        self._client = client or outbound.Client()
         self._limits = limits or FetchLimits()
         self._cache = MediaCache(self._limits.cache_bytes, self._limits.cache_s, clock)
-        self._threads = DaemonThreads(self._limits.max_running)
+        self._threads = outbound.DaemonThreads(self._limits.max_running)
         self._turns = FairTurns(
             self._limits.max_running,
             max_waiting=self._limits.max_waiting_of_key,
@@ -132,17 +122,26 @@ class MediaFetcher:
                 )
             return content
 
-        fetched = await _all(fetch, first.values())
-        return tuple(fetched[each.source] for each in wanted)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = {each.source: group.create_task(fetch(each)) for each in first.values()}
+        except ExceptionGroup as errors:  # the first error has ended the others
+            raise errors.exceptions[0] from None
+        return tuple(tasks[each.source].result() for each in wanted)
 
     async def examine(self, source: UrlSource | PathSource, policy: MediaPolicy) -> Examination:
         """Fetch without the cache and without a turn, and report each step. Keeps nothing."""
         steps: list[Step] = []
-        wanted = Wanted(source, param="")
         try:
-            content = await self._fetch(wanted, Permit(policy, "", steps.append))
+            permit = Permit(policy, "", steps.append)
+            content = await self._fetch(Wanted(source, param=""), permit)
         except InvalidRequest as error:
-            return Examination((*steps, _last_step(error)), None, error)
+            last = Step("failed", False, error.message)
+            if isinstance(error, MediaDenied):
+                denial = error.denial
+                rule = f" ({denial.level}, rule {denial.rule_id})" if denial.rule_id else ""
+                last = Step("denied", False, error.message + rule)
+            return Examination((*steps, last), None, error)
         return Examination(tuple(steps), content, None)
 
     async def _cached(
@@ -150,8 +149,7 @@ class MediaFetcher:
     ) -> Fetched:
         # The whole policy: a rule that changed meanwhile finds nothing.
         entry = (project, policy, wanted.source)
-        kept = self._cache.get(entry)
-        if kept is not None:
+        if (kept := self._cache.get(entry)) is not None:
             return kept
         async with self._turns.turn(key):
             content = await self._fetch(wanted, Permit(policy, wanted.param))
@@ -178,9 +176,10 @@ class MediaFetcher:
         except FileRefused as error:
             raise MediaNotFetched(str(error), param=permit.param) from None
         except TimeoutError:
-            message = "The file could not be read in time."
-            raise MediaNotFetched(message, param=permit.param) from None
-        except ThreadsBusy:
+            raise MediaNotFetched(
+                "The file could not be read in time.", param=permit.param
+            ) from None
+        except outbound.ThreadsBusy:
             raise Overloaded(_MESSAGES.late) from None
 
 
@@ -195,30 +194,7 @@ def _target(wanted: Wanted) -> Target:
         raise MediaNotFetched(str(error), param=wanted.param) from None
 
 
-async def _all(
-    fetch: Callable[[Wanted], Coroutine[None, None, Fetched]], sources: Iterable[Wanted]
-) -> dict[UrlSource | PathSource, Fetched]:
-    """Fetch side by side. The first error ends the others and is raised."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = {each.source: group.create_task(fetch(each)) for each in sources}
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return {source: task.result() for source, task in tasks.items()}
-
-
-def _last_step(error: InvalidRequest) -> Step:
-    if not isinstance(error, MediaDenied):
-        return Step("failed", False, error.message)
-    denial = error.denial
-    source = f" ({denial.level}, rule {denial.rule_id})" if denial.rule_id else ""
-    return Step("denied", False, error.message + source)
-
-
-# -- A URL and its redirects
-
-
-async def _download(client: Client, url: Url, permit: Permit) -> Fetched:
+async def _download(client: outbound.Client, url: Url, permit: Permit) -> Fetched:
     start_s = asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(None) as deadline:
@@ -231,13 +207,13 @@ async def _download(client: Client, url: Url, permit: Permit) -> Fetched:
                 url = result
     except TimeoutError:
         raise permit.too_slow() from None
-    except TooLarge:
+    except outbound.TooLarge:
         raise permit.too_large() from None
-    except ExchangeFailed as error:
+    except outbound.ExchangeFailed as error:
         raise MediaNotFetched(str(error), param=permit.param) from None
 
 
-async def _hop(client: Client, url: Url, permit: Permit) -> Url | Fetched:
+async def _hop(client: outbound.Client, url: Url, permit: Permit) -> Url | Fetched:
     """The file, or the target of the redirect."""
     route = await client.route(url, permit.check_address)
     addresses = ", ".join(route.addresses)
@@ -248,9 +224,8 @@ async def _hop(client: Client, url: Url, permit: Permit) -> Url | Fetched:
         permit.observe(Step("response", True, text))
         if response.status in _REDIRECTS:
             return _redirected(url, response, permit)
-        if response.status != _OK:
-            message = f"{url.host} answered {response.status}."
-            raise MediaNotFetched(message, param=permit.param)
+        if response.status != 200:
+            raise MediaNotFetched(f"{url.host} answered {response.status}.", param=permit.param)
         permit.check_type(content_type)
         data = await response.read(permit.max_bytes)
         permit.observe(Step("bytes", True, f"{len(data)} bytes"))
@@ -258,25 +233,22 @@ async def _hop(client: Client, url: Url, permit: Permit) -> Url | Fetched:
         return Fetched(data, content_type, permit.max_pixels, may_be_kept)
 
 
-def _declared_type(response: Response) -> str | None:
+def _declared_type(response: outbound.Response) -> str | None:
     """The declared type without parameters, in lower case; `invalid` for another text."""
     declared = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if declared and not _TYPE.fullmatch(declared):
-        return "invalid"
-    return declared or None
+    is_valid = re.fullmatch(r"([a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,64})?", declared)
+    return declared or None if is_valid else "invalid"
 
 
-def _redirected(url: Url, response: Response, permit: Permit) -> Url:
+def _redirected(url: Url, response: outbound.Response, permit: Permit) -> Url:
     try:
         target = join(url, response.headers.get("location", ""))
     except UrlRefused as error:
-        message = f"{url.host} redirects to a URL that is refused. {error}"
-        raise MediaNotFetched(message, param=permit.param) from None
+        raise MediaNotFetched(
+            f"{url.host} redirects to a URL that is refused. {error}", param=permit.param
+        ) from None
     permit.observe(Step("redirect", None, f"to {target.origin}"))
     return target
-
-
-# -- Files that were fetched a short time ago
 
 
 class MediaCache:
@@ -310,7 +282,7 @@ class MediaCache:
             self._drop(key)
         self._entries[key] = content, self._clock() + self._max_age_s
         self.num_bytes += len(content.data)
-        while self.num_bytes > self._max_bytes or len(self._entries) > _MAX_KEPT:
+        while self.num_bytes > self._max_bytes or len(self._entries) > 1024:
             self._drop(next(iter(self._entries)))
 
     def _drop(self, key: Hashable) -> None:

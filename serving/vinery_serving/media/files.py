@@ -19,9 +19,6 @@ _FILE_URL: Final = re.compile(r"file:(?://(?P<host>[^/]*))?(?P<path>/.*)", re.IG
 # Controls, formats (such as writing direction), surrogates, line and paragraph separators.
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _JOINERS: Final = "\u200c\u200d"  # some scripts need these two
-_LONE_PERCENT_SIGN: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_MAX_PATH_BYTES: Final = 4096
-_MAX_NAME_BYTES: Final = 255
 _CAN_WALK: Final = os.open in os.supports_dir_fd
 
 
@@ -45,20 +42,17 @@ def read_path(text: str) -> str:
     path = _path_of(text) if is_file_url(text) else text
     if not path.startswith("/"):
         raise FileRefused("Write an absolute path.")
-    if any(map(_is_hidden, path)):  # pages and terminals show refused paths
+    # Pages and terminals show refused paths.
+    if any(unicodedata.category(each) in _HIDDEN and each not in _JOINERS for each in path):
         raise FileRefused("Write the path without control characters and invisible ones.")
     names = [name for name in path.split("/") if name not in ("", ".")]
     if ".." in names:
         raise FileRefused("Write the path without `..`.")
     path = "/" + "/".join(names)
     longest = max((len(name.encode()) for name in names), default=0)
-    if len(path.encode()) > _MAX_PATH_BYTES or longest > _MAX_NAME_BYTES:
+    if len(path.encode()) > 4096 or longest > 255:
         raise FileRefused("The path is too long.")
     return path
-
-
-def _is_hidden(letter: str) -> bool:
-    return unicodedata.category(letter) in _HIDDEN and letter not in _JOINERS
 
 
 def _path_of(url: str) -> str:
@@ -66,7 +60,7 @@ def _path_of(url: str) -> str:
     found = _FILE_URL.fullmatch(url)
     if found is None or (found["host"] or "").lower() not in ("", "localhost"):
         raise FileRefused("Write a URL of a file as file:///folder/name, without a host.")
-    if "?" in url or "#" in url or _LONE_PERCENT_SIGN.search(url):
+    if re.search(r"[?#]|%(?![0-9A-Fa-f]{2})", url):
         raise FileRefused("Write ?, # and % in a URL of a file as %3F, %23 and %25.")
     if "%2f" in url.lower():
         raise FileRefused("A name in a path has no slash.")
@@ -85,26 +79,20 @@ def read_file(path: str, max_bytes: int) -> bytes:
     """The bytes of a regular file. Blocks. Raises `FileRefused` and `FileTooLarge`."""
     if not _CAN_WALK:
         raise FileRefused("This system cannot open files without following links.")
+    *folders, name = path.removeprefix("/").split("/")
     try:
-        with _opened(path) as descriptor:
+        with _folder(folders) as folder:
+            # Opening a device can do something already.
+            _check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False))
+            # A pipe that took the file's name meanwhile is opened without a wait.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+            descriptor = os.open(name, flags, dir_fd=folder)
+        try:
             return _read(descriptor, max_bytes)
+        finally:
+            os.close(descriptor)
     except OSError:
         raise FileRefused("There is no such file, or it is not readable.") from None
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
-    *folders, name = path.removeprefix("/").split("/")
-    with _folder(folders) as folder:
-        # Opening a device can do something already.
-        _check_regular(os.stat(name, dir_fd=folder, follow_symlinks=False))
-        # A pipe that took the file's name meanwhile is opened without a wait.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        descriptor = os.open(name, flags, dir_fd=folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -132,11 +120,8 @@ def _check_regular(status: os.stat_result) -> None:
 def _read(descriptor: int, max_bytes: int) -> bytes:
     status = os.fstat(descriptor)
     _check_regular(status)
-    if status.st_size > max_bytes:
-        raise FileTooLarge(f"The file has more than {max_bytes} bytes.")
     # A file may grow meanwhile, and files of /proc declare no size.
     with open(descriptor, "rb", closefd=False) as file:
-        data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise FileTooLarge(f"The file has more than {max_bytes} bytes.")
+        if status.st_size > max_bytes or len(data := file.read(max_bytes + 1)) > max_bytes:
+            raise FileTooLarge(f"The file has more than {max_bytes} bytes.")
     return data

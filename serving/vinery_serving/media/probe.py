@@ -1,10 +1,7 @@
-"""Decodes a file and reads what a model sees of it, for the tester of rules, in confined
-processes."""
+"""Decodes a file and reads what a model sees of it, for the tester of rules, in other processes."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,26 +9,18 @@ import msgspec
 
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import SEEN_PIXELS, Detail, MediaKind
-from vinery_serving.media.decoding import (
-    DecodeLimits,
-    decode_document,
-    decode_image,
-    decode_video,
-    kind_of,
-)
+from vinery_serving.media import decoding
 from vinery_serving.processes.apart import NoAnswer, run_apart
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
-from vinery_serving.prompting.vision import VisionProcessor, load_processor
+from vinery_serving.prompting.vision import load_processor
 
-_DEFAULT: Final = DecodeLimits()
 # Only the size is reported, so pixels are scaled down to a few.
 _SCALED: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The contents of a file. Sizes are those of the upright picture, frame or first page, in
-    pixels."""
+    """The contents of a file. Sizes in pixels: of the upright picture, frame or first page."""
 
     kind: str = ""
     width: int = 0
@@ -46,22 +35,24 @@ class Finding:
 def probe(
     data: bytes,
     max_pixels: int,
-    max_frames: int = _DEFAULT.max_frames,
+    max_frames: int = decoding.DecodeLimits().max_frames,
     seer: Path | None = None,
     seen_pixels: int = 0,
 ) -> Finding:
     """Decode the file in a process. Blocks for up to 15 s. Raises nothing for a bad file. `seer` is
     the folder of a vision model that is shown at most `seen_pixels`; 0: as many as it takes."""
-    limits = DecodeLimits(max_bytes=len(data), max_pixels=max_pixels, max_frames=max_frames)
+    limits = decoding.DecodeLimits(
+        max_bytes=len(data), max_pixels=max_pixels, max_frames=max_frames
+    )
+    reads = () if seer is None else (seer,)
     try:
-        reads = () if seer is None else (seer,)
         answer = asyncio.run(run_apart(find, data, limits, seer, seen_pixels, reads=reads))
         return msgspec.json.decode(answer, type=Finding)
     except (NoAnswer, OSError, msgspec.MsgspecError):
         return Finding(error="The file could not be decoded within the limits of time and memory.")
 
 
-def find(data: bytes, limits: DecodeLimits, seer: Path | None, seen_pixels: int) -> bytes:
+def find(data: bytes, limits: decoding.DecodeLimits, seer: Path | None, seen_pixels: int) -> bytes:
     """Return a `Finding`. Only for a process that may be killed."""
     try:
         found = _decode(data, limits)
@@ -74,8 +65,8 @@ def find(data: bytes, limits: DecodeLimits, seer: Path | None, seen_pixels: int)
     return msgspec.json.encode(found)
 
 
-def _decode(data: bytes, limits: DecodeLimits) -> Finding:
-    kind = kind_of(data) or MediaKind.IMAGE
+def _decode(data: bytes, limits: decoding.DecodeLimits) -> Finding:
+    kind = decoding.kind_of(data) or MediaKind.IMAGE
     sizes: list[tuple[int, int]] = []
 
     def fit(width: int, height: int) -> tuple[int, int]:
@@ -85,11 +76,11 @@ def _decode(data: bytes, limits: DecodeLimits) -> Finding:
     number = 1
     match kind:
         case MediaKind.IMAGE:
-            decode_image(data, limits, fit, "file")
+            decoding.decode_image(data, limits, fit, "file")
         case MediaKind.VIDEO:
-            number = decode_video(data, limits, fit, "file").num_frames
+            number = decoding.decode_video(data, limits, fit, "file").num_frames
         case MediaKind.DOCUMENT:
-            number = len(decode_document(data, limits, fit, "file"))
+            number = len(decoding.decode_document(data, limits, fit, "file"))
     width, height = sizes[0] if sizes else (0, 0)
     return Finding(kind.value, width, height, number, tuple(sizes))
 
@@ -102,24 +93,17 @@ def _sight(folder: Path, max_pixels: int, found: Finding) -> str:
     kind = MediaKind(found.kind)
     if kind is MediaKind.VIDEO and not processor.takes_video:
         raise UnusableFolder("The model takes pictures only, no videos.")
-    return _seen(processor.within(max_pixels), kind, found)
-
-
-def _seen(processor: VisionProcessor, kind: MediaKind, found: Finding) -> str:
-    fit = partial(processor.fit, detail=Detail.AUTO, max_pixels=SEEN_PIXELS[kind])
-    if kind is MediaKind.DOCUMENT:
-        return _pages(processor, [fit(*size) for size in found.sizes])
-    width, height = fit(found.width, found.height)
-    if kind is MediaKind.VIDEO:
-        num_tokens = processor.num_tokens(width, height, found.number)
-        return f"{found.number} frames of {width} x {height} pixels: {num_tokens} tokens"
-    return f"{width} x {height} pixels: {processor.num_tokens(width, height)} tokens"
-
-
-def _pages(processor: VisionProcessor, sizes: Sequence[tuple[int, int]]) -> str:
-    num_tokens = sum(processor.num_tokens(*size) for size in sizes)
+    processor = processor.within(max_pixels)
+    sizes = [processor.fit(*each, Detail.AUTO, SEEN_PIXELS[kind]) for each in found.sizes]
     width, height = sizes[0]
-    return (
-        f"{len(sizes)} pages, the first of {width} x {height} pixels: {num_tokens} tokens, and "
-        "those of their text"
-    )
+    shown = f"{width} x {height} pixels"
+    match kind:
+        case MediaKind.IMAGE:
+            return f"{shown}: {processor.num_tokens(width, height)} tokens"
+        case MediaKind.VIDEO:
+            num_tokens = processor.num_tokens(width, height, found.number)
+            return f"{found.number} frames of {shown}: {num_tokens} tokens"
+        case MediaKind.DOCUMENT:
+            num_tokens = sum(processor.num_tokens(*each) for each in sizes)
+            first = f"{len(sizes)} pages, the first of {shown}"
+            return f"{first}: {num_tokens} tokens, and those of their text"

@@ -26,8 +26,6 @@ _READ_TYPES: Final = (
     *("application/octet-stream", "binary/octet-stream"),
 )
 
-# -- A policy
-
 
 @dataclass(frozen=True, slots=True)
 class UrlRule:
@@ -44,12 +42,9 @@ class UrlRule:
 
     def allows(self, url: Url) -> bool:
         ports = self.ports or (DEFAULT_PORTS.get(url.scheme),)
-        return url.scheme in self.schemes and url.port in ports and self._is_host(url.host)
-
-    def _is_host(self, host: str) -> bool:
-        if self.host.startswith("*."):
-            return host.endswith(self.host[1:]) and len(host) > len(self.host) - 1
-        return host == self.host
+        is_below = self.host.startswith("*.") and url.host.endswith(self.host[1:])
+        is_host = url.host == self.host or (is_below and len(url.host) >= len(self.host))
+        return url.scheme in self.schemes and url.port in ports and is_host
 
     def __str__(self) -> str:
         return self.host
@@ -111,13 +106,9 @@ class MediaPolicy:
                 yield level, next((rule for rule in rules if rule.allows(target)), None)
 
     def allows(self, target: Target) -> bool:
-        """Whether a rule of each level that has rules allows the target. False if no level has
-        rules."""
+        """Whether a rule of each level that has rules allows the target. False if none has any."""
         found = [rule for _, rule in self.rules_of(target)]
         return bool(found) and None not in found
-
-
-# -- A refusal
 
 
 class DenialReason(StrEnum):
@@ -175,9 +166,6 @@ class MediaNotFetched(
     """A URL or file that the request names cannot be fetched or read."""
 
 
-# -- What the rules of all levels together allow
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
     """A step of a fetch, for the tester of media rules."""
@@ -223,7 +211,12 @@ class Permit:
             self.observe(Step("rule", True, f"{each.rule} allows {shown} {source}"))
         self._granted += self._latest
         self._num_targets += 1
-        self._check_redirects(target)
+        if not isinstance(target, str):
+            by = self._strictest("max_redirects")
+            most = by.rule.max_redirects
+            if self._num_targets - 1 > most:
+                message = f"There are more redirects than the {most} that {_host(by)} may have."
+                raise self._denied(DenialReason.MAX_REDIRECTS, by, message, str(most))
 
     @property
     def max_bytes(self) -> int:
@@ -252,19 +245,15 @@ class Permit:
     def check_type(self, content_type: str | None) -> None:
         """Raises `MediaDenied` for a type that a level does not allow."""
         for each in self._latest:
-            if not _is_type_allowed(content_type, each.rule.content_types):
+            allowed = each.rule.content_types
+            # A file without a type is allowed where the rules name none: the bytes are examined.
+            if content_type is None and not allowed:
+                continue
+            wanted = [one.lower() for one in allowed or _READ_TYPES]
+            if not any(fnmatchcase(content_type or "", one) for one in wanted):
                 message = f"{_host(each)} sent a file of the type {content_type or 'none'}, which "
                 message += f"{_rules_of(each.level)} do not allow."
                 raise self._denied(DenialReason.CONTENT_TYPE, each, message, content_type or "")
-
-    def _check_redirects(self, target: Target) -> None:
-        if isinstance(target, str):
-            return
-        by = self._strictest("max_redirects")
-        most = by.rule.max_redirects
-        if self._num_targets - 1 > most:
-            message = f"There are more redirects than the {most} that {_host(by)} may have."
-            raise self._denied(DenialReason.MAX_REDIRECTS, by, message, str(most))
 
     def too_large(self) -> MediaDenied:
         by = self._strictest("max_bytes")
@@ -306,10 +295,3 @@ def _host(granted: Granted) -> str:
 
 def _rules_of(level: Level) -> str:
     return f"the media rules of {level.whose}"
-
-
-def _is_type_allowed(content_type: str | None, allowed: tuple[str, ...]) -> bool:
-    """A file without a type is allowed where the rules name none: the bytes are examined."""
-    if content_type is None:
-        return not allowed
-    return any(fnmatchcase(content_type, each.lower()) for each in allowed or _READ_TYPES)

@@ -21,8 +21,6 @@ ALIAS_NAME: Final = RegexValidator(
     "Use letters, digits and . _ : / - only, beginning with a letter or digit. The last character "
     "may be a *, for all names that begin so.",
 )
-
-
 _MAX_TARGETS: Final = 20
 _MAX_WEIGHT: Final = 1_000_000
 
@@ -50,8 +48,7 @@ class ModelAlias(models.Model):
         return self.name
 
     def clean_fields(self, exclude: Collection[str] | None = None) -> None:
-        """Raises ValidationError, also for the name of a model, and for targets that no model is
-        served under."""
+        """Raises ValidationError, also for the name of a model, and for targets that are none."""
         super().clean_fields(exclude)
         if self.name in _served([self.name]):
             raise ValidationError({"name": "A model is served under this name."})

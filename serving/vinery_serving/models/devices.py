@@ -19,10 +19,6 @@ from vinery_serving.engine.options import EngineOptions
 _FILE: Final = "devices.json"
 # Devices of OpenVINO that consist of the devices behind a colon: AUTO:GPU,CPU or BATCH:GPU(4).
 _COMPOUNDS: Final = ("AUTO", "HETERO", "BATCH")
-_NO_MULTI: Final = (
-    "OpenVINO GenAI cannot run a model on MULTI. Write {auto} to let OpenVINO choose a device, or "
-    "serve the model once for each."
-)
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -55,18 +51,25 @@ def read(run_dir: Path) -> DeviceList | None:
 
 def write(run_dir: Path, devices: Sequence[Device]) -> None:
     """Raises OSError."""
-    content = msgspec.json.encode(DeviceList(tuple(devices), time.time()))
-    write_private(run_dir / _FILE, content)
+    write_private(run_dir / _FILE, msgspec.json.encode(DeviceList(tuple(devices), time.time())))
 
 
 def check_device(text: str, known: DeviceList | None) -> None:
     """Raise ValueError with a sentence for a name that means no device of this machine. While the
     devices are not known, only the form of the name is checked."""
     if text.partition(":")[0] == "MULTI":
-        raise ValueError(_NO_MULTI.format(auto=text.replace("MULTI", "AUTO", 1)))
+        raise ValueError(
+            f"OpenVINO GenAI cannot run a model on MULTI. Write {text.replace('MULTI', 'AUTO', 1)} "
+            "to let OpenVINO choose a device, or serve the model once for each."
+        )
     for name in _parts(text):
         if known is not None and not _is_there(name, known.names):
-            raise ValueError(_no_device(name, known))
+            text = f"There is no device {name} on this machine."
+            if _is_there(name.upper(), known.names):
+                raise ValueError(f"{text} Did you mean {name.upper()}?")
+            found = ", ".join(map(str, known.devices)) or "none"
+            advice = "After a change, `vinery devices` looks for them again."
+            raise ValueError(f"{text} Devices: {found}. {advice}")
 
 
 def first_device(text: str) -> str:
@@ -121,14 +124,6 @@ def _is_there(name: str, known: Iterable[str]) -> bool:
     return number == "0" and family != "CPU" and family in known
 
 
-def _no_device(name: str, known: DeviceList) -> str:
-    text = f"There is no device {name} on this machine."
-    if _is_there(name.upper(), known.names):
-        return f"{text} Did you mean {name.upper()}?"
-    devices = ", ".join(map(str, known.devices)) or "none"
-    return f"{text} Devices: {devices}. After a change, `vinery devices` looks for them again."
-
-
 # -- Whether the device of a model takes the options. A plugin refuses an unknown property only when
 # a model is compiled, or ignores it: so each option is checked where an administrator sets it. A
 # plugin lists the properties of a present device; the values of options are OpenVINO 2026.4's.
@@ -138,11 +133,6 @@ _KV_PRECISIONS: Final = {
     "CPU": ("u8", "u4", "u3", "f16", "bf16", "f32"),
     "GPU": ("u8", "i8", "u4", "i4", "f16"),
 }
-_DISTRIBUTIONS: Final = {"CPU": "tensor_parallel", "HETERO": "pipeline_parallel"}
-_BLOCKS: Final = {"CPU": 32}  # tokens in a block of the KV cache; other devices: 16
-_OF_NPU: Final = ("max_prompt_len", "min_response_len")
-# On an NPU, GenAI reads these names, which are no properties of the plugin.
-_OF_NPU_PIPELINE: Final = ("PREFILL_HINT", "GENERATE_HINT", "PREFILL_CONFIG", "GENERATE_CONFIG")
 # Names that OpenVINO itself or GenAI reads, on any device.
 _COMMON: Final = (
     *("ALLOW_AUTO_BATCHING", "AUTO_BATCH_TIMEOUT", "CACHE_DIR", "CACHE_MODE"),
@@ -177,7 +167,15 @@ def check_device_options(options: EngineOptions, device: str, known: DeviceList 
             raise ValueError(f"draft_device: {error}") from None
     for sentence in _refusals(options, device):
         raise ValueError(sentence)
-    _check_properties(options, device, known)
+    taken = _properties_of(device, known)
+    for name in options.plugin:
+        if name in _OWN:
+            raise ValueError(f"plugin cannot set {name}: use {_OWN[name]}.")
+        if taken is not None and name not in taken:
+            advice = "`vinery devices --json` lists those that it has."
+            if near := difflib.get_close_matches(name, taken, n=1):
+                advice = f"Did you mean {near[0]}?"
+            raise ValueError(f"plugin: {device} has no property {name}. {advice}")
 
 
 def _refusals(options: EngineOptions, device: str) -> Iterator[str]:
@@ -191,38 +189,22 @@ def _refusals(options: EngineOptions, device: str) -> Iterator[str]:
             listed = ", ".join(taken)
             yield f"kv_cache_precision cannot be {precision} on {family}, which takes {listed}."
     policy = options.model_distribution_policy
-    if policy and _DISTRIBUTIONS.get(compound or device) != policy:
+    distributions = {"CPU": "tensor_parallel", "HETERO": "pipeline_parallel"}
+    if policy and distributions.get(compound or device) != policy:
         needed = "the device CPU" if policy == "tensor_parallel" else "HETERO"
         yield f"model_distribution_policy can be {policy} only with {needed}, not with {device}."
-    for name in _OF_NPU:
+    for name in ("max_prompt_len", "min_response_len"):
         if getattr(options, name) and (compound or families != ["NPU"]):
             yield f"{name} is for the device NPU, not for {device}. Leave it out."
     if options.num_threads and device != "CPU" and options.draft_device != "CPU":
         yield f"num_threads is for the device CPU, not for {device}. Leave it out."
-    block = max((_BLOCKS.get(each, 1) for each in families), default=1)
     for name in ("cache_eviction", "sparse_attention"):
-        group = getattr(options, name)
-        if group is None:
-            continue
-        try:
-            group.check_block(block)
-        except ValueError as error:
-            yield f"{name}: on {device}, {error}."
-
-
-def _check_properties(options: EngineOptions, device: str, known: DeviceList | None) -> None:
-    taken = _properties_of(device, known)
-    for name in options.plugin:
-        if name in _OWN:
-            raise ValueError(f"plugin cannot set {name}: use {_OWN[name]}.")
-        if taken is not None and name not in taken:
-            near = difflib.get_close_matches(name, taken, n=1)
-            advice = (
-                f"Did you mean {near[0]}?"
-                if near
-                else "`vinery devices --json` lists those that it has."
-            )
-            raise ValueError(f"plugin: {device} has no property {name}. {advice}")
+        if (group := getattr(options, name)) is not None:
+            try:
+                # Tokens in a block of the KV cache.
+                group.check_block(32 if "CPU" in families else 1)
+            except ValueError as error:
+                yield f"{name}: on {device}, {error}."
 
 
 def _properties_of(device: str, known: DeviceList | None) -> Collection[str] | None:
@@ -234,5 +216,6 @@ def _properties_of(device: str, known: DeviceList | None) -> Collection[str] | N
     if not found or not all(each.properties for each in found):
         return None
     own = _OF_COMPOUNDS.get(compound or "", "").split()
-    own += _OF_NPU_PIPELINE if "NPU" in families else ()
+    if "NPU" in families:  # GenAI reads these names, which are no properties of the plugin
+        own += ["PREFILL_HINT", "GENERATE_HINT", "PREFILL_CONFIG", "GENERATE_CONFIG"]
     return {*_COMMON, *own}.union(*(each.properties for each in found))

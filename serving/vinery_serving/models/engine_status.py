@@ -130,11 +130,6 @@ class EngineStatus(models.Model):
         return failed if next_at is None else f"{failed}; the next is at {next_at:%H:%M:%S} UTC"
 
     @property
-    def can_be_tried(self) -> bool:
-        """Whether an administrator can ask to load: loading failed, or the engine sleeps."""
-        return self.has_failed or self.state == EngineState.ASLEEP
-
-    @property
     def reason(self) -> str:
         return self.last_error.partition("\n\n")[0]
 

@@ -22,8 +22,6 @@ from vinery_serving.processes.logs.folder import engine_name, log_path
 from vinery_serving.processes.logs.reading import LogFollower, last_lines
 from vinery_serving.transport.messages import EngineStats
 
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-
 
 def joined(engines: Sequence[EngineStats]) -> EngineStats:
     """Return the stats of all engines of a model: sums, and the longest times."""
@@ -31,8 +29,10 @@ def joined(engines: Sequence[EngineStats]) -> EngineStats:
         return engines[0]
     used_bytes = sum(each.cache_usage * each.cache_bytes for each in engines)
     cache_bytes = sum(each.cache_bytes for each in engines)
-    names = [each.name for each in fields(TokenCounts)]
-    tokens = {name: sum(getattr(each.tokens, name) for each in engines) for name in names}
+    tokens = {
+        field.name: sum(getattr(each.tokens, field.name) for each in engines)
+        for field in fields(TokenCounts)
+    }
     return EngineStats(
         num_running=sum(each.num_running for each in engines),
         num_waiting=sum(each.num_waiting for each in engines),
@@ -163,16 +163,8 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         fields = [
             *("reason", "last_error", "num_attempts", "max_attempts", "next_attempt_at"),
             *("changed_at", "num_restarts", "max_context", "pid", "memory_bytes"),
-            *(
-                "has_former",
-                "replicas",
-                "needed_bytes",
-                "loaded_bytes",
-                "peak_bytes",
-                "num_running",
-                "num_waiting",
-            ),
-            *("num_waiting_to_load", "waiting_since", "work"),
+            *("has_former", "replicas", "needed_bytes", "loaded_bytes", "peak_bytes"),
+            *("num_running", "num_waiting", "num_waiting_to_load", "waiting_since", "work"),
         ]
         read_only_fields = fields
 
@@ -207,16 +199,13 @@ def _memory_bytes(pid: int) -> int | None:
         num_pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     except OSError:
         return None
-    return int(num_pages) * _PAGE_BYTES if ENGINE_MODULE.encode() in words else None
+    num_bytes = int(num_pages) * os.sysconf("SC_PAGE_SIZE")
+    return num_bytes if ENGINE_MODULE.encode() in words else None
 
-
-# -- Log lines of a model's engine and of its jobs
 
 NUM_LINES: Final = 50
 # How many lines a page that follows a log gets at once.
 NUM_FOLLOWED: Final = 500
-# The rest of the former file, and then newer files.
-_MOST_READS: Final = 3
 # Shown where there is no log.
 NO_LOG: Final = (
     "No engine of this model has logged anything on this host. With several hosts, the log is on "
@@ -240,27 +229,19 @@ def log_after(path: Path, position: str) -> tuple[list[str], str]:
     """Return the lines of a log after a position, the oldest first, and the next position. An
     empty position begins with the last lines."""
     try:
-        if not position:
-            return _last_lines_and_position(path)
-        follower = LogFollower.after(path, position)
+        follower = LogFollower.after(path, position) if position else LogFollower(path)
         try:
+            if not position:
+                last = list(islice(follower.backwards(), NUM_FOLLOWED))
+                return [entry.text() for entry in reversed(last)], follower.position
             lines: deque[str] = deque(maxlen=NUM_FOLLOWED)
-            for _ in range(_MOST_READS):
+            for _ in range(3):  # the rest of the former file, and then newer files
                 lines.extend(entry.text() for entry in follower.read())
             return list(lines), follower.position
         finally:
             follower.close()
     except OSError:
         return [], position
-
-
-def _last_lines_and_position(path: Path) -> tuple[list[str], str]:
-    follower = LogFollower(path)
-    try:
-        entries = list(islice(follower.backwards(), NUM_FOLLOWED))
-        return [entry.text() for entry in reversed(entries)], follower.position
-    finally:
-        follower.close()
 
 
 def engine_log_text(model: str, num_lines: int = NUM_LINES) -> str:

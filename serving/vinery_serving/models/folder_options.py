@@ -37,8 +37,6 @@ from vinery_serving.prompting.folder import (
 _GRAPH: Final = "openvino_model.xml"
 # A folder with this file holds a vision model, see `engine.graph`.
 EMBEDDINGS: Final = "openvino_text_embeddings_model.xml"
-# The states of convolutions and recurrences, beside those of attention.
-_LINEAR: Final = re.compile(rb'variable_id="[^"]*(?:ssm|conv|recurrent|linear)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +49,7 @@ class Findings:
 
 
 def find(folder: str, options: Mapping[str, Any]) -> Findings:
-    """Read the files of a model and of its options. Blocks for up to 15 s. Options that are wrong
-    without a model are left out."""
+    """Read the files of a model and of its valid options. Blocks for up to 15 s."""
     path = Path(folder)
     if not path.is_absolute():
         return Findings(folder_error=f"{path} is not an absolute path.")
@@ -78,12 +75,8 @@ def _read(path: Path, options: bytes, reads: Sequence[Path], state: FolderState)
     return msgspec.json.decode(answer, type=Findings)
 
 
-# -- The confined process
-
-
 def inspect(folder: Path, options: bytes) -> bytes:
-    """Return `Findings`. May take any time and memory, and runs the templates: only for a process
-    that may be killed."""
+    """Return `Findings`. Runs templates, without limits: only for a process that may be killed."""
     task = None
     with suppress(UnusableModel, UnusableFolder):
         task = read_task(folder)
@@ -104,10 +97,12 @@ def _error(check: Callable[..., None], *arguments: object) -> str:
 
 
 def check_folder_options(options: EngineOptions, folder: Path) -> None:
-    """Raise ValueError or UnusableFolder with a sentence for an option that the model does not
-    take."""
+    """Raise ValueError or UnusableFolder for an option that the model does not take."""
     if (folder / EMBEDDINGS).is_file():
-        _check_vision(options)
+        names = ("draft_model", "eagle3_head", "prompt_lookup")
+        for name in (*names, "adapters", "cache_eviction", "sparse_attention"):
+            if getattr(options, name):
+                raise ValueError(f"A vision model cannot have the option {name}. Leave it out.")
     _try_templates(own_templates(options.chat_template))
     for adapter in options.adapters:
         if not Path(adapter.path).exists():
@@ -134,13 +129,6 @@ def _try_templates(templates: ChatTemplates | None) -> None:
             ChatRenderer(ChatTemplate(text))
 
 
-def _check_vision(options: EngineOptions) -> None:
-    names = ("draft_model", "eagle3_head", "prompt_lookup")
-    for name in (*names, "adapters", "cache_eviction", "sparse_attention"):
-        if getattr(options, name):
-            raise ValueError(f"A vision model cannot have the option {name}. Leave it out.")
-
-
 def _check_draft(option: str, folder: Path) -> None:
     """Raises ValueError for a folder whose model proposes tokens in another way."""
     if not folder.is_absolute():
@@ -160,14 +148,14 @@ def _check_draft(option: str, folder: Path) -> None:
 
 
 def _has_linear_attention(graph: Path) -> bool:
-    return graph.is_file() and _LINEAR.search(graph.read_bytes()) is not None
+    """Whether there are states of convolutions or recurrences, beside those of attention."""
+    states = rb'variable_id="[^"]*(?:ssm|conv|recurrent|linear)'
+    return graph.is_file() and re.search(states, graph.read_bytes()) is not None
 
 
 # -- Heads for speculative decoding: models that read the hidden states of another model. The
 # exporter notes the kind of a head at the end of the graph; the training notes it in config.json.
 
-_NOTES_BYTES: Final = 1 << 16
-_KINDS: Final = ((b"eagle3", "EAGLE-3"), (b"dflash", "DFlash"))
 # With so many layers or more, GenAI 2026.4.1 chooses those that a head reads.
 _LEAST_LAYERS: Final = 10
 
@@ -175,18 +163,8 @@ _LEAST_LAYERS: Final = 10
 def kind_of_head(folder: Path) -> str | None:
     """Return `EAGLE-3` or `DFlash`; None for another model. Raises OSError or UnusableFolder."""
     text = _notes(folder) + (read_text(folder / "config.json") or "").lower().encode()
-    return next((kind for mark, kind in _KINDS if mark in text), None)
-
-
-def check_no_head(folder: Path) -> None:
-    """Raises ValueError for a head, which cannot be served as a model."""
-    kind = kind_of_head(folder) if (folder / _GRAPH).is_file() else None
-    if kind is None:
-        return
-    advice = (
-        "set the option eagle3_head of its model to it" if kind == "EAGLE-3" else "serve another"
-    )
-    raise ValueError(f"{folder} is a head ({kind}), which answers nothing by itself: {advice}.")
+    kinds = {b"eagle3": "EAGLE-3", b"dflash": "DFlash"}
+    return next((kind for mark, kind in kinds.items() if mark in text), None)
 
 
 def check_head(head: Path, folder: Path) -> None:
@@ -208,7 +186,7 @@ def check_head(head: Path, folder: Path) -> None:
 
 def _notes(folder: Path) -> bytes:
     with (folder / _GRAPH).open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _NOTES_BYTES))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - (1 << 16)))
         return file.read().lower()
 
 
@@ -225,15 +203,7 @@ def shipped_folder(name: str) -> Path | None:
     return Path(settings.VINERY_MODELS_DIR) / name if name in shipped_models() else None
 
 
-# -- The task of a model
-
 _FAST_TOKENIZER: Final = "tokenizer.json"
-_GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
-_VECTORS: Final = frozenset({"sentence_embedding", "last_hidden_state", "token_embeddings"})
-_SCORES: Final = "logits"
-# A graph that keeps a state generates text, whatever the names of the outputs.
-_STATE: Final = 'type="ReadValue"'
-_MAX_LABELS: Final = 2
 
 
 class UnusableModel(ValueError):
@@ -241,20 +211,25 @@ class UnusableModel(ValueError):
 
 
 def read_task(folder: Path) -> Task | None:
-    """Return the task of the model in a folder; None: no readable graph. Raises UnusableModel or
-    UnusableFolder."""
+    """Return the task of a model; None: no readable graph. Raises what `check_folder` raises."""
     if (folder / EMBEDDINGS).is_file():
         return Task.VISION
     try:
         graph = (folder / _GRAPH).read_text("utf-8", errors="replace")
     except OSError:
         return None
-    if _STATE not in graph:
+    # A graph that keeps a state generates text, whatever the names of the outputs.
+    if 'type="ReadValue"' not in graph:
         outputs = _outputs(graph)
-        if outputs.keys() & _VECTORS:
+        if outputs.keys() & {"sentence_embedding", "last_hidden_state", "token_embeddings"}:
             return Task.EMBEDDINGS
-        if outputs.get(_SCORES) == 2:
-            _check_labels(folder)
+        if outputs.get("logits") == 2:
+            labels = read_object(folder / "config.json").get("id2label")
+            if isinstance(labels, dict) and len(labels) > 2:
+                raise UnusableModel(
+                    f"{folder} holds a classifier with {len(labels)} labels. A rerank model has "
+                    "one label, or two of which the second is relevance."
+                )
             return Task.RERANK
     templates = templates_of(folder, read_object(folder / "tokenizer_config.json"))
     return Task.COMPLETION if templates is None else Task.CHAT
@@ -269,40 +244,22 @@ def _outputs(graph: str) -> dict[str, int]:
     if root.find("layers") is None:
         raise UnusableModel(f"{_GRAPH} has no layers: it is no graph of OpenVINO.")
     layers = {each.get("id", ""): each for each in root.iterfind("layers/layer")}
-    results = {id_ for id_, layer in layers.items() if layer.get("type") == "Result"}
-    sources = [
-        (layers.get(edge.get("from-layer", "")), edge.get("from-port"))
-        for edge in root.iterfind("edges/edge")
-        if edge.get("to-layer") in results
-    ]
-    ports = [
-        port
-        for layer, number in sources
-        if layer is not None
-        for port in layer.iterfind("output/port")
-        if port.get("id") == number
-    ]
-    return {
-        name: len(port.findall("dim"))
-        for port in ports
-        for name in port.get("names", "").split(",")
-    }
-
-
-def _check_labels(folder: Path) -> None:
-    """Raises UnusableModel for a classifier that gives no relevance."""
-    labels = read_object(folder / "config.json").get("id2label")
-    if isinstance(labels, dict) and len(labels) > _MAX_LABELS:
-        raise UnusableModel(
-            f"{folder} holds a classifier with {len(labels)} labels. A rerank model has one label, "
-            "or two of which the second is relevance."
-        )
+    outputs: dict[str, int] = {}
+    for edge in root.iterfind("edges/edge"):
+        result, source = (layers.get(edge.get(each, "")) for each in ("to-layer", "from-layer"))
+        if source is None or result is None or result.get("type") != "Result":
+            continue
+        for port in source.iterfind("output/port"):
+            if port.get("id") == edge.get("from-port"):
+                num = len(port.findall("dim"))
+                outputs |= dict.fromkeys(port.get("names", "").split(","), num)
+    return outputs
 
 
 def check_folder(path: Path, options: EngineOptions) -> None:
-    """Raises ValueError or UnusableFolder for a folder that has no OpenVINO model that Vinery can
-    serve."""
-    graph = next((path / name for name in _GRAPHS if (path / name).is_file()), None)
+    """Raises ValueError or UnusableFolder for a folder without a model that Vinery can serve."""
+    names = (_GRAPH, "openvino_language_model.xml")
+    graph = next((path / name for name in names if (path / name).is_file()), None)
     if graph is None:
         raise ValueError(
             f"{path} has no openvino_model.xml. Export the model first, for example with "
@@ -311,7 +268,10 @@ def check_folder(path: Path, options: EngineOptions) -> None:
     weights = graph.with_suffix(".bin")
     if not weights.is_file():
         raise ValueError(f"{path} has no {weights.name}, the weights. Copy the folder again.")
-    check_no_head(path)
+    if graph.name == _GRAPH and (kind := kind_of_head(path)) is not None:
+        is_eagle = kind == "EAGLE-3"
+        advice = "set the option eagle3_head of its model to it" if is_eagle else "serve another"
+        raise ValueError(f"{path} is a head ({kind}), which answers nothing by itself: {advice}.")
     task = read_task(path)
     if not options.chat_template:
         _try_templates(templates_of(path, read_object(path / "tokenizer_config.json")))

@@ -1,16 +1,16 @@
 """Hosts as a resource: what API, commands and status show and change."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from django.db import connection
 from rest_framework import serializers
 
 from vinery_accounts.access import changes
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
 from vinery_serving.models.devices import first_device
-from vinery_serving.models.host_rows import Host
+from vinery_serving.models.host_rows import Host, Placement
 from vinery_serving.models.job_rows import JobKind, ModelJob, bytes_text
 from vinery_serving.models.models import ServedModel
 
@@ -51,7 +51,6 @@ class Hosts(PlatformResource[Host]):
     actions = (
         RowAction(
             "drain",
-            Action.MANAGE,
             lambda row: changes.switch(row, "drain", is_draining=True),
             "Move the replicas of a host to other hosts, and place no new ones there. Each serves "
             "until the new one does, and finishes its answers.",
@@ -59,7 +58,6 @@ class Hosts(PlatformResource[Host]):
         ),
         RowAction(
             "resume",
-            Action.MANAGE,
             lambda row: changes.switch(row, "resume", is_draining=False),
             "Let a host that was drained take replicas again.",
             "active",
@@ -80,21 +78,19 @@ class Hosts(PlatformResource[Host]):
         fetches.delete()
 
 
-class _Replica(NamedTuple):
-    model: ServedModel
-    state: str
-    device: str
-    needed_bytes: int | None
-
-
-def _replicas_of(host: Host) -> Sequence[_Replica]:
-    """Return what a host runs. On SQLite there are no placements: the only host runs all."""
+def _replicas_of(host: Host) -> Sequence[Placement]:
+    """Return what a host runs. On SQLite no placements are stored: the only host runs all."""
     rows = host.placements.select_related("model").order_by("model__name", "replica")
     if rows or connection.vendor == "postgresql":
-        return [_Replica(each.model, each.state, each.device, each.needed_bytes) for each in rows]
+        return list(rows)
     models = ServedModel.objects.filter(is_loaded=True).select_related("engine").order_by("name")
     return [
-        _Replica(each, each.status.state, each.device_of(number), each.status.needed_bytes)
+        Placement(
+            model=each,
+            state=each.status.state,
+            device=each.device_of(number),
+            needed_bytes=each.status.needed_bytes,
+        )
         for each in models
         for number in range(each.num_replicas)
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 from django.db import models
@@ -124,8 +125,7 @@ class Placement(models.Model):
 
 
 def replicas_by_model() -> Mapping[int, Sequence[tuple[int, str]]]:
-    """Return the numbers of replicas with the names of their hosts, by model; empty if there is one
-    host."""
+    """Return the numbers of replicas with their hosts, by model; empty if there is one host."""
     found: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
     if Host.objects.count() > 1:
         rows = Placement.objects.order_by("replica", "host__name")
@@ -134,11 +134,8 @@ def replicas_by_model() -> Mapping[int, Sequence[tuple[int, str]]]:
     return found
 
 
-def check_labels(labels: object) -> None:
+def check_labels(labels: Any) -> None:
     """Raises ValueError."""
-    if not isinstance(labels, list) or not all(_is_label(each) for each in labels):
+    is_list = isinstance(labels, list) and all(isinstance(each, str) for each in labels)
+    if not is_list or not all(re.fullmatch(HOST_LABEL, each) for each in labels):
         raise ValueError("Write a list of labels, such as host=moon or disk=fast.")
-
-
-def _is_label(text: object) -> bool:
-    return isinstance(text, str) and re.fullmatch(HOST_LABEL, text) is not None

@@ -1,19 +1,19 @@
 """Answers of the management API about hubs and the catalogue, and the actions that ask hubs."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ValidationError
 from rest_framework import serializers
 
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.resources.base import RowAction, require_administrator
 from vinery_accounts.resources.fields import serializer_of
 from vinery_serving.models import job_requests, pulls
-from vinery_serving.models.hub.catalogue import CatalogueModel, catalogue
+from vinery_serving.models.hub.catalogue import catalogue
 from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import PullFailed
-from vinery_serving.models.hub.machine import Machine
 from vinery_serving.models.hub.verdict import Answer
 from vinery_serving.models.job_resource import ModelJobSerializer
 
@@ -99,19 +99,15 @@ class CatalogueSerializer(serializers.Serializer):  # type: ignore[type-arg]
     data = CatalogueModelSerializer(many=True)  # type: ignore[assignment]
 
 
-class _Entry:
-    def __init__(self, model: CatalogueModel, machine: Machine) -> None:
-        self._model, self.need, self.fits = model, model.need_on(machine), model.fits(machine)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-
 def catalogue_body() -> dict[str, Any]:
     """Return the catalogue with what fits this server, as the API does."""
     machine = pulls.machine_for("CPU")
-    body = {"object": "list", "data": [_Entry(each, machine) for each in catalogue()]}
-    serializer: Any = CatalogueSerializer(body)
+    data = [
+        asdict(each)
+        | {"size_bytes": each.size_bytes, "need": each.need_on(machine), "fits": each.fits(machine)}
+        for each in catalogue()
+    ]
+    serializer: Any = CatalogueSerializer({"object": "list", "data": data})
     return dict(serializer.data)
 
 
@@ -157,7 +153,6 @@ def _convert(access: Access, **values: Any) -> Any:
 ACTIONS: Final = (
     RowAction(
         "search",
-        Action.MANAGE,
         _search,
         "Search a hub for models by words. The most downloaded come first.",
         serializer=serializer_of(pulls.Search),
@@ -166,7 +161,6 @@ ACTIONS: Final = (
     ),
     RowAction(
         "check",
-        Action.MANAGE,
         _check,
         "Report whether a model of a hub will load here, before its weights are fetched. The exit "
         "status of the command is 1 if it will not.",
@@ -176,7 +170,6 @@ ACTIONS: Final = (
     ),
     RowAction(
         "pull",
-        Action.MANAGE,
         _pull,
         "Pull a model from a hub, and serve it. A checkpoint is converted then. A pull that was "
         "interrupted goes on where it was. HF_ENDPOINT names another hub, and HF_TOKEN is for "
@@ -189,7 +182,6 @@ ACTIONS: Final = (
     ),
     RowAction(
         "convert",
-        Action.MANAGE,
         _convert,
         "Convert a checkpoint of Hugging Face, such as safetensors, and serve the result. The "
         "environment that this needs is made first, if it is missing: about 2 GB. `vinery convert "

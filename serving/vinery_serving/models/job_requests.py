@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -36,9 +36,6 @@ from vinery_serving.models.job_rows import (
 from vinery_serving.models.models import ServedModel
 from vinery_serving.processes.apart import NoAnswer, run_apart
 
-# Ended jobs that are kept of each model. More of them are deleted, the oldest first.
-_MAX_ENDED: Final = 50
-_MAX_CHECKPOINTS: Final = 100  # that a form suggests
 # The states of models that can be measured.
 MEASURABLE: Final = (ShownState.READY, ShownState.ASLEEP)
 
@@ -46,10 +43,10 @@ MEASURABLE: Final = (ShownState.READY, ShownState.ASLEEP)
 def begin(
     model: ServedModel, kind: JobKind, parameters: Mapping[str, Any], secret: str = ""
 ) -> ModelJob:
-    """Ask the node for a job. Raises ValidationError while a job of this kind has not ended."""
+    """Ask the node for a job, and keep 50 jobs of the model that have ended. Raises ValidationError
+    while a job of this kind has not ended."""
     ended = ModelJob.objects.filter(model=model).exclude(state__in=UNFINISHED)
-    kept = ended.values_list("pk", flat=True)[:_MAX_ENDED]
-    ended.exclude(pk__in=list(kept)).delete()
+    ended.exclude(pk__in=list(ended.values_list("pk", flat=True)[:50])).delete()
     known = {"parameters": dict(parameters), "secret": encrypted(secret)}
     return changes.add(ModelJob(model=model, kind=kind, **known))
 
@@ -64,7 +61,7 @@ def begin_folder(
         if model is None:
             model = ServedModel(name=name, **new)
             model.awaits_folder = True
-            model = changes.add(model)
+            changes.add(model)
         return begin(model, kind, parameters, secret)
 
 
@@ -79,18 +76,11 @@ def cancel(job: ModelJob) -> ModelJob:
 
 def resume(job: ModelJob) -> ModelJob:
     """Continue a paused job, or restart a failed or cancelled job."""
+    values: dict[str, Any] = {"asked": Asked.RUN}
     if job.state in (JobState.FAILED, JobState.CANCELLED):
-        return changes.switch(
-            job,
-            "resume",
-            asked=Asked.RUN,
-            state=JobState.WAITING,
-            num_attempts=0,
-            next_attempt_at=None,
-            error="",
-            ended_at=None,
-        )
-    return changes.switch(job, "resume", asked=Asked.RUN)
+        values |= {"state": JobState.WAITING, "num_attempts": 0, "next_attempt_at": None}
+        values |= {"error": "", "ended_at": None}
+    return changes.switch(job, "resume", **values)
 
 
 # -- Conversions: a checkpoint becomes the folder of a model, which is added if it is new
@@ -131,8 +121,7 @@ def convert(asked: Conversion) -> ModelJob:
         if refused is not None:
             raise ConvertError(*refused)
     except (NoAnswer, OSError, msgspec.MsgspecError) as error:
-        text = f"Reading the files of {folder} {error}."
-        raise ValidationError({"folder": [text]}) from error
+        raise ValidationError({"folder": [f"Reading the files of {folder} {error}."]}) from error
     except ConvertError as error:
         raise ValidationError({error.option or "folder": [str(error)]}) from error
     return begin_folder(
@@ -145,11 +134,10 @@ def convert(asked: Conversion) -> ModelJob:
 
 
 def pulled_checkpoints() -> list[str]:
-    """Return the folders of checkpoints that were pulled and are still there, the newest first."""
+    """Return the folders of at most 100 pulled checkpoints that are there, the newest first."""
     pulls = ModelJob.objects.filter(kind=JobKind.PULL, state=JobState.DONE)
     found = pulls.filter(result__has_key="precision").values_list("result__folder", flat=True)
-    folders = dict.fromkeys(found[:_MAX_CHECKPOINTS])
-    return [each for each in folders if Path(each).is_dir()]
+    return [each for each in dict.fromkeys(found[:100]) if Path(each).is_dir()]
 
 
 def checkpoint_of(model: ServedModel) -> str:
@@ -172,14 +160,8 @@ def measure(model: ServedModel) -> ModelJob:
         raise ValidationError(
             f"{model} is {model.state_text}: load it, wait until it is ready, and measure it then."
         )
-    parameters = {
-        "model_id": model.pk,
-        "settings_digest": model.settings_digest,
-        "folder": model.folder,
-        "device": model.device,
-        "options": model.options,
-    }
-    return begin(model, JobKind.BENCH, parameters)
+    known = {"model_id": model.pk, "settings_digest": model.settings_digest}
+    return begin(model, JobKind.BENCH, known | _settings_of(model))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,22 +184,14 @@ def tune(model: ServedModel, asked: Tune) -> ModelJob:
     _check_task(model)
     if not model.folder:
         raise ValidationError(f"{model} has no folder yet: it is {model.state_text}.")
-    parameters = {
-        "folder": model.folder,
-        "device": model.device,
-        "options": model.options,
-        "max_context": model.status.max_context,
-        "time_limit_s": asked.time_limit_s,
-        "allow_other_answers": asked.allow_other_answers,
-    }
-    return begin(model, JobKind.TUNE, parameters)
+    parameters = {"max_context": model.status.max_context, **asdict(asked)}
+    return begin(model, JobKind.TUNE, _settings_of(model) | parameters)
 
 
 def apply_tuning(model: ServedModel) -> ServedModel:
     """Set the best options that the last tuning has found. Raises ValidationError without a tuning,
     or if folder, device or options have changed since."""
-    tunings = ModelJob.objects.filter(model=model, kind=JobKind.TUNE, state=JobState.DONE)
-    job = tunings.first()
+    job = ModelJob.objects.filter(model=model, kind=JobKind.TUNE, state=JobState.DONE).first()
     if job is None:
         raise ValidationError(f"{model} has not been tuned yet. See: vinery model tune --help")
     if has_changed_since(model, job):
@@ -227,9 +201,11 @@ def apply_tuning(model: ServedModel) -> ServedModel:
 
 def has_changed_since(model: ServedModel, tuning: ModelJob) -> bool:
     """Whether the model has other options, another device or another folder than a tuning had."""
-    asked = tuning.parameters
-    present = (model.folder, model.device, model.options)
-    return (asked["folder"], asked["device"], asked["options"]) != present
+    return not _settings_of(model).items() <= tuning.parameters.items()
+
+
+def _settings_of(model: ServedModel) -> dict[str, Any]:
+    return {"folder": model.folder, "device": model.device, "options": model.options}
 
 
 def _check_task(model: ServedModel) -> None:
@@ -240,11 +216,8 @@ def _check_task(model: ServedModel) -> None:
         )
 
 
-# -- Results
-
 # Measurements that are kept of each model. More of them are deleted, the oldest first.
 MAX_RESULTS: Final = 200
-TakeResult = Callable[[ModelJob, Mapping[str, Any]], None]
 
 
 def take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
@@ -260,8 +233,7 @@ def take_result(job: ModelJob, result: Mapping[str, Any]) -> str:
 
 
 def _take_folder(job: ModelJob, result: Mapping[str, Any]) -> None:
-    """Give the model the folder that the job has made. Raises ValidationError for a folder that
-    cannot be served."""
+    """Give the model the job's folder. Raises ValidationError for one that cannot be served."""
     model = ServedModel.objects.get(pk=job.model_id)
     model.folder = result["folder"]
     model.clean_fields(exclude={field.name for field in model._meta.fields} - {"folder"})
@@ -285,12 +257,13 @@ def _take_pull(job: ModelJob, result: Mapping[str, Any]) -> None:
 
 def _take_speed(job: ModelJob, result: Mapping[str, Any]) -> None:
     """Store the result of a job with the settings that it began with."""
-    asked, device = job.parameters, str(job.parameters["device"])
+    asked, known = job.parameters, devices.read(Path(settings.VINERY_RUN_DIR))
+    names = {each.name: each.full_name for each in known.devices} if known else {}
     SpeedResult.objects.create(
         model_id=job.model_id,
         folder=asked["folder"],
-        device=device,
-        device_name=_device_name(device),
+        device=asked["device"],
+        device_name=names.get(asked["device"], ""),
         options=asked["options"],
         versions={"vinery": settings.VINERY_VERSION, **result["versions"]},
         num_prompt_tokens=result["num_prompt_tokens"],
@@ -299,8 +272,7 @@ def _take_speed(job: ModelJob, result: Mapping[str, Any]) -> None:
         points=result["points"],
     )
     results = SpeedResult.objects.filter(model_id=job.model_id)
-    kept = results.values_list("pk", flat=True)[:MAX_RESULTS]
-    results.exclude(pk__in=list(kept)).delete()
+    results.exclude(pk__in=list(results.values_list("pk", flat=True)[:MAX_RESULTS])).delete()
 
 
 def why_futile(job: ModelJob) -> str:
@@ -318,13 +290,7 @@ def why_futile(job: ModelJob) -> str:
     return ""
 
 
-def _device_name(device: str) -> str:
-    known = devices.read(Path(settings.VINERY_RUN_DIR))
-    found = (each.full_name for each in known.devices if each.name == device) if known else ()
-    return next(iter(found), "")
-
-
-_TAKERS: Final[Mapping[JobKind, TakeResult]] = {
+_TAKERS: Final[Mapping[JobKind, Callable[[ModelJob, Mapping[str, Any]], None]]] = {
     JobKind.PULL: _take_pull,
     JobKind.CONVERT: _take_folder,
     JobKind.BENCH: _take_speed,

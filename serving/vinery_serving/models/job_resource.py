@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from rest_framework import serializers
 
-from vinery_accounts.access.access import Action
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
 from vinery_accounts.resources.fields import Filters
@@ -54,21 +53,18 @@ class ModelJobs(PlatformResource[ModelJob]):
     actions = (
         RowAction(
             "pause",
-            Action.MANAGE,
             lambda row: job_requests.pause(_unfinished(row)),
             "Pause a job. What it has done is kept.",
             "being paused",
         ),
         RowAction(
             "resume",
-            Action.MANAGE,
             lambda row: _resumed(row),
             "Go on with a job that is paused, or begin one again that has failed.",
             "resumed",
         ),
         RowAction(
             "cancel",
-            Action.MANAGE,
             lambda row: job_requests.cancel(_unfinished(row)),
             "Cancel a job, and delete what it has made so far.",
             "being cancelled",
@@ -122,15 +118,6 @@ def _unfinished(row: ModelJob) -> ModelJob:
     return row
 
 
-MODEL_JOBS: Final = ModelJobs()
-MODEL_EVENTS: Final = ModelEvents()
-
-
-# -- Measured speeds
-
-_LARGE: Final = 1000
-
-
 class SpeedPointSerializer(serializers.Serializer):  # type: ignore[type-arg]
     """The speed with one number of streams. Tokens per second are of all streams together."""
 
@@ -181,13 +168,12 @@ def _texts(row: SpeedResult, name: str) -> str:
 
 def _number(value: float) -> str:
     """Return three digits, or all before the point."""
-    return f"{value:.0f}" if value >= _LARGE else f"{value:.3g}"
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
+MODEL_JOBS: Final = ModelJobs()
+MODEL_EVENTS: Final = ModelEvents()
 SPEED_RESULTS: Final = SpeedResults()
-
-
-# -- Results of a search for faster engine options
 
 
 def trial_rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

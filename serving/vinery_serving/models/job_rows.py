@@ -47,13 +47,8 @@ class Asked(models.TextChoices):
 
 
 UNFINISHED: Final = (JobState.WAITING, JobState.RUNNING, JobState.PAUSED)
-_RESUMABLE: Final = (JobState.PAUSED, JobState.FAILED, JobState.CANCELLED)
-_UNITS: Final = ("B", "KB", "MB", "GB", "TB")
-_STEP: Final = 1000
 # Jobs that make the folder of a model: no engine can load the folder before the end.
 FOLDER_KINDS: Final = (JobKind.PULL, JobKind.CONVERT)
-
-
 SECRET_PURPOSE: Final = b"vinery jobs"
 
 
@@ -136,12 +131,13 @@ class ModelJob(models.Model):
 
     @property
     def actions(self) -> list[str]:
-        if self.is_unfinished and self.asked == Asked.CANCEL:
+        if not self.is_unfinished:
+            return ["resume"] if self.state in (JobState.FAILED, JobState.CANCELLED) else []
+        if self.asked == Asked.CANCEL:
             return []
-        is_paused = self.is_unfinished and self.asked == Asked.PAUSE
-        pause = ["pause"] if self.is_unfinished and not is_paused else []
-        resume = ["resume"] if self.state in _RESUMABLE or is_paused else []
-        return [*pause, *resume, *(["cancel"] if self.is_unfinished else [])]
+        pause = ["pause"] if self.asked != Asked.PAUSE else []
+        is_paused = self.state == JobState.PAUSED or not pause
+        return [*pause, *(["resume"] if is_paused else []), "cancel"]
 
     @property
     def percent(self) -> int | None:
@@ -160,22 +156,16 @@ class ModelJob(models.Model):
             parts.append(f"{bytes_text(self.done_bytes)} of {bytes_text(self.total_bytes)}")
         if self.state == JobState.RUNNING and self.bytes_per_s:
             parts.append(f"{bytes_text(int(self.bytes_per_s))}/s")
-        if self.left_s is not None:
-            parts.append(f"{_time_text(self.left_s)} left")
+        if (left_s := self.left_s) is not None:
+            parts.append(f"{left_s:.0f} s left" if left_s < 100 else f"{left_s / 60:.0f} min left")
         return ", ".join(parts)
 
 
 def bytes_text(num_bytes: int) -> str:
-    number, units = float(num_bytes), list(_UNITS)
-    while number >= _STEP and len(units) > 1:
-        number, units = number / _STEP, units[1:]
+    number, units = float(num_bytes), ["B", "KB", "MB", "GB", "TB"]
+    while number >= 1000 and len(units) > 1:
+        number, units = number / 1000, units[1:]
     return f"{number:.3g} {units[0]}"
-
-
-def _time_text(time_s: float) -> str:
-    if time_s < 100:
-        return f"{time_s:.0f} s"
-    return f"{time_s / 60:.0f} min"
 
 
 def encrypted(secret: str) -> str:
@@ -204,8 +194,6 @@ def wait_for_attempt(job: ModelJob, pause_s: float) -> None:
 
 # Events that are kept of each model. More of them are deleted, the oldest first.
 MAX_EVENTS: Final = 500
-# Deleting costs a query: the history is cut when it is longer by this.
-_SLACK: Final = 50
 
 
 class ModelEvent(models.Model):
@@ -223,16 +211,13 @@ class ModelEvent(models.Model):
         return f"{self.model_id}: {self.state}"
 
 
-# What in the audit log makes engines start or end; other acts, such as a self-test, do not.
-_STARTING: Final = ("create", "update", "load", "unload", "retry", "apply-tuning")
-
-
 def asker_of(model_id: int) -> str:
     """Return who last asked to load, unload or change the model; empty: unknown."""
+    # Other acts, such as a self-test, start and end no engines.
+    starting = ("create", "update", "load", "unload", "retry", "apply-tuning")
+    actions = [f"model.{each}" for each in starting]
     entries = AuditEntry.objects.filter(
-        target_kind="model",
-        target_id=str(model_id),
-        action__in=[f"model.{each}" for each in _STARTING],
+        target_kind="model", target_id=str(model_id), action__in=actions
     )
     return entries.values_list("actor", flat=True).first() or ""
 
@@ -248,12 +233,9 @@ def record_event(model_id: int, state: str, reason: str = "") -> None:
     if not apps.get_model("serving", "ServedModel").objects.filter(pk=model_id).exists():
         return
     ModelEvent.objects.create(model_id=model_id, state=state, reason=reason)
-    if events.count() > MAX_EVENTS + _SLACK:
+    if events.count() > MAX_EVENTS + 50:  # deleting costs a query
         kept = events.values_list("pk", flat=True)[MAX_EVENTS - 1]
         events.filter(pk__lt=kept).delete()
-
-
-# -- The speed of models on this host, with all that it depends on
 
 
 class SpeedResult(models.Model):

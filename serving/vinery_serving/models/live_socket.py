@@ -55,8 +55,7 @@ class LiveServer:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen. Without a socket a warning is logged, and requests of this process are not
-        shown."""
+        """Listen. Without a socket, which is logged, requests of this process are not shown."""
         try:
             path = web_socket(self._run_dir)
             # The name comes after the listener: an asker removes a socket without a listener.
@@ -77,8 +76,7 @@ class LiveServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             assert self._path is not None
-            key = socket_key(self._secret, self._path)
-            await shake_hands(reader, writer, key, listens=True)
+            await shake_hands(reader, writer, socket_key(self._secret, self._path), listens=True)
             async with asyncio.timeout(_WITHIN_S):
                 question = msgspec.json.decode(await reader.readline(), type=list[str])
                 answer = self._stop(*question) if question else self._rows()

@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 # Fields that must suit each other.
 _TOGETHER: Final = ("options", "device", "replica_devices", "folder")
-_MAX_IDLE_S: Final = 366 * 24 * 3600
-_MAX_REPLICAS: Final = 64
-_COMMIT_DIGITS: Final = 12
 
 
 def stored_folder(folder: str) -> str:
@@ -86,8 +83,7 @@ def _with_paths(options: Any, change: Callable[[str], str]) -> Any:
 
 
 class ServedModel(models.Model):
-    """A model that clients can request. Administrators write this table; the node writes
-    `EngineStatus`."""
+    """A model that clients can request. Administrators write it; the node writes `EngineStatus`."""
 
     name = models.CharField(
         max_length=128,
@@ -137,7 +133,7 @@ class ServedModel(models.Model):
         "replicas",
         default=1,
         blank=True,
-        validators=[MinValueValidator(1), MaxValueValidator(_MAX_REPLICAS)],
+        validators=[MinValueValidator(1), MaxValueValidator(64)],
         help_text="How many engines serve it. Each has its own copy of what it needs in memory.",
     )
     replica_devices = models.JSONField(
@@ -159,7 +155,7 @@ class ServedModel(models.Model):
         "idle time",
         null=True,
         blank=True,
-        validators=[MaxValueValidator(_MAX_IDLE_S)],
+        validators=[MaxValueValidator(366 * 24 * 3600)],
         help_text="After so many seconds without a request its engine ends, until the next request "
         "comes; 0: it stays. Empty: as VINERY_MODEL_IDLE_S.",
     )
@@ -225,7 +221,12 @@ class ServedModel(models.Model):
         """The state of the engine or of the job that makes the folder, or the change that the node
         has not followed yet."""
         if not self.folder:
-            return self._state_without_folder()
+            job = self.folder_job
+            if job is None or job.state in (JobState.PAUSED, JobState.CANCELLED):
+                return ShownState.REGISTERED
+            if job.state == JobState.FAILED:
+                return ShownState.FAILED
+            return ShownState.PULLING if job.kind == JobKind.PULL else ShownState.CONVERTING
         status = self.status
         if not self.is_loaded:
             is_gone = status.state == EngineState.UNLOADED
@@ -233,14 +234,6 @@ class ServedModel(models.Model):
         if status.state == EngineState.UNLOADED or self._is_obsolete(status):
             return ShownState.WAITING
         return ShownState(status.state)
-
-    def _state_without_folder(self) -> ShownState:
-        job = self.folder_job
-        if job is None or job.state in (JobState.PAUSED, JobState.CANCELLED):
-            return ShownState.REGISTERED
-        if job.state == JobState.FAILED:
-            return ShownState.FAILED
-        return ShownState.PULLING if job.kind == JobKind.PULL else ShownState.CONVERTING
 
     @property
     def folder_job(self) -> ModelJob | None:
@@ -272,8 +265,7 @@ class ServedModel(models.Model):
         return devices[replica % len(devices)] if devices else self.device
 
     def prepare(self, names: Iterable[str]) -> None:
-        """Read the files for a change of these fields, before the transaction in which other
-        changes wait."""
+        """Read files for a change of these fields before the transaction: others wait for it."""
         if not set(_TOGETHER).isdisjoint(names):
             _ = self._findings
 
@@ -313,7 +305,7 @@ class ServedModel(models.Model):
     def source_text(self) -> str:
         """Where its files were pulled from; empty: an administrator named them."""
         if "repository" in self.source:
-            return f"{self.source['repository']} at {self.source['commit'][:_COMMIT_DIGITS]}"
+            return f"{self.source['repository']} at {self.source['commit'][:12]}"
         return str(self.source.get("url") or self.source.get("path") or "")
 
     @property
@@ -325,11 +317,12 @@ class ServedModel(models.Model):
         start. Fields in `exclude` are not checked: a model whose folder is gone can be renamed.
         The name of a model that ships with Vinery becomes its folder."""
         errors: dict[str, Any] = {}
+        exclude = set(exclude or ())
         if not self.folder:
-            if not self.awaits_folder and "folder" not in (exclude or ()):
+            if not self.awaits_folder and "folder" not in exclude:
                 errors["folder"] = [ValidationError("This field is required.")]
-            exclude = {*(exclude or ()), "folder"}
-        if "folder" not in (exclude or ()):
+            exclude.add("folder")
+        if "folder" not in exclude:
             from vinery_serving.models.folder_options import shipped_folder
 
             self.folder = str(shipped_folder(self.folder) or self.folder)
@@ -339,14 +332,14 @@ class ServedModel(models.Model):
         except ValidationError as error:
             errors = error.update_error_dict(errors)
         for name, check in _CHECKS.items():
-            if name not in (exclude or ()) and name not in errors:
+            if name not in exclude and name not in errors:
                 try:
                     check(getattr(self, name))
                 except ValueError as error:
                     errors[name] = [ValidationError(str(error))]
-        if "folder" not in (exclude or ()) and (text := self._findings.folder_error):
+        if "folder" not in exclude and (text := self._findings.folder_error):
             errors.setdefault("folder", [ValidationError(text)])
-        changed = [each for each in _TOGETHER if each not in (exclude or ())]
+        changed = [each for each in _TOGETHER if each not in exclude]
         if changed and not errors.keys() & set(_TOGETHER):
             try:
                 self._check_options_together()
@@ -365,8 +358,7 @@ class ServedModel(models.Model):
 
 
 def options_text(options: Mapping[str, Any]) -> str:
-    """Return the options that the engine is started with, as canonical JSON: equal options compare
-    equal."""
+    """Return the options of the engine as canonical JSON: equal options compare equal."""
     return json.dumps(of_engine(options), sort_keys=True)
 
 
@@ -414,8 +406,7 @@ def _check_replica_devices(names: object) -> None:
 
 
 def _check_projects(ids: object) -> None:
-    is_list = isinstance(ids, list) and all(type(each) is int for each in ids)
-    if not is_list:
+    if not isinstance(ids, list) or not all(type(each) is int for each in ids):
         raise ValueError("Write a list of ids of projects, such as [1, 2].")
 
 

@@ -35,7 +35,6 @@ from vinery_serving.processes.apart import NoAnswer, run_apart
 
 ResultT = TypeVar("ResultT")
 MAX_QUESTIONS: Final = 4
-WITHIN_S: Final = 25.0
 _RUNNING: Final = threading.BoundedSemaphore(MAX_QUESTIONS)
 _CPU: Final = "CPU"
 
@@ -120,13 +119,22 @@ class Judged:
     name: str
 
 
-def ask(question: Callable[[], ResultT], within_s: float = WITHIN_S) -> ResultT:
+def ask(question: Callable[[], ResultT], within_s: float = 25.0) -> ResultT:
     """Return the answer. Raises what the question raises, and `HubUnavailable` after the deadline
     or while too many questions run."""
     if not _RUNNING.acquire(blocking=False):
         raise HubUnavailable("Too many questions to hubs are running. Try again in a moment.")
     answer: Future[ResultT] = Future()
-    threading.Thread(target=_answer, args=(question, answer), daemon=True).start()
+
+    def answer_it() -> None:
+        try:
+            answer.set_result(question())
+        except Exception as error:
+            answer.set_exception(error)
+        finally:
+            _RUNNING.release()
+
+    threading.Thread(target=answer_it, daemon=True).start()
     try:
         return answer.result(timeout=within_s)
     except TimeoutError:
@@ -136,24 +144,14 @@ def ask(question: Callable[[], ResultT], within_s: float = WITHIN_S) -> ResultT:
         ) from None
 
 
-def _answer(question: Callable[[], ResultT], answer: Future[ResultT]) -> None:
-    try:
-        answer.set_result(question())
-    except Exception as error:
-        answer.set_exception(error)
-    finally:
-        _RUNNING.release()
-
-
-def look(asked: Repository, context: int = CONTEXT_TOKENS, within_s: float = WITHIN_S) -> Judged:
+def look(asked: Repository, context: int = CONTEXT_TOKENS, within_s: float = 25.0) -> Judged:
     """Ask the hub, and judge the model for the device. Raises `PullFailed`."""
     machine = machine_for(asked.device)  # in this thread, which may ask the database
     return ask(lambda: judge(asked, machine, context), within_s)
 
 
 def judge(asked: Repository, machine: Machine, context: int = CONTEXT_TOKENS) -> Judged:
-    """Judge a model without fetching weights. Raises `PullFailed`, and `HubUnavailable` if the hub
-    does not answer."""
+    """Judge a model without fetching weights. Raises `PullFailed` and `HubUnavailable`."""
     what, path = asked.repository, Path(asked.repository)
     if "://" in what:
         archive = ArchiveOrigin.look(what, asked.sha256 and asked.sha256.lower())
@@ -163,9 +161,12 @@ def judge(asked: Repository, machine: Machine, context: int = CONTEXT_TOKENS) ->
         if is_archive(path):
             return Judged(files, None, name)
         return Judged(files, will_it_load(_read_local(path), machine, context), name)
+    if (entry := catalogue.find(what)) is not None:
+        if entry.shipped:
+            raise PullFailed(f"{what} ships with Vinery. Add a model with the folder {what}.")
+        what = entry.repository
     hub = Hub.of_environment()
-    listed = hub.repository(_repository_of(what), asked.revision)
-    repository = wanted_files(listed, asked.include)
+    repository = wanted_files(hub.repository(what, asked.revision), asked.include)
     verdict = will_it_load(repository, machine, context)
     origin = HubOrigin(
         repository=repository.name,
@@ -236,16 +237,6 @@ def facts_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
     )
 
 
-def _repository_of(name: str) -> str:
-    """The repository of a name of the catalogue, or the name itself. Raises `PullFailed`."""
-    entry = catalogue.find(name)
-    if entry is None:
-        return name
-    if entry.shipped:
-        raise PullFailed(f"{name} ships with Vinery. Add a model with the folder {name}.")
-    return entry.repository
-
-
 def machine_for(device: str) -> Machine:
     """Return this machine, with the memory of a device and the engines that were measured there."""
     known = devices.read(Path(settings.VINERY_RUN_DIR))
@@ -267,8 +258,7 @@ def _measured() -> Iterator[MeasuredEngine]:
 
 
 def add_shipped(name: str, served_as: str | None, *, device: str, load: bool) -> ServedModel | None:
-    """Serve a model of the catalogue that ships with Vinery; None for any other name. Raises
-    ValidationError."""
+    """Serve a shipped model of the catalogue; None for any other name. Raises ValidationError."""
     entry = catalogue.find(name)
     if entry is None or not entry.shipped:
         return None

@@ -1,5 +1,4 @@
-"""Adds, loads and unloads served models, for the command line, the admin and the first start.
-Each change is audited."""
+"""Adds, loads and unloads served models. Each change is audited."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.access.served import Served, visible_models
 from vinery_serving.core.tasks import Task
 from vinery_serving.models.aliases import ModelAlias
-from vinery_serving.models.engine_status import ShownState
+from vinery_serving.models.engine_status import EngineState, ShownState
 from vinery_serving.models.models import ServedModel
 
 REFERENCE_MODEL: Final = "tiny-chat"
@@ -28,8 +27,7 @@ def add_model(
     load: bool = True,
     **more: Any,
 ) -> ServedModel:
-    """Serve a folder, or a model that ships with Vinery, under a name, with `more` columns. Raises
-    ValidationError."""
+    """Serve a folder or a shipped model, with `more` columns. Raises ValidationError."""
     from vinery_serving.models.folder_options import shipped_folder
 
     shipped = None if folder.exists() else shipped_folder(str(folder))
@@ -44,17 +42,18 @@ def add_model(
     return changes.add(model)
 
 
-def load(model: ServedModel, is_loaded: bool) -> None:  # noqa: FBT001
+def load(model: ServedModel, is_loaded: bool) -> ServedModel:  # noqa: FBT001
     """Ask the node to start or end the engine, to try again if the model could not load, or to wake
     it. The model is not checked: the node reports its errors."""
-    if is_loaded and model.is_loaded and model.status.can_be_tried:
-        retry(model)
-    else:
-        changes.switch(model, "load" if is_loaded else "unload", is_loaded=is_loaded)
+    if is_loaded and model.is_loaded:
+        status = model.status
+        if status.has_failed or status.state == EngineState.ASLEEP:
+            return retry(model)
+    return changes.switch(model, "load" if is_loaded else "unload", is_loaded=is_loaded)
 
 
-def retry(model: ServedModel) -> None:
-    changes.switch(model, "retry", retried_at=timezone.now())
+def retry(model: ServedModel) -> ServedModel:
+    return changes.switch(model, "retry", retried_at=timezone.now())
 
 
 def list_models() -> list[ServedModel]:
@@ -81,11 +80,10 @@ def read_served() -> list[Served]:
 
 def _served(model: ServedModel) -> Served:
     is_chat = Task(model.task) in (Task.CHAT, Task.VISION)
-    can_answer = model.shown_state in (ShownState.READY, ShownState.ASLEEP)
     return Served(
         *(model.name, model.project_ids),
         is_for_chats=is_chat,
-        answers_chats=is_chat and can_answer,
+        answers_chats=is_chat and model.shown_state in (ShownState.READY, ShownState.ASLEEP),
         row_id=model.pk,
         state=model.shown_state.value,
         reason=model.status.reason,

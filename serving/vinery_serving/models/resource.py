@@ -8,7 +8,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from vinery_accounts.access import changes
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.models import ApiKey, Limit, ModelWeight, Project
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
@@ -53,12 +53,8 @@ class ModelAliases(PlatformResource[ModelAlias]):
     columns = columns_of("name targets", targets=lambda row: targets_text(row.targets))
 
 
-MODEL_ALIASES: Final = ModelAliases()
-
-
 def targets_text(targets: dict[str, int]) -> str:
-    """Return `qwen-a`, or `qwen-a 90, qwen-b 10`: the largest weight first, because PostgreSQL
-    keeps no order of keys."""
+    """Return `qwen-a`, or `qwen-a 90, qwen-b 10` by weight: PostgreSQL keeps no order of keys."""
     if len(targets) == 1:
         return next(iter(targets))
     by_weight = sorted(targets.items(), key=lambda each: (-each[1], each[0]))
@@ -70,53 +66,24 @@ def targets_text(targets: dict[str, int]) -> str:
 # another model.
 
 
-def follow_name(old_name: str, new_name: str) -> None:
-    """Let the aliases of a model follow its new name. Each change is audited."""
-    if new_name == old_name:
-        return
+def _renamed(old: str, new: str) -> list[str]:
+    """Let the aliases of a model follow its new name, each change audited. Returns a warning for
+    each kind of rows that keep the old name."""
     for alias in ModelAlias.objects.all():
-        if old_name in alias.targets:
-            named = (
-                (new_name if name == old_name else name, weight)
-                for name, weight in alias.targets.items()
-            )
-            changes.switch(alias, "update", targets=dict(named))
-
-
-def left_behind(old_name: str, new_name: str) -> list[str]:
-    """Return a warning for each kind of rows that have the old name; none without a new name."""
-    if new_name == old_name:
-        return []
-    warnings = (
-        _limits(old_name, new_name),
-        _weights(old_name, new_name),
-        _keys(old_name, new_name),
-    )
-    return [each for each in warnings if each]
-
-
-def _limits(old: str, new: str) -> str:
-    num = Limit.objects.filter(model=old).count()
-    if num == 1:
-        return f"1 limit is for {old}: it does not hold for {new}."
-    return f"{num} limits are for {old}: they do not hold for {new}." if num else ""
-
-
-def _weights(old: str, new: str) -> str:
-    if not ModelWeight.objects.filter(model=old).exists():
-        return ""
-    return f"The token weights are for {old}: they do not count for {new}."
-
-
-def _keys(old: str, new: str) -> str:
+        if old in alias.targets:
+            targets = {new if name == old else name: num for name, num in alias.targets.items()}
+            changes.switch(alias, "update", targets=targets)
+    warnings = []
+    if num := Limit.objects.filter(model=old).count():
+        limits, do = ("limit is", "it does") if num == 1 else ("limits are", "they do")
+        warnings.append(f"{num} {limits} for {old}: {do} not hold for {new}.")
+    if ModelWeight.objects.filter(model=old).exists():
+        warnings.append(f"The token weights are for {old}: they do not count for {new}.")
     lists = ApiKey.objects.filter(revoked_at=None).exclude(allowed_models=[])
-    num = sum(old in names for names in lists.values_list("allowed_models", flat=True))
-    if num == 1:
-        return f"1 API key is allowed to use {old}: it may not use {new}."
-    return f"{num} API keys are allowed to use {old}: they may not use {new}." if num else ""
-
-
-# -- Served models
+    if num := sum(old in names for names in lists.values_list("allowed_models", flat=True)):
+        keys, they = ("API key is", "it") if num == 1 else ("API keys are", "they")
+        warnings.append(f"{num} {keys} allowed to use {old}: {they} may not use {new}.")
+    return warnings
 
 
 class ServedModelSerializer(StrictModelSerializer):
@@ -223,28 +190,24 @@ class ServedModels(PlatformResource[ServedModel]):
         *hub_resource.ACTIONS,
         RowAction(
             "load",
-            Action.MANAGE,
-            lambda row: _switched(row, is_loaded=True),
+            lambda row: registry.load(row, True),
             "Load a model, wake one that is asleep, or try again one that could not be loaded.",
             "being loaded",
         ),
         RowAction(
             "unload",
-            Action.MANAGE,
-            lambda row: _switched(row, is_loaded=False),
+            lambda row: registry.load(row, False),
             "Unload a model, and keep it on the list. Its running requests end.",
             "being unloaded",
         ),
         RowAction(
             "retry",
-            Action.MANAGE,
             lambda row: _retried(row),
             "Try to load a model again that could not be loaded.",
             "being loaded",
         ),
         RowAction(
             "self-test",
-            Action.MANAGE,
             lambda row: _tested(row),
             "Show a loaded vision model known pictures, beside its requests. If it does not pass, "
             "`last_error` of its engine has the reason within a minute.",
@@ -252,7 +215,6 @@ class ServedModels(PlatformResource[ServedModel]):
         ),
         RowAction(
             "bench",
-            Action.MANAGE,
             lambda row: _or_conflict(row, lambda: job_requests.measure(row)),
             "Measure the speed of a loaded model on this host, beside its requests. "
             "`/api/speed-results/` has the result within minutes.",
@@ -260,7 +222,6 @@ class ServedModels(PlatformResource[ServedModel]):
         ),
         RowAction(
             "tune",
-            Action.MANAGE,
             lambda row, **values: _or_conflict(
                 row, lambda: job_requests.tune(row, job_requests.Tune(**values))
             ),
@@ -271,7 +232,6 @@ class ServedModels(PlatformResource[ServedModel]):
         ),
         RowAction(
             "apply-tuning",
-            Action.MANAGE,
             lambda row: _or_conflict(row, lambda: job_requests.apply_tuning(row)),
             "Set the best options that the last tuning has found. An engine with them takes over.",
             "changed",
@@ -293,14 +253,9 @@ class ServedModels(PlatformResource[ServedModel]):
         if values.get("folder", row.folder) != row.folder:
             values = {**values, "source": {}}
         row = super().change(access, row, values)
-        follow_name(old_name, row.name)
-        row.warnings = left_behind(old_name, row.name)  # type: ignore[attr-defined]
+        if row.name != old_name:
+            row.warnings = _renamed(old_name, row.name)  # type: ignore[attr-defined]
         return row
-
-
-def _switched(row: ServedModel, *, is_loaded: bool) -> ServedModel:
-    registry.load(row, is_loaded)
-    return row
 
 
 def _retried(row: ServedModel) -> ServedModel:
@@ -309,8 +264,7 @@ def _retried(row: ServedModel) -> ServedModel:
         raise Conflict(f"{row} is not loaded: load it.")
     if not row.status.has_failed:
         raise Conflict(f"{row} has not failed: it is {row.state_text}.")
-    registry.retry(row)
-    return row
+    return registry.retry(row)
 
 
 def _tested(row: ServedModel) -> ServedModel:
@@ -332,4 +286,5 @@ def _or_conflict(row: ServedModel, ask: Callable[[], object]) -> ServedModel:
     return result if isinstance(result, ServedModel) else row
 
 
+MODEL_ALIASES: Final = ModelAliases()
 MODELS: Final = ServedModels()

@@ -16,13 +16,9 @@ from typing import Final
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import Clip, MediaKind, Page, Picture
 
-# -- Limits and refusals
-
 # From width and height of an upright picture, in pixels, to those of the scaled picture. May raise
 # `InvalidRequest`.
 Fit = Callable[[int, int], tuple[int, int]]
-
-_UNKNOWN_RATE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +92,19 @@ def fitted(fit: Fit, size: tuple[int, int]) -> tuple[int, int]:
     return width, height
 
 
-# -- Frames of a video
-
-
 def evenly(num_frames: int, max_frames: int) -> list[int]:
-    """Return the indexes of at most `max_frames` frames: the first, the last, and those between in
-    equal steps."""
+    """Return indexes of at most `max_frames` frames in equal steps, with the first and the last."""
     if num_frames <= max_frames:
         return list(range(num_frames))
-    if max_frames == 1:
-        return [0]
-    last = max_frames - 1
-    return [round(Fraction(step * (num_frames - 1), last)) for step in range(max_frames)]
+    step = Fraction(num_frames - 1, max(max_frames - 1, 1))
+    return [round(number * step) for number in range(max_frames)]
 
 
 def rate_of(times_s: Sequence[float]) -> float:
-    """Return frames in a second, for the times of at least one frame."""
+    """Return frames in a second, for the times of at least one frame; 1 if it is unknown."""
     duration_s = times_s[-1] - times_s[0]
-    return (len(times_s) - 1) / duration_s if duration_s > 0 else _UNKNOWN_RATE
+    return (len(times_s) - 1) / duration_s if duration_s > 0 else 1.0
 
-
-# -- Types of files
 
 _NAMES: Final = {
     MediaKind.IMAGE: "a picture",
@@ -128,8 +116,6 @@ _READABLE: Final = {
     MediaKind.VIDEO: "MP4, WebM, Matroska, QuickTime, AVI, or an animated GIF",
     MediaKind.DOCUMENT: "PDF",
 }
-# The number of bytes that decide.
-_HEAD_BYTES: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +127,7 @@ class FileType:
 
 
 # By the first bytes.
-_READ: Final = {
+_BEGINNINGS: Final = {
     b"\xff\xd8\xff": FileType("JPEG", MediaKind.IMAGE, "JPEG"),
     b"\x89PNG\r\n\x1a\n": FileType("PNG", MediaKind.IMAGE, "PNG", may_move=True),
     **dict.fromkeys((b"GIF87a", b"GIF89a"), FileType("GIF", MediaKind.IMAGE, "GIF", may_move=True)),
@@ -151,39 +137,31 @@ _READ: Final = {
     ),
     b"%PDF-": FileType("PDF", MediaKind.DOCUMENT),
     b"\x1a\x45\xdf\xa3": FileType("Matroska", MediaKind.VIDEO, "matroska"),
+    b"\0\0\x01\xba": FileType("MPEG"),
+    b"8BPS": FileType("Photoshop"),
+    **dict.fromkeys((b"%!PS", b"\xc5\xd0\xd3\xc6"), FileType("PostScript")),
+    b"\0\0\x01\0": FileType("ICO"),
+    b"icns": FileType("ICNS"),
+    **dict.fromkeys((b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"), FileType("JPEG 2000")),
+    **dict.fromkeys((b"\xff\x0a", b"\0\0\0\x0cJXL "), FileType("JPEG XL")),
+    b"SIMPLE  =": FileType("FITS"),
+    b"FLV\x01": FileType("Flash video"),
+    b"OggS": FileType("Ogg"),
+    b"\x30\x26\xb2\x75\x8e\x66\xcf\x11": FileType("Windows Media"),
+    b"PK\x03\x04": FileType("ZIP or Office"),
+    b"\x1f\x8b": FileType("gzip"),
+    b"{\\rtf": FileType("RTF"),
 }
-_NOT_READ: Final = {
-    b"\0\0\x01\xba": "MPEG",
-    b"8BPS": "Photoshop",
-    b"%!PS": "PostScript",
-    b"\xc5\xd0\xd3\xc6": "PostScript",
-    b"\0\0\x01\0": "ICO",
-    b"icns": "ICNS",
-    b"\0\0\0\x0cjP  ": "JPEG 2000",
-    b"\xff\x4f\xff\x51": "JPEG 2000",
-    b"\xff\x0a": "JPEG XL",
-    b"\0\0\0\x0cJXL ": "JPEG XL",
-    b"SIMPLE  =": "FITS",
-    b"FLV\x01": "Flash video",
-    b"OggS": "Ogg",
-    b"\x30\x26\xb2\x75\x8e\x66\xcf\x11": "Windows Media",
-    b"PK\x03\x04": "ZIP or Office",
-    b"\x1f\x8b": "gzip",
-    b"{\\rtf": "RTF",
-}
-_BEGINNINGS: Final = {**_READ, **{each: FileType(name) for each, name in _NOT_READ.items()}}
 # In a RIFF file, after its size.
 _RIFF: Final = {
     b"WEBP": FileType("WebP", MediaKind.IMAGE, "WEBP", may_move=True),
     b"AVI ": FileType("AVI", MediaKind.VIDEO, "avi"),
 }
 _MP4: Final = FileType("MP4", MediaKind.VIDEO, "mov")
-_AVIF: Final = FileType("AVIF", MediaKind.IMAGE, "AVIF", may_move=True)
-_HEIC: Final = FileType("HEIC")
 # Brands of ISO/IEC 14496-12 files that are no videos. `mif1` and `msf1` name no codec.
 _PICTURE_BRANDS: Final = {
-    **dict.fromkeys((b"avif", b"avis"), _AVIF),
-    **dict.fromkeys((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"), _HEIC),
+    **dict.fromkeys((b"avif", b"avis"), FileType("AVIF", MediaKind.IMAGE, "AVIF", may_move=True)),
+    **dict.fromkeys((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"), FileType("HEIC")),
 }
 # Boxes of QuickTime files that have no `ftyp`.
 _QUICKTIME_BOXES: Final = (b"moov", b"mdat", b"wide", b"skip")
@@ -198,7 +176,7 @@ def kind_of(data: bytes) -> MediaKind | None:
 
 def type_of(data: bytes) -> FileType | None:
     """None: unknown."""
-    head = data[:_HEAD_BYTES]
+    head = data[:512]
     if head[:4] == b"RIFF":
         return _RIFF.get(head[8:12])
     if head[4:8] == b"ftyp":
@@ -212,16 +190,10 @@ def type_of(data: bytes) -> FileType | None:
 
 
 def _iso_type(head: bytes) -> FileType:
-    brands = tuple(_brands(head))
+    """By the major brand, and then the compatible brands."""
+    starts = (8, *range(16, min(int.from_bytes(head[:4]), len(head)), 4))
+    brands = [head[start : start + 4] for start in starts]
     return next((_PICTURE_BRANDS[each] for each in brands if each in _PICTURE_BRANDS), _MP4)
-
-
-def _brands(head: bytes) -> Iterator[bytes]:
-    """The major brand, and then the compatible brands."""
-    end = min(int.from_bytes(head[:4]), len(head))
-    yield head[8:12]
-    for start in range(16, end, 4):
-        yield head[start : start + 4]
 
 
 def _markup_type(head: bytes) -> FileType | None:
@@ -232,8 +204,7 @@ def _markup_type(head: bytes) -> FileType | None:
 
 
 def check_type(data: bytes, wanted: MediaKind, max_bytes: int) -> FileType:
-    """Return the type of a file that is sent as `wanted`. Raises `Unreadable` for another kind of
-    file, and for too many bytes."""
+    """Return the type of a file that is sent as `wanted`. Raises `Unreadable` for another one."""
     if not data:
         raise Unreadable("is an empty file: send a file with contents")
     if len(data) > max_bytes:
@@ -257,9 +228,6 @@ def _instead(wanted: MediaKind) -> str:
     return f"send {_READABLE[wanted]} here"
 
 
-# -- Decoding
-
-
 def decode_image(data: bytes, limits: DecodeLimits, fit: Fit, param: str) -> Picture:
     """Return the first frame. Raises `InvalidRequest` with `param`."""
     from vinery_serving.media.decoding.pictures import read_picture
@@ -269,8 +237,7 @@ def decode_image(data: bytes, limits: DecodeLimits, fit: Fit, param: str) -> Pic
 
 
 def decode_video(data: bytes, limits: DecodeLimits, fit: Fit, param: str) -> Clip:
-    """Return frames of a video, or of an animated GIF, PNG, WebP or AVIF file. Raises
-    `InvalidRequest` with `param`."""
+    """Return frames of a video or an animated picture. Raises `InvalidRequest` with `param`."""
     from vinery_serving.media.decoding.videos import read_clip
 
     with refusals(param):

@@ -14,8 +14,6 @@ from vinery_serving.core.media import MediaKind, Page, Picture
 from vinery_serving.media.decoding import DecodeLimits, Fit, Unreadable, check_type, fitted, reading
 
 _PDF: Final = "PDF"
-# The size of a page in pixels, of which `fit` makes the size that is rendered: 144 pixels an inch.
-_PIXELS_PER_POINT: Final = 2.0
 _MAX_POINTS: Final = 1e6  # of a side
 _MAX_CHARS: Final = 200_000  # of a page
 # PDFium's mark for a hyphen at the end of a line, and other values that are no characters.
@@ -28,7 +26,13 @@ def read_document(data: bytes, limits: DecodeLimits, fit: Fit) -> tuple[Page, ..
     document = _opened(data)
     try:
         num_pages = len(document)
-        _check_pages(num_pages, limits)
+        if not num_pages:
+            raise Unreadable("is a PDF without pages")
+        if num_pages > limits.max_pages:
+            raise Unreadable(
+                f"is a PDF of {num_pages} pages, and at most {limits.max_pages} are read. Send the "
+                "pages that matter"
+            )
         return tuple(_page(document, index, limits, fit) for index in range(num_pages))
     finally:
         document.close()
@@ -44,32 +48,22 @@ def _opened(data: bytes) -> pdfium.PdfDocument:
             raise
 
 
-def _check_pages(num_pages: int, limits: DecodeLimits) -> None:
-    if not num_pages:
-        raise Unreadable("is a PDF without pages")
-    if num_pages > limits.max_pages:
-        raise Unreadable(
-            f"is a PDF of {num_pages} pages, and at most {limits.max_pages} are read. Send the "
-            "pages that matter"
-        )
-
-
 def _page(document: pdfium.PdfDocument, index: int, limits: DecodeLimits, fit: Fit) -> Page:
     with reading(_PDF):
         page = document[index]
         size = _size(page, limits.max_pixels)
     width, height = fitted(fit, size)
     with reading(_PDF):
-        picture = Picture(height, width, _rendered(page, width, height))
-        return Page(_text(page, index), picture)
+        return Page(_text(page, index), Picture(height, width, _rendered(page, width, height)))
 
 
 def _size(page: pdfium.PdfPage, max_pixels: int) -> tuple[int, int]:
-    """Return width and height in pixels, at a lower resolution if they were too many."""
+    """Return width and height in pixels, of which `fit` makes the size that is rendered: 144 an
+    inch, or fewer if these were too many."""
     width, height = page.get_size()
     if not (0 < width < _MAX_POINTS and 0 < height < _MAX_POINTS):
         raise Unreadable("is a PDF with a page that has no size")
-    scale = min(_PIXELS_PER_POINT, math.sqrt(max_pixels / (width * height)))
+    scale = min(2.0, math.sqrt(max_pixels / (width * height)))
     return max(int(scale * width), 1), max(int(scale * height), 1)
 
 

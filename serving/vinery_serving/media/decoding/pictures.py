@@ -37,12 +37,6 @@ _UPRIGHT: Final = 1
 # A JPEG decoder halves a picture at almost no cost, but not as well as a filter. So it leaves at
 # least so many times the pixels of each row and column that are needed.
 _SPARE: Final = 2
-_SHRINKING: Final = ("JPEG",)
-# Each frame takes time, however small it is.
-_MOST_FRAMES: Final = 10_000
-# Browsers show a frame that declares 10 ms or less for 100 ms.
-_SHORTEST_MS: Final = 10
-_INSTEAD_MS: Final = 100
 
 
 def read_picture(data: bytes, limits: DecodeLimits, fit: Fit) -> Picture:
@@ -50,7 +44,7 @@ def read_picture(data: bytes, limits: DecodeLimits, fit: Fit) -> Picture:
     file_type = check_type(data, MediaKind.IMAGE, limits.max_bytes)
     with _reading(file_type, limits.max_pixels):
         image = _opened(data, file_type, limits.max_pixels)
-        if file_type.codec not in _SHRINKING:
+        if file_type.codec != "JPEG":
             image.load()
         orientation = _orientation_of(image)
     width, height = fitted(fit, _stored(image.size, orientation))
@@ -58,13 +52,11 @@ def read_picture(data: bytes, limits: DecodeLimits, fit: Fit) -> Picture:
     with _reading(file_type, limits.max_pixels):
         image.draft(None, (_SPARE * stored_width, _SPARE * stored_height))
         image.load()
-        rgb = _to_rgb(image, (width, height), orientation)
-        return Picture(height, width, rgb.tobytes())
+        return Picture(height, width, _to_rgb(image, (width, height), orientation).tobytes())
 
 
 def read_animation(data: bytes, file_type: FileType, limits: DecodeLimits, fit: Fit) -> Clip:
-    """Return frames of a GIF, PNG, WebP or AVIF file. Raises `Unreadable`, and what `fit`
-    raises."""
+    """Return frames of a GIF, PNG, WebP or AVIF file. Raises `Unreadable` and what `fit` raises."""
     with _reading(file_type, limits.max_pixels):
         image = _opened(data, file_type, limits.max_pixels)
         image.load()
@@ -88,7 +80,8 @@ def read_animation(data: bytes, file_type: FileType, limits: DecodeLimits, fit: 
 def _num_frames(image: ImageFile.ImageFile, limits: DecodeLimits) -> int:
     num_frames = int(getattr(image, "n_frames", 1))
     num_pixels = num_frames * image.width * image.height
-    if num_frames > _MOST_FRAMES or num_pixels > limits.max_video_pixels:
+    # Each frame takes time, however small it is.
+    if num_frames > 10_000 or num_pixels > limits.max_video_pixels:
         raise Unreadable(
             f"has {num_frames} frames of {image.width} x {image.height} pixels, which take too "
             "long to decode. Send fewer or smaller ones"
@@ -97,19 +90,14 @@ def _num_frames(image: ImageFile.ImageFile, limits: DecodeLimits) -> int:
 
 
 def _duration_ms(image: ImageFile.ImageFile) -> float:
+    """Browsers show a frame that declares 10 ms or less for 100 ms."""
     duration_ms = image.info.get("duration")
-    if not isinstance(duration_ms, int | float) or duration_ms <= _SHORTEST_MS:
-        return _INSTEAD_MS
-    return duration_ms
-
-
-# -- Files
+    return duration_ms if isinstance(duration_ms, int | float) and duration_ms > 10 else 100
 
 
 @contextmanager
 def _reading(file_type: FileType, max_pixels: int) -> Iterator[None]:
-    """Raise `Unreadable` for all errors of Pillow. Pillow refuses more pixels at each allocation,
-    such as for a later frame."""
+    """Raise `Unreadable` for all errors of Pillow, which counts pixels at each allocation."""
     before = Image.MAX_IMAGE_PIXELS
     Image.MAX_IMAGE_PIXELS = (max_pixels + 1) // 2  # Pillow raises for twice as many
     try:
@@ -142,8 +130,6 @@ def _orientation_of(image: ImageFile.ImageFile) -> int:
     return _UPRIGHT
 
 
-# -- Pixels
-
 _TRANSPOSITIONS: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -161,10 +147,6 @@ _EIGHT_BIT_MODES: Final = {
     "1": "L",
     "La": "LA",
 }
-_WITH_ALPHA: Final = {"L": "LA", "RGB": "RGBA"}
-_INTEGER_WHITES: Final = (255.0, 65535.0)
-_FLOAT_WHITES: Final = (1.0, *_INTEGER_WHITES)
-
 _Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -193,7 +175,7 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if mode is None:
         raise Unreadable(f"has colours of a kind that is not read ({image.mode}): save it as RGB")
     if image.has_transparency_data:
-        mode = _WITH_ALPHA.get(mode, mode)
+        mode = {"L": "LA", "RGB": "RGBA"}.get(mode, mode)
     return image if image.mode == mode else image.convert(mode)
 
 
@@ -213,7 +195,7 @@ def _scaled(values: _Array, *, is_16_bit: bool) -> _Array:
     """Return values from 0 to 255 as uint8. An unknown white is the smallest usual one."""
     if is_16_bit:
         return (values >> 8).astype(np.uint8)
-    usual = _FLOAT_WHITES if values.dtype.kind == "f" else _INTEGER_WHITES
+    usual = (1.0, 255.0, 65535.0) if values.dtype.kind == "f" else (255.0, 65535.0)
     low, high = min(float(values.min()), 0.0), float(values.max())
     white = next((each for each in usual if high <= each), high)
     scaled = values.astype(np.float32)

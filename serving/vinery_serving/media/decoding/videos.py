@@ -9,7 +9,7 @@ key frames are taken instead.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby
 from typing import Any, Final, TypeAlias
 
 import av
@@ -39,11 +39,7 @@ from vinery_serving.media.decoding.pictures import read_animation
 # The decoders that may run, by FFmpeg's names.
 _CODECS: Final = ("h264", "hevc", "vp8", "vp9", "libdav1d", "mpeg4", "mjpeg")
 _CODEC_NAMES: Final = "H.264, HEVC, VP8, VP9, AV1, MPEG-4 or Motion JPEG"
-_MAX_STREAMS: Final = 32
 _MAX_PACKETS: Final = 120_000  # of an hour at 30 frames a second: 108,000
-# An index may list the same bytes many times.
-_MAX_PACKET_BYTES: Final = 2
-_MICROSECONDS: Final = 1_000_000
 
 _Packet: TypeAlias = "Packet[VideoStream]"  # PyAV's class is generic in its type hints alone
 
@@ -52,16 +48,14 @@ av.logging.set_libav_level(av.logging.PANIC)
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Consecutive packets from a key frame on, and the sorted times of the wanted frames, in the
-    stream's unit."""
+    """Packets from a key frame on, and the sorted times of wanted frames, in the stream's unit."""
 
     packets: Sequence[_Packet]
     times: Sequence[int]
 
 
 def read_clip(data: bytes, limits: DecodeLimits, fit: Fit) -> Clip:
-    """Return frames of a video or an animated picture. Raises `Unreadable`, and what `fit`
-    raises."""
+    """Return frames of a video or an animation. Raises `Unreadable` and what `fit` raises."""
     file_type = check_type(data, MediaKind.VIDEO, limits.max_bytes)
     read = _read_video if file_type.kind is MediaKind.VIDEO else read_animation
     return read(data, file_type, limits, fit)
@@ -71,13 +65,17 @@ def _read_video(data: bytes, file_type: FileType, limits: DecodeLimits, fit: Fit
     with reading(file_type.name):
         container = _opened(data, file_type)
         stream = _video_stream(container)
-        frames = _wanted_frames(container, stream, len(data), limits)
+        context = stream.codec_context
+        check_size(context.width, context.height, limits.max_pixels)
+        packets = _packets(container, stream, len(data), limits)
+        context.options = {"max_pixels": str(limits.max_pixels)}  # also for frames of another size
+        context.thread_count = 1
+        frames = _decoded(context, _runs(packets, context.width * context.height, limits))
         first = next(frames, None)
     if first is None:
         raise Unreadable("has no frame that can be decoded. Export the video again")
     num_turns = round(first.rotation / 90)
-    shown = _turned((first.width, first.height), num_turns)
-    width, height = fitted(fit, shown)
+    width, height = fitted(fit, _turned((first.width, first.height), num_turns))
     pictures, times_s = [], []
     with reading(file_type.name):
         for frame in chain([first], frames):
@@ -98,7 +96,7 @@ def _opened(data: bytes, file_type: FileType) -> InputContainer:
         io_open=_refuse_other_files,
         metadata_errors="replace",
         container_options={
-            "max_streams": str(_MAX_STREAMS),
+            "max_streams": "32",
             "codec_whitelist": ",".join(_CODECS),
             "protocol_whitelist": "",
         },
@@ -107,17 +105,6 @@ def _opened(data: bytes, file_type: FileType) -> InputContainer:
 
 def _refuse_other_files(*_: Any) -> Any:
     raise Unreadable("refers to another file, which is not read. Export it as one file")
-
-
-def _wanted_frames(
-    container: InputContainer, stream: VideoStream, num_bytes: int, limits: DecodeLimits
-) -> Iterator[VideoFrame]:
-    context = stream.codec_context
-    check_size(context.width, context.height, limits.max_pixels)
-    packets = _packets(container, stream, num_bytes, limits)
-    context.options = {"max_pixels": str(limits.max_pixels)}  # also for frames of another size
-    context.thread_count = 1
-    return _decoded(context, _runs(packets, context.width * context.height, limits))
 
 
 def _video_stream(container: InputContainer) -> VideoStream:
@@ -134,9 +121,9 @@ def _packets(
     container: InputContainer, stream: VideoStream, num_bytes: int, limits: DecodeLimits
 ) -> list[_Packet]:
     """Return the packets of all frames, in the order of decoding."""
-    _check_duration((container.duration or 0) / _MICROSECONDS, limits)
+    _check_duration((container.duration or 0) / 1_000_000, limits)
     packets: list[_Packet] = []
-    most_bytes = _MAX_PACKET_BYTES * num_bytes
+    most_bytes = 2 * num_bytes  # an index may list the same bytes many times
     for number, packet in enumerate(container.demux(stream)):
         most_bytes -= packet.size
         if most_bytes < 0 or number > _MAX_PACKETS:  # the last packet is empty
@@ -168,7 +155,9 @@ def _runs(packets: Sequence[_Packet], num_pixels: int, limits: DecodeLimits) -> 
     times = [_time_of(packet, index) for index, packet in enumerate(packets)]
     shown = sorted(range(len(packets)), key=times.__getitem__)
     wanted = sorted(shown[each] for each in evenly(len(shown), limits.max_frames))
-    keys = _key_frames(packets)
+    # The last key frame up to each packet.
+    numbers = (index if each.is_keyframe else 0 for index, each in enumerate(packets))
+    keys = list(accumulate(numbers, max))
     groups = [(key, list(group)) for key, group in groupby(wanted, key=keys.__getitem__)]
     max_packets = limits.max_video_pixels // num_pixels
     if sum(group[-1] - key + 1 for key, group in groups) > max_packets:
@@ -179,15 +168,6 @@ def _runs(packets: Sequence[_Packet], num_pixels: int, limits: DecodeLimits) -> 
         _Run(packets[key : group[-1] + 1], sorted(times[each] for each in group))
         for key, group in groups
     ]
-
-
-def _key_frames(packets: Sequence[_Packet]) -> list[int]:
-    """Return the index of the last key frame up to each packet."""
-    latest, keys = 0, []
-    for index, packet in enumerate(packets):
-        latest = index if packet.is_keyframe else latest
-        keys.append(latest)
-    return keys
 
 
 def _decoded(context: VideoCodecContext, runs: Iterable[_Run]) -> Iterator[VideoFrame]:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import F
@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 MAX_ROWS: Final = 500
 """How many an organisation has. The oldest are dropped, so that none displaces those of others."""
 _MAX_WAITING: Final = 1000
-
 
 Refused = tuple[int, int, Denial]
 """What distinguishes rows of the list: the ids of the caller's organisation and project, 0 for a
@@ -54,13 +53,11 @@ class DenialQueue:
     def put(self, denial: Denial, organization_id: int | None, project_id: int | None) -> None:
         """Count a denial, or drop it if too many others wait."""
         now = timezone.now()
-        bare = replace(denial, detail="", rule_id=None)
-        refused = organization_id or 0, project_id or 0, bare
+        refused = organization_id or 0, project_id or 0, replace(denial, detail="", rule_id=None)
         self._add({refused: Count(1, now, now, denial)})
 
     def store(self) -> None:
-        """Store the waiting counts. Counts wait on while the database is unavailable; another error
-        drops them."""
+        """Store the waiting counts. They wait on without the database; another error drops them."""
         with self._lock:
             batch, self._waiting = self._waiting, {}
         if not batch:
@@ -86,55 +83,40 @@ class DenialQueue:
 
 
 def store_denials(batch: Mapping[Refused, Count]) -> None:
-    """Add the counts to their rows, and drop the oldest rows of organisations that have too many.
-    Raises `django.db.Error`."""
+    """Add the counts to their rows, and drop rows above the limit. Raises `django.db.Error`."""
     organizations = Organization.objects.in_bulk({each for each, _, _ in batch})
     projects = Project.objects.in_bulk({each for _, each, _ in batch})
     with transaction.atomic():
-        for (organization_id, project_id, denial), count in batch.items():
-            names = {
-                "organization_name": _name(organizations.get(organization_id)),
-                "project_name": _name(projects.get(project_id)),
-            }
-            _add((organization_id, project_id, denial), count, names)
+        for refused, count in batch.items():
+            key = _key(*refused)
+            row = MediaDenial(**key, first_at=count.first_at, last_at=count.last_at)
+            # Another process may have stored the same row, which then stays.
+            MediaDenial.objects.bulk_create([row], ignore_conflicts=True)
+            organization, project = organizations.get(refused[0]), projects.get(refused[1])
+            MediaDenial.objects.filter(**key).update(
+                num=F("num") + count.num,
+                last_at=count.last_at,
+                detail=count.latest.detail[:100],
+                rule_id=count.latest.rule_id,
+                organization_name=organization.name if organization else "",
+                project_name=project.name if project else "",
+            )
         for organization_id in sorted({each for each, _, _ in batch}):
-            _drop_oldest(organization_id)
+            rows = MediaDenial.objects.filter(organization_id=organization_id)
+            newest = rows.order_by("-last_at", "-id").values_list("pk", flat=True)
+            rows.filter(pk__in=list(newest[MAX_ROWS : 2 * MAX_ROWS + 1000])).delete()
 
 
-def _add(refused: Refused, count: Count, names: Mapping[str, str]) -> None:
-    organization_id, project_id, denial = refused
+def _key(organization_id: int, project_id: int, denial: Denial) -> dict[str, Any]:
+    """Return the columns that distinguish rows, without parts of a client's text that no database
+    stores: NUL, and halves of characters."""
+    folder = denial.folder.replace("\0", "").encode("utf-8", "replace").decode()
     key = asdict(denial) | {
         "organization_id": organization_id,
         "project_id": project_id,
         "reason": denial.reason.value,
         "host": denial.host[:255],
-        "folder": _storable(denial.folder)[:MAX_FOLDER],
+        "folder": folder[:MAX_FOLDER],
     }
     del key["detail"], key["rule_id"]
-    row = MediaDenial(**key, first_at=count.first_at, last_at=count.last_at)
-    # Another process may have stored the same row, which then stays.
-    MediaDenial.objects.bulk_create([row], ignore_conflicts=True)
-    MediaDenial.objects.filter(**key).update(
-        num=F("num") + count.num,
-        last_at=count.last_at,
-        detail=count.latest.detail[:100],
-        rule_id=count.latest.rule_id,
-        **names,
-    )
-
-
-def _storable(text: str) -> str:
-    """Return a client's text without parts that no database stores: NUL, and halves of
-    characters."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode()
-
-
-def _name(row: Organization | Project | None) -> str:
-    return row.name if row else ""
-
-
-def _drop_oldest(organization_id: int) -> None:
-    rows = MediaDenial.objects.filter(organization_id=organization_id)
-    newest = rows.order_by("-last_at", "-id")
-    ids = list(newest.values_list("pk", flat=True)[MAX_ROWS : 2 * MAX_ROWS + 1000])
-    rows.filter(pk__in=ids).delete()
+    return key

@@ -14,15 +14,7 @@ from vinery_accounts.base.querysets import Stamped
 from vinery_accounts.models import ScopedRow
 from vinery_accounts.models.people import unique_in_scope
 from vinery_serving.media.rules import Denial, DenialReason
-from vinery_serving.media.tables.values import (
-    host_pattern,
-    read_absolute,
-    read_content_types,
-    read_folder,
-    read_networks,
-    read_ports,
-    read_schemes,
-)
+from vinery_serving.media.tables import values
 
 MAX_FOLDER: Final = 500
 """Characters of a folder: PostgreSQL indexes no text that is much longer."""
@@ -140,22 +132,18 @@ class MediaRule(_Rule):
 
     def readers(self) -> dict[str, Callable[[Any], Any]]:
         return {
-            "host": host_pattern,
-            "schemes": read_schemes,
-            "ports": read_ports,
-            "content_types": read_content_types,
-            "networks": read_networks,
+            "host": values.host_pattern,
+            "schemes": values.read_schemes,
+            "ports": values.read_ports,
+            "content_types": values.read_content_types,
+            "networks": values.read_networks,
         }
 
     def clean(self) -> None:
         super().clean()
         if self.networks and self.organization_id is not None:
-            raise ValidationError(
-                {
-                    "networks": "Only a rule of the platform allows addresses that are not public: "
-                    "leave this empty."
-                }
-            )
+            text = "Only a rule of the platform allows addresses that are not public"
+            raise ValidationError({"networks": f"{text}: leave this empty."})
 
 
 class MediaFolder(_Rule):
@@ -180,8 +168,9 @@ class MediaFolder(_Rule):
     def readers(self) -> dict[str, Callable[[Any], Any]]:
         """An owner of an organisation does not learn which folders the server has: only folders of
         the platform's rules are looked up."""
-        is_of_platform = self.organization_id is None
-        return {"folder": read_folder if is_of_platform else read_absolute}
+        return {
+            "folder": values.read_folder if self.organization_id is None else values.read_absolute
+        }
 
 
 class MediaLimit(Stamped, ScopedRow):
@@ -265,16 +254,8 @@ class MediaDenial(models.Model):
 
     @property
     def denial(self) -> Denial:
-        return Denial(
-            DenialReason(self.reason),
-            self.level,
-            self.scheme,
-            self.host,
-            self.port,
-            self.folder,
-            self.rule_id,
-            self.detail,
-        )
+        where = (self.scheme, self.host, self.port, self.folder)
+        return Denial(DenialReason(self.reason), self.level, *where, self.rule_id, self.detail)
 
     @property
     def what(self) -> str:
@@ -285,13 +266,8 @@ class MediaDenial(models.Model):
         is_address = self.reason == DenialReason.ADDRESS
         detail = self.detail if with_address or not is_address else ""
         detail = detail or ("of the host" if is_address else "of the file")
-        _, sentence = _REASONS[self.reason]
-        return sentence.format(whose=self._whose(), detail=detail)
-
-    def _whose(self) -> str:
-        match self.level:
-            case "organization":
-                return f"the organisation {self.organization_name or self.organization_id}"
-            case "project":
-                return f"the project {self.project_name or self.project_id}"
-        return "the platform"
+        whose = {
+            "organization": f"the organisation {self.organization_name or self.organization_id}",
+            "project": f"the project {self.project_name or self.project_id}",
+        }.get(self.level, "the platform")
+        return _REASONS[self.reason][1].format(whose=whose, detail=detail)

@@ -7,7 +7,7 @@ are not followed.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from django.core.exceptions import ValidationError
 
@@ -16,8 +16,6 @@ from vinery_accounts.models import ScopedRow
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_serving.media.tables.models import MediaFolder, MediaRule
 from vinery_serving.media.tables.resource import MEDIA_FOLDERS, MEDIA_RULES
-
-_ALL: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +39,20 @@ class Imported:
 
 def store(options: Options) -> Imported:
     """Store rules of the platform for all of it, or none. Raises ValidationError."""
+    advice = "Name the hosts that clients need, such as with: vinery media allow '*.example.org'"
     for host in options.domains:
-        _check(host)
+        if host == "all":
+            text = "`all` allows every host there. Vinery has no such rule."
+            raise ValidationError(f"{text} {advice}")
+        if "*" in host:
+            text = f"{host} matches no host there: it is compared exactly."
+            raise ValidationError(f"{text} {advice}")
     with audit.writing():
         found = list(_store(options))
     return Imported(
         tuple(str(row) for row, is_new in found if is_new),
         tuple(str(row) for row, is_new in found if not is_new),
     )
-
-
-def _check(host: str) -> None:
-    """Raises ValidationError for a word that is more than one host."""
-    advice = "Name the hosts that clients need, such as with: vinery media allow '*.example.org'"
-    if host == _ALL:
-        text = f"`all` allows every host there. Vinery has no such rule. {advice}"
-        raise ValidationError(text)
-    if "*" in host:
-        text = f"{host} matches no host there: it is compared exactly. {advice}"
-        raise ValidationError(text)
 
 
 def _store(options: Options) -> Iterator[tuple[ScopedRow, bool]]:

@@ -17,8 +17,6 @@ RuleT = TypeVar("RuleT", UrlRule, FolderRule)
 Scope = tuple[int, int]
 Levels = dict[Scope, Level]
 _PLATFORM: Final[Scope] = (0, 0)
-# The platform's rule decides on addresses: narrower rules allow all networks.
-_ALL_NETWORKS: Final = ("0.0.0.0/0", "::/0")
 
 
 class MediaPolicies:
@@ -29,8 +27,11 @@ class MediaPolicies:
         self.assume(levels or {})
 
     def assume(self, levels: Mapping[Scope, Level]) -> None:
-        """Use these rules until the next `refresh`."""
-        self.levels = _with_platform(levels)
+        """Use these rules until the next `refresh`. The platform has no wider level: without a rule
+        it allows nothing."""
+        widest = levels.get(_PLATFORM, NOTHING)
+        platform = replace(widest, urls=widest.urls or (), folders=widest.folders or ())
+        self.levels = {**levels, _PLATFORM: platform}
 
     def refresh(self) -> None:
         """Read all rules: three queries. Raises `django.db.Error`; the rules stay as they were."""
@@ -44,17 +45,8 @@ class MediaPolicies:
         return MediaPolicy(tuple(levels[scope] for scope in scopes if scope in levels))
 
 
-def _with_platform(levels: Mapping[Scope, Level]) -> Levels:
-    """The platform has no wider level: without a rule it allows nothing."""
-    widest = levels.get(_PLATFORM, NOTHING)
-    platform = replace(widest, urls=widest.urls or (), folders=widest.folders or ())
-    return {**levels, _PLATFORM: platform}
-
-
 def read_levels() -> dict[Scope, Level]:
-    urls = _by_scope(MediaRule)
-    folders = _by_scope(MediaFolder)
-    limits = _by_scope(MediaLimit)
+    urls, folders, limits = _by_scope(MediaRule), _by_scope(MediaFolder), _by_scope(MediaLimit)
     levels = {}
     for scope in urls.keys() | folders.keys() | limits.keys():
         own = urls.get(scope), folders.get(scope), limits.get(scope)
@@ -79,34 +71,31 @@ def level_of(
     folders: Sequence[MediaFolder] | None,
     limits: Sequence[MediaLimit] | None,
 ) -> Level:
-    """Return a level. Inactive rules still narrow: a level that has only such rules allows
-    nothing."""
+    """Return a level. Inactive rules still narrow: a level with only such rules allows nothing."""
+    if urls is not None:
+        # Hosts before wildcards, and long wildcards before short: the first match is the rule that
+        # an administrator wrote for the host.
+        urls = sorted(urls, key=lambda rule: (rule.host.startswith("*."), -len(rule.host)))
     return Level(
         scope,
         name,
-        None if urls is None else _most_specific_first(_rules(UrlRule, urls)),
+        None if urls is None else _rules(UrlRule, urls),
         None if folders is None else _rules(FolderRule, folders),
         limits[0].max_media if limits else None,
     )
-
-
-def _most_specific_first(rules: Iterable[UrlRule]) -> tuple[UrlRule, ...]:
-    """Return hosts before wildcards, and long wildcards before short: the first match is the rule
-    that an administrator wrote for the host."""
-    return tuple(sorted(rules, key=lambda rule: (rule.host.startswith("*."), -len(rule.host))))
 
 
 def _rules(kind: type[RuleT], rows: Iterable[MediaRule | MediaFolder]) -> tuple[RuleT, ...]:
     """Return the active rows as rules: their fields are columns."""
     rules: list[RuleT] = []
     for row in rows:
-        if not row.is_active:
-            continue
-        values: dict[str, Any] = {each.name: getattr(row, each.name) for each in fields(kind)}
+        values: dict[str, Any] = {}
+        for name in (each.name for each in fields(kind)):
+            value = getattr(row, name)
+            values[name] = tuple(value) if isinstance(value, list) else value
         if isinstance(row, MediaRule) and row.organization_id is not None:
-            values["networks"] = _ALL_NETWORKS
-        frozen: dict[str, Any] = {
-            name: tuple(each) if isinstance(each, list) else each for name, each in values.items()
-        }
-        rules.append(kind(**frozen))
+            # The platform's rule decides on addresses: narrower rules allow all networks.
+            values["networks"] = ("0.0.0.0/0", "::/0")
+        if row.is_active:
+            rules.append(kind(**values))
     return tuple(rules)

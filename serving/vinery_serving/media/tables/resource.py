@@ -11,12 +11,6 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.models import LimitScope, Organization, Project, ScopedRow
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Resource, columns_of
-from vinery_accounts.resources.fields import (
-    MAX_ID,
-    Filters,
-    StrictModelSerializer,
-    VisibleRelatedField,
-)
 from vinery_serving.media.rules import DenialReason
 from vinery_serving.media.tables.models import (
     DENIAL_REASONS,
@@ -42,11 +36,11 @@ _SCOPE_FIELDS: Final = (
 _RULE_FIELDS: Final = ("max_bytes", "max_pixels", "note", "is_active", "created_at", "updated_at")
 
 
-class _ScopedSerializer(StrictModelSerializer):
+class _ScopedSerializer(fields.StrictModelSerializer):
     """The scope of a row: the platform, an organisation or a project."""
 
     scope = serializers.ChoiceField(choices=SCOPES, read_only=True)
-    organization = VisibleRelatedField(
+    organization = fields.VisibleRelatedField(
         Organization,
         required=False,
         allow_null=True,
@@ -54,7 +48,7 @@ class _ScopedSerializer(StrictModelSerializer):
         "be changed.",
     )
     organization_name = fields.name_of("organization")
-    project = VisibleRelatedField(
+    project = fields.VisibleRelatedField(
         Project,
         "organization",
         required=False,
@@ -71,7 +65,7 @@ class _ScopedSerializer(StrictModelSerializer):
         return values
 
 
-class ScopedFilters(Filters):
+class ScopedFilters(fields.Filters):
     scope = fields.choice_filter(SCOPES, "Only of this scope.")
     organization = fields.id_filter("an organisation", "organization_id")
     project = fields.id_filter("a project", "project_id")
@@ -171,9 +165,6 @@ class MediaRules(_ScopedResource[MediaRule]):
     )
 
 
-MEDIA_RULES: Final = MediaRules()
-
-
 class MediaFolderSerializer(_ScopedSerializer):
     """A rule that allows the files of a folder."""
 
@@ -206,9 +197,6 @@ class MediaFolders(_ScopedResource[MediaFolder]):
     columns = columns_of("id scope whose folder max_bytes active=is_active note")
 
 
-MEDIA_FOLDERS: Final = MediaFolders()
-
-
 class MediaLimitSerializer(_ScopedSerializer):
     """How many media a request may have."""
 
@@ -236,9 +224,6 @@ class MediaLimits(_ScopedResource[MediaLimit]):
     columns = columns_of("id scope whose max_media")
 
 
-MEDIA_LIMITS: Final = MediaLimits()
-
-
 class MediaDenialSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     """Media that the rules refused: how often, and why."""
 
@@ -257,8 +242,7 @@ class MediaDenialSerializer(serializers.ModelSerializer):  # type: ignore[type-a
     def to_representation(self, instance: Any) -> Any:
         """Return the body. Addresses, which may be private, are for administrators alone."""
         body = super().to_representation(instance)
-        is_address = body["reason"] == DenialReason.ADDRESS
-        if is_address and not self.context["access"].is_superuser:
+        if body["reason"] == DenialReason.ADDRESS and not self.context["access"].is_superuser:
             body["detail"] = ""
         return body
 
@@ -269,12 +253,15 @@ class MediaDenials(Resource[MediaDenial]):
 
     model = MediaDenial
     serializer = MediaDenialSerializer
-    filters = Filters.of(
+    filters = fields.Filters.of(
         organization_id=serializers.IntegerField(
-            required=False, min_value=0, max_value=MAX_ID, help_text="The id of an organisation."
+            required=False,
+            min_value=0,
+            max_value=fields.MAX_ID,
+            help_text="The id of an organisation.",
         ),
         project_id=serializers.IntegerField(
-            required=False, min_value=0, max_value=MAX_ID, help_text="The id of a project."
+            required=False, min_value=0, max_value=fields.MAX_ID, help_text="The id of a project."
         ),
         reason=fields.choice_filter(DENIAL_REASONS, "Only with this reason."),
         level=fields.choice_filter(SCOPES, "Only those that rules of this scope refused."),
@@ -301,8 +288,10 @@ class MediaDenials(Resource[MediaDenial]):
         return frozenset() if access.is_superuser else frozenset({"detail"})
 
 
+MEDIA_RULES: Final = MediaRules()
+MEDIA_FOLDERS: Final = MediaFolders()
+MEDIA_LIMITS: Final = MediaLimits()
 MEDIA_DENIALS: Final = MediaDenials()
-
 ALL: Final[Mapping[str, Resource[Any]]] = {
     "media-rules": MEDIA_RULES,
     "media-folders": MEDIA_FOLDERS,

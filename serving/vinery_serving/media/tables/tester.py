@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from rest_framework import serializers
 
-from vinery_accounts.access.access import Access, Action
+from vinery_accounts.access.access import Access
 from vinery_accounts.models import Organization, Project
 from vinery_accounts.resources.base import Conflict, RowAction
 from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
@@ -29,8 +29,7 @@ from vinery_serving.models.models import ServedModel
 from vinery_serving.models.registry import models_seen_by
 
 # A test occupies a thread, and a connection to a server that may be slow.
-_MAX_TESTS: Final = 4
-_RUNNING: Final = threading.BoundedSemaphore(_MAX_TESTS)
+_RUNNING: Final = threading.BoundedSemaphore(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +52,12 @@ class Verdict:
         return {"is_allowed": self.is_allowed, "steps": [asdict(step) for step in self.steps]}
 
     def seen_by(self, access: Access) -> "Verdict":
-        """Return what this user may see: addresses, which may be private, are for administrators
-        alone."""
-        if access.is_superuser:
-            return self
-        shown = (
-            replace(step, text="all are allowed") if step.name == "addresses" else step
+        """Return what a user may see: addresses, which may be private, are for administrators."""
+        steps = [
+            step if step.name != "addresses" else replace(step, text="all are allowed")
             for step in self.steps
-        )
-        return replace(self, steps=tuple(shown))
+        ]
+        return self if access.is_superuser else replace(self, steps=tuple(steps))
 
 
 def test(
@@ -91,32 +87,25 @@ def test(
 def _verdict(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Verdict:
     is_path = text.startswith("/") or is_file_url(text)
     source: UrlSource | PathSource = PathSource(text) if is_path else UrlSource(text)
+
+    async def examine() -> Examination:
+        return await MediaFetcher().examine(source, policy)
+
     # In a loop of its own: the loop of the web process has requests to serve.
-    examined = asyncio.run(_examine(source, policy))
+    examined = asyncio.run(examine())
     denial = examined.error.denial if isinstance(examined.error, MediaDenied) else None
-    return Verdict(
-        (*_levels(source, policy, examined, denial), *examined.steps, *_decoded(examined, seer)),
-        denial,
-    )
+    refusing = denial.level if denial and examined.steps[0].name == "denied" else None
+    levels = _levels(policy, refusing, is_path=is_path)
+    return Verdict((*levels, *examined.steps, *_decoded(examined, seer)), denial)
 
 
-async def _examine(source: UrlSource | PathSource, policy: MediaPolicy) -> Examination:
-    return await MediaFetcher().examine(source, policy)
-
-
-def _levels(
-    source: UrlSource | PathSource,
-    policy: MediaPolicy,
-    examined: Examination,
-    denial: Denial | None,
-) -> Iterator[Step]:
+def _levels(policy: MediaPolicy, refusing: str | None, *, is_path: bool) -> Iterator[Step]:
     """Yield the levels without rules, and the levels that allow a target that a narrower level
     refuses: the fetcher reports rules only where all levels allow."""
-    refusing = denial.level if denial and examined.steps[0].name == "denied" else None
     for level in policy.levels:
         if level.scope == refusing:
             return
-        rules = level.folders if isinstance(source, PathSource) else level.urls
+        rules = level.folders if is_path else level.urls
         if rules is None:
             yield Step("rule", None, f"{level.whose} has none of its own, and adds none")
         elif refusing is not None:
@@ -131,11 +120,9 @@ def _decoded(examined: Examination, seer: ServedModel | None) -> Iterator[Step]:
     seen_pixels = 0 if seer is None else seer.options.get("max_image_pixels") or 0
     found = probe(content.data, content.max_pixels, max_frames, folder, seen_pixels)
     yield Step("decoding", not found.error, found.error or _what(found))
-    if found.error:
-        return
-    if seer is None:
+    if seer is None and not found.error:
         yield Step("tokens", None, "no vision model is loaded, so none can see it")
-    else:
+    elif not found.error:
         yield Step("tokens", not found.unseen, found.unseen or f"{seer} sees {found.seen}")
 
 
@@ -147,9 +134,6 @@ def _what(found: Finding) -> str:
         case "document":
             return f"document of {found.number} pages, the first of {size}"
     return f"picture of {size}"
-
-
-# -- The action of the management API
 
 
 class MediaTestSerializer(StrictSerializer):
@@ -218,7 +202,6 @@ def _test(access: Access, what: str, **values: Any) -> dict[str, Any]:
 
 TEST: Final = RowAction(
     "test",
-    Action.MANAGE,
     _test,
     "Test a URL or a path, step by step, as a request would fetch or read it. Nothing is kept. "
     "Owners test for what they own, administrators for all callers.",
@@ -226,9 +209,6 @@ TEST: Final = RowAction(
     answer=MediaVerdictSerializer,
     is_of_list=True,
 )
-
-
-# -- Size and tokens of media in the loaded vision models
 
 
 def vision_models(access: Access) -> list[ServedModel]:

@@ -14,7 +14,6 @@ from vinery_accounts.outbound.urls import UrlRefused, read_host
 SCHEMES: Final = ("https", "http")
 MAX_LIST: Final = 50
 """How many ports, content types or networks a rule may name."""
-_CONTENT_TYPE: Final = re.compile(r"(image|video|application)/(\*|[a-z0-9][a-z0-9.+-]*)")
 
 # -- Names of hosts: lower case, in punycode, without a dot at the end
 
@@ -71,9 +70,6 @@ def _allows(wildcard: str, pattern: str) -> bool:
     return wildcard.startswith("*.") and pattern.removeprefix("*").endswith(wildcard[1:])
 
 
-# -- Lists and folders
-
-
 def read_schemes(value: Any) -> list[str]:
     names = _texts(value, "schemes")
     if not names or not set(names) <= set(SCHEMES):
@@ -92,7 +88,7 @@ def read_ports(value: Any) -> list[int]:
 def read_content_types(value: Any) -> list[str]:
     names = [name.lower() for name in _texts(value, "content types")]
     for name in names:
-        if not _CONTENT_TYPE.fullmatch(name):
+        if not re.fullmatch(r"(image|video|application)/(\*|[a-z0-9][a-z0-9.+-]*)", name):
             raise ValueError(
                 f"{name} is no type of a picture, a video or a PDF. Write one such as image/png, "
                 "image/* or application/pdf."

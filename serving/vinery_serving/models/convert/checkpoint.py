@@ -26,7 +26,6 @@ class ConvertError(Exception):
 
 Task = Literal["text-generation", "image-text-to-text", "feature-extraction", "text-classification"]
 _DATA: Final = Path(__file__).with_name("lines.toml")
-_LOCK: Final = _DATA.with_suffix(".lock")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +83,19 @@ def architecture_of(model_type: str) -> Architecture:
 @cache
 def _tables() -> tuple[Mapping[str, Line], Mapping[str, Architecture]]:
     data = tomllib.loads(_DATA.read_text(encoding="utf-8"))
-    by_name = {name: _line(name, table, data) for name, table in data["lines"].items()}
-    known = {
-        model_type: Architecture(model_type, by_name[name], tuple(tasks))
-        for name, table in data["lines"].items()
-        for model_type, tasks in table["architectures"].items()
-    }
+    hashes = _DATA.with_suffix(".lock").read_text(encoding="ascii").splitlines()
+    locked = dict(line.split(" ", 1) for line in hashes)
+    by_name, known = {}, {}
+    for name, table in data["lines"].items():
+        packages = sorted((*data["packages"], *table["packages"]))
+        line = Line(name, tuple(f"{each} {locked[each]}" for each in packages), data["torch"])
+        by_name[name] = line
+        for model_type, tasks in table["architectures"].items():
+            known[model_type] = Architecture(model_type, line, tuple(tasks))
     return by_name, known
 
 
-def _line(name: str, table: Mapping[str, Any], data: Mapping[str, Any]) -> Line:
-    locked = dict(line.split(" ", 1) for line in _LOCK.read_text(encoding="ascii").splitlines())
-    names = sorted((*data["packages"], *table["packages"]))
-    return Line(name, tuple(f"{each} {locked[each]}" for each in names), data["torch"])
-
-
-# -- Checkpoints
-
 _WEIGHTS: Final = (".safetensors", ".bin", ".pt", ".pth")
-_GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 # Ends of class names in `architectures` of config.json, and their tasks.
 _TASKS_OF_CLASSES: Final[tuple[tuple[str, Task], ...]] = (
     ("ForCausalLM", "text-generation"),
@@ -150,7 +143,8 @@ def find_refusal(folder: Path, task: Task | None) -> bytes:
 def _config(folder: Path) -> Mapping[str, Any]:
     if not folder.is_dir():
         raise ConvertError(f"There is no folder {folder}.")
-    if any((folder / name).is_file() for name in _GRAPHS):
+    graphs = ("openvino_model.xml", "openvino_language_model.xml")
+    if any((folder / name).is_file() for name in graphs):
         raise ConvertError(f"{folder} holds an OpenVINO model already: serve it as it is.")
     try:
         config = json.loads((folder / "config.json").read_bytes())
@@ -175,12 +169,14 @@ def _task(architecture: Architecture, config: Mapping[str, Any], wanted: Task | 
         return wanted
     named = config.get("architectures")
     classes = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
-    for name in classes:
-        for end, task in _TASKS_OF_CLASSES:
-            if name.endswith(end) and task in tasks:
-                return task
-    if len(tasks) == 1:
-        return tasks[0]
+    fitting = [
+        task
+        for name in classes
+        for end, task in _TASKS_OF_CLASSES
+        if name.endswith(end) and task in tasks
+    ]
+    if fitting or len(tasks) == 1:
+        return (*fitting, *tasks)[0]
     raise ConvertError(
         f"config.json does not show what {architecture.model_type} is for. Choose a task: "
         f"{', '.join(tasks)}.",

@@ -10,7 +10,8 @@ import resource
 import signal
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from subprocess import PIPE, STDOUT
@@ -25,11 +26,7 @@ from vinery_serving.processes.child import ChildProcess, environment_with
 from vinery_serving.processes.confine import Needs, confine
 
 _SYSTEM: Final = tuple(map(Path, ("/usr/bin", "/usr/sbin", "/bin", "/sbin")))
-_KERNEL: Final = (Path("/proc"), Path("/sys"))
 _GRACE_S: Final = 5.0
-_LOOK_S: Final = 0.2
-_CHUNK_BYTES: Final = 1 << 16
-_TAIL_BYTES: Final = 1 << 14
 _OUT_OF_MEMORY: Final = re.compile(
     r"MemoryError|std::bad_alloc|[Cc]an't allocate memory|Cannot allocate memory|"
     r"not enough memory|[Oo]ut of memory"
@@ -53,18 +50,12 @@ class MemoryExceeded(ConvertError):
     """The program needed more than its limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChildLimits:
-    memory_bytes: int = 0  # 0: as much as there is
-    timeout_s: float | None = None
-
-
 def program_needs(
     programs: Iterable[Path], reads: Iterable[Path] = (), writes: Iterable[Path] = ()
 ) -> Needs:
     """What a program without a network needs that runs code of others."""
     return Needs(
-        reads=(*_KERNEL, *_public_files(), *reads),
+        reads=(Path("/proc"), Path("/sys"), *_public_files(), *reads),
         writes=tuple(writes),
         runs=(*programs, *_SYSTEM),
         acts=frozenset((Act.FORK, Act.EXECUTE, Act.COPY)),
@@ -83,15 +74,17 @@ def _public_files() -> tuple[Path, ...]:
 async def run(
     command: Sequence[str],
     write: Callable[[bytes], object],
-    limits: ChildLimits,
     needs: Needs,
     *,
+    memory_bytes: int = 0,
+    timeout_s: float | None = None,
     variables: Mapping[str, str] | None = None,
     passed_on: Sequence[str] = (),
 ) -> int:
-    """Run a program, pass the output to `write`, and return the peak memory in bytes. The program
-    is confined to its `needs` and gets `variables`, and of this process's variables those that
-    `environment_with` has for `passed_on`: packages and checkpoints may run code of others.
+    """Run a program, pass the output to `write`, and return the peak memory in bytes, at most
+    `memory_bytes`; 0: as much as there is. The program is confined to its `needs` and gets
+    `variables`, and of this process's variables those that `environment_with` has for `passed_on`:
+    packages and checkpoints may run code of others.
 
     Raises `ChildFailed`, `MemoryExceeded` and TimeoutError. On cancellation the program gets
     SIGTERM, and the group SIGKILL after 5 s at most.
@@ -103,7 +96,7 @@ async def run(
     def before_exec() -> None:
         parent.end_with(parent_pid)
         # Of data, not of addresses: weights are mapped from files, which costs no memory.
-        of_memory = {resource.RLIMIT_DATA: limits.memory_bytes} if limits.memory_bytes else {}
+        of_memory = {resource.RLIMIT_DATA: memory_bytes} if memory_bytes else {}
         confine(replace(needs, limits=of_memory))
 
     child = ChildProcess(
@@ -114,10 +107,10 @@ async def run(
         environment=environment | dict(variables or {}),
         before_exec=before_exec,
     )
-    memory = _Memory(child, limits.memory_bytes)
+    memory = _Memory(child, memory_bytes)
     watching = asyncio.create_task(memory.watch())
     try:
-        async with asyncio.timeout(limits.timeout_s):
+        async with asyncio.timeout(timeout_s):
             output = await _copy(await child.output(), write)
             status = await child.wait()
     finally:
@@ -130,9 +123,9 @@ async def run(
 
 async def _copy(reader: asyncio.StreamReader, write: Callable[[bytes], object]) -> str:
     tail = b""
-    while chunk := await reader.read(_CHUNK_BYTES):
+    while chunk := await reader.read(1 << 16):
         write(chunk)
-        tail = (tail + chunk)[-_TAIL_BYTES:]
+        tail = (tail + chunk)[-(1 << 14) :]
     return tail.decode(errors="replace")
 
 
@@ -167,23 +160,19 @@ class _Memory:
             if self.limit_bytes and self.peak_bytes > self.limit_bytes:
                 self.is_exceeded = True
                 self._child.kill()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(0.2)
 
 
 def _allocated_bytes(pid: int) -> int:
     """Return the anonymous memory of a process and its descendants; files do not count."""
     try:
-        first = psutil.Process(pid)
-        pids = [pid, *(each.pid for each in first.children(recursive=True))]
+        others = psutil.Process(pid).children(recursive=True)
     except psutil.Error:
         return 0
-    return sum(map(_anonymous_bytes, pids))
-
-
-def _anonymous_bytes(pid: int) -> int:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    except OSError:
-        return 0
-    found = re.findall(r"^(?:RssAnon|RssShmem):\s+(\d+) kB", status, re.MULTILINE)
-    return sum(map(int, found)) * 1024
+    num_kb = 0
+    for each in (pid, *(each.pid for each in others)):
+        with suppress(OSError):
+            status = Path(f"/proc/{each}/status").read_text(encoding="ascii")
+            found = re.findall(r"^(?:RssAnon|RssShmem):\s+(\d+) kB", status, re.MULTILINE)
+            num_kb += sum(map(int, found))
+    return num_kb * 1024

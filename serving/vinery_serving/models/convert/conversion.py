@@ -24,7 +24,7 @@ import psutil
 
 from vinery_serving.models.convert import child
 from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError
-from vinery_serving.models.convert.child import ChildFailed, ChildLimits
+from vinery_serving.models.convert.child import ChildFailed
 from vinery_serving.models.convert.environments import (
     Environments,
     folder_bytes,
@@ -42,8 +42,6 @@ _EXPORTER: Final = (
     "from optimum.commands.optimum_cli import main; import sys; sys.argv[0] = 'optimum-cli'; main()"
 )
 _CHECK: Final = f"import sys; from {__name__} import check_loads as c; c(sys.argv[1])"
-# The needed disk as a multiple of the weights: the output, and the exporter's fp16 files.
-_DISK_FACTOR: Final = 2.0
 _SPARE_BYTES: Final = 1 << 30
 _CHECK_TIMEOUT_S: Final = 600.0
 _PROBE: Final = "Hello"
@@ -129,13 +127,12 @@ async def convert(
     line = checkpoint.architecture.line
     report("preparing the environment")
     await environments.ensure(line, write)
-    draft = _draft(output)
+    draft, _ = _drafts(output)
     _discard_drafts(output)
     try:
         with environments.used(line) as folder:
             report("converting")
-            limits = ChildLimits(_memory_limit(options))
-            peak = await _export(folder, checkpoint, draft, options, limits, write)
+            peak = await _export(folder, checkpoint, output, options, write)
         report("checking the converted model")
         await _check(draft, write)
         _finish(draft, output)
@@ -152,17 +149,12 @@ async def convert(
 
 
 async def _export(
-    environment: Path,
-    checkpoint: Checkpoint,
-    draft: Path,
-    options: ConvertOptions,
-    limits: ChildLimits,
-    write: Write,
+    environment: Path, checkpoint: Checkpoint, output: Path, options: ConvertOptions, write: Write
 ) -> int:
     """Returns the most memory that the exporter had, in bytes. Raises `ConvertError`."""
+    draft, scratch = _drafts(output)
     words = options.arguments(checkpoint, draft)
     command = (str(python_of(environment)), "-c", _EXPORTER, "export", "openvino", *words)
-    scratch = _scratch(draft)
     for folder in (draft, scratch):
         folder.mkdir(mode=0o700)
     needs = child.program_needs(
@@ -178,21 +170,23 @@ async def _export(
         "PYTHONUNBUFFERED": "1",  # the log is live, and without bars
         "TQDM_DISABLE": "1",
     }
+    memory_bytes = _memory_limit(options)
     try:
-        return await child.run(command, write, limits, needs, variables=variables)
+        return await child.run(
+            command, write, needs, memory_bytes=memory_bytes, variables=variables
+        )
     except ChildFailed as error:
         raise ConvertError(_explained(error, checkpoint)) from error
 
 
 async def _check(draft: Path, write: Write) -> None:
-    """Raises `ConvertError` for files that OpenVINO cannot read. A process of its own loads the
-    large library."""
+    """Raises `ConvertError` for files that OpenVINO cannot read in a process of its own."""
     try:
         await child.run(
             (sys.executable, "-c", _CHECK, str(draft)),
             write,
-            ChildLimits(timeout_s=_CHECK_TIMEOUT_S),
             child.program_needs((Path(sys.executable),), (draft,)),
+            timeout_s=_CHECK_TIMEOUT_S,
             variables={"PYTHONPATH": os.pathsep.join(sys.path)},
         )
     except ChildFailed as error:
@@ -229,7 +223,7 @@ def _check_output(output: Path, checkpoint: Checkpoint) -> None:
         output.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConvertError(f"{output.parent} cannot be made: {error.strerror}.") from None
-    needed = int(checkpoint.num_bytes * _DISK_FACTOR)
+    needed = 2 * checkpoint.num_bytes  # the output, and the exporter's fp16 files
     free = shutil.disk_usage(output.parent).free
     if free < needed:
         raise ConvertError(
@@ -261,17 +255,14 @@ def _finish(draft: Path, output: Path) -> None:
 
 
 def _discard_drafts(output: Path) -> None:
-    draft = _draft(output)
-    for folder in (draft, _scratch(draft)):
+    for folder in _drafts(output):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _draft(output: Path) -> Path:
-    return output.with_name(f".{output.name}.converting")
-
-
-def _scratch(draft: Path) -> Path:
-    return draft.with_name(f"{draft.name}.scratch")
+def _drafts(output: Path) -> tuple[Path, Path]:
+    """Return the folders of the draft, and of what the exporter keeps meanwhile."""
+    draft = output.with_name(f".{output.name}.converting")
+    return draft, draft.with_name(f"{draft.name}.scratch")
 
 
 # -- What an administrator reads when an export fails: the cause and what to do

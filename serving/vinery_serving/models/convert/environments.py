@@ -21,7 +21,7 @@ from typing import Final
 
 from vinery_serving.models.convert import child
 from vinery_serving.models.convert.checkpoint import ConvertError, Line, lines
-from vinery_serving.models.convert.child import ChildFailed, ChildLimits, program_needs
+from vinery_serving.models.convert.child import ChildFailed, program_needs
 from vinery_serving.processes.calls import Act
 from vinery_serving.processes.child import NETWORK_VARIABLES
 from vinery_serving.processes.confine import Needs, network_files
@@ -30,17 +30,11 @@ _NOTE: Final = "vinery.json"  # the digest of the line, written last
 _NEEDED_BYTES: Final = 6 << 30  # packages, their archives, and room for a conversion's files
 _INSTALL_TIMEOUT_S: Final = 3600.0
 _TRY: Final = "import torch, transformers, nncf, openvino_tokenizers, optimum.exporters.openvino"
-_LOCK_LOOK_S: Final = 0.5
 _OF_PIP: Final = ("/etc/pip.conf", "/etc/xdg/pip", "~/.pip", "~/.config/pip", "~/.netrc")
-
-
-# Builds of torch without CUDA, which are ten times smaller.
-_TORCH_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 _ABOUT_TORCH: Final = (
     "VINERY_JOB_TORCH_INDEX must name an index with a build of torch for CPUs, or be `none` if "
     "pip's own index has one."
 )
-
 _ABOUT_PACKAGES: Final = (
     "See the log, and whether pip reaches its index. A mirror must have the files of PyPI: their "
     "hashes are checked."
@@ -48,8 +42,9 @@ _ABOUT_PACKAGES: Final = (
 
 
 def torch_index(setting: str) -> str:
-    """Return the index that VINERY_JOB_TORCH_INDEX means; empty: pip's own only."""
-    return "" if setting == "none" else setting or _TORCH_INDEX
+    """Return the index that VINERY_JOB_TORCH_INDEX means; empty: pip's own only. By default that of
+    builds without CUDA, which are ten times smaller."""
+    return "" if setting == "none" else setting or "https://download.pytorch.org/whl/cpu"
 
 
 def python_of(environment: Path) -> Path:
@@ -89,7 +84,7 @@ class Environments:
         return environment if is_usable else None
 
     def states(self) -> list[EnvironmentState]:
-        return [self._state(line) for line in lines().values()]
+        return list(map(self._state, lines().values()))
 
     def _state(self, line: Line) -> EnvironmentState:
         folder = self._folder / line.name
@@ -118,7 +113,9 @@ class Environments:
         lock = self._open_lock(line)
         try:
             async with asyncio.timeout(_INSTALL_TIMEOUT_S):
-                await _take(lock)
+                # No event tells of the end of another process's lock.
+                while not _take(lock, fcntl.LOCK_EX):  # noqa: ASYNC110
+                    await asyncio.sleep(0.5)
             return self.find(line) or await self._make(line, write)
         except TimeoutError:
             raise ConvertError(
@@ -140,7 +137,13 @@ class Environments:
     async def _make(self, line: Line, write: Callable[[bytes], object]) -> Path:
         draft, final = self._draft(line), self._folder / line.name
         self._discard(draft)
-        self._check_disk()
+        free = shutil.disk_usage(self._folder).free
+        if free < _NEEDED_BYTES:
+            raise ConvertError(
+                f"An environment needs {_NEEDED_BYTES >> 30} GB of disk, and {self._folder} has "
+                f"{free / 2**30:.1f} GB. Free some, or remove one that is not needed: vinery "
+                "convert remove LINE"
+            )
         with self.log_path(line).open("wb") as log:
 
             def both(chunk: bytes) -> None:
@@ -161,9 +164,9 @@ class Environments:
         python = str(python_of(folder))
         pip = (python, "-m", "pip", "install", "--no-input", "--no-deps")
         index = ("--index-url", self._torch_index) if self._torch_index else ()
-        requirements = _write_requirements(folder, line)
-        scratch = folder / "tmp"
-        scratch.mkdir()
+        requirements, scratch = folder / "requirements.txt", folder / "tmp"
+        scratch.mkdir(parents=True)
+        requirements.write_text("\n".join(line.packages), encoding="ascii")
         of_pip = pip_needs(folder)
         programs = (folder, python_of(folder))
         steps = (
@@ -172,30 +175,24 @@ class Environments:
             ((*pip, "--require-hashes", "-r", str(requirements)), of_pip, _ABOUT_PACKAGES),
             ((python, "-c", _TRY), program_needs(programs, writes=(scratch,)), _ABOUT_TORCH),
         )
-        limits = ChildLimits(timeout_s=_INSTALL_TIMEOUT_S)
         for command, needs, advice in steps:
-            passed_on = ("PIP_", *NETWORK_VARIABLES) if needs is of_pip else ()
+            is_pip = needs is of_pip
             # Libraries keep notes in the home.
-            homes = ("TMPDIR",) if needs is of_pip else ("TMPDIR", "HOME")
-            variables = dict.fromkeys(homes, str(scratch))
+            homes = ("TMPDIR",) if is_pip else ("TMPDIR", "HOME")
             try:
                 await child.run(
-                    command, write, limits, needs, variables=variables, passed_on=passed_on
+                    command,
+                    write,
+                    needs,
+                    timeout_s=_INSTALL_TIMEOUT_S,
+                    variables=dict.fromkeys(homes, str(scratch)),
+                    passed_on=("PIP_", *NETWORK_VARIABLES) if is_pip else (),
                 )
             except ChildFailed as error:
                 raise ConvertError(
                     f"The environment {line.name} could not be made: {error.last_line}. {advice}"
                 ) from error
         shutil.rmtree(scratch)
-
-    def _check_disk(self) -> None:
-        free = shutil.disk_usage(self._folder).free
-        if free < _NEEDED_BYTES:
-            raise ConvertError(
-                f"An environment needs {_NEEDED_BYTES >> 30} GB of disk, and {self._folder} has "
-                f"{free / 2**30:.1f} GB. Free some, or remove one that is not needed: vinery "
-                "convert remove LINE"
-            )
 
     def _draft(self, line: Line) -> Path:
         return self._folder / f".{line.name}.new"
@@ -218,10 +215,8 @@ class Environments:
         """Raises `ConvertError` with the text `busy` while another process holds the lock."""
         lock = self._open_lock(line)
         try:
-            try:
-                fcntl.flock(lock, how | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConvertError(busy) from None
+            if not _take(lock, how):
+                raise ConvertError(busy)
             yield
         finally:
             os.close(lock)
@@ -234,12 +229,13 @@ class Environments:
             return True
 
 
-async def _take(lock: int) -> None:
-    while True:
-        try:
-            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            await asyncio.sleep(_LOCK_LOOK_S)
+def _take(lock: int, how: int) -> bool:
+    """Take a lock; False: another process holds it."""
+    try:
+        fcntl.flock(lock, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def pip_needs(folder: Path) -> Needs:
@@ -256,13 +252,6 @@ def pip_needs(folder: Path) -> Needs:
     needs = program_needs((folder, Path(sys.executable)), reads, (folder,))
     acts = needs.acts | {Act.CONNECT, Act.OWN}
     return replace(needs, acts=acts, families=(socket.AF_INET, socket.AF_INET6))
-
-
-def _write_requirements(folder: Path, line: Line) -> Path:
-    folder.mkdir()
-    path = folder / "requirements.txt"
-    path.write_text("\n".join(line.packages), encoding="ascii")
-    return path
 
 
 def folder_bytes(folder: Path) -> int:

@@ -2,16 +2,13 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError, Task
 
 Precision = Literal["fp16", "int8", "int4"]
-# Tasks with another name on the exporter's command line.
-_EXPORTER_TASKS: Final = {"text-generation": "text-generation-with-past"}
-_INT4_ONLY: Final = ("group_size", "ratio", "all_layers", "awq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +49,7 @@ class ConvertOptions:
 
     def check(self) -> None:
         if self.precision != "int4":
-            for name in _INT4_ONLY:
+            for name in ("group_size", "ratio", "all_layers", "awq"):
                 if getattr(self, name) not in (None, False):
                     raise ConvertError(f"{name} is for int4 and not for {self.precision}.", name)
         if self.precision == "fp16" and self.sym:
@@ -66,9 +63,9 @@ class ConvertOptions:
 
     def arguments(self, checkpoint: Checkpoint, output: Path) -> list[str]:
         """Return the words behind `optimum-cli export openvino`."""
-        task = _EXPORTER_TASKS.get(checkpoint.task, checkpoint.task)
+        with_past = "-with-past" if checkpoint.task == "text-generation" else ""
         words = [
-            *("--model", str(checkpoint.folder), "--task", task),
+            *("--model", str(checkpoint.folder), "--task", checkpoint.task + with_past),
             # Otherwise sentence-transformers is needed for embeddings.
             *("--library", "transformers", "--weight-format", self.precision),
         ]

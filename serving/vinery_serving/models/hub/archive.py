@@ -33,9 +33,6 @@ _UNREADABLE: Final = (
 )
 
 
-_OPENERS: Final = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ", lzma.open))
-
-
 class _Header(tarfile.TarInfo):
     def _proc_member(self, packed: tarfile.TarFile) -> "_Header":
         if self.type not in tarfile.REGULAR_TYPES and self.size > _BLOCK_BYTES:
@@ -98,17 +95,15 @@ def _write(content: IO[bytes], path: Path, most_bytes: int, name: str) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     num_bytes = 0
     with path.open("xb") as file:
-        while block := _read(content, name):
+        while True:
+            with _readable(name):
+                block = content.read(_BLOCK_BYTES)
+            if not block:
+                return num_bytes
             num_bytes += len(block)
             if num_bytes > most_bytes:
                 raise _too_large(name)
             file.write(block)
-    return num_bytes
-
-
-def _read(content: IO[bytes], name: str) -> bytes:
-    with _readable(name):
-        return content.read(_BLOCK_BYTES)
 
 
 @contextmanager
@@ -127,10 +122,9 @@ def _zip_members(archive: Path, name: str) -> Iterator[tuple[str, IO[bytes]]]:
         if len(packed.infolist()) > _MAX_MEMBERS:
             raise _too_many(name)
         for member in packed.infolist():
-            kind = stat.S_IFMT(member.external_attr >> 16)
             if member.is_dir():
                 continue
-            if kind not in (0, stat.S_IFREG):
+            if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
                 raise PullFailed(f"{name} has {member.filename!r}, which is no plain file.")
             with _readable(name):
                 content = packed.open(member)
@@ -141,7 +135,8 @@ def _zip_members(archive: Path, name: str) -> Iterator[tuple[str, IO[bytes]]]:
 def _tar_members(archive: Path, name: str, most_bytes: int) -> Iterator[tuple[str, IO[bytes]]]:
     with archive.open("rb") as file:
         head = file.read(8)
-    opener: Any = next((each for magic, each in _OPENERS if head.startswith(magic)), open)
+    openers = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+    opener: Any = next((each for magic, each in openers.items() if head.startswith(magic)), open)
     with opener(archive, "rb") as file:
         bounded: Any = _Bounded(file, most_bytes, name)
         with _readable(name):

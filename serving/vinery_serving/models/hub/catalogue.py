@@ -8,8 +8,8 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from typing import Final, Literal
+from pathlib import Path
+from typing import Literal
 
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
@@ -18,10 +18,6 @@ from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MemoryNee
 from vinery_serving.models.hub.verdict import gigabytes
 
 Ability = Literal["tools", "thinking", "vision"]
-
-_FILE: Final = "catalogue.toml"
-# The part by which a size may differ from the hub's.
-_TOLERANCE: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class CatalogueModel:
 
 @cache
 def catalogue() -> tuple[CatalogueModel, ...]:
-    text = resources.files("vinery_serving.models.hub").joinpath(_FILE).read_text(encoding="utf-8")
+    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     return tuple(
         CatalogueModel(**{**entry, "abilities": tuple(entry["abilities"])})
         for entry in tomllib.loads(text)["model"]
@@ -91,7 +87,7 @@ def _problem(hub: Hub, model: CatalogueModel) -> str:
     if format_of(found) is not Format.OPENVINO:
         return f"It is no OpenVINO model: its format is {format_of(found)}."
     size_bytes = needed_files(found).size_bytes
-    if abs(size_bytes - model.size_bytes) > _TOLERANCE * model.size_bytes:
+    if abs(size_bytes - model.size_bytes) > 0.2 * model.size_bytes:
         return f"It has {gigabytes(size_bytes)}, and the catalogue names {model.size_gb:g} GB."
     if found.licence not in (model.licence, None):
         return f"Its licence is {found.licence}, and the catalogue names {model.licence}."

@@ -28,10 +28,7 @@ PUBLIC_HUB: Final = "https://huggingface.co"
 _TEMPLATE: Final = "chat_template.jinja"
 _MAX_JSON_BYTES: Final = 4 << 20
 _HEAD_BYTES: Final = 16 << 10
-_MAX_FILES: Final = 10_000
 _TIMEOUT_S: Final = 20.0
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +39,7 @@ class Hub:
 
     @classmethod
     def of_environment(cls, endpoint: str | None = None) -> Self:
-        """Return the hub at `endpoint`, or that of HF_ENDPOINT. Raises `PullFailed` for another
-        text than a URL of HTTP."""
+        """Return the hub at `endpoint` or HF_ENDPOINT. Raises `PullFailed` for no URL of HTTP."""
         url = (endpoint or os.environ.get("HF_ENDPOINT") or PUBLIC_HUB).rstrip("/")
         if "@" in url.partition("//")[2].partition("/")[0]:
             raise PullFailed("Leave the password out of HF_ENDPOINT. Set HF_TOKEN.")
@@ -62,30 +58,29 @@ class Hub:
         api = _api_of(self)
         with explained(self.endpoint, name, revision or "main"):
             info = api.model_info(name, revision=revision, files_metadata=True, timeout=_TIMEOUT_S)
+        if not isinstance(info.sha, str) or not re.fullmatch(r"[0-9a-f]{40}", info.sha):
+            raise PullFailed(f"The hub names no commit of {name}.")
         licence = info.card_data.get("license") if info.card_data else None
         found = Repository(
             name=name,
             revision=revision or "main",
-            commit=_checked_commit(info.sha, name),
+            commit=info.sha,
             files=_checked_files(info, name),
             licence=licence if isinstance(licence, str) else None,
             pipeline_tag=info.pipeline_tag,
         )
-        return replace(found, **self._described(found, info))
-
-    def _described(self, found: Repository, info: Any) -> dict[str, Any]:
         tokenizer = {} if found.has(_TEMPLATE) else self.json_file(found, "tokenizer_config.json")
         template = tokenizer.get("chat_template")
-        return {
-            "config": self.json_file(found, "config.json"),
-            "openvino_config": self.json_file(found, "openvino_config.json"),
-            "chat_template": template if isinstance(template, str) else None,
-            "gguf_architecture": self._gguf_architecture(found, info),
-        }
+        return replace(
+            found,
+            config=self.json_file(found, "config.json"),
+            openvino_config=self.json_file(found, "openvino_config.json"),
+            chat_template=template if isinstance(template, str) else None,
+            gguf_architecture=self._gguf_architecture(found, info),
+        )
 
     def _gguf_architecture(self, found: Repository, info: Any) -> str | None:
-        """The architecture of the GGUF files by the hub's list, or by the first file: mirrors do
-        not list it."""
+        """By the hub's list or, because mirrors do not list it, by the first GGUF file."""
         listed: Any = getattr(info, "gguf", None)
         named = listed.get("architecture") if isinstance(listed, dict) else None
         first = next((each.path for each in found.files if each.path.endswith(".gguf")), None)
@@ -99,28 +94,24 @@ class Hub:
     def json_file(self, repository: Repository, path: str) -> Mapping[str, Any]:
         """Return the JSON object in a file; empty if the repository has none. Raises `PullFailed`
         for another content, and `HubUnavailable`."""
-        file = repository.file(path)
+        file, content = repository.file(path), bytearray()
         if file is None:
             return {}
+        if file.size_bytes > _MAX_JSON_BYTES:
+            raise PullFailed(f"{path} of {repository.name} is too large for its purpose.")
+        with self.explained(repository), self.get(repository, path, {}) as response:
+            huggingface_hub.utils.hf_raise_for_status(response)
+            for part in response.iter_bytes():
+                content += part
+                if len(content) > _MAX_JSON_BYTES:
+                    raise PullFailed(f"{path} of {repository.name} has another size.")
         try:
-            value = json.loads(self._small_file(repository, file))
+            value = json.loads(content)
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
             raise PullFailed(f"{path} of {repository.name} is no JSON object.")
         return value
-
-    def _small_file(self, repository: Repository, file: RepositoryFile) -> bytes:
-        if file.size_bytes > _MAX_JSON_BYTES:
-            raise PullFailed(f"{file.path} of {repository.name} is too large for its purpose.")
-        content = bytearray()
-        with self.explained(repository), self.get(repository, file.path, {}) as response:
-            huggingface_hub.utils.hf_raise_for_status(response)
-            for part in response.iter_bytes():
-                content += part
-                if len(content) > _MAX_JSON_BYTES:
-                    raise PullFailed(f"{file.path} of {repository.name} has another size.")
-        return bytes(content)
 
     def get(
         self,
@@ -159,8 +150,7 @@ def _api_of(hub: Hub) -> Any:  # `HfApi`, whose module is large
 
 
 def _check_redirect(response: Any) -> None:
-    """Raises `PullFailed` for a redirect to another server. Files are not fetched by this client,
-    see `web`."""
+    """Raises `PullFailed` for a redirect to another server. For files see `web`."""
     if response.has_redirect_location:
         from vinery_serving.models.hub.web import following
 
@@ -172,38 +162,25 @@ def _check_redirect(response: Any) -> None:
             )
 
 
-def _checked_commit(sha: object, name: str) -> str:
-    if not isinstance(sha, str) or not _COMMIT.fullmatch(sha):
-        raise PullFailed(f"The hub names no commit of {name}.")
-    return sha
-
-
 def _checked_files(info: Any, name: str) -> tuple[RepositoryFile, ...]:
-    """Raises `PullFailed` for a list that no hub should send: paths decide where files are
-    written."""
+    """Raises `PullFailed` for a list that no hub should send: paths decide what is written."""
     listed = info.siblings or []
-    if len(listed) > _MAX_FILES:
+    if len(listed) > 10_000:
         raise PullFailed(f"{name} has {len(listed):,} files: that is no model.")
-    files = tuple(_checked_file(each, name) for each in listed)
+    files = []
+    for each in listed:
+        path, sha256 = each.rfilename, getattr(each.lfs, "sha256", None)
+        check_path(path, name)
+        if not isinstance(each.size, int) or each.size < 0:
+            raise PullFailed(f"The hub lists no size of {path} in {name}.")
+        if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", str(sha256)):
+            raise PullFailed(f"The hub lists a broken digest of {path} in {name}.")
+        files.append(RepositoryFile(path, each.size, sha256, None if sha256 else each.blob_id))
     if len({each.path.casefold() for each in files}) < len(files):
         raise PullFailed(f"{name} has two files whose names differ in upper and lower case only.")
-    return files
+    return tuple(files)
 
 
-def _checked_file(listed: Any, name: str) -> RepositoryFile:
-    path = listed.rfilename
-    check_path(path, name)
-    if not isinstance(listed.size, int) or listed.size < 0:
-        raise PullFailed(f"The hub lists no size of {path} in {name}.")
-    sha256 = getattr(listed.lfs, "sha256", None)
-    if sha256 is not None and not _SHA256.fullmatch(str(sha256)):
-        raise PullFailed(f"The hub lists a broken digest of {path} in {name}.")
-    return RepositoryFile(path, listed.size, sha256, None if sha256 else listed.blob_id)
-
-
-# -- Searches by words
-
-MAX_FOUND: Final = 30
 _OPENVINO: Final = "openvino"  # the tag of models in OpenVINO's format
 
 
@@ -216,47 +193,34 @@ class Found:
 
 
 def search(hub: Hub, text: str, *, only_openvino: bool = True) -> list[Found]:
-    """Return the most downloaded repositories that match. Raises `PullFailed`, and
-    `HubUnavailable` if the hub does not answer."""
-    api = _api_of(hub)
+    """Return the most downloaded ones that match. Raises `PullFailed` and `HubUnavailable`."""
+    wanted = _OPENVINO if only_openvino else None
     with explained(hub.endpoint, text, "main"):
-        listed = api.list_models(
-            search=text,
-            filter=_OPENVINO if only_openvino else None,
-            sort="downloads",
-            limit=MAX_FOUND,
-        )
+        listed = _api_of(hub).list_models(search=text, filter=wanted, sort="downloads", limit=30)
         try:
-            return list(_found(listed))
+            return [
+                Found(
+                    name=str(info.id),
+                    downloads=int(info.downloads or 0),
+                    tag=str(info.pipeline_tag or ""),
+                    is_openvino=_OPENVINO in (info.tags or ()),
+                )
+                for info in listed
+            ]
         except (AttributeError, KeyError, TypeError, ValueError):
             raise PullFailed("The hub answers with what is no list of models.") from None
-
-
-def _found(listed: Any) -> Iterator[Found]:
-    for info in listed:
-        yield Found(
-            name=str(info.id),
-            downloads=int(info.downloads or 0),
-            tag=str(info.pipeline_tag or ""),
-            is_openvino=_OPENVINO in (info.tags or ()),
-        )
-
-
-# -- A file from any byte on
-
-_CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
-_BEYOND_THE_END: Final = 416
 
 
 def stream_of(response: Any, start: int, path: str) -> Stream:
     """Return the stream of a response of HTTP to a request from `start` on. Raises `WrongContent`
     for a response that begins elsewhere, and the errors of `huggingface_hub`."""
-    if response.status_code == _BEYOND_THE_END:
+    if response.status_code == 416:
         raise WrongContent(f"{path} is shorter than listed.")
     huggingface_hub.utils.hf_raise_for_status(response)
     first = 0
     if response.status_code == 206:
-        found = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
+        header = response.headers.get("content-range", "")
+        found = re.fullmatch(r"bytes (\d+)-\d+/(?:\d+|\*)", header)
         if found is None or int(found[1]) > start:
             raise WrongContent(f"The response for {path} begins elsewhere than was asked for.")
         first = int(found[1])

@@ -22,9 +22,6 @@ class HubUnavailable(PullFailed):
         self.retry_after_s = retry_after_s
 
 
-# -- Errors of HTTP and of `huggingface_hub`
-
-
 @contextmanager
 def explained(endpoint: str, name: str, revision: str) -> Iterator[None]:
     """Turns these errors into `PullFailed`, or `HubUnavailable` for errors that may pass. No

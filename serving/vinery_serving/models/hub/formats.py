@@ -13,8 +13,7 @@ from typing import Any, Final, Literal
 from vinery_serving.core.picture_sizes import SIZED_TYPES
 from vinery_serving.models.hub.repository import Repository
 
-_GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
-_NO_WEIGHTS: Final = ("openvino_tokenizer.bin", "openvino_detokenizer.bin")
+GRAPHS: Final = ("openvino_model.xml", "openvino_language_model.xml")
 _PICKLES: Final = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 # Weights for other software, which some repositories have, too.
 _FOREIGN: Final = (*_PICKLES, ".onnx", ".onnx_data", ".h5", ".msgpack", ".tflite", ".mlmodel")
@@ -38,14 +37,13 @@ _SUFFIXES: Final = {
 def format_of(repository: Repository) -> Format:
     """Return the format of a repository; of several, the format that needs the least work."""
     paths = [each.path for each in repository.files]
-    if any(map(repository.has, _GRAPHS)):
+    if any(map(repository.has, GRAPHS)):
         return Format.OPENVINO
     if any(path.endswith(".safetensors") for path in paths):
         return Format.CHECKPOINT
     if gguf_files(repository):
         return Format.GGUF
-    has_pickles = any(path.endswith(_PICKLES) for path in paths)
-    return Format.PICKLE if has_pickles else Format.NONE
+    return Format.PICKLE if any(path.endswith(_PICKLES) for path in paths) else Format.NONE
 
 
 def gguf_files(repository: Repository) -> list[str]:
@@ -53,11 +51,11 @@ def gguf_files(repository: Repository) -> list[str]:
 
 
 def weights_of(repository: Repository, format_: Format) -> int:
-    suffix = _SUFFIXES.get(format_)
+    suffix, others = _SUFFIXES.get(format_), ("openvino_tokenizer.bin", "openvino_detokenizer.bin")
     return sum(
         each.size_bytes
         for each in repository.files
-        if suffix and each.path.endswith(suffix) and each.name not in _NO_WEIGHTS
+        if suffix and each.path.endswith(suffix) and each.name not in others
     )
 
 
@@ -68,15 +66,15 @@ def needed_files(repository: Repository) -> Repository:
     kept = _SUFFIXES.get(format_of(repository))
     if kept is None:
         return repository
-    files = tuple(each for each in repository.files if _is_needed(repository, each.path, kept))
-    return replace(repository, files=files)
 
+    def is_needed(path: str) -> bool:
+        if path.endswith(".bin"):
+            return kept == ".bin" and repository.has(path.removesuffix(".bin") + ".xml")
+        return path.endswith(kept) or not path.endswith((*_FOREIGN, ".safetensors", ".gguf"))
 
-def _is_needed(repository: Repository, path: str, kept: str) -> bool:
-    if path.endswith(".bin"):
-        return kept == ".bin" and repository.has(path.removesuffix(".bin") + ".xml")
-    is_weights = path.endswith((*_FOREIGN, ".safetensors", ".gguf"))
-    return not is_weights or path.endswith(kept)
+    return replace(
+        repository, files=tuple(each for each in repository.files if is_needed(each.path))
+    )
 
 
 def wanted_files(repository: Repository, patterns: Sequence[str]) -> Repository:
@@ -84,8 +82,6 @@ def wanted_files(repository: Repository, patterns: Sequence[str]) -> Repository:
     files that the format needs. Raises `PullFailed` if no file matches."""
     return repository.only(patterns) if patterns else needed_files(repository)
 
-
-# -- Architectures and tasks
 
 Task = Literal["chat", "completion", "vision", "embeddings", "rerank"]
 
@@ -96,13 +92,9 @@ _TEXT: Final = """
     InternLM2 JAIS Lfm2 Lfm2Moe Llama MPT MiniCPM MiniCPM3 Mistral Mixtral Olmo Olmo2 OPT Orion Phi
     Phi3 Phimoe QWen Qwen2 Qwen2Moe Qwen3 Qwen3Moe Qwen3Next SmolLM3 StableLm Starcoder2 XGLM Xverse
 """
-_TEXT_SUFFIXES: Final = ("ForCausalLM", "LMHeadModel", "Model")
 VISION_TYPES: Final = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", *SIZED_TYPES)
 
-_VISION_GRAPH: Final = "openvino_text_embeddings_model.xml"
-_CLASSIFIER: Final = "ForSequenceClassification"
 _ENCODERS: Final = ("BertModel", "MPNetForMaskedLM", "RobertaForMaskedLM", "XLMRobertaModel")
-_EMBEDDING_TAGS: Final = ("feature-extraction", "sentence-similarity")
 # Files of the library sentence-transformers, whose models embed texts.
 _POOLING: Final = ("modules.json", "1_Pooling/config.json")
 _TEMPLATES: Final = ("chat_template.jinja", "chat_template.json")
@@ -121,19 +113,21 @@ def type_of(config: Mapping[str, Any]) -> str | None:
 
 
 def is_known_text(name: str | None) -> bool:
-    return any(name == known + suffix for known in _TEXT.split() for suffix in _TEXT_SUFFIXES)
+    suffixes = ("ForCausalLM", "LMHeadModel", "Model")
+    return any(name == known + suffix for known in _TEXT.split() for suffix in suffixes)
 
 
 def task_of(repository: Repository) -> Task:
     """Return the task that the files and the configuration speak for."""
     config, name = repository.config, class_of(repository.config) or ""
-    if repository.pipeline_tag == "text-ranking" or name.endswith(_CLASSIFIER):
+    if repository.pipeline_tag == "text-ranking" or name.endswith("ForSequenceClassification"):
         return "rerank"
-    is_vision = "vision_config" in config or repository.has(_VISION_GRAPH)
+    is_vision = "vision_config" in config or repository.has("openvino_text_embeddings_model.xml")
     if is_vision or type_of(config) in VISION_TYPES:
         return "vision"
     has_pooling = any(map(repository.has, _POOLING))
-    if has_pooling or name in _ENCODERS or repository.pipeline_tag in _EMBEDDING_TAGS:
+    is_tagged = repository.pipeline_tag in ("feature-extraction", "sentence-similarity")
+    if has_pooling or name in _ENCODERS or is_tagged:
         return "embeddings"
     # Older models have a template in tokenizer_config.json.
     has_template = any(map(repository.has, _TEMPLATES)) or repository.chat_template

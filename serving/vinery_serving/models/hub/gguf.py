@@ -17,26 +17,16 @@ from typing import Any, BinaryIO, Final
 
 from vinery_serving.models.hub.errors import PullFailed
 
-_MAGIC: Final = b"GGUF"
-_VERSIONS: Final = (2, 3)
-_MAX_KEYS: Final = 4096
-_MAX_TENSORS: Final = 100_000
-_MAX_DIMENSIONS: Final = 8
-_MAX_TEXT_BYTES: Final = 8 << 20
-_MAX_METADATA_BYTES: Final = 64 << 20
 _MAX_ITEMS: Final = 4_000_000  # of all lists; the largest vocabularies have some hundred thousand
 _STRING: Final = 8
 _ARRAY: Final = 9
 # Formats of `struct` by the numbers of the types.
-_NUMBERS: Final = dict(
-    zip(
-        (0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12),
-        ("<B", "<b", "<H", "<h", "<I", "<i", "<f", "<?", "<Q", "<q", "<d"),
-        strict=True,
-    )
-)
-
-
+_NUMBERS: Final = {
+    **dict(enumerate(("<B", "<b", "<H", "<h", "<I", "<i", "<f", "<?"))),
+    10: "<Q",
+    11: "<q",
+    12: "<d",
+}
 # Values and bytes of a block of weights, by the numbers of the types that GenAI reads: F32, F16,
 # Q4_0, Q4_1, Q8_0, Q4_K, Q6_K.
 _BLOCKS: Final = {
@@ -61,8 +51,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def architecture_of_head(head: bytes) -> str | None:
-    """Return the architecture that the first bytes of a file name; None if they name none. Writers
-    put it first."""
+    """Return the architecture in the first bytes, where writers put it; None: there is none."""
     file = io.BytesIO(head)
     try:
         pairs = _pairs(file, _header(file)[1])
@@ -73,10 +62,10 @@ def architecture_of_head(head: bytes) -> str | None:
 
 def _header(file: BinaryIO) -> tuple[int, int]:
     """Read the numbers of tensors and of keys."""
-    if file.read(4) != _MAGIC or _number(file, "<I") not in _VERSIONS:
+    if file.read(4) != b"GGUF" or _number(file, "<I") not in (2, 3):
         raise ValueError
     num_tensors, num_keys = _number(file, "<Q"), _number(file, "<Q")
-    if num_keys > _MAX_KEYS or num_tensors > _MAX_TENSORS:
+    if num_keys > 4096 or num_tensors > 100_000:
         raise ValueError
     return num_tensors, num_keys
 
@@ -93,7 +82,13 @@ def _pairs(file: BinaryIO, num_keys: int) -> Iterator[tuple[str, Any]]:
 def _read(file: BinaryIO, path: Path) -> dict[str, Any]:
     num_tensors, num_keys = _header(file)
     metadata = dict(_pairs(file, num_keys))
-    _check_kinds(metadata, path)
+    name = metadata.get("general.architecture")
+    kinds = {**_KINDS, **{f"{name}.{own}": int for own in _CONFIG_KEYS.values()}}
+    for key, kind in kinds.items():
+        if not isinstance(metadata.get(key, kind()), kind):
+            raise PullFailed(
+                f"{path.name} is damaged: the value of {key} in it is no {_KIND_NAMES[kind]}."
+            )
     end = max((_tensor_end(file, path) for _ in range(num_tensors)), default=0)
     alignment = metadata.get("general.alignment", 32)
     start = -(-file.seek(0, os.SEEK_CUR) // alignment) * alignment
@@ -102,22 +97,11 @@ def _read(file: BinaryIO, path: Path) -> dict[str, Any]:
     return metadata
 
 
-def _check_kinds(metadata: Mapping[str, Any], path: Path) -> None:
-    """Raises `PullFailed` for a value of another kind than this module uses."""
-    name = metadata.get("general.architecture")
-    kinds = {**_KINDS, **{f"{name}.{own}": int for own in _CONFIG_KEYS.values()}}
-    for key, kind in kinds.items():
-        if not isinstance(metadata.get(key, kind()), kind):
-            raise PullFailed(
-                f"{path.name} is damaged: the value of {key} in it is no {_KIND_NAMES[kind]}."
-            )
-
-
 def _tensor_end(file: BinaryIO, path: Path) -> int:
     """Read the entry of a tensor, and return where its weights end in the part of weights. GenAI
     would read beyond the end of a cut file."""
     name, num_dimensions = _text(file), _number(file, "<I")
-    if num_dimensions > _MAX_DIMENSIONS:
+    if num_dimensions > 8:
         raise ValueError
     num_values = math.prod(_number(file, "<Q") for _ in range(num_dimensions))
     kind, offset = _number(file, "<I"), _number(file, "<Q")
@@ -143,7 +127,7 @@ def _value(file: BinaryIO, kind: int, max_items: int = _MAX_ITEMS) -> Any:
 
 def _text(file: BinaryIO) -> str:
     length = _number(file, "<Q")
-    if length > _MAX_TEXT_BYTES or file.tell() > _MAX_METADATA_BYTES:
+    if length > 8 << 20 or file.tell() > 64 << 20:
         raise ValueError
     content = file.read(length)
     if len(content) < length:
@@ -155,8 +139,6 @@ def _number(file: BinaryIO, form: str) -> Any:
     (value,) = struct.unpack(form, file.read(struct.calcsize(form)))
     return value
 
-
-# -- A folder that can be served
 
 # The classes of the three architectures that GenAI reads.
 _CLASSES: Final = {
@@ -173,7 +155,8 @@ _CONFIG_KEYS: Final = {
     "head_dim": "attention.key_length",
     "hidden_size": "embedding_length",
 }
-_TOKENS: Final = ("bos", "eos", "padding")
+# Names in the metadata and in tokenizer_config.json.
+_TOKENS: Final = {"bos": "bos_token", "eos": "eos_token", "padding": "pad_token"}
 _KINDS: Final[Mapping[str, type]] = {
     "general.architecture": str,
     "general.alignment": int,
@@ -200,8 +183,10 @@ def wrong_architecture(found: str | None) -> str:
     )
 
 
-def checked_metadata(file: Path) -> dict[str, Any]:
-    """Return the metadata of a file that GenAI reads. Raises `PullFailed` for another file."""
+def convert(file: Path) -> None:
+    """Write what can be served beside a GGUF file. Loads the model. Raises `PullFailed`."""
+    import openvino_genai  # large, and for the process of a job only
+
     metadata = read_metadata(file)
     if reason := wrong_architecture(metadata.get("general.architecture")):
         raise PullFailed(reason)
@@ -210,15 +195,6 @@ def checked_metadata(file: Path) -> dict[str, Any]:
             f"OpenVINO GenAI reads GGUF files with a tokenizer of the kind gpt2, and this one is "
             f"{metadata.get('tokenizer.ggml.model')}."
         )
-    return metadata
-
-
-def convert(file: Path) -> None:
-    """Write the files of a folder that can be served beside a GGUF file. Loads the model. Raises
-    `PullFailed`."""
-    import openvino_genai  # large, and for the process of a job only
-
-    metadata = checked_metadata(file)
     for name in _WRITTEN:  # of a process that was killed
         (file.parent / name).unlink(missing_ok=True)
     try:
@@ -249,11 +225,10 @@ def write_configuration(folder: Path, metadata: Mapping[str, Any]) -> None:
 
 def _special_tokens(metadata: Mapping[str, Any]) -> dict[str, str]:
     tokens = metadata.get("tokenizer.ggml.tokens", [])
-    ids = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in _TOKENS}
-    named = {"bos": "bos_token", "eos": "eos_token", "padding": "pad_token"}
+    ids = {own: metadata.get(f"tokenizer.ggml.{name}_token_id") for name, own in _TOKENS.items()}
     return {
-        named[name]: tokens[id_]
-        for name, id_ in ids.items()
+        own: tokens[id_]
+        for own, id_ in ids.items()
         if isinstance(id_, int) and 0 <= id_ < len(tokens) and isinstance(tokens[id_], str)
     }
 

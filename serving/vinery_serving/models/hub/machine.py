@@ -18,11 +18,6 @@ from vinery_serving.core.model_files import context_of, kv_numbers_of_token
 
 # The length of one conversation that a model should have room for.
 CONTEXT_TOKENS: Final = 8192
-_KV_BYTES: Final = 2  # of a value
-# An engine process without a model (measured: 154-159 MB), and a tenth of the weights for the
-# compiled graph.
-_PROCESS_BYTES: Final = 160 << 20
-_GRAPH_SHARE: Final = 0.1
 # A measurement corrects an estimate by at most this factor: an engine may have had odd options.
 _MAX_CORRECTION: Final = 4.0
 
@@ -76,11 +71,12 @@ def memory_need(
 def need_of(
     weights_bytes: int, kv_bytes: int, tokens: int, engines: Sequence[MeasuredEngine] = ()
 ) -> MemoryNeed:
-    """Return the need for `tokens` that take `kv_bytes` each in the KV cache. `engines` were
-    measured on the machine."""
-    similar = min(
-        engines, key=lambda each: _distance(each.weights_bytes, weights_bytes), default=None
-    )
+    """Return the need for `tokens` of `kv_bytes` each. `engines` were measured on the machine."""
+
+    def distance(engine: MeasuredEngine) -> float:
+        return abs(math.log(max(engine.weights_bytes, 1) / max(weights_bytes, 1)))
+
+    similar = min(engines, key=distance, default=None)
     correction = 1.0 if similar is None else similar.correction
     return MemoryNeed(
         weights_bytes=weights_bytes,
@@ -92,22 +88,16 @@ def need_of(
 
 
 def _estimated_overhead(weights_bytes: int) -> float:
-    return _PROCESS_BYTES + weights_bytes * _GRAPH_SHARE
-
-
-def _distance(one_bytes: int, other_bytes: int) -> float:
-    """The logarithm of the ratio of two sizes, positive."""
-    return abs(math.log(max(one_bytes, 1) / max(other_bytes, 1)))
+    """An engine process without a model (measured: 154-159 MB), and a tenth of the weights for the
+    compiled graph."""
+    return (160 << 20) + weights_bytes * 0.1
 
 
 def kv_bytes_of_token(config: Mapping[str, Any]) -> int:
     """Return what a token takes in the KV cache; 0 if config.json does not have the numbers."""
-    return kv_numbers_of_token(config) * _KV_BYTES
+    return kv_numbers_of_token(config) * 2
 
 
-# -- What this machine has
-
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUPS: Final = (
     Path("/sys/fs/cgroup/memory.max"),  # version 2
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),  # version 1
@@ -116,8 +106,7 @@ _CGROUPS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The memory of the device for a model, the free disk, and the engines that were measured on
-    the device."""
+    """The memory of the device for a model, the free disk, and engines measured on the device."""
 
     memory_bytes: int
     free_disk_bytes: int
@@ -142,7 +131,7 @@ def this_machine(
 
 
 def memory_limit(cgroups: tuple[Path, ...] = _CGROUPS) -> int:
-    limits = [os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES]
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for path in cgroups:
         try:
             limits.append(int(path.read_text(encoding="ascii")))

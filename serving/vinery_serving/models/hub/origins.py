@@ -66,13 +66,13 @@ class HubOrigin(_Origin, frozen=True, kw_only=True, tag="hub"):
     def fetch(self, models_dir: Path, report: Report) -> tuple[Path, dict[str, Any]]:
         report(f"reading {self.repository}", 0, None)
         hub = Hub.of_environment(self.endpoint)
-        listed = hub.repository(self.repository, self.commit)
-        repository = wanted_files(listed, self.include)
+        repository = wanted_files(hub.repository(self.repository, self.commit), self.include)
         folder = pull(hub, repository, models_dir, report, patterns=self.include)
-        known = {"endpoint": self.endpoint, "repository": self.repository}
-        known |= {"revision": self.revision, "commit": self.commit}
         return folder, {
-            **known,
+            "endpoint": self.endpoint,
+            "repository": self.repository,
+            "revision": self.revision,
+            "commit": self.commit,
             "include": self.include,
             "licence": repository.licence,
             "files": {each.path: each.size_bytes for each in repository.files},
@@ -112,22 +112,19 @@ class ArchiveOrigin(_Origin, frozen=True, kw_only=True, tag="archive"):
 
         def fill() -> None:
             archive = folders.unfinished(self.name)
-            self._fetch_archive(archive, folders, report)
+            file = RepositoryFile(self.name, self.size_bytes, sha256=self.sha256)
+            done = archive.stat().st_size if archive.is_file() else 0
+            check_disk(2 * self.size_bytes - done, folders.root)
+            progress = Progress(report, self.size_bytes, done)
+            progress.enter(f"fetching {self.name}")
+            source = remote_of(self.url, is_checked=self.sha256 is not None, etag=self.etag)
+            fetch(source.open, file, archive, progress.advance)
             report(f"unpacking {self.name}", 0, None)
             folders.empty_whole()
             unpack(archive, self.name, folders.whole)
 
         folder = complete(folders, fill, report)
         return folder, {"url": shown(self.url), "sha256": self.sha256, "etag": self.etag}
-
-    def _fetch_archive(self, archive: Path, folders: PullFolders, report: Report) -> None:
-        file = RepositoryFile(self.name, self.size_bytes, sha256=self.sha256)
-        done = archive.stat().st_size if archive.is_file() else 0
-        check_disk(2 * self.size_bytes - done, folders.root)
-        progress = Progress(report, self.size_bytes, done)
-        progress.enter(f"fetching {self.name}")
-        source = remote_of(self.url, is_checked=self.sha256 is not None, etag=self.etag)
-        fetch(source.open, file, archive, progress.advance)
 
 
 class FilesOrigin(_Origin, frozen=True, kw_only=True, tag="files"):
@@ -156,9 +153,8 @@ class FilesOrigin(_Origin, frozen=True, kw_only=True, tag="files"):
                 folders.empty_whole()
                 unpack(path, path.name, folders.whole)
             else:
-                root = path if path.is_dir() else path.parent
-                files = local_repository(path)
-                fetch_all(partial(_open, root), files, folders, report, "copying")
+                opened = partial(_open, path if path.is_dir() else path.parent)
+                fetch_all(opened, local_repository(path), folders, report, "copying")
 
         return complete(folders, fill, report), {"path": self.path}
 
@@ -182,9 +178,6 @@ def origin_of(parameters: Mapping[str, Any]) -> Origin:
     except msgspec.ValidationError as error:
         raise PullFailed(f"The parameters of the pull are wrong: {error}.") from None
     return origin
-
-
-# -- The job
 
 
 def run(document: JobDocument, reporter: Reporter) -> dict[str, Any]:

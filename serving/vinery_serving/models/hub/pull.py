@@ -21,18 +21,16 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 from vinery_serving.models.hub import gguf
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed
+from vinery_serving.models.hub.formats import GRAPHS
 from vinery_serving.models.hub.machine import free_bytes
 from vinery_serving.models.hub.repository import Repository, RepositoryFile
 from vinery_serving.models.hub.transfer import Progress, Report, Stream, fetch
 from vinery_serving.models.hub.verdict import DISK_MARGIN_BYTES, gigabytes
-
-_PARTIAL: Final = ".partial"
-_SAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +52,8 @@ class PullFolders:
 
     @classmethod
     def of_text(cls, root: Path, text: str, hint: str) -> Self:
-        """Return the folders of an origin without a commit, such as a URL; `hint` is for
-        readers."""
-        name = _SAFE.sub("-", hint).strip(".-")[:80] or "model"
+        """Return the folders of an origin without a commit, such as a URL; `hint` names them."""
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", hint).strip(".-")[:80] or "model"
         return cls(root, name, _short_digest(text))
 
     @property
@@ -65,7 +62,7 @@ class PullFolders:
 
     @property
     def partial(self) -> Path:
-        return self.root / _PARTIAL / self.name / self.version
+        return self.root / ".partial" / self.name / self.version
 
     @property
     def whole(self) -> Path:
@@ -86,7 +83,12 @@ class PullFolders:
     def finish(self) -> Path:
         self.final.parent.mkdir(parents=True, exist_ok=True)
         self.whole.replace(self.final)
-        _sync(self.final.parent)
+        # Let the name survive a loss of power.
+        handle = os.open(self.final.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
         self.discard()
         return self.final
 
@@ -98,8 +100,7 @@ class PullFolders:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of the pull, which ends with the process. Raises `PullFailed` if another
-        process has the lock."""
+        """Hold the pull's lock, which ends with the process. Raises `PullFailed` if it is taken."""
         self.partial.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.partial / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -117,21 +118,6 @@ def _short_digest(text: str, length: int = 8) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-def _sync(folder: Path) -> None:
-    """Let the name of a folder survive a loss of power."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-# -- A pull of a repository
-
-# The model's folder, which may lie within an archive's, has one of these files.
-_MODEL_FILES: Final = ("openvino_model.xml", "openvino_language_model.xml", "config.json")
-
-
 def pull(
     hub: Hub,
     repository: Repository,
@@ -140,8 +126,7 @@ def pull(
     *,
     patterns: Sequence[str] = (),
 ) -> Path:
-    """Fetch the files of a repository, and return their folder. `patterns` have chosen the files.
-    Raises `PullFailed`."""
+    """Fetch the files, which `patterns` have chosen. Returns the folder. Raises `PullFailed`."""
     folders = PullFolders.of_repository(models_dir, repository, patterns)
     fill = partial(fetch_all, partial(hub.open, repository), repository, folders, report)
     return complete(folders, fill, report)
@@ -167,10 +152,11 @@ def complete(folders: PullFolders, fill: Callable[[], None], report: Report) -> 
 
 
 def _served_folder(final: Path) -> Path:
-    """Return the folder with the model, and remove converted GGUF files."""
+    """Return the folder with the model, which may lie within an archive's, and remove converted
+    GGUF files."""
     for file in sorted(final.rglob("*.gguf")):
         file.unlink()
-    for name in _MODEL_FILES:
+    for name in (*GRAPHS, "config.json"):
         found = sorted(final.rglob(name), key=lambda path: len(path.parts))
         if found:
             return found[0].parent

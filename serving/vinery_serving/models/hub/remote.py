@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -120,8 +121,9 @@ class S3File:
     @contextmanager
     def open(self, start: int, stall_s: float) -> Iterator[Stream]:
         file = self._explained(lambda: self._open(start, stall_s))
+        read = partial(self._explained, partial(file.read, _BLOCK_BYTES))
         try:
-            yield Stream(start, self._blocks(file))
+            yield Stream(start, iter(read, b""))
         finally:
             file.close()
 
@@ -131,10 +133,6 @@ class S3File:
             raise PullFailed(f"{self.url} has changed since its pull began. Pull it again.")
         file.seek(start)
         return file
-
-    def _blocks(self, file: Any) -> Iterator[bytes]:
-        while block := self._explained(lambda: file.read(_BLOCK_BYTES)):
-            yield block
 
     def _explained(self, ask: Callable[[], _T]) -> _T:
         """Raises `PullFailed`, or `HubUnavailable` for what may pass, instead of other errors."""
@@ -176,6 +174,7 @@ def _etag_of(info: dict[str, Any]) -> str:
 def _store_refused(error: Exception, url: str) -> PullFailed:
     """Return the error of a store as a sentence. Messages of the libraries name variables, files,
     buckets and endpoints, and no secrets."""
+    from aiohttp import ClientError
     from botocore import exceptions as aws
 
     if isinstance(error, FileNotFoundError):
@@ -193,7 +192,9 @@ def _store_refused(error: Exception, url: str) -> PullFailed:
             f"There are no credentials for {url}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
             "for `vinery up` and this command, or AWS_PROFILE."
         )
-    if _may_pass(error):
+    passing = (ClientError, TimeoutError, aws.HTTPClientError, aws.ConnectionError)
+    may_pass = isinstance(error, passing) or getattr(error, "errno", None) in _PASSING
+    if may_pass and not isinstance(error, aws.SSLError):
         return HubUnavailable(
             f"The store of {url} cannot be reached, or ended the connection. Check the network, "
             "AWS_ENDPOINT_URL and AWS_REGION."
@@ -201,13 +202,3 @@ def _store_refused(error: Exception, url: str) -> PullFailed:
     if isinstance(error, aws.BotoCoreError | ValueError | OSError):
         return PullFailed(f"{url} cannot be read: {' '.join(str(error).split())}.")
     raise error
-
-
-def _may_pass(error: Exception) -> bool:
-    from aiohttp import ClientError
-    from botocore import exceptions as aws
-
-    if isinstance(error, aws.SSLError):
-        return False
-    passing = (ClientError, TimeoutError, aws.HTTPClientError, aws.ConnectionError)
-    return isinstance(error, passing) or (isinstance(error, OSError) and error.errno in _PASSING)

@@ -3,18 +3,16 @@ hub at one commit, or files of this machine."""
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import msgspec
 
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.gguf import read_metadata
 from vinery_serving.prompting.folder import UnusableFolder, read_object
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +52,19 @@ class Repository:
     def has(self, path: str) -> bool:
         return self.file(path) is not None
 
-    def only(self, patterns: Iterable[str]) -> Self:
+    def only(self, patterns: Sequence[str]) -> Self:
         """Return the repository with the files that match a pattern, such as `*.json`; without
         patterns, with all files. Raises `PullFailed` if no file matches."""
-        wanted = tuple(patterns)
-        if not wanted:
+        if not patterns:
             return self
         files = tuple(
             file
             for file in self.files
-            if any(fnmatch.fnmatchcase(file.path, each) for each in wanted)
+            if any(fnmatch.fnmatchcase(file.path, each) for each in patterns)
         )
         if not files:
             raise PullFailed(
-                f"No file of {self.name} matches {' or '.join(wanted)}. Its files: "
+                f"No file of {self.name} matches {' or '.join(patterns)}. Its files: "
                 f"{', '.join(each.path for each in self.files[:20])}."
             )
         return replace(self, files=files)
@@ -75,7 +72,8 @@ class Repository:
 
 def check_name(name: str) -> None:
     """Raises `PullFailed` for an unsafe name of a repository: the name becomes a folder."""
-    if not _NAME.fullmatch(name) or ".." in name or "--" in name:
+    form = r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?"
+    if not re.fullmatch(form, name, re.ASCII) or ".." in name or "--" in name:
         raise PullFailed(
             f"{name!r} is no name of a repository. Write it as on the hub, such as "
             "OpenVINO/Qwen3-8B-int4-ov."
@@ -92,11 +90,9 @@ def check_path(path: str, source: str) -> None:
 
 # -- Files of this machine: a folder, or a GGUF file
 
-_ARCHIVES: Final = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-
 
 def is_archive(path: Path) -> bool:
-    return path.name.lower().endswith(_ARCHIVES)
+    return path.name.lower().endswith((".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz"))
 
 
 def find_local(path: Path) -> bytes:
@@ -108,10 +104,11 @@ def find_local(path: Path) -> bytes:
 
 
 def local_repository(path: Path) -> Repository:
-    """Return the files of a folder, or a GGUF file, as a repository without a commit, to be judged.
-    Raises `PullFailed`."""
+    """Return a folder, or a GGUF file, as a repository without a commit. Raises `PullFailed`."""
     if path.is_file():
-        return _gguf_repository(path)
+        architecture = read_metadata(path).get("general.architecture")
+        one = (RepositoryFile(path.name, path.stat().st_size),)
+        return Repository(path.stem, "", "", one, gguf_architecture=architecture)
     if not path.is_dir():
         raise PullFailed(f"There is no folder or file {path}.")
     files = tuple(
@@ -131,12 +128,6 @@ def local_repository(path: Path) -> Repository:
         chat_template=_object(path / "tokenizer_config.json").get("chat_template"),
         gguf_architecture=metadata.get("general.architecture"),
     )
-
-
-def _gguf_repository(path: Path) -> Repository:
-    architecture = read_metadata(path).get("general.architecture")
-    files = (RepositoryFile(path.name, path.stat().st_size),)
-    return Repository(path.stem, "", "", files, gguf_architecture=architecture)
 
 
 def _object(path: Path) -> dict[str, Any]:

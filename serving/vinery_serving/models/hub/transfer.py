@@ -17,8 +17,7 @@ from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.repository import RepositoryFile
 
 _BLOCK_BYTES: Final = 1 << 20
-# A connection that gives less than this in so many seconds is as good as dead.
-_LEAST_BYTES: Final = 1024
+# A connection that gives less than 1024 bytes in so many seconds is as good as dead.
 _STALL_S: Final = 30.0
 # Attempts in a row that bring no byte, and attempts in all.
 _MAX_ATTEMPTS: Final = 6
@@ -50,53 +49,45 @@ def fetch(open_: Open, file: RepositoryFile, path: Path, advance: Callable[[int]
     """Fetch a file to `path`, where an earlier attempt may have left its beginning. `advance` gets
     the bytes that came; less than 0 if some are dropped. Raises `PullFailed`, with the file's name
     if its content is wrong twice."""
-    transfer = _Transfer(open_, file, path, advance)
     try:
-        transfer.run()
+        _attempt(open_, file, path, advance)
     except WrongContent:
         advance(-_size(path))
         path.unlink(missing_ok=True)
-        transfer.run()
+        _attempt(open_, file, path, advance)
 
 
-@dataclass(frozen=True, slots=True)
-class _Transfer:
-    open_: Open
-    file: RepositoryFile
-    path: Path
-    advance: Callable[[int], None]
+def _attempt(open_: Open, file: RepositoryFile, path: Path, advance: Callable[[int], None]) -> None:
+    """Fetch the missing bytes in several attempts, and check the whole file."""
+    attempts, in_row = 0, 0
+    while (before := _size(path)) != file.size_bytes or not path.exists():
+        try:
+            _append(open_, file, path, advance)
+        except HubUnavailable as error:
+            attempts += 1
+            in_row = 0 if _size(path) > before else in_row + 1
+            if in_row >= _MAX_ATTEMPTS or attempts >= _MAX_ATTEMPTS_IN_ALL:
+                raise
+            wait_s = min(_FIRST_WAIT_S * 2**in_row, _MAX_WAIT_S)
+            time.sleep(max(wait_s, min(error.retry_after_s, _MAX_ASKED_WAIT_S)))
+    _check_content(file, path)
 
-    def run(self) -> None:
-        """Fetch the missing bytes in several attempts, and check the whole file."""
-        attempts, in_row = 0, 0
-        while (before := _size(self.path)) != self.file.size_bytes or not self.path.exists():
-            try:
-                self._append()
-            except HubUnavailable as error:
-                attempts += 1
-                in_row = 0 if _size(self.path) > before else in_row + 1
-                if in_row >= _MAX_ATTEMPTS or attempts >= _MAX_ATTEMPTS_IN_ALL:
-                    raise
-                wait_s = min(_FIRST_WAIT_S * 2**in_row, _MAX_WAIT_S)
-                time.sleep(max(wait_s, min(error.retry_after_s, _MAX_ASKED_WAIT_S)))
-        check_content(self.file, self.path)
 
-    def _append(self) -> None:
-        self.path.touch()
-        size_bytes = self.file.size_bytes
-        with self.open_(_size(self.path), _STALL_S) as stream, self.path.open("r+b") as target:
-            position = stream.start
-            self.advance(position - _size(self.path))
-            target.truncate(position)
-            target.seek(position)
-            for part in _not_stalled(stream.parts):
-                position += len(part)
-                if position > size_bytes:
-                    raise WrongContent(f"{self.file.path} is longer than listed.")
-                target.write(part)
-                self.advance(len(part))
-            if position < size_bytes:
-                raise WrongContent(f"{self.file.path} is shorter than listed.")
+def _append(open_: Open, file: RepositoryFile, path: Path, advance: Callable[[int], None]) -> None:
+    path.touch()
+    with open_(_size(path), _STALL_S) as stream, path.open("r+b") as target:
+        position = stream.start
+        advance(position - _size(path))
+        target.truncate(position)
+        target.seek(position)
+        for part in _not_stalled(stream.parts):
+            position += len(part)
+            if position > file.size_bytes:
+                raise WrongContent(f"{file.path} is longer than listed.")
+            target.write(part)
+            advance(len(part))
+        if position < file.size_bytes:
+            raise WrongContent(f"{file.path} is shorter than listed.")
 
 
 def _not_stalled(parts: Iterator[bytes]) -> Iterator[bytes]:
@@ -106,38 +97,26 @@ def _not_stalled(parts: Iterator[bytes]) -> Iterator[bytes]:
         yield part
         num_bytes += len(part)
         if time.monotonic() - since > _STALL_S:
-            if num_bytes < _LEAST_BYTES:
+            if num_bytes < 1024:
                 raise HubUnavailable(f"Only {num_bytes} bytes came in {_STALL_S:g} s.")
             since, num_bytes = time.monotonic(), 0
 
 
-def check_content(file: RepositoryFile, path: Path) -> None:
-    """Raises `WrongContent` if a file has another size or digest than the hub lists."""
-    size = _size(path)
-    if size != file.size_bytes:
-        raise WrongContent(
-            f"{file.path} has {size:,} bytes, and {file.size_bytes:,} are listed. Try again later, "
-            "or name another revision."
-        )
-    if file.sha256:
-        digest = _digest(path, hashlib.sha256())
-    elif file.git_sha1:
-        digest = _digest(path, hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False))
-    else:
+def _check_content(file: RepositoryFile, path: Path) -> None:
+    """Raises `WrongContent` if a file has another digest than the hub lists."""
+    if not (listed := file.sha256 or file.git_sha1):
         return
-    if digest != (file.sha256 or file.git_sha1):
+    head = b"blob %d\0" % file.size_bytes
+    digest = hashlib.sha256() if file.sha256 else hashlib.sha1(head, usedforsecurity=False)
+    with path.open("rb") as content:
+        while block := content.read(_BLOCK_BYTES):
+            digest.update(block)
+        os.fsync(content.fileno())
+    if digest.hexdigest() != listed:
         raise WrongContent(
             f"{file.path} has another content than is listed: its digest differs. Try again "
             "later, or name another revision."
         )
-
-
-def _digest(path: Path, digest: "hashlib._Hash") -> str:
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-        os.fsync(file.fileno())
-    return digest.hexdigest()
 
 
 def _size(path: Path) -> int:

@@ -1,7 +1,7 @@
 """Whether a model of a hub will load on this machine, before its weights are fetched."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -24,12 +24,7 @@ from vinery_serving.models.hub.repository import Repository
 
 # Beside the files themselves.
 DISK_MARGIN_BYTES: Final = 256 << 20
-# The public hub's limit for a file by HTTP.
-_MAX_FILE_BYTES: Final = 50 * 10**9
 _PRECISION: Final = re.compile(r"(?<![a-z])(int4|int8|nf4|fp4|fp8|fp16|bf16|fp32|f16|f32)", re.I)
-# The bytes that a weight takes after a conversion, with its scales; see docs/guides/sizing.md.
-_CONVERTED: Final[Mapping[str, float]] = {"int8": 1.1, "int4": 0.6}
-_DTYPES: Final[Mapping[str, int]] = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class Answer(StrEnum):
@@ -91,8 +86,9 @@ def _weights(repository: Repository, format_: Format, machine: Machine) -> tuple
     if format_ is not Format.CHECKPOINT:
         return _declared_precision(repository), stored_bytes
     dtype = repository.config.get("torch_dtype") or repository.config.get("dtype")
-    num_weights = stored_bytes / _DTYPES.get(str(dtype), 2)
-    for precision, bytes_ in _CONVERTED.items():
+    num_weights = stored_bytes / (4 if dtype == "float32" else 2)
+    # The bytes that a weight takes after a conversion, with its scales; see docs/guides/sizing.md.
+    for precision, bytes_ in (("int8", 1.1), ("int4", 0.6)):
         converted = int(num_weights * bytes_)
         need = memory_need(converted, repository.config, 1, machine.engines)
         if need.total_bytes <= machine.memory_bytes:
@@ -111,68 +107,56 @@ def _declared_precision(repository: Repository) -> str | None:
     return found[1].lower() if found else None
 
 
-def _wrong_files(repository: Repository, format_: Format) -> list[str]:
+def _wrong_files(repository: Repository, format_: Format) -> Iterator[str]:
     name = repository.name
     if format_ is Format.PICKLE:
-        return [
+        yield (
             f"{name} has its weights in Python's pickle format only, which can run any code when "
             "it is read. Choose a repository with safetensors or with an OpenVINO model."
-        ]
+        )
     if format_ is Format.NONE:
-        return [
+        yield (
             f"{name} has neither an OpenVINO model (openvino_model.xml) nor safetensors nor a GGUF "
             "file."
-        ]
-    if format_ is Format.OPENVINO:
-        return _wrong_openvino(repository)
+        )
     if format_ is Format.GGUF and len(gguf_files(repository)) > 1:
         some = ", ".join(gguf_files(repository)[:8])
-        return [f"{name} has several GGUF files. Name one with --include: {some}."]
-    return []
+        yield f"{name} has several GGUF files. Name one with --include: {some}."
+    if format_ is Format.OPENVINO:
+        for graph in (each.path for each in repository.files if each.path.endswith("_model.xml")):
+            if not repository.has(graph.removesuffix(".xml") + ".bin"):
+                yield f"{graph} has no weights: its .bin file is not in the list."
+        if not any(map(repository.has, ("tokenizer.json", "openvino_tokenizer.xml"))):
+            yield f"{name} has no tokenizer: neither tokenizer.json nor openvino_tokenizer.xml."
 
 
-def _wrong_openvino(repository: Repository) -> list[str]:
-    graphs = [each.path for each in repository.files if each.path.endswith("_model.xml")]
-    cut = [each for each in graphs if not repository.has(each.removesuffix(".xml") + ".bin")]
-    wrong = [f"{each} has no weights: its .bin file is not in the list." for each in cut]
-    if not any(map(repository.has, ("tokenizer.json", "openvino_tokenizer.xml"))):
-        wrong.append(
-            f"{repository.name} has no tokenizer: neither tokenizer.json nor "
-            "openvino_tokenizer.xml."
-        )
-    return wrong
-
-
-def _wrong_architecture(repository: Repository, format_: Format, task: Task) -> list[str]:
+def _wrong_architecture(repository: Repository, format_: Format, task: Task) -> Iterator[str]:
     if format_ is Format.GGUF:
-        reason = wrong_architecture(repository.gguf_architecture)
-        return [reason] if reason else []
-    if task == "vision" and type_of(repository.config) not in VISION_TYPES:
-        return [
+        if reason := wrong_architecture(repository.gguf_architecture):
+            yield reason
+    elif task == "vision" and type_of(repository.config) not in VISION_TYPES:
+        yield (
             f"Vinery serves vision models of the types {', '.join(VISION_TYPES)}, and this one is "
             f"{type_of(repository.config) or 'of no named type'}."
-        ]
-    if format_ is Format.CHECKPOINT and not repository.config:
-        return [f"{repository.name} has no config.json, so it cannot be converted."]
-    return []
+        )
+    elif format_ is Format.CHECKPOINT and not repository.config:
+        yield f"{repository.name} has no config.json, so it cannot be converted."
 
 
-def _too_large(repository: Repository, need: MemoryNeed, machine: Machine) -> list[str]:
-    wrong = []
+def _too_large(repository: Repository, need: MemoryNeed, machine: Machine) -> Iterator[str]:
     if need.least_bytes > machine.memory_bytes:
-        wrong.append(
+        yield (
             f"It needs at least {gigabytes(need.least_bytes)} of memory, and {machine.device} has "
             f"{gigabytes(machine.memory_bytes)}. Choose a smaller model, or one with int4 weights."
         )
-    large = [each.path for each in repository.files if each.size_bytes > _MAX_FILE_BYTES]
+    large = [each.path for each in repository.files if each.size_bytes > 50 * 10**9]
     if large and repository.commit:
-        wrong.append(f"{large[0]} is above 50 GB, and the hub does not send such a file by HTTP.")
+        yield f"{large[0]} is above 50 GB, and the hub does not send such a file by HTTP."
     if repository.size_bytes + DISK_MARGIN_BYTES > machine.free_disk_bytes:
-        wrong.append(
+        yield (
             f"Its files take {gigabytes(repository.size_bytes)}, and the disk of the home folder "
             f"has {gigabytes(machine.free_disk_bytes)} free. Free some, or move the home folder."
         )
-    return wrong
 
 
 def _remarks(

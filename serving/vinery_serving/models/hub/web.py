@@ -15,20 +15,14 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from vinery_accounts.outbound.addresses import (
-    AddressRefused,
-    Network,
-    check_address,
-    read_address,
-    read_networks,
-)
+from vinery_accounts.outbound import addresses
 from vinery_accounts.outbound.client import Client, ExchangeFailed
 from vinery_accounts.outbound.urls import Url, UrlRefused, join, read_url
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 
 _MAX_REDIRECTS: Final = 5
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_EVERYWHERE: Final = read_networks(("0.0.0.0/0", "::/0"))
+_EVERYWHERE: Final = addresses.read_networks(("0.0.0.0/0", "::/0"))
 
 
 @functools.cache
@@ -75,9 +69,9 @@ def following(url: Url, location: str) -> Url:
     return target
 
 
-def _job_networks() -> tuple[Network, ...]:
+def _job_networks() -> tuple[addresses.Network, ...]:
     words = os.environ.get("VINERY_JOB_NETWORKS", "").split(",")
-    return read_networks(word for word in words if word.strip())
+    return addresses.read_networks(word for word in words if word.strip())
 
 
 @contextmanager
@@ -86,7 +80,7 @@ def _explained() -> Iterator[None]:
         yield
     except UrlRefused as error:
         raise PullFailed(f"No file is fetched from this URL. {error}") from None
-    except AddressRefused as error:
+    except addresses.AddressRefused as error:
         raise PullFailed(
             f"No file is fetched there: {error} VINERY_JOB_NETWORKS names private networks."
         ) from None
@@ -95,35 +89,29 @@ def _explained() -> Iterator[None]:
 
 
 def _exchange(
-    url: Url, headers: Mapping[str, str], timeout_s: float, networks: tuple[Network, ...]
+    url: Url, headers: Mapping[str, str], timeout_s: float, networks: tuple[addresses.Network, ...]
 ) -> AbstractContextManager[Any]:
-    if not _is_proxied(url):
+    is_named = not {url.scheme, "all"}.isdisjoint(urllib.request.getproxies())
+    if not is_named or urllib.request.proxy_bypass(url.host):
         return _direct(url, headers, timeout_s, networks)
-    if read_address(url.host) is not None:
-        check_address(url.host, networks)
+    if addresses.read_address(url.host) is not None:
+        addresses.check_address(url.host, networks)
     import httpx2
 
     sent = {"accept-encoding": "identity", **headers}
     return httpx2.stream("GET", str(url), headers=sent, timeout=timeout_s, follow_redirects=False)
 
 
-def _is_proxied(url: Url) -> bool:
-    proxies = urllib.request.getproxies()
-    is_named = url.scheme in proxies or "all" in proxies
-    return is_named and not urllib.request.proxy_bypass(url.host)
-
-
 @contextmanager
 def _direct(
-    url: Url, headers: Mapping[str, str], timeout_s: float, networks: tuple[Network, ...]
+    url: Url, headers: Mapping[str, str], timeout_s: float, networks: tuple[addresses.Network, ...]
 ) -> Iterator[Any]:
     import httpx2
 
     client = replace(CLIENT, read_s=timeout_s)
-    check = functools.partial(check_address, networks=networks)
-    route = asyncio.run(client.route(url, check))
+    route = asyncio.run(
+        client.route(url, functools.partial(addresses.check_address, networks=networks))
+    )
     with client.exchange_blocking(route, headers) as found:
-        request = httpx2.Request("GET", str(url))
-        yield httpx2.Response(
-            found.status, headers=found.headers, content=found.iter_stream(), request=request
-        )
+        request, content = httpx2.Request("GET", str(url)), found.iter_stream()
+        yield httpx2.Response(found.status, headers=found.headers, content=content, request=request)

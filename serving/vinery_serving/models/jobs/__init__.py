@@ -22,14 +22,11 @@ import msgspec
 
 # Progress that comes more often is dropped, unless the stage changes.
 _INTERVAL_S: Final = 0.2
-
-
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # as the database stores them
 
 
 class JobFailed(Exception):
-    """The job cannot succeed as it is. The message gives administrators the reason and what to
-    do."""
+    """The job cannot succeed as it is. The message gives administrators reason and remedy."""
 
 
 class JobDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -99,16 +99,13 @@ def read_command(text: str, roots: Roots, *, base: Path = Path()) -> Found:
     return Found(tuple(servables), flags)
 
 
-_FLAG: Final = re.compile(r"--([a-z][a-z0-9_]+)\Z")
-
-
 def flags_of(text: str) -> dict[str, str]:
     """Return the flags in a command line, a script, or a list of words in YAML or JSON."""
     text = text.replace("\\\n", " ")
     words, flags = _words(text), dict[str, str]()
     for word, after in zip(words, [*words[1:], ""], strict=False):
         name, equals, value = word.partition("=")
-        if found := _FLAG.fullmatch(name):
+        if found := re.fullmatch(r"--([a-z][a-z0-9_]+)", name):
             flags[found[1]] = value if equals else "" if after.startswith("--") else after
     return flags
 
@@ -208,9 +205,8 @@ def _one_of_many(path: Path, name: str, source: str, roots: Roots) -> Servable:
 
 def _graph_servable(path: Path, name: str, source: str, roots: Roots) -> Servable:
     """Raises `UnreadableSource`."""
-    text = _text(path)
     try:
-        graph = parse_graph(text)
+        graph = parse_graph(_text(path))
     except (ValueError, RecursionError) as error:
         raise UnreadableSource(f"{path} is not a graph: {error}.") from None
     for node in graph.get("node", []):

@@ -12,14 +12,7 @@ import msgspec
 
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.engine.options import EngineOptions
-from vinery_serving.models.ovms.sources import (
-    Found,
-    Roots,
-    Servable,
-    UnreadableSource,
-    read_command,
-    read_path,
-)
+from vinery_serving.models.ovms import sources
 from vinery_serving.processes.apart import NoAnswer, run_apart
 
 
@@ -47,33 +40,36 @@ class Translation:
         self.lost.append(f"{theirs}: {why}")
 
 
-def read(path: Path | None, command: str, roots: Roots) -> tuple[Found, list[Translation]]:
+def read(
+    path: Path | None, command: str, roots: sources.Roots
+) -> tuple[sources.Found, list[Translation]]:
     """Read a path, or else a command line, in a confined process. Raises `UnreadableSource`."""
-    kinds = tuple[Found, list[Translation]] | str
+    kinds = tuple[sources.Found, list[Translation]] | str
     try:  # a configuration names graphs in any folder
         text = asyncio.run(run_apart(find, path, command, roots, reads=(Path("/"),)))
         answer = msgspec.json.decode(text, type=kinds, dec_hook=lambda kind, value: kind(value))
     except (NoAnswer, OSError, msgspec.MsgspecError) as error:
         answer = f"Reading {path or command} {error}."
     if isinstance(answer, str):
-        raise UnreadableSource(answer)
+        raise sources.UnreadableSource(answer)
     return answer
 
 
-def find(path: Path | None, command: str, roots: Roots) -> bytes:
+def find(path: Path | None, command: str, roots: sources.Roots) -> bytes:
     """Return what there is and its translations, or why there is nothing."""
     answer: object
     try:
-        found = read_path(path, roots) if path else read_command(command, roots)
+        found = sources.read_path(path, roots) if path else sources.read_command(command, roots)
         answer = found, [translate(each, roots) for each in found.servables]
-    except UnreadableSource as error:
+    except sources.UnreadableSource as error:
         answer = str(error)
     return msgspec.json.encode(answer, enc_hook=str)
 
 
-def translate(servable: Servable, roots: Roots) -> Translation:
+def translate(servable: sources.Servable, roots: sources.Roots) -> Translation:
     """Options without a counterpart are in `lost`."""
-    model = Translation(_usable_name(servable.name), servable.folder)
+    name = re.sub(r"[^A-Za-z0-9._:/-]", "-", servable.name).lstrip("._:/-")[:128]
+    model = Translation(name or "model", servable.folder)
     if model.name != servable.name:
         model.changed.append(f"the name {servable.name} is {model.name}: names have no other signs")
     given = {name: value for name, value in servable.options.items() if value != ""}
@@ -82,7 +78,10 @@ def translate(servable: Servable, roots: Roots) -> Translation:
         plugin = {"MAX_PROMPT_LEN": given["max_prompt_len"]} | plugin
     for name, value in given.items():
         if name in _HANDLERS:
-            _handle(model, name, value)
+            try:
+                _HANDLERS[name](model, name, value)
+            except (TypeError, ValueError, AttributeError):
+                model.lose(name, f"{value!r} is not a value that it can have")
         elif name not in _TOGETHER:
             model.lose(name, _LOST.get(name, "Vinery does not know it"))
     _take_plugin(model, plugin)
@@ -93,13 +92,6 @@ def translate(servable: Servable, roots: Roots) -> Translation:
         _settle_prefix_cache(model, given)
     _settle_split_fuse(model)
     return model
-
-
-def _handle(model: Translation, name: str, value: Any) -> None:
-    try:
-        _HANDLERS[name](model, name, value)
-    except (TypeError, ValueError, AttributeError):
-        model.lose(name, f"{value!r} is not a value that it can have")
 
 
 _Handler = Callable[[Translation, str, Any], None]
@@ -225,10 +217,6 @@ _HANDLERS: Final[Mapping[str, _Handler]] = {
 }
 
 
-def _usable_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._:/-]", "-", name).lstrip("._:/-")[:128] or "model"
-
-
 def _plugin_of(model: Translation, given: Any) -> dict[str, Any]:
     try:
         plugin = json.loads(given) if isinstance(given, str) else given
@@ -253,22 +241,16 @@ def _take_plugin(model: Translation, plugin: Mapping[str, Any]) -> None:
             model.take("num_threads", value, theirs)
         elif name == "CACHE_DIR":
             model.lose(theirs, "compiled models are kept in the home")
-        elif name in ("MAX_PROMPT_LEN", "MIN_RESPONSE_LEN"):
-            _take_length(model, name, value)
-        else:
+        elif name not in ("MAX_PROMPT_LEN", "MIN_RESPONSE_LEN"):
             left[name] = value
+        elif model.device.partition(".")[0] != "NPU":
+            model.lose(theirs, "it is for an NPU; max_context limits prompt and answer together")
+        elif str(value).isdecimal():
+            model.take(name.lower(), int(value), theirs)
+        else:
+            model.lose(theirs, f"{value!r} is not a value that it can have")
     if left:
         model.take("plugin", left, "plugin_config")
-
-
-def _take_length(model: Translation, name: str, value: Any) -> None:
-    theirs = f"plugin_config {name}"
-    if model.device.partition(".")[0] != "NPU":
-        model.lose(theirs, "it is for an NPU; max_context limits prompt and answer together")
-    elif str(value).isdecimal():
-        model.take(name.lower(), int(value), theirs)
-    else:
-        model.lose(theirs, f"{value!r} is not a value that it can have")
 
 
 # The names of parsers, where Vinery's format has another.
@@ -288,7 +270,9 @@ def _take_parsers(model: Translation, given: Mapping[str, Any]) -> None:
         model.lose("parsers", f"there is no format {parsers}; it is detected from the template")
 
 
-def _take_draft(model: Translation, given: Mapping[str, Any], folder: Path, roots: Roots) -> None:
+def _take_draft(
+    model: Translation, given: Mapping[str, Any], folder: Path, roots: sources.Roots
+) -> None:
     if "draft_models_path" not in given:
         return
     path = roots.resolve(str(given["draft_models_path"]), folder)
@@ -296,11 +280,12 @@ def _take_draft(model: Translation, given: Mapping[str, Any], folder: Path, root
     model.take("eagle3_head" if is_head else "draft_model", str(path), "draft_models_path")
     if "draft_device" in given:
         model.take("draft_device", str(given["draft_device"]), "draft_device")
-    theirs = {"cache_size_gb": "cache_size", "max_num_batched_tokens": "max_num_batched_tokens"}
-    named = {ours: f"draft_{name}" for ours, name in theirs.items()}
-    own = {ours: given[name] for ours, name in named.items() if name in given}
-    if own:
-        model.take("draft_scheduler", own, "draft_cache_size, draft_max_num_batched_tokens")
+    named = {
+        "cache_size_gb": "draft_cache_size",
+        "max_num_batched_tokens": "draft_max_num_batched_tokens",
+    }
+    if own := {ours: given[name] for ours, name in named.items() if name in given}:
+        model.take("draft_scheduler", own, ", ".join(named.values()))
 
 
 def _take_generation_config(model: Translation, given: Mapping[str, Any], folder: Path) -> None:
@@ -313,7 +298,7 @@ def _take_generation_config(model: Translation, given: Mapping[str, Any], folder
     except (OSError, ValueError) as error:
         model.lose("generation_config_path", f"{path} cannot be read: {error}")
         return
-    names = {name: name for name in _SAMPLED} | {"max_new_tokens": "max_tokens"}
+    names = {name: name for name in _SAMPLED.split()} | {"max_new_tokens": "max_tokens"}
     defaults = {ours: values[theirs] for theirs, ours in names.items() if theirs in values}
     if values.get("do_sample") is False:
         defaults["temperature"] = 0
@@ -321,8 +306,7 @@ def _take_generation_config(model: Translation, given: Mapping[str, Any], folder
 
 
 _SAMPLED: Final = (
-    *("temperature", "top_p", "top_k", "min_p", "repetition_penalty"),
-    *("presence_penalty", "frequency_penalty"),
+    "temperature top_p top_k min_p repetition_penalty presence_penalty frequency_penalty"
 )
 
 
@@ -369,15 +353,14 @@ _FLAGS: Final = {
     "file_system_poll_wait_seconds": "changes of models take effect at once",
     "cpu_extension": "extensions of OpenVINO are not loaded",
     "pull": "the folder must be there; vinery pulls with a command of its own",
-    "allowed_origins": "browsers of all origins may call the API with a key",
-    "allowed_methods": "browsers of all origins may call the API with a key",
-    "allowed_headers": "browsers of all origins may call the API with a key",
+    **dict.fromkeys(
+        ("allowed_origins", "allowed_methods", "allowed_headers"),
+        "browsers of all origins may call the API with a key",
+    ),
 }
-_USED: Final = frozenset(
-    {
-        *("config_path", "model_name", "model_path", "model_repository_path", "source_model"),
-        *("task", "allowed_media_domains", "allowed_local_media_path"),
-    }
+_USED: Final = (
+    *("config_path", "model_name", "model_path", "model_repository_path", "source_model"),
+    *("task", "allowed_media_domains", "allowed_local_media_path"),
 )
 
 

@@ -14,14 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
-from vinery_serving.models.speed.measuring import (
-    Encode,
-    Engine,
-    MeasurementFailed,
-    Run,
-    memory_bytes,
-    prompt_ids,
-)
+from vinery_serving.models.speed import measuring
 from vinery_serving.processes.calls import Act
 from vinery_serving.processes.confine import Needs
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
@@ -48,13 +41,13 @@ class SpeedPoint(msgspec.Struct, frozen=True):
     memory_bytes: int  # of the engine's process
 
     @classmethod
-    def of(cls, run: Run, pid: int) -> "SpeedPoint":
+    def of(cls, run: measuring.Run, pid: int) -> "SpeedPoint":
         return cls(
             streams=len(run.answers),
             prompt_tokens_per_s=round(run.prompt_tokens_per_s, 2),
             output_tokens_per_s=round(run.output_tokens_per_s, 2),
             first_token_s=round(run.first_token_s, 4),
-            memory_bytes=memory_bytes(pid),
+            memory_bytes=measuring.memory_bytes(pid),
         )
 
 
@@ -64,13 +57,13 @@ class SpeedCard(msgspec.Struct, frozen=True):
     num_output_tokens: int
     num_other_tokens: int  # that clients used meanwhile: they made the measured requests slower
 
-    def as_json(self) -> dict[str, Any]:
-        values: dict[str, Any] = msgspec.to_builtins(self)
-        return values
-
 
 async def measure(
-    engine: Engine, encode: Encode, report: Callable[[int], object], *, seed: int
+    engine: measuring.Engine,
+    encode: measuring.Encode,
+    report: Callable[[int], object],
+    *,
+    seed: int,
 ) -> SpeedCard:
     """Measure an engine beside its other requests. `report` gets each number of streams. Another
     `seed` gives other prompts, so that none is in the prefix cache.
@@ -81,14 +74,14 @@ async def measure(
     assert hello is not None
     num_prompt, num_output = _lengths(hello)
     before = (await engine.client.ping(_PING_TIMEOUT_S)).tokens.num_output_tokens
-    await engine.run([prompt_ids(encode, seed, num_prompt)], _WARM_UP_TOKENS)
+    await engine.run([measuring.prompt_ids(encode, seed, num_prompt)], _WARM_UP_TOKENS)
     points = []
     for streams in STREAMS:
         if streams > hello.max_running:
             break
         report(streams)
         first = seed + 100 * streams
-        prompts = [prompt_ids(encode, first + at, num_prompt) for at in range(streams)]
+        prompts = [measuring.prompt_ids(encode, first + at, num_prompt) for at in range(streams)]
         points.append(SpeedPoint.of(await engine.run(prompts, num_output), hello.pid))
     after = (await engine.client.ping(_PING_TIMEOUT_S)).tokens.num_output_tokens
     num_others = max(0, after - before - engine.num_own_tokens)
@@ -101,15 +94,14 @@ def _lengths(hello: Hello) -> tuple[int, int]:
     num_output = min(_OUTPUT_TOKENS, room // 4)
     num_prompt = min(_PROMPT_TOKENS, room // 2)
     if min(num_output, num_prompt) < 1:
-        raise MeasurementFailed(f"A context of {hello.max_context} tokens is too short to measure.")
+        raise measuring.MeasurementFailed(
+            f"A context of {hello.max_context} tokens is too short to measure."
+        )
     return num_prompt, num_output
 
 
-# -- The job
-
 # A model that is asleep wakes first, and may have to wait for memory.
 _CONNECT_TIMEOUT_S: Final = 600.0
-_PROMPTS_OF_A_JOB: Final = 10_000
 _PACKAGES: Final = ("openvino", "openvino-genai")
 
 
@@ -120,13 +112,14 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
     address = EngineAddress(document.parameters["model_id"], key)
     try:
         card = asyncio.run(_measure_model(document, address, encode, reporter))
-    except MeasurementFailed as error:
+    except measuring.MeasurementFailed as error:
         raise JobFailed(str(error)) from error
     except (EngineDisconnected, TimeoutError):
         raise JobFailed(
             "The engine ended or did not answer. Load the model, then measure again."
         ) from None
-    return {**card.as_json(), "versions": {name: metadata.version(name) for name in _PACKAGES}}
+    versions = {name: metadata.version(name) for name in _PACKAGES}
+    return {**msgspec.to_builtins(card), "versions": versions}
 
 
 def needs(document: JobDocument) -> Needs:
@@ -140,7 +133,7 @@ def needs(document: JobDocument) -> Needs:
     )
 
 
-def encode_of(folder: Path) -> Encode:
+def encode_of(folder: Path) -> measuring.Encode:
     try:
         return load_tokenizer(ModelFolder.read(folder)).encode
     except UnusableFolder as error:
@@ -148,7 +141,7 @@ def encode_of(folder: Path) -> Encode:
 
 
 async def _measure_model(
-    document: JobDocument, address: EngineAddress, encode: Encode, reporter: Reporter
+    document: JobDocument, address: EngineAddress, encode: measuring.Encode, reporter: Reporter
 ) -> SpeedCard:
     run_dir = document.home / "run"
     client = EngineClient(UnixAddress(engine_socket(run_dir, address)), document.engine_key)
@@ -162,8 +155,9 @@ async def _measure_model(
         def report(streams: int) -> None:
             reporter.progress(f"measuring {streams} streams" if streams > 1 else "measuring")
 
-        seed = document.job_id * _PROMPTS_OF_A_JOB
-        return await measure(Engine(client), encode, report, seed=seed)
+        return await measure(
+            measuring.Engine(client), encode, report, seed=10_000 * document.job_id
+        )
     finally:
         await waiting.close()
         await client.close()

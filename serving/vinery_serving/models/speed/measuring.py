@@ -78,8 +78,7 @@ class Run:
 
 @dataclass
 class Engine:
-    """An engine that is measured. `num_own_tokens` counts the tokens that this client has
-    received."""
+    """An engine that is measured. `num_own_tokens` counts the tokens that this client received."""
 
     client: EngineClient
     num_own_tokens: int = field(default=0)
@@ -130,8 +129,6 @@ def memory_bytes(pid: int) -> int:
     except psutil.Error:
         return 0
 
-
-# -- Prompts
 
 _SUBJECTS: Final = (
     *("The harbour", "A small library", "The night train", "Our neighbour", "The old bridge"),

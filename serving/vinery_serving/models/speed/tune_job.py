@@ -34,9 +34,6 @@ from vinery_serving.processes.confine import Needs
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.sockets import UnixAddress
 
-# The memory of an engine with a small cache: a multiple of the weights, and the process.
-_MEMORY_FACTOR: Final = 1.3
-_MEMORY_BASE_BYTES: Final = 400 << 20
 _NUM_ENGINES: Final = 2
 _LOAD_TIMEOUT_S: Final = 600.0
 
@@ -85,7 +82,8 @@ def _check_memory(folder: Path, device: str) -> None:
     if device != "CPU":
         return
     num_bytes = sum(file.stat().st_size for file in folder.glob("*.bin"))
-    needed = _NUM_ENGINES * (int(num_bytes * _MEMORY_FACTOR) + _MEMORY_BASE_BYTES)
+    # An engine with a small cache: a multiple of the weights, and the process.
+    needed = _NUM_ENGINES * (int(1.3 * num_bytes) + (400 << 20))
     available = psutil.virtual_memory().available
     if available < needed:
         raise JobFailed(
@@ -94,9 +92,6 @@ def _check_memory(folder: Path, device: str) -> None:
         )
 
 
-# -- Engines with other options
-
-_CONNECT_TIMEOUT_S: Final = 10.0
 _END_TIMEOUT_S: Final = 5.0
 
 
@@ -104,17 +99,23 @@ _END_TIMEOUT_S: Final = 5.0
 async def trial_engine(
     folder: Path, device: str, options: dict[str, Any], max_context: int, timeout_s: float
 ) -> AsyncIterator[Engine]:
-    """Run an engine until the block ends. Raises `MeasurementFailed` if the engine does not
-    load."""
+    """Run an engine until the block ends. Raises `MeasurementFailed` if it does not load."""
     with tempfile.TemporaryDirectory(prefix="vinery-trial-") as scratch:
         config = _config(folder, device, options, max_context, Path(scratch))
-        process = _start(config)
+        process = ChildProcess(
+            (sys.executable, "-m", "vinery_serving.engine", config.name),
+            "trial",
+            environment=dict(os.environ) | {"TMPDIR": scratch},
+            stdin=PIPE,
+            stdout=PIPE,
+            leads_group=False,  # the node ends the process group of the job
+        )
         client = EngineClient(UnixAddress(config.socket_path), config.socket_key)
         try:
             await process.write(config.to_line())
             await _wait_ready(process, timeout_s)
             client.open()
-            await client.wait_connected(_CONNECT_TIMEOUT_S)
+            await client.wait_connected(10.0)
             yield Engine(client)
         finally:
             await client.close()
@@ -133,18 +134,6 @@ def _config(
         cache_dir=scratch,
         max_context=max_context,
         options=parse_options({**options, "logits_processors": []}),  # no trial asks for them
-    )
-
-
-def _start(config: EngineConfig) -> ChildProcess:
-    """The engine is in the process group of the job, with which the node ends it."""
-    return ChildProcess(
-        (sys.executable, "-m", "vinery_serving.engine", config.name),
-        "trial",
-        environment=dict(os.environ) | {"TMPDIR": str(config.socket_path.parent)},
-        stdin=PIPE,
-        stdout=PIPE,
-        leads_group=False,
     )
 
 

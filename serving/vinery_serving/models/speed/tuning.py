@@ -26,12 +26,6 @@ from vinery_serving.models.speed.measuring import (
 )
 from vinery_serving.transport.client import EngineDisconnected
 
-_BATCHES: Final = (1024, 512, 128)
-_KV_PRECISIONS: Final = ("u8", "f16")
-_QUANTIZATION_GROUPS: Final = ("0", "32", "128")
-_KV: Final = "KV_CACHE_PRECISION"
-_GROUP: Final = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
-
 
 class Change(msgspec.Struct, frozen=True):
     """A change of engine options. `plugin` is merged with the present properties."""
@@ -46,29 +40,24 @@ class Change(msgspec.Struct, frozen=True):
         return changed
 
 
-# As GenAI is without any option.
-GENAI_DEFAULTS: Final[Mapping[str, Any]] = {"enable_prefix_caching": False}
-
-
 def knobs(options: Mapping[str, Any], *, device: str, is_vision: bool) -> Iterator[list[Change]]:
-    """Yield the values of each setting that the device has and that differ from `options`. The most
-    helpful settings come first."""
-    is_cpu = device == "CPU"
+    """Yield the other values of each setting of a device. The most helpful ones come first."""
     if not options.get("enable_prefix_caching", True):
         yield [Change("prefix caching", {"enable_prefix_caching": True})]
     present = options.get("max_num_batched_tokens", 256)
     yield [
         Change(f"{size} tokens in a step", {"max_num_batched_tokens": size})
-        for size in _BATCHES
+        for size in (1024, 512, 128)
         if size != present
     ]
     drafting = ("draft_model", "eagle3_head", "prompt_lookup")
     if not (is_vision or any(options.get(each) for each in drafting)):
         yield [Change("prompt lookup", {"prompt_lookup": True})]
-    if is_cpu:
+    if device == "CPU":
         yield _threads(options)
-        yield _plugin(options, _GROUP, _QUANTIZATION_GROUPS, "dynamic quantization group")
-    yield _plugin(options, _KV, _KV_PRECISIONS, "KV precision")
+        name, groups = "DYNAMIC_QUANTIZATION_GROUP_SIZE", ("0", "32", "128")
+        yield _plugin(options, name, groups, "dynamic quantization group")
+    yield _plugin(options, "KV_CACHE_PRECISION", ("u8", "f16"), "KV precision")
 
 
 def _threads(options: Mapping[str, Any]) -> list[Change]:
@@ -88,18 +77,10 @@ def _plugin(
     ]
 
 
-# -- The search
-
 STREAMS: Final = (1, 4)
 _PROMPT_TOKENS: Final = 96
 _OUTPUT_TOKENS: Final = 24
 _NUM_TURNS: Final = 3
-# Rounds of each number of streams: more if rounds are short, because short rounds differ more.
-_MIN_ROUNDS: Final = 2
-_MAX_ROUNDS: Final = 8
-_ENOUGH_S: Final = 6.0
-# Options with a lower gain in one round are not measured again.
-_HOPELESS: Final = 0.9
 # A smaller gain is within what repeated measurements differ by.
 _LEAST_GAIN: Final = 1.03
 
@@ -107,8 +88,7 @@ Start = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Engine]]
 
 
 class TrialResult(msgspec.Struct, frozen=True):
-    """A trial. A gain of 1.2: the same work is done 1.2 times as fast as with the present
-    options."""
+    """A trial. A gain of 1.2: the same work is done 1.2 times as fast as with present options."""
 
     what: str
     options: dict[str, Any]
@@ -156,7 +136,9 @@ class Tuner:
         self._num_trials = 1 + sum(map(len, settings))
         async with self.start(self.present) as base:
             await self._warm_up(base)
-            genai = await self._try(base, "OpenVINO GenAI's defaults", dict(GENAI_DEFAULTS))
+            # As GenAI is without any option.
+            defaults = {"enable_prefix_caching": False}
+            genai = await self._try(base, "OpenVINO GenAI's defaults", defaults)
             for changes in settings:
                 found: list[TrialResult] = []
                 for change in changes:
@@ -182,7 +164,7 @@ class Tuner:
     def _may_win(self, trial: TrialResult) -> bool:
         """Whether the worst rounds are no slower on average, with answers that are allowed."""
         has_answers = self.allows_other_answers or trial.same_answers == 1
-        return trial.gain is not None and has_answers and _mean(trial.worst.values()) >= 1
+        return trial.gain is not None and has_answers and geometric_mean(trial.worst.values()) >= 1
 
     async def _try(self, base: Engine, what: str, options: dict[str, Any]) -> TrialResult:
         """Measure options beside the present ones. Options that fail are a result, too."""
@@ -192,8 +174,7 @@ class Tuner:
             async with self.start(options) as engine:
                 result = await self._compare(base, engine, what, options)
         except (MeasurementFailed, EngineDisconnected) as error:
-            reason = str(error) or "The engine ended."
-            result = TrialResult(what, options, error=reason)
+            result = TrialResult(what, options, error=str(error) or "The engine ended.")
         self._longest_s = max(self._longest_s, time.monotonic() - began_s)
         self._trials.append(result)
         return result
@@ -202,15 +183,13 @@ class Tuner:
         self, base: Engine, engine: Engine, what: str, options: dict[str, Any]
     ) -> TrialResult:
         await self._warm_up(engine)
-        ratios: dict[int, list[float]] = {}
         same: list[bool] = []
-        for streams in STREAMS:
-            ratios[streams] = await self._rounds(base, engine, streams, same)
+        ratios = {each: await self._rounds(base, engine, each, same) for each in STREAMS}
         gains = {streams: median(each) for streams, each in ratios.items()}
         return TrialResult(
             what,
             options,
-            gain=round(_mean(gains.values()), 3),
+            gain=round(geometric_mean(gains.values()), 3),
             gains={streams: round(gain, 3) for streams, gain in gains.items()},
             worst={streams: round(min(each), 3) for streams, each in ratios.items()},
             same_answers=round(sum(same) / len(same), 3),
@@ -227,14 +206,15 @@ class Tuner:
         """Return the gain of each round. Whether answers are the same is added to `same`."""
         ratios: list[float] = []
         spent_s = 0.0
-        while len(ratios) < _MIN_ROUNDS or (spent_s < _ENOUGH_S and len(ratios) < _MAX_ROUNDS):
+        # More rounds if rounds are short, because short rounds differ more.
+        while len(ratios) < 2 or (spent_s < 6 and len(ratios) < 8):
             prompts = [self._prompt() for _ in range(streams)]
             before = await self._work(base, prompts)
             after = await self._work(engine, prompts)
             ratios.append(_duration_s(before) / _duration_s(after))
             spent_s += _duration_s(before) + _duration_s(after)
             same += _same(before, after)
-            if ratios[-1] < _HOPELESS:
+            if ratios[-1] < 0.9:
                 break
         return ratios
 
@@ -256,10 +236,6 @@ class Tuner:
 
 def _gain(trial: TrialResult) -> float:
     return trial.gain or 0.0
-
-
-def _mean(ratios: Iterable[float]) -> float:
-    return geometric_mean(list(ratios))
 
 
 def _duration_s(turns: Iterable[Run]) -> float:
