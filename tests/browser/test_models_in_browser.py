@@ -13,8 +13,7 @@ from tests.browser.conftest import TINY_CHAT, Administrator, ask, follow, remove
 from tests.conftest import Running, until
 from tests.fakes.hub import FakeHub, Fault
 from tests.system.clients import vinery
-from vinery_serving.processes.logs.file import LogBounds, LogFile
-from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.file import LogBounds, LogFile, engine_name, log_path
 from vinery_serving.processes.logs.lines import time_text
 
 

@@ -17,8 +17,7 @@ from vinery_serving.models.engine_work import (
     log_after,
 )
 from vinery_serving.models.models import ServedModel
-from vinery_serving.processes.logs.file import LogBounds, LogFile
-from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.file import LogBounds, LogFile, engine_name, log_path
 from vinery_serving.processes.logs.lines import time_text
 
 pytestmark = pytest.mark.django_db

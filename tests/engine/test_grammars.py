@@ -1,5 +1,6 @@
 """Grammars are checked in a process, which ends with its engine, and compiled beside a pipeline."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -51,7 +52,8 @@ def checkers() -> Iterator[Checkers]:
     checkers = Checkers(TINY_CHAT)
     yield checkers
     checkers.control.close()
-    checkers._process.reap()
+    asyncio.run(checkers._process.wait())
+    checkers._process.close()
 
 
 @pytest.fixture(scope="module")

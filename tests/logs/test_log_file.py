@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from tests.conftest import clean_environment
 from tests.tables import table
-from vinery_serving.processes.logs.file import LogBounds, LogFile
-from vinery_serving.processes.logs.folder import (
+from vinery_serving.processes.logs.file import (
+    LogBounds,
+    LogFile,
     delete_former_engines,
     engine_name,
     log_path,

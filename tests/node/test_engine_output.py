@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from vinery_serving.node.reconciler import EngineOutput
-from vinery_serving.processes.logs.file import LogBounds, LogFile
-from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.file import LogBounds, LogFile, engine_name, log_path
 from vinery_serving.processes.logs.lines import LogEntry, time_text
 
 

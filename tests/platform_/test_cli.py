@@ -20,8 +20,7 @@ from vinery_platform.cli.model import option
 from vinery_platform.cli.period import period
 from vinery_platform.config.home import Home
 from vinery_serving.engine.option_parsing import option_documents
-from vinery_serving.processes.logs.file import LogBounds, LogFile
-from vinery_serving.processes.logs.folder import log_path
+from vinery_serving.processes.logs.file import LogBounds, LogFile, log_path
 from vinery_serving.processes.logs.lines import time_text
 
 

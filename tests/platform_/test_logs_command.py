@@ -14,8 +14,7 @@ from tests.conftest import clean_environment
 from tests.tables import table
 from vinery_platform.cli import commands
 from vinery_platform.cli.logs import since
-from vinery_serving.processes.logs.file import LogBounds, LogFile
-from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.file import LogBounds, LogFile, engine_name, log_path
 from vinery_serving.processes.logs.lines import json_line, time_text
 
 Show = Callable[..., tuple[int, list[str], str]]

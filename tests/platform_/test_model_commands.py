@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.platform_.conftest import Vinery
 from tests.tables import table
 from vinery_platform.config.home import REPOSITORY
-from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.file import engine_name, log_path
 
 TINY_CHAT = str(REPOSITORY / "models" / "tiny-chat")
 OF_A_MODEL = ("show", "load", "unload", "remove")

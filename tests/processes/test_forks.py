@@ -1,5 +1,6 @@
 """Processes as forks of one that has imported what they need."""
 
+import asyncio
 import ctypes
 import json
 import os
@@ -80,7 +81,9 @@ def test_a_program_starts_while_no_process_forks(server: tuple[Forks, Popen[byte
     asking, process = server
     process.kill()
     process.wait()
-    assert ChildProcess(_END, "x", start=partial(asking.start, {})).reap() == 3
+    child = ChildProcess(_END, "x", start=partial(asking.start, {}))
+    assert asyncio.run(child.wait()) == 3
+    child.close()
     assert not asking.is_ready
 
 
@@ -100,8 +103,7 @@ def test_a_fork_that_comes_too_late_ends(
     until(
         lambda: not [each for each in psutil.Process().children() if _is_new(each, others, child)]
     )
-    child.kill()
-    child.reap()
+    asyncio.run(child.end())
 
 
 def _is_new(process: psutil.Process, others: set[int], child: ChildProcess) -> bool:

@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 
 from tests.fakes.clock import FakeClock
 from tests.tables import table
-from vinery_serving.processes.hang import (
-    CALM_INTERVAL_S,
-    CONFIRM_S,
-    INTERVAL_S,
-    Hang,
-    HangWatch,
-    LinuxProcess,
-)
-from vinery_serving.processes.heartbeat import Heartbeat, Page, in_one_line
+from vinery_serving.processes.hang import CONFIRM_S, INTERVAL_S, Hang, HangWatch, LinuxProcess
+from vinery_serving.processes.heartbeat import Page, in_one_line
 from vinery_serving.processes.upkeep import until_next
 
 LIMIT_S = 3.0
@@ -44,8 +37,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.clock = FakeClock(1000.0)
-        self.page = Page(60.0, self.clock)
-        self.heartbeat = Heartbeat(self.page.fd, self.clock)
+        self.page = Page.new(60.0, self.clock)
         self.process = FakeProcess()
         self.watch = HangWatch(self.page, self.process, self.clock)
 
@@ -67,21 +59,20 @@ class Watched:
 @pytest.fixture
 def watched() -> Iterator[Watched]:
     watched = Watched()
-    watched.heartbeat.beat(LIMIT_S)
+    watched.page.beat(LIMIT_S)
     yield watched
-    watched.heartbeat.close()
     watched.page.close()
 
 
 def test_a_process_that_beats_or_continues_in_time_is_left_alone(watched: Watched) -> None:
     for _ in range(100):
-        watched.heartbeat.beat(LIMIT_S)
+        watched.page.beat(LIMIT_S)
         assert watched.look_for(LIMIT_S) is None
     for _ in range(20):
-        watched.heartbeat.beat(LIMIT_S)
+        watched.page.beat(LIMIT_S)
         assert watched.look_for(UNTIL_S) is None
     for _ in range(10):
-        watched.heartbeat.beat(LIMIT_S)
+        watched.page.beat(LIMIT_S)
         watched.process.state = "T"
         assert watched.look_for(2.5) is None
         watched.process.state = "S"
@@ -92,25 +83,17 @@ def test_a_late_sign_of_life_is_one(watched: Watched) -> None:
     """Between two looks a starved process beats, and the new promise is broken, too."""
     watched.look_for(UNTIL_S)
     for _ in range(10):
-        watched.heartbeat.beat(-INTERVAL_S)
+        watched.page.beat(-INTERVAL_S / 2)
         assert watched.look_for(CONFIRM_S - INTERVAL_S) is None
 
 
 def test_the_system_is_not_asked_about_a_process_that_beats(watched: Watched) -> None:
     watched.process.letter = None  # type: ignore[assignment,method-assign]
     for _ in range(10):
-        watched.clock.pass_s(watched.watch.next_look_s)
-        watched.heartbeat.beat(LIMIT_S)
+        watched.clock.pass_s(INTERVAL_S)
+        watched.page.beat(LIMIT_S)
 
         assert watched.watch.look() is None
-        assert watched.watch.next_look_s == CALM_INTERVAL_S
-
-
-def test_a_process_that_may_stand_still_is_looked_at_more_often(watched: Watched) -> None:
-    watched.clock.pass_s(LIMIT_S + CALM_INTERVAL_S)
-    assert watched.watch.look() is None
-
-    assert watched.watch.next_look_s == INTERVAL_S
 
 
 @table(
@@ -124,7 +107,7 @@ def test_a_process_that_may_stand_still_is_looked_at_more_often(watched: Watched
         # A stopped one stands still whatever it promised.
         (100.0, "T", 0.0, 2.5, 1.0, "stopped by a signal"),
         # A loop on a busy machine is noticed later.
-        (LIMIT_S, "S", 0.5, LIMIT_S + MORE_S, MORE_S, SILENT),
+        (LIMIT_S, "S", 0.5, LIMIT_S + CONFIRM_S, MORE_S, SILENT),
     ],
 )
 def test_a_process_stands_still_only_after_its_time(
@@ -133,7 +116,7 @@ def test_a_process_stands_still_only_after_its_time(
     watched = Watched()
     watched.process.state = state
     if promised_s is not None:
-        watched.heartbeat.beat(promised_s)
+        watched.page.beat(promised_s)
 
     assert watched.look_for(calm_s, starved=starved) is None
     assert watched.reason_within(then_s, starved=starved) == reason

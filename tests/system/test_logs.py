@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import Running, run_platform, until
 from tests.system.clients import async_http_of, http_of, is_ready, vinery
-from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.file import engine_name, log_path
 
 _SETTINGS = {
     "VINERY_WEB_WORKERS": "1",

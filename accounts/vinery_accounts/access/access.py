@@ -279,7 +279,10 @@ class Access:
         if model is ModelWeight:
             return self._visible_models() if self.user_id is not None else Q(pk__in=())
         if issubclass(model, ScopedRow):
-            return self._scoped_condition()
+            holds_here = Q(organization_id__in=self.known_organizations, project=None)
+            inside = Q(organization_id__in=self.organizations) | by_project
+            found = Q(organization=None) | holds_here | inside
+            return found if self.user_id is not None else Q(pk__in=())
         raise TypeError(f"no rule for the visibility of {model.__name__}")
 
     def _owned_limits(self) -> Q:
@@ -294,14 +297,6 @@ class Access:
         found = served.served_to(None)
         names = [each.name for each in served.visible_models(self, found)]
         return Q(model__in=names) if found else Q()
-
-    def _scoped_condition(self) -> Q:
-        if self.user_id is None:
-            return Q(pk__in=())
-        of_all = Q(organization=None)
-        holds_here = Q(organization_id__in=self.known_organizations, project=None)
-        inside = Q(organization_id__in=self.organizations) | Q(project_id__in=self.projects)
-        return of_all | holds_here | inside
 
     @property
     def _led(self) -> set[int]:
@@ -321,11 +316,10 @@ class Access:
 
     # -- Actions that are permitted
 
-    def leads(self, organization_id: int | None, project_id: int | None = None) -> bool:
-        return self._leads(Role.ADMIN, organization_id, project_id)
-
-    def owns(self, organization_id: int | None, project_id: int | None = None) -> bool:
-        return self._leads(Role.OWNER, organization_id, project_id)
+    def leads(
+        self, organization_id: int | None, project_id: int | None = None, least: Role = Role.ADMIN
+    ) -> bool:
+        return self.rank_at(organization_id, project_id) >= _RANKS[least]
 
     @property
     def has_role(self) -> bool:
@@ -359,19 +353,17 @@ class Access:
             return not self.is_of_key or _may_with_admin_key(action, row)
         if self.user_id is None:
             return False
-        if action is Action.VIEW:
+        if action is Action.VIEW or isinstance(row, Capture | OwnedRow):
             return self.rows(type(row)).filter(pk=row.pk).exists()
         match row:
             case Project() if action is Action.CAPTURE:
                 return row.organization_id in self._led or row.pk in self.captured_projects
-            case Capture() | OwnedRow():
-                return self.rows(type(row)).filter(pk=row.pk).exists()
             case Project():
-                return self._leads(Role.ADMIN, row.organization_id, row.pk)
+                return self.leads(row.organization_id, row.pk)
             case Invitation() if action is Action.REMOVE and self._is_named(row.username):
                 return True
             case Membership() | Invitation():
-                return self._leads(Role.OWNER, row.organization_id, row.project_id)
+                return self.leads(row.organization_id, row.project_id, Role.OWNER)
             case User() if action is Action.REMOVE:
                 return False  # owners deactivate users, who may belong to other organisations too
             case User():
@@ -387,7 +379,7 @@ class Access:
             case Webhook():
                 return row.organization_id in self._led
             case ScopedRow() if row.organization_id is not None:
-                return self.owns(row.organization_id, row.project_id)
+                return self.leads(row.organization_id, row.project_id, Role.OWNER)
         return False
 
     def may_act_as(self, key: ApiKey, owner: Access | None = None) -> bool:
@@ -408,9 +400,6 @@ class Access:
         )
         return not is_less and self.rank_at(*scope) >= owner_access.rank_at(*scope)
 
-    def _leads(self, least: Role, organization_id: int | None, project_id: Any = None) -> bool:
-        return self.rank_at(organization_id, project_id) >= _RANKS[least]
-
     def _outranks(self, least: Role, person: User) -> bool:
         """Whether the caller has this rank wherever the person has a role. Otherwise an owner of
         one organisation could lock users out of another organisation."""
@@ -426,7 +415,7 @@ class Access:
         scope = key.project.organization_id, key.project_id
         if action is Action.REMOVE or (key.is_for_administration and action is not Action.STOP):
             return False
-        if self._leads(Role.ADMIN, *scope):
+        if self.leads(*scope):
             return True
         if key.owner_id != self.user_id:
             return False
@@ -435,7 +424,7 @@ class Access:
         # A key's owner may still stop the key without a role.
         if action is Action.STOP:
             return True
-        if not self._leads(Role.MEMBER, *scope):
+        if not self.leads(*scope, Role.MEMBER):
             return False
         return action is not Action.RESUME or self._has_paused(key)
 

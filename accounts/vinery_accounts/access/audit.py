@@ -163,20 +163,16 @@ def hash_of(entry: AuditEntry) -> str:
 
 
 def search(entries: EntriesT, text: str) -> EntriesT:
-    in_words = Q(actor__icontains=text) | Q(action__icontains=text) | Q(target__icontains=text)
-    found = in_words | Q(target_id=text) | _in_values(text)
-    texts = {f"{name}_text": Cast(name, models.TextField()) for name in _VALUES}
-    rows = entries.alias(**texts)
-    return rows.filter(found | Q(ip=text) if read_address(text) else found)
-
-
-def _in_values(text: str) -> Q:
-    """A condition on the JSON text: SQLite escapes letters beyond ASCII, PostgreSQL does not."""
+    found = Q(actor__icontains=text) | Q(action__icontains=text) | Q(target__icontains=text)
+    found |= Q(target_id=text)
+    if read_address(text):
+        found |= Q(ip=text)
+    # In its JSON, SQLite escapes letters beyond ASCII, and PostgreSQL does not.
     written = {json.dumps(text, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)}
-    found = Q()
     for name, part in product(_VALUES, sorted(written)):
         found |= Q(**{f"{name}_text__icontains": part})
-    return found
+    texts = {f"{name}_text": Cast(name, models.TextField()) for name in _VALUES}
+    return entries.alias(**texts).filter(found)
 
 
 # -- Verifying

@@ -53,20 +53,18 @@ def write(alert: Alert, people: Iterable[User] | None) -> bool:
         with transaction.atomic():
             alert.save(force_insert=True)
             if people is not None:
-                _schedule(alert, people)
+                hooks = Webhook.objects.filter(
+                    Q(organization_id=alert.organization_id), is_active=True
+                )
+                Delivery.objects.bulk_create(
+                    [
+                        *(Delivery(alert=alert, webhook=hook, due_at=Now()) for hook in hooks),
+                        *(Delivery(alert=alert, user=user, due_at=Now()) for user in people),
+                    ]
+                )
     except IntegrityError:
         return False
     return True
-
-
-def _schedule(alert: Alert, people: Iterable[User]) -> None:
-    hooks = Webhook.objects.filter(Q(organization_id=alert.organization_id), is_active=True)
-    Delivery.objects.bulk_create(
-        [
-            *(Delivery(alert=alert, webhook=webhook, due_at=Now()) for webhook in hooks),
-            *(Delivery(alert=alert, user=user, due_at=Now()) for user in people),
-        ]
-    )
 
 
 def response_ended(project_id: int | None, public_id: str, status: str) -> None:
@@ -168,7 +166,9 @@ def delete_before(moment: datetime) -> int:
 
 
 def mail_of(alert: Alert) -> tuple[str, str]:
-    whose = " ".join(f"{_scope(alert)} {alert.whose}".split())
+    kind = alert.scope.partition(":")[0]
+    scope = {"platform": "the platform", "organization": "organisation"}.get(kind, kind)
+    whose = " ".join(f"{scope} {alert.whose}".split())
     metric = Metric(alert.metric).label
     subject = f"{alert.percent} % of {whose}'s {metric} are used"
     since = f", counted since {_time(alert.window_start)}" if alert.resets_at else ""
@@ -189,11 +189,6 @@ def mail_of(alert: Alert) -> tuple[str, str]:
     if alert.resets_at:
         lines.append(f"It resets at {_time(alert.resets_at)}.")
     return subject[:200], "\n\n".join(lines) + "\n"
-
-
-def _scope(alert: Alert) -> str:
-    kind = alert.scope.partition(":")[0]
-    return {"platform": "the platform", "organization": "organisation"}.get(kind, kind)
 
 
 def _time(moment: datetime) -> str:

@@ -14,6 +14,7 @@ success; redirects are not followed.
 
 import asyncio
 import base64
+import functools
 import hashlib
 import hmac
 import json
@@ -167,10 +168,7 @@ def _decrypted(encrypted: str) -> str:
 async def _post(url: Url, headers: Mapping[str, str], body: bytes) -> int:
     """Send the request to a checked address and return the HTTP status. Raises `AddressRefused`,
     `ExchangeFailed`, and `TimeoutError` after `TIMEOUT_S` in all."""
-
-    def check(address: str) -> None:
-        check_address(address, is_tls=url.is_tls)
-
+    check = functools.partial(check_address, is_tls=url.is_tls)
     async with asyncio.timeout(TIMEOUT_S):
         route = await CLIENT.route(url, check)
         async with CLIENT.exchange(route, method="POST", headers=headers, body=body) as response:

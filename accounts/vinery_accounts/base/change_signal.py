@@ -94,12 +94,8 @@ def _signal(path: Path) -> None:
         if error.errno == errno.ENXIO:  # its listener was killed
             path.unlink(missing_ok=True)
         return
-    try:
-        # A full pipe has enough signals in it.
-        with contextlib.suppress(BlockingIOError):
-            os.write(fd, b"\n")
-    finally:
-        os.close(fd)
+    with os.fdopen(fd, "wb", buffering=0) as pipe:
+        pipe.write(b"\n")  # does nothing if the pipe is full, which has enough signals
 
 
 # -- Commits ------------------------------------------------------------------------------------

@@ -13,11 +13,9 @@ ResultT = TypeVar("ResultT")
 
 
 def giving_back(work: Callable[ParametersT, ResultT]) -> Callable[ParametersT, ResultT]:
-    """The same work of a thread, which gives the thread's connection back at the end.
-
-    After a failure the connection is closed without a question to the server: the thread would
-    otherwise meet the dead connection again at its next work, which may be minutes later.
-    """
+    """The same work of a thread, which gives the thread's connection back at the end. After a
+    failure the connection is closed without a question to the server: the thread would otherwise
+    meet the dead connection again at its next work, which may be minutes later."""
 
     @functools.wraps(work)
     def run(*args: ParametersT.args, **kwargs: ParametersT.kwargs) -> ResultT:

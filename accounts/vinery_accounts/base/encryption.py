@@ -66,8 +66,7 @@ def keys_of(purpose: bytes) -> list[bytes]:
     return _derived(purpose, settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
 
 
-# A conversation is hundreds of sealed rows.
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64)  # a conversation is hundreds of sealed rows
 def _derived(purpose: bytes, *keys: str | bytes) -> list[bytes]:
     # One hash is enough for a 256-bit key: Django's key is long and random.
     return [hmac.digest(force_bytes(key), purpose, hashlib.sha256) for key in keys]

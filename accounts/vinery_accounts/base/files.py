@@ -6,11 +6,8 @@ from pathlib import Path
 
 
 def write_private(path: Path, content: str | bytes, *, replace: bool = True) -> bool:
-    """Write a file with mode 0600 atomically.
-
-    Returns False without a change if the file exists and `replace` is False. Safe if several
-    processes do it at once. Raises OSError.
-    """
+    """Write a file with mode 0600 atomically. Returns False without a change if the file exists and
+    `replace` is False. Safe if several processes do it at once. Raises OSError."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     draft = Path(name)
     try:

@@ -10,7 +10,8 @@ MILLION: Final = 1_000_000
 
 def money(millionths: float, code: str) -> str:
     """Return an amount, exact to a millionth, with at least two decimals: 12.50 EUR."""
-    whole, _, decimals = f"{_decimal(millionths):,.6f}".partition(".")
+    exact = (Decimal(str(millionths)) / MILLION).quantize(Decimal("0.000001"), ROUND_HALF_UP)
+    whole, _, decimals = f"{exact:,.6f}".partition(".")
     return f"{whole}.{decimals.rstrip('0').ljust(2, '0')} {code}".rstrip()
 
 
@@ -40,8 +41,3 @@ def limited(metric: str, window: str, amount: float, code: str) -> str:
     if metric == Metric.COST:
         words = "in total" if window == Window.NONE else f"per {window}"
     return f"{quantity(metric, amount, code)} {words}"
-
-
-def _decimal(millionths: float) -> Decimal:
-    exact = Decimal(str(millionths)) / MILLION
-    return exact.quantize(Decimal("0.000001"), ROUND_HALF_UP)

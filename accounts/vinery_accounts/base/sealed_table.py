@@ -7,10 +7,11 @@ authenticated with Django's key, so it reveals nothing, and nobody else can make
 from __future__ import annotations
 
 import logging
+import operator
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 from django.conf import settings
@@ -23,22 +24,19 @@ log = logging.getLogger(__name__)
 ContentT = TypeVar("ContentT")
 
 _FOLDER: Final = "sealed"
-# How often a copy of a table without changes is written again, since its time is the age of the
-# data.
+# How often a copy without changes is written again: its time is the age of the data.
 _RENEW_INTERVAL_S: Final = 60.0
 
 
 class SealedTable(Generic[ContentT]):
-    """The copy of one table. One thread may call `keep` while another calls `read`.
-
-    `content` is the type of what is kept, built of types that msgspec reads and writes, and paths.
-    A copy of another form, for example of another version of Vinery, is not used.
-    """
+    """The copy of one table. One thread may call `keep` while another calls `read`. `content` is
+    the type of what is kept, built of types that msgspec reads and writes, and paths. A copy of
+    another form, for example of another version of Vinery, is not used."""
 
     def __init__(self, name: str, content: Any, *, clock: Callable[[], float] = time.time) -> None:
         self._name = name
         self._purpose = f"sealed table {name}".encode()
-        self._decoder = msgspec.msgpack.Decoder(tuple[float, content], dec_hook=_read_path)
+        self._decoder = msgspec.msgpack.Decoder(tuple[float, content], dec_hook=operator.call)
         self._clock = clock
         self._kept: tuple[ContentT, float] | None = None
 
@@ -46,10 +44,9 @@ class SealedTable(Generic[ContentT]):
         """Write what was read of the database, now by default, if it has changed or the copy is a
         minute older. The caller never changes `content` afterwards. Failures are logged."""
         read_at_s = self._clock() if read_at_s is None else read_at_s
-        if self._kept is not None:
-            kept, kept_at_s = self._kept
-            if read_at_s - kept_at_s < _RENEW_INTERVAL_S and kept == content:
-                return
+        kept, kept_at_s = self._kept or (None, 0.0)
+        if read_at_s - kept_at_s < _RENEW_INTERVAL_S and kept == content:
+            return
         sealed = seal(self._purpose, _ENCODER.encode((read_at_s, content)))
         try:
             self._path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -63,14 +60,13 @@ class SealedTable(Generic[ContentT]):
         """Return the Unix time in seconds at which the database had the content, and the content;
         None without a copy that can be used."""
         try:
-            copy: tuple[float, ContentT]
-            copy = self._decoder.decode(unseal(self._purpose, self._path.read_bytes()))
+            opened = unseal(self._purpose, self._path.read_bytes())
+            return cast("tuple[float, ContentT]", self._decoder.decode(opened))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
             log.warning("the sealed copy of %s cannot be used: %s", self._name, error)
             return None
-        return copy
 
     @property
     def _path(self) -> Path:
@@ -80,10 +76,6 @@ class SealedTable(Generic[ContentT]):
 def is_empty() -> bool:
     """Whether no table has a copy in this home."""
     return not any((Path(settings.VINERY_CACHE_DIR) / _FOLDER).glob("[!.]*"))
-
-
-def _read_path(kind: type, text: str) -> Any:
-    return kind(text)
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=str)

@@ -73,7 +73,8 @@ def _gather(
         case dict():
             for name, inner in value.items():
                 if isinstance(inner, str):
-                    if name == "delta" or "choices" in channel or _is_of_block(name, channel):
+                    is_of_block = "delta" in channel and name != "type"
+                    if name == "delta" or "choices" in channel or is_of_block:
                         runs.setdefault((*channel, name), []).append((value, name))
                 else:
                     _gather(inner, (*channel, name), runs)
@@ -81,10 +82,6 @@ def _gather(
             for at, inner in enumerate(value):
                 number = inner.get("index", at) if isinstance(inner, dict) else at
                 _gather(inner, (*channel, str(number)), runs)
-
-
-def _is_of_block(name: str, channel: tuple[object, ...]) -> bool:
-    return "delta" in channel and name != "type"
 
 
 def _redacted_value(value: Any, redactor: Redactor) -> Any:
@@ -154,11 +151,8 @@ _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([^u]))")
 def without_files(body: bytes, max_bytes: int) -> tuple[bytes, int]:
     """Replace each data URL and each base64 in a JSON body by its number of characters. Return at
     most `max_bytes` of the result, and the number of bytes of the whole; files behind the result
-    count in full.
-
-    What stands between two quotes is a string, so damaged JSON keeps no file either. The time
-    depends on `max_bytes`, because the end of a file is the next quote.
-    """
+    count in full. What stands between two quotes is a string, so damaged JSON keeps no file either.
+    The time depends on `max_bytes`, because the end of a file is the next quote."""
     parts: list[bytes] = []
     at = num_bytes = 0
     while num_bytes < max_bytes and at < len(body):

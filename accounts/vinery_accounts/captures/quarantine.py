@@ -25,23 +25,18 @@ def store_fatal(row: QuarantinedRequest, keep_s: int) -> None:
     now = timezone.now()
     row.model = row.model[:255]
     row.expires_at = now + timedelta(seconds=keep_s)
-    _add_names(row)
+    keys = ApiKey.objects.select_related("owner", "project__organization")
+    if (key := keys.filter(pk=row.key_id or 0).first()) is not None:
+        row.key_name, row.user_id, row.username = key.name, key.owner_id, key.owner.username
+        row.project_id, row.project_name = key.project_id, key.project.name
+        row.organization_id = key.project.organization_id
+        row.organization_name = key.project.organization.name
     with transaction.atomic():
         change_signal.send_after_commit()
         QuarantinedRequest.stored.filter(digest=row.digest, expires_at__lte=now).delete()
         QuarantinedRequest.stored.bulk_create(
             [row], update_conflicts=True, unique_fields=["digest"], update_fields=["expires_at"]
         )
-
-
-def _add_names(row: QuarantinedRequest) -> None:
-    keys = ApiKey.objects.select_related("owner", "project__organization")
-    key = keys.filter(pk=row.key_id or 0).first()
-    if key is not None:
-        row.key_name, row.user_id, row.username = key.name, key.owner_id, key.owner.username
-        row.project_id, row.project_name = key.project_id, key.project.name
-        row.organization_id = key.project.organization_id
-        row.organization_name = key.project.organization.name
 
 
 def digests_in_force() -> frozenset[str]:

@@ -190,20 +190,13 @@ def _make_limits(keys: Sequence[ApiKey], made: Sequence[Settlement]) -> Limits:
     for each in made:
         if each.admission.key_id == first.pk:
             by_day[each.admission.started_at.date()] += each.num_tokens
+    of_day = max(by_day.values(), default=1)
     of_last = ceil(sum(each.cost for each in made if each.admission.key_id == last.pk))
     of_all = ceil(sum(each.cost for each in made if each.admission.organization_id == labs))
     rows = (
         ("", labs, LimitScope.ORGANIZATION, labs, Metric.COST, "none", of_all * 100 // 96),
         ("insufficient_quota", labs, LimitScope.KEY, last.pk, Metric.COST, "none", of_last),
-        (
-            QUOTA_EXCEEDED,
-            acme,
-            LimitScope.KEY,
-            first.pk,
-            "tokens",
-            "day",
-            max(by_day.values(), default=1),
-        ),
+        (QUOTA_EXCEEDED, acme, LimitScope.KEY, first.pk, "tokens", "day", of_day),
         *(
             ("rate_limit_exceeded", each, LimitScope.ORGANIZATION, each, "requests", "minute", 120)
             for each in (acme, labs)

@@ -102,25 +102,27 @@ class KeyTable:
         """The caller behind the value of an `Authorization` header. Raises `KeyRefused`."""
         if isinstance(authorization, str):
             authorization = authorization.encode("utf-8", "replace")
-        entry = self._find(authorization or b"")
+        return self._valid(self._find(authorization or b""))
+
+    def caller(self, key_id: int) -> Caller:
+        """The caller of a key. Raises `KeyRefused` for a key that is not valid now."""
+        if (entry := self._by_id.get(key_id)) is None:
+            raise KeyRefused(Refusal.UNKNOWN)
+        return self._valid(entry)
+
+    def is_valid(self, key_id: int) -> bool:
+        try:
+            self.caller(key_id)
+        except KeyRefused:
+            return False
+        return True
+
+    def _valid(self, entry: _Entry) -> Caller:
         if entry.refusal is not None:
             raise KeyRefused(entry.refusal)
         if entry.expires_at_s is not None and self._clock() >= entry.expires_at_s:
             raise KeyRefused(Refusal.EXPIRED)
         return entry.caller
-
-    def caller(self, key_id: int) -> Caller:
-        """The caller of a key. Raises `KeyRefused` for a key that is not valid now."""
-        entry = self._by_id.get(key_id)
-        if entry is None or not self.is_valid(key_id):
-            raise KeyRefused(Refusal.UNKNOWN if entry is None else entry.refusal or Refusal.EXPIRED)
-        return entry.caller
-
-    def is_valid(self, key_id: int) -> bool:
-        entry = self._by_id.get(key_id)
-        if entry is None or entry.refusal is not None:
-            return False
-        return entry.expires_at_s is None or self._clock() < entry.expires_at_s
 
     @property
     def entries(self) -> KeyEntries:
@@ -227,7 +229,10 @@ class KeyTable:
                 entry = self._entries.get(digest_of(secret, pepper))
                 if entry is not None:
                     return entry
-        raise KeyRefused(_reason(authorization))
+            raise KeyRefused(Refusal.UNKNOWN if looks_like_key(secret) else Refusal.MALFORMED)
+        # A client without a key often sends only the scheme.
+        is_missing = authorization.strip().lower() in (b"", _SCHEME)
+        raise KeyRefused(Refusal.MISSING if is_missing else Refusal.MALFORMED)
 
 
 def _bearer_token(authorization: bytes) -> bytes:
@@ -235,14 +240,6 @@ def _bearer_token(authorization: bytes) -> bytes:
     schemes."""
     scheme, _, secret = authorization.strip().partition(b" ")
     return secret.strip() if scheme.lower() == _SCHEME else b""
-
-
-def _reason(authorization: bytes) -> Refusal:
-    # A client without a key often sends only the scheme.
-    if authorization.strip().lower() in (b"", _SCHEME):
-        return Refusal.MISSING
-    is_key = looks_like_key(_bearer_token(authorization))
-    return Refusal.UNKNOWN if is_key else Refusal.MALFORMED
 
 
 def _entry(row: KeyRow) -> _Entry:

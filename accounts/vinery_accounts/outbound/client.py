@@ -130,9 +130,6 @@ class Response:
         length = self.headers.get("content-length", "")
         if length.isdecimal() and int(length) > max_bytes:
             raise _too_large(max_bytes)
-        return await self._read(max_bytes)
-
-    async def _read(self, max_bytes: int) -> bytes:
         body, num_parts = bytearray(), 0
         async for part in self._parts:
             body += part
@@ -208,7 +205,14 @@ class Client:
         return httpcore2.Request(
             method,
             httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target),
-            headers=_headers(url, headers, body),
+            headers=[
+                ("host", url.authority),
+                ("user-agent", "Vinery"),
+                ("accept-encoding", "identity"),
+                ("connection", "close"),
+                *headers.items(),
+                *([("content-length", str(len(body)))] if body else []),
+            ],
             content=body,
             extensions={"timeout": {"read": self.read_s, "write": self.read_s}},
         )
@@ -242,17 +246,6 @@ class Client:
         context = self.tls()
         context.set_alpn_protocols(["http/1.1"])
         return context, route.url.host, self.connect_s
-
-
-def _headers(url: Url, own: Mapping[str, str], body: bytes) -> list[tuple[str, str]]:
-    return [
-        ("host", url.authority),
-        ("user-agent", "Vinery"),
-        ("accept-encoding", "identity"),
-        ("connection", "close"),
-        *own.items(),
-        *([("content-length", str(len(body)))] if body else []),
-    ]
 
 
 def _read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -77,7 +77,8 @@ def read_url(text: str) -> Url:
     if scheme not in DEFAULT_PORTS:
         raise UrlRefused("Give a URL that starts with https:// or http://.")
     host, port = _read_authority(found["authority"], scheme)
-    return Url(scheme, host, port, _target(found["rest"]))
+    target = quote(found["rest"].partition("#")[0], safe=_SAFE)
+    return Url(scheme, host, port, target if target.startswith("/") else f"/{target}")
 
 
 def join(base: Url, location: str) -> Url:
@@ -96,11 +97,6 @@ def _check_characters(text: str) -> None:
         raise UrlRefused("Write the URL without backslashes: programs read them differently.")
     if any(unicodedata.category(letter) in _UNSEEN for letter in text):
         raise UrlRefused("Write the URL without spaces and without characters that are not seen.")
-
-
-def _target(rest: str) -> str:
-    target = quote(rest.partition("#")[0], safe=_SAFE)
-    return target if target.startswith("/") else f"/{target}"
 
 
 def _read_authority(authority: str, scheme: str) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from http import HTTPStatus
 from ipaddress import IPv6Address, ip_network
 from typing import Final, Protocol
 
@@ -46,26 +47,20 @@ _TURNS_AT_ONCE: Final = 8
 # A connection that has waited this long makes room for a new one.
 _MAY_BE_REPLACED_AFTER_S: Final = 0.5
 _TEXTS: Final = {
-    Reason.CONNECTIONS: (503, "Service Unavailable", "The server has too many connections."),
-    Reason.ADDRESS: (503, "Service Unavailable", "Your address has too many connections."),
-    Reason.HEADER_TIMEOUT: (
-        *(408, "Request Timeout"),
-        "The headers of the request did not arrive in time.",
-    ),
+    Reason.CONNECTIONS: (503, "The server has too many connections."),
+    Reason.ADDRESS: (503, "Your address has too many connections."),
+    Reason.HEADER_TIMEOUT: (408, "The headers of the request did not arrive in time."),
     Reason.HEADERS_TOO_LARGE: (
-        *(431, "Request Header Fields Too Large"),
+        431,
         f"The request line and the headers may have {MAX_HEADER_BYTES // 1024} KiB and "
         f"{MAX_HEADER_FIELDS} fields. Send fewer or shorter ones.",
     ),
     Reason.PIPELINED: (
-        *(429, "Too Many Requests"),
+        429,
         "Too much was sent before the answer. Wait for each answer, or use more connections.",
     ),
 }
-_MALFORMED: Final = (
-    *(400, "Bad Request"),
-    "This is no request of HTTP/1.1 with one `Host` header, or of HTTP/1.0.",
-)
+_MALFORMED: Final = (400, "This is no request of HTTP/1.1 with one `Host` header, or of HTTP/1.0.")
 
 
 class Connection(Protocol):
@@ -77,11 +72,9 @@ class Connection(Protocol):
 
 
 def descriptor_capacity() -> int:
-    """How many connections the descriptors of this process permit.
-
-    The limit is read again each time, because an administrator may change it (`prlimit`). The
-    server accepts a part of the listening socket's queue before it can close anything.
-    """
+    """How many connections the descriptors of this process permit. The limit is read again each
+    time, because an administrator may change it (`prlimit`). The server accepts a part of the
+    listening socket's queue before it can close anything."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 2**20
@@ -194,10 +187,8 @@ class Connections:
             self._leave(connection)
 
     def take_turn(self, begin: Callable[[], None]) -> None:
-        """Begin a request that was sent ahead of the last answer, a few of them at once.
-
-        So requests of others, which arrive one by one, do not wait for all of these.
-        """
+        """Begin a request that was sent ahead of the last answer, a few of them at once. So
+        requests of others, which arrive one by one, do not wait for all of these."""
         if not self._turns:
             asyncio.get_running_loop().call_soon(self._give_turns)
         self._turns.append(begin)
@@ -265,10 +256,8 @@ class Connections:
 
 @lru_cache(maxsize=4096)
 def _group(address: str | None, proxies: Iterable[Network]) -> str | None:
-    """The addresses that are counted together: one of IPv4, a client's network of IPv6.
-
-    None for a proxy, behind which many clients are, and for an address that is not one of IP.
-    """
+    """The addresses that are counted together: one of IPv4, a client's network of IPv6. None for a
+    proxy, behind which many clients are, and for an address that is not one of IP."""
     ip = read_address((address or "").partition("%")[0])
     if ip is None or is_within(str(ip), proxies):
         return None
@@ -277,8 +266,11 @@ def _group(address: str | None, proxies: Iterable[Network]) -> str | None:
 
 def answer_for(reason: Reason) -> bytes:
     """The answer to a request that no application sees. The connection then ends."""
-    status, phrase, text = _TEXTS.get(reason, _MALFORMED)
-    lines = [f"HTTP/1.1 {status} {phrase}", "content-type: text/plain; charset=utf-8"]
+    status, text = _TEXTS.get(reason, _MALFORMED)
+    lines = [
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}",
+        "content-type: text/plain; charset=utf-8",
+    ]
     if status == 503:
         lines.append("retry-after: 1")
     lines += [f"content-length: {len(text)}", "connection: close", "", text]

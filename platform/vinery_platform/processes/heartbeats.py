@@ -17,7 +17,7 @@ from typing import Final
 
 from vinery_platform.config import env
 from vinery_serving.processes import parent
-from vinery_serving.processes.heartbeat import Heartbeat
+from vinery_serving.processes.heartbeat import Page
 from vinery_serving.processes.upkeep import until_next
 
 # `FD:SECONDS`
@@ -53,48 +53,39 @@ def drain_limit_s() -> float:
     return min(limit, _WITHOUT_SUPERVISOR_S) if parent.is_orphan() else limit
 
 
-class _Pulse:
-    """The heartbeat and how long it lasts. Without a supervisor it does nothing."""
-
-    def __init__(self) -> None:
-        self._heartbeat: Heartbeat | None = None
-        self.limit_s = 0.0
-
-    def inherit(self) -> None:
-        """Take the page from the environment; processes that this one starts do not."""
-        fd, _, limit_s = os.environ.pop(VARIABLE, "").partition(":")
-        if fd:
-            self._heartbeat, self.limit_s = Heartbeat(int(fd)), float(limit_s)
-            self._heartbeat.allow_stacks()
-
-    @property
-    def is_expected(self) -> bool:
-        return self._heartbeat is not None
-
-    @property
-    def interval_s(self) -> float:
-        return min(_INTERVAL_S, self.limit_s * _PART_OF_LIMIT)
-
-    def beat(self) -> None:
-        if self._heartbeat is not None:
-            self._heartbeat.beat(self.limit_s)
-
-    def report_serving(self) -> None:
-        """This process takes requests, and obeys `END_WHEN_IDLE`."""
-        if self._heartbeat is not None:
-            self._heartbeat.report_serving()
-
-    def end(self) -> None:
-        """The process is ending, and gives no further sign."""
-        if self._heartbeat is not None:
-            self._heartbeat.beat(max(_END_WITHIN_S, self.limit_s))
+# The page, None without a supervisor, and the longest time between two signs of life.
+_page: Page | None = None
+_limit_s = 0.0
 
 
-_pulse: Final = _Pulse()
-inherit = _pulse.inherit
-beat = _pulse.beat
-end = _pulse.end
-report_serving = _pulse.report_serving
+def inherit() -> None:
+    """Take the page from the environment; processes that this one starts do not."""
+    global _page, _limit_s
+    fd, _, limit_s = os.environ.pop(VARIABLE, "").partition(":")
+    if fd:
+        _page, _limit_s = Page(int(fd)), float(limit_s)
+        _page.allow_stacks()
+
+
+def beat() -> None:
+    if _page is not None:
+        _page.beat(_limit_s)
+
+
+def report_serving() -> None:
+    """This process takes requests, and obeys `END_WHEN_IDLE`."""
+    if _page is not None:
+        _page.report_serving()
+
+
+def end() -> None:
+    """The process is ending, and gives no further sign."""
+    if _page is not None:
+        _page.beat(max(_END_WITHIN_S, _limit_s))
+
+
+def _until_next() -> float:
+    return until_next(min(_INTERVAL_S, _limit_s * _PART_OF_LIMIT))
 
 
 def is_successor() -> bool:
@@ -104,25 +95,23 @@ def is_successor() -> bool:
 
 def begin_in_loop() -> None:
     """Beat for as long as the running event loop calls what is due."""
-    if not _pulse.is_expected:
+    if _page is None:
         return
     loop = asyncio.get_running_loop()
 
     def again() -> None:
         beat()
-        loop.call_later(until_next(_pulse.interval_s), again)
+        loop.call_later(_until_next(), again)
 
     again()
 
 
 def begin_in_thread(watched: Iterable[threading.Thread]) -> None:
-    """Beat for as long as none of these threads computes without a pause.
-
-    For processes without an event loop, whose threads wait nearly all the time. The beating thread
-    needs the interpreter's lock: it is silent, too, while another thread never gives back the lock,
-    or while the process is stopped.
-    """
-    if _pulse.is_expected:
+    """Beat for as long as none of these threads computes without a pause. For processes without an
+    event loop, whose threads wait nearly all the time. The beating thread needs the interpreter's
+    lock: it is silent, too, while another thread never gives back the lock, or while the process is
+    stopped."""
+    if _page is not None:
         threads = [_ThreadTimes(thread) for thread in watched]
         threading.Thread(target=_beat_for, args=(threads,), name="heartbeat", daemon=True).start()
 
@@ -132,7 +121,7 @@ def _beat_for(threads: list[_ThreadTimes]) -> None:
         # All are asked: each remembers when it was.
         if not any([thread.has_only_computed() for thread in threads]):  # noqa: C419
             beat()
-        time.sleep(until_next(_pulse.interval_s))
+        time.sleep(_until_next())
 
 
 class _ThreadTimes:

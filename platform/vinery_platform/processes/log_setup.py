@@ -2,8 +2,8 @@
 
     2026-01-31T12:00:00.000Z INFO web-1 vinery_accounts.keys.lifecycle: key revoked
 
-Commands that print a result log to standard error, and to no file. `vinery_serving/logs` has the
-format of the lines and the files.
+Commands that print a result log to standard error, and to no file. `vinery_serving/processes/logs`
+has the format of the lines and the files.
 """
 
 import faulthandler
@@ -22,8 +22,7 @@ from typing import Any, Final
 from vinery_platform.config import env
 from vinery_platform.config.home import Home
 from vinery_platform.processes.outputs import Output, write_all
-from vinery_serving.processes.logs.file import LogBounds, LogFile
-from vinery_serving.processes.logs.folder import log_path
+from vinery_serving.processes.logs.file import LogBounds, LogFile, log_path
 from vinery_serving.processes.logs.lines import JsonFormatter, LineFormatter, LogEntry
 
 PROCESS_VARIABLE: Final = "VINERY_PROCESS"

@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -239,14 +240,10 @@ class LoopWatch:
 
 def stack_of(frame: FrameType) -> str:
     """Where a thread is, the innermost function first."""
-    return " < ".join(islice(_functions(frame), _MAX_FRAMES))
-
-
-def _functions(frame: FrameType | None) -> Iterator[str]:
-    while frame is not None:
-        path = "/".join(PurePath(frame.f_code.co_filename).parts[-3:])
-        yield f"{path}:{frame.f_lineno} {frame.f_code.co_name}"
-        frame = frame.f_back
+    return " < ".join(
+        f"{'/'.join(PurePath(each.f_code.co_filename).parts[-3:])}:{line} {each.f_code.co_name}"
+        for each, line in islice(traceback.walk_stack(frame), _MAX_FRAMES)
+    )
 
 
 # The watch of this process's loop.

@@ -70,11 +70,9 @@ def resident_bytes(pid: int) -> int:
 
 
 class GivingBack:
-    """Gives the memory of large requests back to the system after their end.
-
-    The allocator keeps freed memory, and the cycle collector finds garbage late, because it must
-    not delay requests. So a thread looks whether the process has grown.
-    """
+    """Gives the memory of large requests back to the system after their end. The allocator keeps
+    freed memory, and the cycle collector finds garbage late, because it must not delay requests. So
+    a thread looks whether the process has grown."""
 
     def __init__(self, is_idle: Callable[[], bool], trim: Callable[[], object]) -> None:
         self._is_idle = is_idle

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Final
@@ -23,6 +21,7 @@ from vinery_platform.config.env import SettingError
 from vinery_platform.processes.supervisor import describe
 from vinery_serving.node.adoption import KeptEngines
 from vinery_serving.processes.child import kill_group
+from vinery_serving.processes.parent import prctl
 from vinery_serving.processes.upkeep import until_next
 
 log = logging.getLogger(__name__)
@@ -51,15 +50,12 @@ class Orphans:
 
     def begin(self) -> None:
         """From now on, orphans become children of this process."""
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        if prctl(_PR_SET_CHILD_SUBREAPER, 1):
             asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap_later)
             self._keeping = asyncio.create_task(self._keep(), name="keep engines")
 
     async def end(self) -> None:
         """Terminate the orphans, and kill those that do not end in time."""
-        if not _has_children():
-            return
         import psutil  # 3 MB, and 10 ms of each start
 
         left = psutil.Process().children()
@@ -101,11 +97,3 @@ class Orphans:
                 if is_engine:
                     end = describe(os.waitstatus_to_exitcode(status))
                     log.info("engine process %d, which had outlived a node, ended (%s)", pid, end)
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True

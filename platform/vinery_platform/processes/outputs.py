@@ -58,24 +58,16 @@ class Output:
             self._urgent.wait(_GATHER_S)
             self._filled.clear()
             self._urgent.clear()
-            lines, num_lost = self._take()
-            if num_lost:
-                lines.append(self._notice(num_lost))
-            is_written = not lines or self._write(b"".join(lines))
-            self._finish(0 if is_written else num_lost + len(lines) - bool(num_lost))
-
-    def _take(self) -> tuple[list[bytes], int]:
-        with self._lock:
-            lines, num_lost = list(self._lines), self._num_lost
-            self._lines.clear()
-            self._num_bytes = self._num_lost = 0
-        return lines, num_lost
-
-    def _finish(self, num_lost: int) -> None:
-        with self._lock:
-            self._num_lost += num_lost
-            if not self._lines:
-                self._idle.set()
+            with self._lock:
+                lines, num_lost = list(self._lines), self._num_lost
+                self._lines.clear()
+                self._num_bytes = self._num_lost = 0
+            notice = [self._notice(num_lost)] if num_lost else []
+            is_written = not (lines or notice) or self._write(b"".join(lines + notice))
+            with self._lock:
+                self._num_lost += 0 if is_written else num_lost + len(lines)
+                if not self._lines:
+                    self._idle.set()
 
 
 def write_all(fd: int, data: bytes) -> bool:

@@ -86,13 +86,13 @@ class Child(ChildProcess):
         own |= {**dict(service.environment), **more}
         page, is_watched = None, hung_after_s > 0
         if service.beats:
-            page = Page(START_LIMIT_S if is_watched else NO_LIMIT_S)
+            page = Page.new(START_LIMIT_S if is_watched else NO_LIMIT_S)
             # The rest of the time confirms that it stands still.
             limit_s = max(hung_after_s - CONFIRM_S, 1.0) if is_watched else NO_LIMIT_S
             own[heartbeats.VARIABLE] = f"{page.fd}:{limit_s:g}"
         self.forks = Forks(own) if service.forks_others else None
         if self.forks is not None:
-            page = Page(NO_LIMIT_S)  # gives no sign of life, but may be stopped
+            page = Page.new(NO_LIMIT_S)  # gives no sign of life, but may be stopped
         super().__init__(
             service.argv,
             service.name,
@@ -126,11 +126,9 @@ class Child(ChildProcess):
 
 
 class Supervisor:
-    """Runs services until `stop` is called. One use only.
-
-    A service that gives no sign of life for about `hung_after_s` is replaced; 0: none is. At the
-    end, front services may go on for `drain_s` with the requests that run.
-    """
+    """Runs services until `stop` is called. One use only. A service that gives no sign of life for
+    about `hung_after_s` is replaced; 0: none is. At the end, front services may go on for `drain_s`
+    with the requests that run."""
 
     def __init__(
         self, environment: Mapping[str, str], hung_after_s: float = 0.0, drain_s: float = 0.0

@@ -109,10 +109,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def _body_room(self) -> int:
-        """How many bytes of the body may still be read before the application takes some.
-
-        The first ones are few: the application has perhaps not looked at the key.
-        """
+        """How many bytes of the body may still be read before the application takes some. The first
+        ones are few: the application has perhaps not looked at the key."""
         most = MAX_READ_BYTES if self._num_body_bytes else MAX_READ_CHUNKED_BYTES
         if self.cycle.response_complete:
             return most
@@ -279,11 +277,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
 class _Outbox:
     """The connections of a server with unsent bytes. The bytes are sent together, once all ready
-    callbacks of the event loop have run.
-
-    A step of the engine has tokens for many clients. Each send may wake a sleeping client, which
-    takes longer than the send. An awake client finds the bytes that were sent meanwhile.
-    """
+    callbacks of the event loop have run. A step of the engine has tokens for many clients. Each
+    send may wake a sleeping client, which takes longer than the send. An awake client finds the
+    bytes that were sent meanwhile."""
 
     def __init__(self) -> None:
         self._waiting: deque[_OpenTransport] = deque()  # no longer than there are writes in a pass
@@ -308,12 +304,9 @@ class _Outbox:
 
 class _OpenTransport:
     """A transport that sends all writes of one pass of the event loop at once, and ignores writes
-    after the client has left.
-
-    uvloop would send each write by a call into the system, which is a large part of the cost of a
-    short answer. And between the end of a connection and the server's notice, uvloop raises
-    `RuntimeError`.
-    """
+    after the client has left. uvloop would send each write by a call into the system, which is a
+    large part of the cost of a short answer. And between the end of a connection and the server's
+    notice, uvloop raises `RuntimeError`."""
 
     def __init__(self, transport: asyncio.Transport, protocol: LimitedProtocol) -> None:
         self._transport = transport

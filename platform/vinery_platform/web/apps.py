@@ -8,8 +8,7 @@ with check and runserver, run them.
 import importlib
 import resource
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +30,8 @@ class VineryConfig(AppConfig):
 
 
 class VineryAdminConfig(SimpleAdminConfig):
-    """Django's admin with our site.
-
-    The URLs import the admin modules, so commands and jobs start in half the time.
-    """
+    """Django's admin with our site. The URLs import the admin modules, so commands and jobs start
+    in half the time."""
 
     default_site = "vinery_platform.web.admin_site.VineryAdminSite"
 
@@ -43,21 +40,14 @@ class VineryRestConfig(RestFrameworkConfig):
     """REST framework without what it could use, but we do not."""
 
     def ready(self) -> None:
-        with _without(_OPTIONAL):
+        hidden = [name for name in _OPTIONAL if name not in sys.modules]
+        sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: not found
+        try:
             importlib.import_module("rest_framework.compat")
+        finally:
+            for name in hidden:
+                del sys.modules[name]
         super().ready()
-
-
-@contextmanager
-def _without(names: tuple[str, ...]) -> Iterator[None]:
-    """Let these modules seem not installed, unless they are imported already."""
-    hidden = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: not found
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
 
 
 # -- Checks

@@ -8,7 +8,7 @@ event loop share Python's global lock, so few threads may run.
 import asyncio
 import re
 from collections.abc import Callable, Hashable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from hashlib import sha256
 from typing import Final
 
@@ -61,11 +61,9 @@ _FREE_BYTES: Final = 8 * 1024
 
 class BoundedDjango:
     """Django with turns of its own for pages, the management API, requests that wait for others'
-    servers, static files and the rest.
-
-    None of these kinds is held up by many requests of another one. Half of the management API's
-    turns are for one account at most, and one of the turns for others' servers for an organisation.
-    """
+    servers, static files and the rest. None of these kinds is held up by many requests of another
+    one. Half of the management API's turns are for one account at most, and one of the turns for
+    others' servers for an organisation."""
 
     def __init__(
         self, django: App, *, num_threads: int, authenticate: Callable[[bytes | None], Caller]
@@ -120,29 +118,21 @@ class BoundedDjango:
     async def _run(
         self, kind: str, scope: Scope, receive: Receive, send: Send, body: bytes = b""
     ) -> None:
-        """Run Django in a turn, which ends with the view: an answer may be read slowly.
-
-        Raises `ClientGone` if the client leaves before its turn.
-        """
+        """Run Django in a turn, which ends with the view: an answer may be read slowly. Raises
+        `ClientGone` if the client leaves before its turn."""
         turns, client = self._turns[kind], self._owner(kind, scope)
         await _begin(turns, client, receive)
-        has_turn = True
+        with ExitStack() as turn:
+            turn.callback(turns.end, client)
 
-        def end_turn() -> None:
-            nonlocal has_turn
-            if has_turn:
-                has_turn = False
-                turns.end(client)
+            async def send_and_end_turn(message: Message) -> None:
+                turn.close()
+                await send(message)
 
-        async def send_and_end_turn(message: Message) -> None:
-            end_turn()
-            await send(message)
-
-        try:
-            await self._django(scope, _with_body(body, receive), send_and_end_turn)
-        finally:
-            end_turn()
-            self._remember(scope)
+            try:
+                await self._django(scope, _with_body(body, receive), send_and_end_turn)
+            finally:
+                self._remember(scope)
 
     def _owner(self, kind: str, scope: Scope) -> Hashable:
         """Whose turn a request takes: of an account or its organisation, as far as they are known
@@ -217,14 +207,10 @@ async def _begin(turns: FairTurns, client: Hashable, receive: Receive) -> None:
 
 def _with_body(body: bytes, receive: Receive) -> Receive:
     """`receive` for an application, which gets this body first, and the disconnect then."""
-    is_first = True
+    first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
-        nonlocal is_first
-        if is_first:
-            is_first = False
-            return {"type": "http.request", "body": body, "more_body": False}
-        return await disconnected(receive)
+        return first.pop() if first else await disconnected(receive)
 
     return replay
 

@@ -65,7 +65,12 @@ class EventStreams:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            self._check(scope)
+            if scope["method"] != "GET":
+                raise MethodNotAllowed(scope["method"], allowed="GET")
+            if self._is_ending():
+                raise ShuttingDown
+            if self._num >= MAX_STREAMS:
+                raise Overloaded("Too many pages follow changes. Reload the page instead.")
             self._num += 1
             try:
                 await self._serve(scope, receive, send)
@@ -73,14 +78,6 @@ class EventStreams:
                 self._num -= 1
         except ServingError as error:
             await refuse(scope, send, error)
-
-    def _check(self, scope: Scope) -> None:
-        if scope["method"] != "GET":
-            raise MethodNotAllowed(scope["method"], allowed="GET")
-        if self._is_ending():
-            raise ShuttingDown
-        if self._num >= MAX_STREAMS:
-            raise Overloaded("Too many pages follow changes. Reload the page instead.")
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Raises `ServingError` while nothing has been sent."""

@@ -1,7 +1,7 @@
 """Middleware of the whole site: static files, the host check, and an unavailable database."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -25,10 +25,8 @@ _NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/docs", "/api/")
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """WhiteNoise with small files in memory: Django under ASGI warns about file objects.
-
-    All answers share one copy of a file, however many clients do not read theirs.
-    """
+    """WhiteNoise with small files in memory: Django under ASGI warns about file objects. All
+    answers share one copy of a file, however many clients do not read theirs."""
 
     @staticmethod
     def serve(static_file: StaticFile, request: HttpRequest) -> HttpResponse:
@@ -36,7 +34,7 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
         found = static_file.get_response(request.method, request.META)
         if isinstance(found.file, SlicedFile) and found.file.remaining > _MAX_RANGE_BYTES:
             found.file.close()
-            found = static_file.get_response(request.method, _without_range(request.META))
+            found = static_file.get_response(request.method, request.META | {"HTTP_RANGE": ""})
         body = b""
         if found.file is not None:
             with found.file as file:
@@ -46,10 +44,6 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
         for name, value in found.headers:
             response[name] = value
         return response
-
-
-def _without_range(environ: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in environ.items() if name != "HTTP_RANGE"}
 
 
 def _content(file: BinaryIO) -> bytes:
@@ -107,14 +101,14 @@ def ask_whether_unavailable(ask: Callable[[], bool] | None) -> None:
 
 @sync_and_async_middleware
 def database_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
-    """Respond 503 at once to pages that need the database while it is unavailable.
-
-    Otherwise such a page would hold a thread until its connection times out. Models, static files
-    and health do not need the database. Belongs before the middleware of sessions.
-    """
+    """Respond 503 at once to pages that need the database while it is unavailable. Otherwise such a
+    page would hold a thread until its connection times out. Models, static files and health do not
+    need the database. Belongs before the middleware of sessions."""
 
     def refuse(request: HttpRequest) -> HttpResponse | None:
-        return database_unavailable(request) if _must_fail(request) else None
+        needs_database = request.path == "/" or request.path.startswith(_NEED_DATABASE)
+        must_fail = needs_database and bool(_is_unavailable) and _is_unavailable[0]()
+        return database_unavailable(request) if must_fail else None
 
     return around(get_response, refuse, _with_retry_after)
 
@@ -136,11 +130,6 @@ def around(
         return after(request, before(request) or get_response(request))
 
     return respond
-
-
-def _must_fail(request: HttpRequest) -> bool:
-    needs_database = request.path == "/" or request.path.startswith(_NEED_DATABASE)
-    return needs_database and bool(_is_unavailable) and _is_unavailable[0]()
 
 
 def _with_retry_after(_: HttpRequest, response: HttpResponse) -> HttpResponse:

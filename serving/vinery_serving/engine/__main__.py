@@ -25,7 +25,7 @@ from vinery_serving.engine.loop import EngineLoop
 from vinery_serving.engine.supervision import Lifeline, Liveness, PipelineBroken
 from vinery_serving.processes import parent
 from vinery_serving.processes.confine import confine
-from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Heartbeat
+from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Page
 from vinery_serving.processes.upkeep import freeze_heap
 from vinery_serving.transport.server import SocketServer, bound
 
@@ -40,7 +40,7 @@ def main(config: EngineConfig) -> int:
         os.environ["TMPDIR"], tempfile.tempdir = str(config.temporary_dir), None
     began_at = time.monotonic()
     logger.info("loading", extra={"fields": _fields(config)})
-    heartbeat = None if config.heartbeat_fd is None else Heartbeat(config.heartbeat_fd)
+    heartbeat = None if config.heartbeat_fd is None else Page(config.heartbeat_fd)
     if heartbeat is not None:
         heartbeat.allow_stacks()
     kind_class = kind_named(KINDS[config.task])

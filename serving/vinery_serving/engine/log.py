@@ -10,8 +10,7 @@ from types import TracebackType
 from typing import Final
 
 from vinery_serving.engine.config import EngineConfig
-from vinery_serving.processes.logs.file import LogBounds, LogFile
-from vinery_serving.processes.logs.folder import engine_name
+from vinery_serving.processes.logs.file import LogBounds, LogFile, engine_name
 from vinery_serving.processes.logs.lines import JsonFormatter, LineFormatter
 
 _STDOUT: Final = 1

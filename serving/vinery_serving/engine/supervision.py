@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from vinery_serving.engine.estimates import LEAST_S, StepLimits
-from vinery_serving.processes.heartbeat import Heartbeat
+from vinery_serving.processes.heartbeat import Page
 from vinery_serving.transport.messages import Draining
 from vinery_serving.transport.server import Connection, SocketServer
 
@@ -67,9 +67,7 @@ class Liveness:
     """Writes the page that engine and node share: the deadline of the next sign of life, since when
     the engine is idle, and an end to make room."""
 
-    def __init__(
-        self, heartbeat: Heartbeat | None = None, step_timeout_s: float = float("inf")
-    ) -> None:
+    def __init__(self, heartbeat: Page | None = None, step_timeout_s: float = float("inf")) -> None:
         """None: no node watches."""
         self._heartbeat = heartbeat
         self._limits = StepLimits(step_timeout_s)

@@ -18,7 +18,7 @@ from rest_framework import serializers
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.engine.config import ENGINE_MODULE
 from vinery_serving.models.engine_status import EngineState, EngineStatus
-from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.file import engine_name, log_path
 from vinery_serving.processes.logs.reading import LogFollower, last_lines
 from vinery_serving.transport.messages import EngineStats
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from vinery_accounts.base.encryption import cipher
 from vinery_accounts.models import AuditEntry
-from vinery_serving.processes.logs.folder import log_path
+from vinery_serving.processes.logs.file import log_path
 
 
 class JobKind(models.TextChoices):

@@ -91,12 +91,12 @@ class EngineProcess:
         try:
             spare = None if self._spares is None else self._spares.take()
             engine = self._engine = spare or start_engine(
-                self._config, self._environment, Page(timeout_s)
+                self._config, self._environment, Page.new(timeout_s)
             )
         except OSError as error:
             raise EngineDied(f"It could not start: {error.strerror}.") from None
         assert engine.page is not None
-        engine.page.allow(timeout_s)
+        engine.page.beat(timeout_s)
         config = structs.replace(self._config, heartbeat_fd=engine.page.fd)
         await engine.write(config.to_line())
         self._watch_hangs()

@@ -45,7 +45,7 @@ from vinery_serving.node.model_files import EngineFacts, read_facts
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.starting import END_TIMEOUT_S
 from vinery_serving.node.status import CHANGED, Subject
-from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.file import engine_name, log_path
 from vinery_serving.processes.upkeep import until_next
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.transport.handshake import socket_key

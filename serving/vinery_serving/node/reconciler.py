@@ -41,7 +41,7 @@ from vinery_serving.node.keeper import Keeper, LiveSettings, ModelSpec
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.starting import END_TIMEOUT_S
 from vinery_serving.node.status import AT_START, CHANGED, MOVED, STOPPED
-from vinery_serving.processes.logs.folder import delete_former_engines, engine_logs
+from vinery_serving.processes.logs.file import delete_former_engines, engine_logs
 from vinery_serving.processes.logs.lines import LogEntry
 from vinery_serving.processes.logs.reading import LogFollower
 from vinery_serving.processes.upkeep import until_next

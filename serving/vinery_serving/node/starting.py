@@ -122,7 +122,7 @@ class SpareEngines:
 
     def fill(self) -> None:
         try:
-            self._spare = _start(_SPARE, KINDS[Task.CHAT], environment_with(), Page(0.0))
+            self._spare = _start(_SPARE, KINDS[Task.CHAT], environment_with(), Page.new(0.0))
         except OSError as error:
             log.warning("no spare engine process: %s", error)
 

@@ -3,6 +3,7 @@ rules, and links to the forms. All are in Django's admin, too."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -17,7 +18,7 @@ from vinery_accounts.admin.base import register
 from vinery_accounts.console.organization import ScopeField, scope_choices
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Question, RowForm, page_of
-from vinery_accounts.models import Organization, Project
+from vinery_accounts.models import Organization, Project, Role
 from vinery_accounts.outbound.urls import DEFAULT_PORTS
 from vinery_accounts.resources.base import Conflict, require
 from vinery_accounts.resources.forms import ResourceForm, SerializerForm
@@ -37,7 +38,7 @@ class MediaScopeField(ScopeField):
     """A choice among the platform, for administrators, and what the user owns."""
 
     def __init__(self, access: Access, label: str, help_text: str) -> None:
-        choices = scope_choices(access, access.owns)
+        choices = scope_choices(access, partial(access.leads, least=Role.OWNER))
         if access.is_superuser:
             choices.insert(0, (PLATFORM, "The whole platform"))
         super().__init__(access, choices, label=label, help_text=help_text)
@@ -45,7 +46,7 @@ class MediaScopeField(ScopeField):
     def to_python(self, value: Any) -> Any:
         """Return the row, or `platform`. Raises ValidationError for what the user does not own."""
         row = PLATFORM if value == PLATFORM else super().to_python(value)
-        if row is not None and not self._access.owns(*ids_of(row)):
+        if row is not None and not self._access.leads(*ids_of(row), Role.OWNER):
             raise ValidationError("Choose an entry of the list.")
         return row
 

@@ -21,7 +21,6 @@ from vinery_serving.processes import parent
 from vinery_serving.processes.child import ChildProcess, environment_with
 from vinery_serving.processes.confine import Needs, confine
 
-_MODULE: Final = "vinery_serving.processes.apart"
 _LIMITS: Final = {
     resource.RLIMIT_CPU: 10,
     resource.RLIMIT_AS: 4 * 2**30,
@@ -50,7 +49,7 @@ async def run_apart(
         call.write(pickle.dumps((Needs(reads=reads, limits=limits), work, arguments)))
         call.seek(0)
         process = ChildProcess(
-            (sys.executable, "-P", "-m", _MODULE),
+            (sys.executable, "-P", "-m", __name__),
             "reader of files",
             environment=environment_with(),
             stdin=call.fileno(),

@@ -12,7 +12,7 @@ import os
 import re
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import cache
 from typing import Final
@@ -87,43 +87,31 @@ _KILL: Final = 0x80000000
 _REFUSE: Final = 0x00050000 | errno.EPERM
 _DO_NOTHING: Final = 0x00050000
 _UNKNOWN: Final = 0x00050000 | errno.ENOSYS
-_NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16
+_NUMBER_AT, _MACHINE_AT, _ARGUMENT_AT = 0, 4, 16
 _SET_MODE_FILTER: Final = 1
 _ALL_THREADS: Final = 1
 
 
-class _Program:
-    def __init__(self) -> None:
-        self.instructions: list[tuple[int, int, int, int]] = []
+# The code, how many instructions are left out if true and if false, and the value.
+_Instruction = tuple[int, int, int, int]
 
-    def add(self, code: int, value: int, if_true: int = 0, if_false: int = 0) -> None:
-        """Jumps count the instructions that are left out."""
-        self.instructions.append((code, if_true, if_false, value))
 
-    def answer(self, numbers: Iterable[int], answer: int) -> None:
-        for number in numbers:
-            self.add(_IS, number, 0, 1)
-            self.add(_RETURN, answer)
+def _answered(numbers: Iterable[int], answer: int) -> Iterator[_Instruction]:
+    for number in numbers:
+        yield _IS, 0, 1, number
+        yield _RETURN, 0, 0, answer
 
-    def decide(
-        self,
-        number: int,
-        argument: int,
-        values: Sequence[int],
-        *,
-        test: int = _IS,
-        refuses: bool = False,
-    ) -> None:
-        """Allow the call if the argument, of 32 bits, is one of the values; `refuses`: if not."""
-        self.add(_IS, number, 0, len(values) + 3)
-        self.add(_LOAD, _ARGUMENTS_AT + 8 * argument)
-        for index, value in enumerate(values):
-            self.add(test, value, len(values) - index, 0)
-        self.add(_RETURN, _ALLOW if refuses else _REFUSE)
-        self.add(_RETURN, _REFUSE if refuses else _ALLOW)
 
-    def packed(self) -> bytes:
-        return b"".join(struct.pack("=HBBI", *each) for each in self.instructions)
+def _decided(
+    number: int, values: Sequence[int], *, test: int = _IS, refuses: bool = False
+) -> Iterator[_Instruction]:
+    """Allow the call if the first argument, of 32 bits, is one of the values; `refuses`: if not."""
+    yield _IS, 0, len(values) + 3, number
+    yield _LOAD, 0, 0, _ARGUMENT_AT
+    for index, value in enumerate(values):
+        yield test, len(values) - index, 0, value
+    yield _RETURN, 0, 0, _ALLOW if refuses else _REFUSE
+    yield _RETURN, 0, 0, _REFUSE if refuses else _ALLOW
 
 
 @cache
@@ -132,34 +120,34 @@ def _numbers(table: str, column: int) -> dict[str, int]:
     return {name: int(each[column]) for name, *each in rows if each[column] != "-"}
 
 
-def _program(acts: frozenset[Act], families: Sequence[int], pid: int, machine: str) -> bytes:
+def _program(
+    acts: frozenset[Act], families: Sequence[int], pid: int, machine: str
+) -> Iterator[_Instruction]:
     column, architecture, _ = _MACHINES[machine]
     at = _numbers(_DECIDED, column)
-    program = _Program()
-    program.add(_LOAD, _MACHINE_AT)
-    program.add(_IS, architecture, 1, 0)
-    program.add(_RETURN, _KILL)
-    program.add(_LOAD, _NUMBER_AT)
-    program.add(_IS_LEAST, _NEWEST + 1, 0, 1)
-    program.add(_RETURN, _UNKNOWN)
-    program.answer(_numbers(_ALWAYS_REFUSED, column).values(), _REFUSE)
+    yield _LOAD, 0, 0, _MACHINE_AT
+    yield _IS, 1, 0, architecture
+    yield _RETURN, 0, 0, _KILL
+    yield _LOAD, 0, 0, _NUMBER_AT
+    yield _IS_LEAST, 0, 1, _NEWEST + 1
+    yield _RETURN, 0, 0, _UNKNOWN
+    yield from _answered(_numbers(_ALWAYS_REFUSED, column).values(), _REFUSE)
     for act in _REFUSED.keys() - acts:
         answer = _DO_NOTHING if act is Act.OWN and Act.COPY in acts else _REFUSE
-        program.answer(_numbers(_REFUSED[act], column).values(), answer)
+        yield from _answered(_numbers(_REFUSED[act], column).values(), answer)
     if Act.CONNECT in acts:
-        program.decide(at["socket"], 0, families)
+        yield from _decided(at["socket"], families)
     if Act.FORK not in acts:
-        program.answer([at["clone3"]], _UNKNOWN)  # libraries then use `clone`
-        program.decide(at["clone"], 0, [_CLONE_THREAD], test=_HAS_BITS)
+        yield from _answered([at["clone3"]], _UNKNOWN)  # libraries then use `clone`
+        yield from _decided(at["clone"], [_CLONE_THREAD], test=_HAS_BITS)
     if Act.SIGNAL not in acts:
-        program.decide(at["kill"], 0, [pid])
-        program.decide(at["tgkill"], 0, [pid])
+        yield from _decided(at["kill"], [pid])
+        yield from _decided(at["tgkill"], [pid])
     forbidden = (*_NEVER_SET, *(() if Act.OUTLIVE in acts else (_OUTLIVING,)))
-    program.decide(at["prctl"], 0, forbidden, refuses=True)
-    program.decide(at["prlimit64"], 0, [0])
-    program.decide(at["sched_setaffinity"], 0, [0])
-    program.add(_RETURN, _ALLOW)
-    return program.packed()
+    yield from _decided(at["prctl"], forbidden, refuses=True)
+    yield from _decided(at["prlimit64"], [0])
+    yield from _decided(at["sched_setaffinity"], [0])
+    yield _RETURN, 0, 0, _ALLOW
 
 
 def filter_calls(acts: frozenset[Act], families: Sequence[int], pid: int) -> bool:
@@ -167,7 +155,8 @@ def filter_calls(acts: frozenset[Act], families: Sequence[int], pid: int) -> boo
     machine = os.uname().machine
     if sys.platform != "linux" or machine not in _MACHINES:
         return False
-    program = _program(acts, families, pid, machine)
+    instructions = _program(acts, families, pid, machine)
+    program = b"".join(struct.pack("=HBBI", *each) for each in instructions)
     code = ctypes.create_string_buffer(program, len(program))
     described = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
     call = ctypes.CDLL(None, use_errno=True).syscall

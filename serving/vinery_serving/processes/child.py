@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from subprocess import DEVNULL, Popen
 from typing import Final
 
-from vinery_serving.processes.hang import Hang, HangWatch, LinuxProcess
+from vinery_serving.processes.hang import INTERVAL_S, Hang, HangWatch, LinuxProcess
 from vinery_serving.processes.heartbeat import Page, write_stacks_and_end
 from vinery_serving.processes.upkeep import until_next
 
@@ -81,10 +81,8 @@ class RunningProcess(ABC):
         """Send a signal to the process if it has not ended."""
 
     def kill(self) -> None:
-        """Kill the process and its group.
-
-        The kernel gives the id of the group to no other process before the end of this one.
-        """
+        """Kill the process and its group. The kernel gives the id of the group to no other process
+        before the end of this one."""
         if not self.has_ended:
             kill_group(self.pid)
 
@@ -130,7 +128,7 @@ class RunningProcess(ABC):
     async def _watch(self, watch: HangWatch, page: Page) -> None:
         hang = None
         while hang is None:
-            await asyncio.sleep(until_next(watch.next_look_s))
+            await asyncio.sleep(until_next(INTERVAL_S))
             if self.has_ended:
                 return
             try:
@@ -152,7 +150,7 @@ class RunningProcess(ABC):
 
 
 class ChildProcess(RunningProcess):
-    """A process that this one has started. Without a running event loop `kill` and `reap` it."""
+    """A process that this one has started."""
 
     def __init__(
         self,
@@ -209,12 +207,6 @@ class ChildProcess(RunningProcess):
     async def wait(self) -> int:
         while (status := self._process.poll()) is None:
             await _wait_until_ended(self.pid)
-        return status
-
-    def reap(self) -> int:
-        """Wait for the end without an event loop. Returns the exit status."""
-        status = self._process.wait()
-        self.close()
         return status
 
     def send_signal(self, number: signal.Signals) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from vinery_serving.processes.calls import Act, filter_calls
+from vinery_serving.processes.parent import prctl
 
 
 class Part(StrEnum):
@@ -65,9 +66,9 @@ def confine(needs: Needs, parts: frozenset[Part] = frozenset(Part)) -> frozenset
     steps: tuple[tuple[Part, Callable[[], bool]], ...] = (
         (Part.LIMITS, lambda: _limit(needs.limits)),
         (Part.DESCRIPTORS, lambda: _close_others(needs.descriptors)),
-        (Part.PRIVILEGES, lambda: _prctl(_NO_NEW_PRIVS, 1)),
+        (Part.PRIVILEGES, lambda: prctl(_NO_NEW_PRIVS, 1)),
         (Part.CAPABILITIES, _drop_capabilities),
-        (Part.MEMORY, lambda: needs.is_dumpable or _prctl(_DUMPABLE, 0)),
+        (Part.MEMORY, lambda: needs.is_dumpable or prctl(_DUMPABLE, 0)),
     )
     held = {part for part, step in steps if part in parts and step()}
     held |= _restrict(needs, parts)
@@ -97,10 +98,6 @@ _NO_NEW_PRIVS: Final = 38
 _CAPABILITY_VERSION: Final = 0x20080522  # linux/capability.h
 # CAP_DAC_READ_SEARCH: the folder of a model may belong to another user than root.
 _KEPT_CAPABILITIES: Final = 1 << 2
-
-
-def _prctl(option: int, value: int) -> bool:
-    return sys.platform == "linux" and not ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _limit(limits: Mapping[int, int]) -> bool:

@@ -5,7 +5,6 @@ runs as planned, and while no thread of the watched process waits for a processo
 endless loop on a busy machine is noticed later, by as much as it waits.
 """
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +13,8 @@ from typing import Final
 
 from vinery_serving.processes.heartbeat import Page
 
-# How often to look at a process that may stand still, and at one that gives signs of life.
-INTERVAL_S: Final = 0.25
-CALM_INTERVAL_S: Final = 0.5
+# How often to look at a process.
+INTERVAL_S: Final = 0.5
 # A look that comes so much later: this process itself, or the whole machine, stood still.
 _LATE_S: Final = 0.75
 # How long a promise must have been broken, and how long a process must have been stopped.
@@ -43,7 +41,7 @@ class LinuxProcess:
     def letter(self) -> str:
         try:
             # The name before it may have any characters, also parentheses.
-            return _read(self._folder / "stat").rpartition(b") ")[2][:1].decode()
+            return (self._folder / "stat").read_bytes().rpartition(b") ")[2][:1].decode()
         except OSError:
             return ""
 
@@ -58,17 +56,8 @@ class LinuxProcess:
         return waited
 
 
-def _read(path: Path) -> bytes:
-    """The start of a small file. Raises OSError. Python's own files take ten system calls."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(fd, 4096)
-    finally:
-        os.close(fd)
-
-
 class HangWatch:
-    """Call `look` again after `next_look_s`, or earlier."""
+    """Call `look` every `INTERVAL_S`, or more often."""
 
     def __init__(
         self, page: Page, process: LinuxProcess, clock: Callable[[], float] = time.monotonic
@@ -78,7 +67,6 @@ class HangWatch:
         self._clock = clock
         self._looked_at = clock()
         self._deadline_s = 0.0  # at the last look
-        self.next_look_s = CALM_INTERVAL_S
         self._overdue_s = 0.0  # counted time since the promise was broken
         self._stopped_s = 0.0
         self._waited_s: dict[str, float] = {}
@@ -86,34 +74,25 @@ class HangWatch:
     def look(self) -> Hang | None:
         now = self._clock()
         passed_s, self._looked_at = now - self._looked_at, now
-        counted_s = 0.0 if passed_s > self.next_look_s + _LATE_S else passed_s
+        counted_s = 0.0 if passed_s > INTERVAL_S + _LATE_S else passed_s
         deadline_s = self._page.deadline_s
         if deadline_s != self._deadline_s:  # a sign of life has come since the last look
             self._deadline_s = deadline_s
             self._overdue_s, self._stopped_s, self._waited_s = 0.0, 0.0, {}
             if now <= deadline_s:  # no need to ask the system, which costs more
-                self.next_look_s = CALM_INTERVAL_S
                 return None
         letter = self._process.letter()
-        is_overdue = now > deadline_s and letter != _TRACED
-        is_calm = not is_overdue and letter != _STOPPED
-        self.next_look_s = CALM_INTERVAL_S if is_calm else INTERVAL_S
         self._stopped_s = self._stopped_s + counted_s if letter == _STOPPED else 0.0
-        self._count_overdue(counted_s, letter, is_overdue=is_overdue)
+        if now <= deadline_s or letter == _TRACED:
+            self._overdue_s, self._waited_s = 0.0, {}
+        else:
+            before, self._waited_s = self._waited_s, self._process.waited_s()
+            both = before.keys() & self._waited_s.keys()
+            waits = max((self._waited_s[each] - before[each] for each in both), default=0.0)
+            if letter != _DISK:
+                self._overdue_s += max(counted_s - waits, 0.0)
         if self._stopped_s >= _STOPPED_S:
             return Hang(self._stopped_s, "stopped by a signal")
         if self._overdue_s >= CONFIRM_S:
             return Hang(now - deadline_s, "without a sign of life")
         return None
-
-    def _count_overdue(self, counted_s: float, letter: str, *, is_overdue: bool) -> None:
-        if not is_overdue:
-            self._overdue_s = 0.0
-            self._waited_s = {}
-            return
-        before, self._waited_s = self._waited_s, self._process.waited_s()
-        waits = (
-            self._waited_s[each] - before[each] for each in before.keys() & self._waited_s.keys()
-        )
-        if letter != _DISK:
-            self._overdue_s += max(counted_s - max(waits, default=0.0), 0.0)

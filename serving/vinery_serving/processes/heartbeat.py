@@ -8,13 +8,13 @@ same file takes the stacks of the threads, see `allow_stacks`.
 import contextlib
 import ctypes
 import faulthandler
-import itertools
 import mmap
 import os
+import re
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -38,30 +38,47 @@ _MAX_THREADS: Final = 12
 # Linux only, where the main thread has the id of its process.
 _tgkill = getattr(ctypes.CDLL(None, use_errno=True), "tgkill", None)
 # A thread that waits for work: pools and timers.
-_IDLE_FRAMES: Final = (" in _worker", " in wait", " in get", " in accept", " in select")
+_IDLE_FRAMES: Final = frozenset({"_worker", "wait", "get", "accept", "select"})
+_FRAME: Final = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
 def write_stacks_and_end(pid: int) -> None:
     """Send `END_SIGNAL` to the main thread of a process, and let a stopped process continue.
-
     Another thread could take a signal to the process. Then the main thread would continue for a
-    moment, and accept connections that are lost at once. Raises ProcessLookupError.
-    """
+    moment, and accept connections that are lost at once. Raises ProcessLookupError."""
     if _tgkill is None or _tgkill(pid, pid, END_SIGNAL):
         os.kill(pid, END_SIGNAL)
     os.kill(pid, signal.SIGCONT)
 
 
-class Heartbeat:
-    """The side of the watched process. Any thread may call the methods."""
+class Page:
+    """The page, for the process that inherits `fd` and for the one that watches. Any thread may
+    call the methods."""
 
     def __init__(self, fd: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._fd = fd
+        self.fd = fd
         self._clock = clock
         self._memory = mmap.mmap(fd, _PAGE_BYTES)
         self._numbers = memoryview(self._memory).cast("d")
 
+    @classmethod
+    def new(cls, start_limit_s: float, clock: Callable[[], float] = time.monotonic) -> "Page":
+        """The page of a process that must beat for the first time within `start_limit_s`."""
+        page = cls(_new_file(), clock)
+        page.beat(start_limit_s)
+        return page
+
+    @classmethod
+    def of_running(cls, pid: int) -> "Page | None":
+        """The page of a process that another one has started. None: it has none, or is dead."""
+        with contextlib.suppress(OSError):
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                if str(link.readlink()) == f"/memfd:{_NAME} (deleted)":
+                    return cls(os.open(link, os.O_RDWR | os.O_CLOEXEC))
+        return None
+
     def beat(self, limit_s: float) -> None:
+        """Promise the next sign within this time."""
         self._numbers[_DEADLINE] = self._clock() + limit_s
 
     def report_serving(self) -> None:
@@ -74,51 +91,12 @@ class Heartbeat:
     def report_draining(self) -> None:
         self._numbers[_DRAINING] = 1.0
 
-    def close(self) -> None:
-        self._numbers.release()
-        self._memory.close()
-
     def allow_stacks(self) -> None:
-        """On `END_SIGNAL` write the stacks of all threads, and end at once.
-
-        The interpreter's own handler writes files, lines and names of functions, no values. The
-        handler needs no lock of the interpreter, so it works in an endless loop of a library too.
-        """
-        os.set_inheritable(self._fd, False)
-        faulthandler.register(END_SIGNAL, file=self._fd, all_threads=True, chain=True)
-
-
-class Page:
-    """The side of the watching process. Close it when the watched process has ended."""
-
-    def __init__(
-        self,
-        start_limit_s: float,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        fd: int | None = None,
-    ) -> None:
-        """The process inherits `fd` and must beat for the first time within `start_limit_s`.
-
-        With an `fd`, this is the page of a process that runs already, and its promise counts.
-        """
-        self.fd = _new_file() if fd is None else fd
-        self._memory = mmap.mmap(self.fd, _PAGE_BYTES)
-        self._numbers = memoryview(self._memory).cast("d")
-        if fd is None:
-            self._numbers[_DEADLINE] = clock() + start_limit_s
-
-    @classmethod
-    def of_running(cls, pid: int) -> "Page | None":
-        """The page of a process that another one has started. None: it has none, or is dead."""
-        with contextlib.suppress(OSError):
-            for link in Path(f"/proc/{pid}/fd").iterdir():
-                if str(link.readlink()) == f"/memfd:{_NAME} (deleted)":
-                    return cls(0.0, fd=os.open(link, os.O_RDWR | os.O_CLOEXEC))
-        return None
-
-    def allow(self, limit_s: float) -> None:
-        self._numbers[_DEADLINE] = time.monotonic() + limit_s
+        """On `END_SIGNAL` write the stacks of all threads, and end at once. The interpreter's own
+        handler writes files, lines and names of functions, no values. The handler needs no lock of
+        the interpreter, so it works in an endless loop of a library too."""
+        os.set_inheritable(self.fd, False)
+        faulthandler.register(END_SIGNAL, file=self.fd, all_threads=True, chain=True)
 
     @property
     def deadline_s(self) -> float:
@@ -152,26 +130,15 @@ class Page:
 
 def in_one_line(dump: str) -> str:
     """The stacks of `faulthandler` in one line, the main thread first, without idle threads."""
-    threads = list(reversed(list(_split_threads(dump))))
-    busy = threads[:1] + [each for each in threads[1:] if not each[0].endswith(_IDLE_FRAMES)]
+    found = [_FRAME.findall(thread) for thread in reversed(dump.split("\n\n"))]
+    threads = [frames[:_MAX_FRAMES] for frames in found if frames]
+    busy = threads[:1] + [each for each in threads[1:] if each[0][2] not in _IDLE_FRAMES]
     return "; ".join(
-        " < ".join(map(_short, frames[:_MAX_FRAMES])) for frames in busy[:_MAX_THREADS]
+        " < ".join(
+            f"{'/'.join(PurePath(path).parts[-3:])}:{line} {name}" for path, line, name in frames
+        )
+        for frames in busy[:_MAX_THREADS]
     )
-
-
-def _split_threads(dump: str) -> Iterator[Sequence[str]]:
-    frames = ((line.startswith("  File "), line.strip()) for line in dump.splitlines())
-    for is_frame, lines in itertools.groupby(frames, key=lambda each: each[0]):
-        if is_frame:
-            yield [line for _, line in lines]
-
-
-def _short(frame: str) -> str:
-    """`File "/a/b/c/d.py", line 7 in f` as `b/c/d.py:7 f`."""
-    _, _, rest = frame.partition('"')
-    path, _, where = rest.partition('", line ')
-    line, _, name = where.partition(" in ")
-    return f"{'/'.join(PurePath(path).parts[-3:])}:{line} {name}"
 
 
 def _new_file() -> int:

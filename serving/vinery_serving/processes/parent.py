@@ -24,10 +24,14 @@ _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 _watched: list[int] = []
 
 
+def prctl(option: int, value: int) -> bool:
+    """Set an option of linux/prctl.h for this process. Returns False if this system cannot."""
+    return sys.platform == "linux" and not ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 def signal_at_its_end(number: int) -> None:
     """Let the kernel send this signal when the parent dies; 0: none. Only Linux can."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+    prctl(_PR_SET_PDEATHSIG, number)
 
 
 def end_with(parent_pid: int) -> None:
@@ -50,11 +54,9 @@ def end_gently_with_named_parent() -> None:
 
 
 def end_gently_with(parent_pid: int, *, grace_s: float = GRACE_S) -> None:
-    """End this process when the parent dies: SIGTERM at once, SIGKILL after the grace period.
-
-    A thread also polls the parent's id: for other systems, for a parent that is dead already, and
-    for a process that ignores SIGTERM.
-    """
+    """End this process when the parent dies: SIGTERM at once, SIGKILL after the grace period. A
+    thread also polls the parent's id: for other systems, for a parent that is dead already, and for
+    a process that ignores SIGTERM."""
     _watched[:] = [parent_pid]
     signal_at_its_end(signal.SIGTERM)
     threading.Thread(target=_watch, args=(parent_pid, grace_s), daemon=True).start()

@@ -17,8 +17,7 @@ from vinery_serving.models.devices import Device
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.engine_work import show_engine_work
 from vinery_serving.models.models import ServedModel
-from vinery_serving.processes.logs.file import LogBounds, LogFile
-from vinery_serving.processes.logs.folder import engine_name, log_path
+from vinery_serving.processes.logs.file import LogBounds, LogFile, engine_name, log_path
 from vinery_serving.processes.logs.lines import time_text
 from vinery_serving.transport.messages import EngineStats
 

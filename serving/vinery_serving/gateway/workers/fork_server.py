@@ -28,7 +28,7 @@ from typing import Any, Final
 from vinery_serving.gateway.workers.worker import Options, confine_worker, serve
 from vinery_serving.processes.calls import Act
 from vinery_serving.processes.confine import Needs, confine
-from vinery_serving.processes.heartbeat import END_SIGNAL, Heartbeat
+from vinery_serving.processes.heartbeat import END_SIGNAL, Page
 
 # A command is one of these, the number of a worker, and what is wanted.
 FORK: Final = "fork"  # with the limits of a call and what a call may read; the socket comes next
@@ -44,7 +44,7 @@ class ForkServer:
     def __init__(self, jobs: ModuleType, options: Options) -> None:
         self._control = Connection(options.control_fd)
         self._jobs, self._options = jobs, options
-        self._heartbeat = Heartbeat(options.page_fd)
+        self._heartbeat = Page(options.page_fd)
         self._numbers: dict[int, int] = {}  # of workers, by process id
         self._wakeup, self._wakeup_write = socket.socketpair()
 

@@ -104,7 +104,7 @@ class WorkerCrashed(JobFailed):
 class ForkServerProcess:
     def __init__(self, jobs: str, limits: WorkLimits) -> None:
         """Start the process, which serves commands once the modules are imported."""
-        page = Page(_START_LIMIT_S)
+        page = Page.new(_START_LIMIT_S)
         own, others = socket.socketpair()
         own.setblocking(False)
         self._control = Connection(own.detach())

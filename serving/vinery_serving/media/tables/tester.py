@@ -16,7 +16,7 @@ from django.core.exceptions import PermissionDenied
 from rest_framework import serializers
 
 from vinery_accounts.access.access import Access
-from vinery_accounts.models import Organization, Project
+from vinery_accounts.models import Organization, Project, Role
 from vinery_accounts.resources.base import Conflict, RowAction
 from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedField
 from vinery_serving.core.media import PathSource, UrlSource
@@ -195,7 +195,7 @@ def _test(access: Access, what: str, **values: Any) -> dict[str, Any]:
     if project is not None:
         organization = project.organization
     ids = (organization and organization.pk, project and project.pk)
-    if not access.owns(*ids):
+    if not access.leads(*ids, Role.OWNER):
         raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
     return test(access, what, *ids, values.get("model")).seen_by(access).body
 

@@ -1,4 +1,5 @@
-"""A log file of bounded size: a full file becomes `NAME.log.1`, and a new one begins.
+"""Log files in the folder of a home, such as `web-1.log` and `engine-tiny-chat.log`, of bounded
+size: a full file becomes `NAME.log.1`, and a new one begins.
 
 Several processes may write to a file, such as a web process and its successor. Each appends whole
 lines with one system call. A writer whose file was renamed or removed opens a new one.
@@ -10,12 +11,15 @@ import contextlib
 import fcntl
 import itertools
 import os
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vinery_serving.processes.logs.folder import numbered
-
+_SUFFIX: Final = ".log"
+_ENGINE: Final = "engine-"
+# Logs of models that are no longer served. More of them are deleted, the oldest first.
+_MAX_FORMER: Final = 20
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -31,11 +35,9 @@ def open_log(path: Path) -> int:
 
 
 class LogFile:
-    """Writes to a log file. A disk that fails costs lines, and never raises.
-
-    `fd` stays the same number for good, so that native code may write to it. With an `fd` that is
-    open already, such as 2, this one is used.
-    """
+    """Writes to a log file. A disk that fails costs lines, and never raises. `fd` stays the same
+    number for good, so that native code may write to it. With an `fd` that is open already, such as
+    2, this one is used."""
 
     def __init__(self, path: Path, bounds: LogBounds, fd: int | None = None) -> None:
         self._path = path
@@ -109,3 +111,54 @@ class LogFile:
         for number in range(self._bounds.num_files - 1, 0, -1):
             with contextlib.suppress(FileNotFoundError):
                 numbered(self._path, number - 1).replace(numbered(self._path, number))
+
+
+# -- Names
+
+
+def log_path(folder: Path, process: str) -> Path:
+    # Names of models may have slashes, and never a plus.
+    return folder / f"{process.replace('/', '+')}{_SUFFIX}"
+
+
+def engine_name(model: str) -> str:
+    """Return the name of the engine process of a model, as in its log lines."""
+    return f"{_ENGINE}{model}"
+
+
+def process_of(path: Path) -> str:
+    return path.name.removesuffix(_SUFFIX).replace("+", "/")
+
+
+def log_paths(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.name.endswith(_SUFFIX))
+
+
+def engine_logs(folder: Path) -> set[Path]:
+    return {path for path in log_paths(folder) if path.name.startswith(_ENGINE)}
+
+
+def numbered(path: Path, number: int) -> Path:
+    """Return the path of an older file; 0: the present one."""
+    return path.with_name(f"{path.name}.{number}") if number else path
+
+
+def older_files(path: Path) -> Iterator[Path]:
+    """Return the older files of a process, the newest first. A killed process may have left a
+    gap in their numbers. Raises OSError."""
+    prefix = f"{path.name}."
+    endings = (each.name.removeprefix(prefix) for each in path.parent.glob(f"{path.name}.*"))
+    for number in sorted(int(ending) for ending in endings if ending.isdecimal()):
+        yield numbered(path, number)
+
+
+def delete_former_engines(folder: Path, models: Collection[str]) -> None:
+    """Delete the oldest logs of engines of models that are not served, if there are many."""
+    kept = {log_path(folder, engine_name(model)) for model in models}
+    with contextlib.suppress(OSError):
+        former = sorted(
+            engine_logs(folder) - kept, key=lambda path: path.stat().st_mtime, reverse=True
+        )
+        for path in former[_MAX_FORMER:]:
+            for each in (*older_files(path), path):
+                each.unlink(missing_ok=True)

@@ -58,10 +58,8 @@ class LineFormatter(logging.Formatter):
         return f"{name}: {in_one_line(message)}"
 
 
-class JsonFormatter(logging.Formatter):
-    def __init__(self, process: str) -> None:
-        super().__init__()
-        self.process = process
+class JsonFormatter(LineFormatter):
+    """Formats a record as an object of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         values: dict[str, object] = {
@@ -81,16 +79,16 @@ class JsonFormatter(logging.Formatter):
 
 
 def json_line(values: Mapping[str, Any]) -> str:
-    short = {
-        name: _cut(value) if isinstance(value, str) else value for name, value in values.items()
-    }
+    short = {name: _cut(each) if isinstance(each, str) else each for name, each in values.items()}
     return masked(json.dumps(short, default=str))
 
 
 def in_one_line(text: str) -> str:
     """Return a text as one line of bounded length, without control characters and keys."""
     line = _cut(masked(" ".join(text.split())))
-    return line if line.isprintable() else "".join(map(_escaped, line))
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in line
+    )
 
 
 def masked(text: str) -> str:
@@ -137,10 +135,6 @@ def _error(logger: str, error: BaseException, trace: TracebackType | None) -> tu
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
-
-
-def _escaped(letter: str) -> str:
-    return letter if letter.isprintable() else letter.encode("unicode_escape").decode()
 
 
 # -- Reading

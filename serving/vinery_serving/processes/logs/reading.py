@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from vinery_serving.processes.logs.folder import older_files, process_of
+from vinery_serving.processes.logs.file import older_files, process_of
 from vinery_serving.processes.logs.lines import LogEntry, foreign_entry, read_entry, time_text
 
 _BLOCK_BYTES: Final = 64 << 10
@@ -31,11 +31,9 @@ _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class LogFollower:
-    """The log of one process: the lines until now backwards, and new lines.
-
-    The follower holds the present file open, so that a renamed file is read to the end. Raises
-    OSError if the file exists and cannot be read.
-    """
+    """The log of one process: the lines until now backwards, and new lines. The follower holds the
+    present file open, so that a renamed file is read to the end. Raises OSError if the file exists
+    and cannot be read."""
 
     def __init__(self, path: Path, *, from_start: bool = False) -> None:
         """`from_start`: follow from the start of the file, not from the present end."""
@@ -45,7 +43,9 @@ class LogFollower:
         self._at = 0  # bytes of the file that are read
         self._rest = b""  # the beginning of a line
         self._time = ""  # of the newest event
-        self._open(from_start=from_start)
+        with contextlib.suppress(FileNotFoundError):
+            fd = self._open(path)
+            self._at = 0 if from_start else os.fstat(fd).st_size
 
     @classmethod
     def after(cls, path: Path, position: str) -> LogFollower:
@@ -78,35 +78,26 @@ class LogFollower:
         means that there are no more yet."""
         is_replaced = self._is_replaced()
         lines = self._new_lines()  # also what came before it was renamed
-        if is_replaced and not lines and (newer := self._newer_files()):
-            lines = self._take(newer[0])
+        if is_replaced and not lines:
+            with contextlib.suppress(FileNotFoundError):
+                self._open(self._next_file())
+            lines = self._new_lines()
         return [self._entry(line) for line in lines]
-
-    def _open(self, *, from_start: bool) -> None:
-        self.close()
-        with contextlib.suppress(FileNotFoundError):
-            self._fd = os.open(self._path, _READ_FLAGS)
-        self._at = 0 if from_start or self._fd is None else os.fstat(self._fd).st_size
 
     def _find(self, inode: int, offset: int) -> None:
         """Continue in this file, unless the file is gone."""
         for path in (self._path, *older_files(self._path)):
             with contextlib.suppress(FileNotFoundError):
                 if path.stat().st_ino == inode:
-                    self._reopen(path)
+                    self._open(path)
                     self._at = offset
                     return
 
-    def _reopen(self, path: Path) -> None:
+    def _open(self, path: Path) -> int:
         new = os.open(path, _READ_FLAGS)
         self.close()
         self._fd, self._at, self._rest = new, 0, b""
-
-    def _take(self, path: Path) -> list[bytes]:
-        """Return the lines of a newer file, and follow the newest of them."""
-        with contextlib.suppress(FileNotFoundError):
-            self._reopen(path)
-        return self._new_lines()
+        return new
 
     def _is_replaced(self) -> bool:
         try:
@@ -115,18 +106,16 @@ class LogFollower:
             return False
         return self._fd is None or not os.path.samestat(there, os.fstat(self._fd))
 
-    def _newer_files(self) -> list[Path]:
-        """The files since the one that is read, the oldest first."""
-        newer = [self._path]
-        if self._fd is None:
-            return newer
-        ours = os.fstat(self._fd)
-        for path in older_files(self._path):
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(path.stat(), ours):
-                    return newer[::-1]
-            newer.append(path)
-        return [self._path]  # ours was removed
+    def _next_file(self) -> Path:
+        """The file after the one that is read, or the present one if ours was removed."""
+        if self._fd is not None:
+            ours, newer = os.fstat(self._fd), self._path
+            for path in older_files(self._path):
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(path.stat(), ours):
+                        return newer
+                newer = path
+        return self._path
 
     def _new_lines(self) -> list[bytes]:
         if self._fd is None:
