@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.convert.waiting import until
+from tests.conftest import until_in_loop as until
 from tests.engine.conftest import TIMEOUT_S, Answer, Gateway, OwnGateway, StartEngine
 from tests.tables import table
 from vinery_serving.core.request import Sampling

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
-from tests.convert.waiting import until
+from tests.conftest import until_in_loop as until
 from tests.fakes.engine import KEY, FakeEngine, Gateway
 from tests.flow.tiny_chat import ASSETS, NOW, TINY_CHAT, new_engine
 from tests.prompting.builders import a_chat

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from tests.convert.waiting import until
+from tests.conftest import until_in_loop as until
 from vinery_serving.node import former, status
 from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.node.fit import Need

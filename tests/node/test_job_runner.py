@@ -17,8 +17,7 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError
 
-from tests.conftest import REPOSITORY
-from tests.convert import waiting
+from tests.conftest import REPOSITORY, until_in_loop
 from tests.database_threads import in_thread
 from tests.tables import table
 from vinery_accounts.base import change_signal
@@ -452,7 +451,7 @@ def test_the_job_of_a_removed_model_ends(tmp_path: Path) -> None:
             await until(job, has_begun)
             (pid,) = processes(tmp_path)
             await in_thread(lambda: job.model.delete())
-            await waiting.until(lambda: not psutil.pid_exists(pid))
+            await until_in_loop(lambda: not psutil.pid_exists(pid))
 
     asyncio.run(run())
 

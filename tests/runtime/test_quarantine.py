@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from tests.convert.waiting import until
+from tests.conftest import until_in_loop as until
 from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.models import QuarantinedRequest
 from vinery_platform.operations.metrics import _of_process

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from django.db import DatabaseError
 
-from tests.convert.waiting import until
+from tests.conftest import until_in_loop as until
 from tests.tables import table
 from vinery_serving.core.errors import InvalidKey
 from vinery_serving.gateway.engines.meter import Meter

@@ -11,7 +11,7 @@ import pytest
 from django.db import OperationalError
 
 from tests.accounts.row_builders import stored_limit
-from tests.convert.waiting import until
+from tests.conftest import until_in_loop as until
 from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.base.errors import KeyRefused, Refusal
