@@ -184,16 +184,16 @@ def test_a_filter_decides_by_call_and_argument(
     machine: tuple[str, int], acts: set[Act], number: int, argument: int, answer: int
 ) -> None:
     name, architecture = machine
-    program = _program(frozenset(acts), (_INET,), _PID, name)
+    program = list(_program(frozenset(acts), (_INET,), _PID, name))
     assert _answer(program, struct.pack("=iIQQ", number, architecture, 0, argument)) == answer
     assert _answer(program, struct.pack("=iIQQ", number, 0x40000003, 0, 0)) == _KILLED
 
 
-def _answer(program: bytes, data: bytes) -> int:
+def _answer(program: list[tuple[int, int, int, int]], data: bytes) -> int:
     """Run a filter as the kernel does: it has these instructions only, which jump forward."""
     value, at = 0, 0
     while True:
-        code, if_true, if_false, operand = struct.unpack_from("=HBBI", program, 8 * at)
+        code, if_true, if_false, operand = program[at]
         tests = {0x15: value == operand, 0x35: value >= operand, 0x45: bool(value & operand)}
         if code == 0x06:
             return int(operand)
