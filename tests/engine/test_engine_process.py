@@ -245,7 +245,7 @@ async def test_an_engine_that_dies_before_or_in_a_ping_is_seen_at_once(start_eng
 
         engine = gateway.process._engine
         with pytest.raises(EngineDied, match="longer than"):
-            await gateway.process._ping(engine)
+            await gateway.process._keep_pinging(engine)
 
 
 async def test_no_end_token_is_sampled_before_min_new_tokens(gateway: Gateway) -> None:
