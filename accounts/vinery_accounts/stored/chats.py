@@ -72,15 +72,18 @@ def page(
     project_id: int | None, *, model: str | None, metadata: Mapping[str, str], **place: Any
 ) -> tuple[list[tuple[str, ChatTexts]], bool]:
     """A page of chats with their ids, in the order of their creation, as `rows.stored_page`."""
-    every = StoredChat.objects.of(project_id)
-    wanted = every.kept() if model is None else every.kept().filter(model=model)
+    every, wanted, has_few = StoredChat.objects.of(project_id), StoredChat.objects.kept(), False
     for pair in metadata.items():
         pairs = ChatMetadata.objects.filter(digest__in=_digests(project_id, *pair))
         # In the order of the index, without which PostgreSQL may read the whole table.
         few = list(pairs.order_by("chat_id").values_list("chat_id", flat=True)[: _FEW + 1])
         # Chats of a usual pair are found on the way, because sorting all of them takes long.
         is_there = Exists(pairs.filter(chat=OuterRef("pk")))
+        has_few |= len(few) <= _FEW
         wanted = wanted.filter(is_there if len(few) > _FEW else Q(pk__in=few))
+    # Hashes differ between projects. For a project, SQLite would read all its chats, not the few.
+    wanted = wanted if has_few else wanted.of(project_id)
+    wanted = wanted if model is None else wanted.filter(model=model)
     pks, has_more = rows.stored_page(wanted, every, ("created_at", "pk"), **place)
     by_pk = StoredChat.objects.in_bulk(pks)
     found = (by_pk[pk] for pk in pks if pk in by_pk)
