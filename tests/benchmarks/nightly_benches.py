@@ -216,6 +216,6 @@ def test_vinery_is_measured_beside_its_peers_and_an_absent_one_is_named(
     assert measured == [(users, side) for users in (1, 2) for side in ("Vinery", "bare loop")]
     assert all(each["speed"]["num_tokens"] == each["num_users"] * 8 for each in figures["points"])
     assert all(each["requests_per_core_s"] > 0 for each in figures["gateways"])
-    assert "llama.cpp, 2 users: tokens/s of Vinery by its own" in {
+    assert "llama.cpp, 2 at once: tokens/s of Vinery by its own" in {
         each["what"] for each in figures["aims"] if each["measured"] is None
     }
