@@ -63,8 +63,8 @@ class Answer(NamedTuple):
 
 @contextmanager
 def streams(*hosts: Installed, model: str = "tiny-chat") -> Iterator[list[Future[Answer]]]:
-    """Greedy answers from the web process of a host, of which half have begun. Clients whose
-    connection breaks ask the next host."""
+    """Greedy answers from the web process of a host, of which half have begun. Clients that are
+    refused, or whose connection breaks, ask the next host."""
     key = json.loads((hosts[0].home.with_name("moon") / "bootstrap.json").read_text())["api_key"]
     begun = threading.Semaphore(0)
 
@@ -91,6 +91,8 @@ def streams(*hosts: Installed, model: str = "tiny-chat") -> Iterator[list[Future
                 timeout=WITHIN_S,
             ) as response,
         ):
+            if response.status_code == 503:  # a web process ends with its supervisor
+                return Answer("", ""), False
             request_id = response.headers["x-request-id"]
             for line in response.iter_lines():
                 if line.startswith("data: {"):
