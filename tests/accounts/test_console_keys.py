@@ -152,6 +152,15 @@ def test_a_key_shows_its_rotation_and_its_successor_once(client: Client, member:
     assert ApiKey.objects.count() == 3
 
 
+def test_the_form_offers_the_addresses_that_keys_were_used_from(
+    client: Client, key: ApiKey, address: str
+) -> None:
+    ApiKey.objects.update(last_used_ip="192.0.2.7", last_used_at=key.created_at)
+    text = page(client, address)
+    [listed] = re.findall(r'name="networks"[^>]* list="([^"]+)"', text)
+    assert f'<datalist id="{listed}"><option value="192.0.2.7"></option></datalist>' in text
+
+
 @table("step", STEPS)
 def test_sign_in_leads_to_the_button(client: Client, key: ApiKey, address: str, step: str) -> None:
     if step == "resume":

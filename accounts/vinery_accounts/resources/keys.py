@@ -162,6 +162,9 @@ def _check_not_revoked(key: ApiKey) -> None:
         raise Conflict(f"{key} is revoked for good. Create a new key.")
 
 
+_MOST_ADDRESSES: Final = 50
+
+
 class Keys(Resource[ApiKey]):
     """API keys that programs send. Members manage their own keys, admins all keys of their
     organisation or project."""
@@ -233,7 +236,10 @@ class Keys(Resource[ApiKey]):
 
     def choices(self, access: Access) -> Mapping[str, Any]:
         is_admin = access.is_superuser and not access.is_of_key
-        return {"scopes": [each for each in Scope.choices if is_admin or each[0] != Scope.ADMIN]}
+        scopes = [each for each in Scope.choices if is_admin or each[0] != Scope.ADMIN]
+        used = self.rows(access).exclude(last_used_ip=None).order_by("-last_used_at", "-pk")
+        seen = dict.fromkeys(used.values_list("last_used_ip", flat=True)[:_MOST_ADDRESSES])
+        return {"scopes": scopes, "networks": [str(each) for each in seen]}
 
     def check_values(self, values: Mapping[str, Any], stored: ApiKey | None = None) -> None:
         now = timezone.now()
