@@ -1,6 +1,7 @@
 """Chains, branches, conversations and deletions, against a model in memory; ids of other tenants;
 and the lock of a conversation."""
 
+import sqlite3
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models import Q, Sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -299,6 +301,20 @@ def test_pages_of_chats_are_exact_when_all_have_the_same_second(
             assert every == ids[::step]
         odd = all_pages(lambda **page: pages({"odd": "1"}, **page), 2, is_descending=is_descending)
         assert odd == ids[1::2][::step]
+
+
+@pytest.mark.django_db
+def test_a_response_may_have_more_items_than_a_statement_has_parameters() -> None:
+    connection.ensure_connection()
+    at_most = sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER
+    former = connection.vendor == "sqlite" and connection.connection.setlimit(at_most, 1000)
+    try:
+        keep("resp_1", [item(f"msg_{number}") for number in range(300)], [item("msg_out")])
+    finally:
+        if connection.vendor == "sqlite":
+            connection.connection.setlimit(at_most, former)
+    positions = ResponseItem.objects.order_by("position").values_list("position", flat=True)
+    assert list(positions) == list(range(301))
 
 
 @pytest.mark.django_db

@@ -90,6 +90,7 @@ def keep(new: NewResponse) -> StoredResponse:
 
 # Each answer is stored with these, and Django needs longer to write such queries than to run them.
 _LINK_SQL: Final = "INSERT INTO {links} (response_id, item_id, position, is_output) VALUES {places}"
+_LINKED_AT_ONCE: Final = 200  # SQLite may be built for 999 parameters of a statement
 _LOCK_SQL: Final = """
 SELECT id FROM {responses} WHERE public_id = %s AND coalesce(project_id, 0) = %s {lock}
 """
@@ -109,11 +110,12 @@ def _locked(project_id: int | None, public_id: str) -> int:
 
 def _link(row: StoredResponse, items: Sequence[int], num_inputs: int, first: int = 0) -> None:
     values = [(row.pk, item, at, at >= num_inputs) for at, item in enumerate(items, first)]
-    if values:
-        places = ", ".join(["(%s, %s, %s, %s)"] * len(values))
+    for begin in range(0, len(values), _LINKED_AT_ONCE):
+        group = values[begin : begin + _LINKED_AT_ONCE]
+        places = ", ".join(["(%s, %s, %s, %s)"] * len(group))
         sql = _LINK_SQL.format(links=ResponseItem._meta.db_table, places=places)
         with connection.cursor() as cursor:
-            cursor.execute(sql, [value for each in values for value in each])
+            cursor.execute(sql, [value for each in group for value in each])
 
 
 def complete(row: StoredResponse, end: End) -> None:
