@@ -46,7 +46,9 @@ def test_an_administrator_sets_the_currency_and_exact_prices(root: User, client:
     assert ModelWeight.objects.get().cached == 0.025
 
 
-@pytest.mark.parametrize("address", [f"{PRICES}new/", "/console/limits/new/"])
+@pytest.mark.parametrize(
+    "address", [f"{PRICES}new/", "/console/limits/new/", "/admin/accounts/limit/add/"]
+)
 def test_forms_offer_the_models_that_usage_counts(
     address: str, root: User, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

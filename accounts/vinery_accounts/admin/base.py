@@ -22,7 +22,7 @@ from vinery_accounts.access import audit, changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.resources.base import EVERYTHING, Conflict, Issued, Resource, RowAction
 from vinery_accounts.resources.fields import DatedFilters, id_of
-from vinery_accounts.resources.forms import form_field, text_of
+from vinery_accounts.resources.forms import form_field, offer, text_of
 
 _GRACE_S: Final = 86_400  # how long an old secret stays valid that is rotated here
 
@@ -289,7 +289,7 @@ class ResourceAdmin(VisibleAdmin):
         if not isinstance(known, serializers.ListField):
             field.help_text = known.help_text or field.help_text
         if choices := self.resource.choices(self.access(request)).get(db_field.name):
-            field.choices = choices
+            offer(field, choices)
         return field
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:

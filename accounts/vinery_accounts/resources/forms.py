@@ -125,6 +125,14 @@ def form_field(field: Any, rows: QuerySet[Any] | None = None) -> forms.Field:
     return forms.CharField(max_length=getattr(field, "max_length", None), **details)
 
 
+def offer(field: forms.Field, choices: Any) -> None:
+    """Let the user choose; a field of text takes other values, too."""
+    if isinstance(field, forms.ChoiceField):
+        field.choices = choices
+    else:
+        field.widget = SuggestingInput(choices, field.widget.attrs)
+
+
 class SerializerForm(forms.Form):
     """A form with the fields `names` of a serializer. Rules are checked when the values are stored:
     pass their errors to `add_errors`. `rows` are those that fields with the id of a row offer."""
@@ -202,11 +210,8 @@ class ResourceForm(SerializerForm):
         more["initial"] = {**stored, **more.get("initial", {})}
         super().__init__(fields, taken, data, offered, **more)
         for name, choices in resource.choices(access).items():
-            field = self.fields.get(name)
-            if isinstance(field, forms.ChoiceField):
-                field.choices = choices
-            elif field is not None:
-                field.widget = SuggestingInput(choices, field.widget.attrs)
+            if name in self.fields:
+                offer(self.fields[name], choices)
         if "organization" in related and not access.is_superuser:
             self.fields["organization"].required = True  # rows without one are the platform's
 
