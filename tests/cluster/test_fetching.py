@@ -74,8 +74,7 @@ def document(source: Host, home: Path, **changed: Any) -> JobDocument:
     )
 
 
-def is_whole(home: Path) -> bool:
-    folder = home / "models" / "m" / "1"
+def is_whole(folder: Path) -> bool:
     return {name: (folder / name).read_bytes() for name in FILES} == FILES
 
 
@@ -90,7 +89,10 @@ async def fails(asked: JobDocument, reason: str) -> None:
     await asyncio.to_thread(run)
 
 
-async def test_a_folder_is_fetched_by_a_confined_process(source: Host, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("folder", "path"), [("m/1", "m/1"), ("/srv/m/1", ".copies/srv/m/1")])
+async def test_a_folder_is_fetched_by_a_confined_process(
+    folder: str, path: str, source: Host, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     job = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "vinery_serving.models.jobs", "fetch"),
@@ -98,11 +100,11 @@ async def test_a_folder_is_fetched_by_a_confined_process(source: Host, tmp_path:
         stdout=asyncio.subprocess.PIPE,
     )
     async with asyncio.timeout(120):
-        output, _ = await job.communicate(document(source, home).to_json())
+        output, _ = await job.communicate(document(source, home, folder=folder).to_json())
     lines = [msgspec.json.decode(each, type=JobLine) for each in output.splitlines()]
-    assert lines[-1].result == {"folder": str(home / "models" / "m" / "1")}, lines
+    assert lines[-1].result == {"folder": str(home / "models" / path)}, lines
     assert len(WEIGHTS) < (lines[-2].total_bytes or 0) == lines[-2].done_bytes
-    assert is_whole(home)
+    assert is_whole(home / "models" / path)
     assert not list((home / "models" / ".partial").rglob("*.bin"))
 
 
@@ -143,7 +145,7 @@ async def test_a_fetch_goes_on_after_the_relay_was_killed(source: Host, tmp_path
         report.progress = lambda _, done=0, total=None: seen.append(done)  # type: ignore[method-assign]
         await asyncio.to_thread(fetching.run, asked, report)
     assert min(filter(None, seen)) >= max(sizes), "nothing is fetched again"
-    assert is_whole(home)
+    assert is_whole(home / "models" / "m" / "1")
 
 
 async def test_web_processes_get_the_small_files_alone(
@@ -156,7 +158,7 @@ async def test_web_processes_get_the_small_files_alone(
         await asyncio.to_thread(fetching.run, asked, Reporter(sys.stderr))
     small = {each.name for each in (home / "models/.small/m/1").iterdir()}
     assert small == {"config.json", "empty"}
-    assert is_whole(home)
+    assert is_whole(home / "models" / "m" / "1")
 
 
 async def test_wrong_bytes_are_refused(source: Host, tmp_path: Path) -> None:

@@ -315,7 +315,7 @@ def test_a_failed_fetch_is_not_begun_again_from_there_and_a_cancelled_one_not_at
 
 
 @pytest.mark.several_hosts
-def test_what_no_host_has_comes_from_the_hub_and_what_lies_elsewhere_from_nowhere(
+def test_what_no_host_has_comes_from_the_hub_or_from_nowhere(
     fetched: ServedModel, tmp_path: Path
 ) -> None:
     Host.objects.update(digests={})
@@ -332,6 +332,28 @@ def test_what_no_host_has_comes_from_the_hub_and_what_lies_elsewhere_from_nowher
     assert places.own_replicas() == {(fetched.pk, 1)}
     assert Host.objects.get(pk=MARS).lacks == [elsewhere]
     assert not ModelJob.objects.exists()
+
+
+@pytest.mark.several_hosts
+def test_a_folder_elsewhere_is_copied_into_the_folder_of_the_models(
+    fetched: ServedModel, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    ServedModel.objects.update(folder=str(elsewhere))
+    Host.objects.filter(pk=MOON).update(digests={str(elsewhere): ["d", 9]})
+    own_folder(f".small/{elsewhere}").mkdir(parents=True)
+    assert places.own_replicas() == frozenset()
+    assert ModelJob.objects.get().parameters["folder"] == str(elsewhere)
+    before = ServedModel.objects.get()
+    copy = tmp_path / "models" / f".copies{elsewhere}"
+    copy.mkdir(parents=True)
+    assert places.own_replicas() == {(fetched.pk, 1)}
+    after = ServedModel.objects.get()
+    assert (before.folder, after.folder) == (str(elsewhere), str(copy))
+    assert before.settings_digest == after.settings_digest, "all hosts find the same socket"
+    after.save()
+    elsewhere.mkdir()
+    assert ServedModel.objects.get().folder == str(elsewhere), "the original counts where it is"
 
 
 @pytest.mark.several_hosts
@@ -363,7 +385,10 @@ def test_a_host_says_which_folders_others_can_fetch(
     add_model("outside", outside)
     (folder / "x").write_text("1")
     first = noted()
-    assert list(first) == ["m/1"]
+    assert list(first) == ["m/1"], "nothing shows that a model lies outside"
+    (outside / "config.json").write_text("{}")
+    assert noted().keys() == {"m/1", str(outside)}
+    (outside / "config.json").unlink()
     with monkeypatch.context() as patch:
         patch.setattr(files, "_read", None)  # nothing is read again
         assert noted() == first

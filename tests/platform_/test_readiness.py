@@ -160,7 +160,7 @@ def test_a_state_is_reported_once_and_a_load_less_and_less_often() -> None:
     begun, failed = [(0.0, "waiting", 0.0), (0.5, "retrying", 0.0)], [(1.0, "failed", 0.0)]
     no = "There is no folder /x."
     found = lines(*begun, *failed, (9.0, "failed", 8.0), reason=no)
-    assert found == ["m: waiting", f"m: retrying: {no}", f"m: failed: {no}"]
+    assert found == [f"m: {each}: {no}" for each in ("waiting", "retrying", "failed")]
 
 
 def serve(name: str, state: str, error: str = "", *, is_loaded: bool = True) -> None:

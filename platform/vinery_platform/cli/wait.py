@@ -27,6 +27,9 @@ _POLL_S: Final = 0.2
 _FIRST_PROGRESS_AFTER_S: Final = 3.0
 # How long an example waits until the server would answer it.
 _EXAMPLE_WITHIN_S: Final = 30.0
+_WITH_REASON: Final = frozenset(
+    {ShownState.UNLOADED, ShownState.WAITING, ShownState.RETRYING, ShownState.FAILED}
+)
 _SETTLED: Final = frozenset({ShownState.READY, ShownState.ASLEEP, ShownState.FAILED})
 
 
@@ -46,14 +49,14 @@ class Progress:
         self, state: str, words: str, *, reason: str, age_s: float, now_s: float
     ) -> Iterator[str]:
         """Yield new lines. `words` describe the state; `age_s`: the time since it began."""
+        if reason and state in _WITH_REASON:
+            words += f": {reason}"
         is_new, self._words, age_s = words != self._words, words, max(age_s, 0.0)
         if state not in _SETTLED and self._began_at_s is None:
             self._began_at_s = now_s - age_s
         waited_s = 0.0 if self._began_at_s is None else now_s - self._began_at_s
         if is_new:
-            if state in (ShownState.FAILED, ShownState.RETRYING):
-                words += f": {reason}"
-            elif state == ShownState.READY and self._began_at_s is not None:
+            if state == ShownState.READY and self._began_at_s is not None:
                 words += f" after {max(waited_s - age_s, 0.0):.0f} s"
             yield f"{self._name}: {words}"
         elif state not in _SETTLED and waited_s >= self._report_after_s:

@@ -19,6 +19,7 @@ import msgspec
 
 from vinery_serving.cluster.authority import Certificates, Role
 from vinery_serving.cluster.folders import OF_JOB, SMALL_BYTES, File, is_own, is_small
+from vinery_serving.core.model_files import copy_of
 from vinery_serving.models.hub import origins
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.origins import HubOrigin
@@ -87,7 +88,7 @@ def _parts(document: JobDocument) -> tuple[HostOrigin | HubOrigin, PullFolders, 
     known = {name: each for name, each in document.parameters.items() if name not in OF_JOB}
     origin: HostOrigin | HubOrigin = msgspec.convert(known, type=HostOrigin | HubOrigin)
     root, stored = origins.models_dir(document.home), document.parameters["folder"]
-    folder = root / stored
+    folder = root / copy_of(stored)
     if not is_own(root, folder):
         raise PullFailed(f"{folder} is not in {root}.")
     if isinstance(origin, HubOrigin):

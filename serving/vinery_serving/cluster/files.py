@@ -1,7 +1,7 @@
 """Which folders of models this host has for others, and which it gets from them.
 
-Only the folder of models of the home counts: what administrators have put elsewhere is theirs to
-copy. A fetch is a job of this host.
+A folder elsewhere than in the home is offered if a model lies in it: the folder of an adapter may
+have files of somebody. A fetch is a job of this host.
 """
 
 from asyncio import to_thread
@@ -49,7 +49,7 @@ def _states() -> dict[str, folders.State]:
     root, found = own_folder(""), {}
     named = ServedModel.objects.values_list("folder", "options")
     for folder in {each for row in named for each in folders_of(*row)}:
-        if is_own(root, folder) and folder.is_dir():
+        if is_own(root, folder) or (folder / "config.json").is_file():
             with suppress(OSError):
                 found[str(folder)] = state_of(folder)
     return found

@@ -5,8 +5,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+COPIES: Final = ".copies"
 FolderState = tuple[tuple[str, int, int, int], ...]
 """The path, size, modification time and inode of each file."""
 
@@ -19,6 +20,11 @@ def folders_of(folder: str, options: Mapping[str, Any]) -> Sequence[Path]:
     named = [Path(each) for each in paths if each and isinstance(each, str)]
     is_file = [each.suffix == ".safetensors" or each.is_file() for each in named]
     return [each.parent if file else each for each, file in zip(named, is_file, strict=True)]
+
+
+def copy_of(folder: str) -> str:
+    """Return where in the folder of the models a host keeps a stored folder that it fetches."""
+    return f"{COPIES}{folder}" if folder.startswith("/") else folder
 
 
 def folder_state(folders: Iterable[Path]) -> FolderState:

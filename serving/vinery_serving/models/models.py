@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
-from vinery_serving.core.model_files import folders_of
+from vinery_serving.core.model_files import COPIES, copy_of, folders_of
 from vinery_serving.core.output_formats import check_output_format
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
@@ -36,13 +36,17 @@ _TOGETHER: Final = ("options", "device", "replica_devices", "folder")
 
 def stored_folder(folder: str) -> str:
     """Return a folder as all hosts know it: what is in the folder of the models of the home has the
-    path there, because the homes of other hosts may lie elsewhere."""
-    return folder.removeprefix(f"{settings.VINERY_PULLED_DIR}/")
+    path there, because the homes of other hosts may lie elsewhere. The copy of a folder from
+    elsewhere has the path of its original."""
+    within = folder.removeprefix(f"{settings.VINERY_PULLED_DIR}/")
+    return within.removeprefix(COPIES) if within.startswith(f"{COPIES}/") else within
 
 
 def own_folder(stored: str) -> Path:
     """Return a stored folder as this host has it."""
-    return Path(settings.VINERY_PULLED_DIR, stored)
+    folder = Path(settings.VINERY_PULLED_DIR, stored)
+    copy = Path(settings.VINERY_PULLED_DIR, copy_of(stored))
+    return copy if not folder.exists() and copy.exists() else folder
 
 
 class FolderField(models.CharField):  # type: ignore[type-arg]
