@@ -31,6 +31,8 @@ from vinery_serving.processes.logs.file import open_log
 
 log = logging.getLogger(__name__)
 
+# Lets glibc ask for huge pages. The processor then reads weights with fewer look-ups of addresses.
+_HUGE_PAGES: Final = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 # How long an engine has to end by itself.
 END_TIMEOUT_S: Final = 3.0
 # A spare process is started when no model has been loading for so long: it would compete for cores.
@@ -73,7 +75,7 @@ def _start(
     return ChildProcess(
         (sys.executable, "-m", ENGINE_MODULE, name, kind),
         "engine",
-        environment=environment,
+        environment={**_HUGE_PAGES, **environment},
         stdin=PIPE,
         stdout=PIPE,
         stderr=stderr,
