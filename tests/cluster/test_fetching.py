@@ -177,7 +177,7 @@ async def test_what_the_host_does_not_have(source: Host, tmp_path: Path) -> None
 
 async def test_paths_that_lead_elsewhere_are_refused(source: Host, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    for folder in (str(tmp_path / "x"), "", ".", "../x", ".small/../../x"):
+    for folder in ("/../../x", "", ".", "../x", ".small/../../x"):
         with pytest.raises(JobFailed, match="is not in"):
             fetching.run(document(source, home, folder=folder), Reporter(sys.stderr))
     folder, found = kept(source)
