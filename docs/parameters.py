@@ -53,8 +53,8 @@ of an error after the body was read, names the fields that took no effect, such 
   (`stream_options.x`, `response_format.json_schema.x`). With `VINERY_UNKNOWN_FIELDS=refuse` the
   server answers 400 `unknown_parameter` instead;
 - unknown members of messages, their parts, items and tools, without indices (`messages.content.x`,
-  `tools.function.x`): at most 32 names. OpenAI's clients keep data of their own there, so
-  these members are never refused, except in Messages: Anthropic's API refuses them, too;
+  `tools.function.x`): at most 32 names. Clients keep data of their own there, so these members
+  are never refused;
 - `store: true` where the answer is not stored, such as in completions, and in Responses the tools
   that only OpenAI hosts, such as `tools.web_search`, which the model does not get. With
   `VINERY_HOSTED_FEATURES=refuse` the server answers 400 `unsupported_parameter` instead;
@@ -69,8 +69,8 @@ and `-` are only counted. `vinery_ignored_fields_total` in `/metrics` counts the
 """
 _MESSAGES = """\
 Anthropic's protocol. The other systems' parameters work here, too, unless the table refuses them.
-Other fields that Anthropic documents, in the body, in blocks and in tools, are refused by name if
-they would change the answer; `x-vinery-ignored` names the rest:
+Other fields of the body that Anthropic documents are refused by name if they would change the
+answer; `x-vinery-ignored` names the rest, also in blocks and tools:
 
 - blocks: `text`, `image`, `document` with each source but stored files, `search_result` (title,
   source and texts), `tool_use`, `tool_result` and `thinking` are sent to the model. A

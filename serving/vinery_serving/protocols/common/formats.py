@@ -26,7 +26,7 @@ from vinery_serving.protocols.common.parameters import (
     Limited,
     parameter,
 )
-from vinery_serving.protocols.common.reading import Wire, invalid, only_null, refusing
+from vinery_serving.protocols.common.reading import Wire, invalid
 
 RESPONSE_FORMAT = (
     "Text, a JSON object, a JSON schema or an XGrammar tag. A format that cannot be compiled is "
@@ -169,17 +169,12 @@ class StructuredOutputs(Wire):
     structural_tag: Schema | None = parameter(_TAG_OR_TEXT, of="vLLM")
     json_object: bool | None = parameter(_OBJECT, of="vLLM")
     disable_any_whitespace: bool | None = parameter("JSON without whitespace.", of="vLLM")
-    disable_additional_properties: Annotated[
-        bool | None,
-        refusing(
-            bool,
-            "is not supported: set additionalProperties to false in the schema",
-            Literal[False] | None,
-        ),
-    ] = parameter("Only false: set `additionalProperties` in the schema.", of="vLLM")
-    whitespace_pattern: Annotated[
-        None, only_null("is not supported: the answer has at most one space after a comma or colon")
-    ] = parameter("Refused: the answer has at most one space after a comma or colon.", of="vLLM")
+    disable_additional_properties: Literal[False] | None = parameter(
+        "Only false: set `additionalProperties` in the schema.", of="vLLM"
+    )
+    whitespace_pattern: None = parameter(
+        "Refused: the answer has at most one space after a comma or colon.", of="vLLM"
+    )
     disable_fallback: bool | None = parameter(
         "No effect: the server has one grammar compiler and no fallback.", of="vLLM"
     )

@@ -36,7 +36,7 @@ from vinery_serving.protocols.common.parameters import (
     sent_parameters,
 )
 from vinery_serving.protocols.common.prompting import EncodingFields
-from vinery_serving.protocols.common.reading import Wire, invalid, only_null, refusal, refusing
+from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 from vinery_serving.protocols.common.stopping import StoppingFields
 
 
@@ -151,17 +151,6 @@ AnyMetadata = Annotated[
     Limited(field_limits.METADATA),
 ]
 
-Prewarm = Annotated[
-    bool,
-    refusing(
-        lambda value: value is True,
-        "must be false: to fill the cache, send a request for one token",
-        Literal[False],
-    ),
-]
-Comparison = Annotated[
-    str, only_null("names a response to compare with, but this server compares none. Leave it out")
-]
 
 _REPEATED = "Repeated by Responses, without other effect."
 _END_USER = (
@@ -178,12 +167,12 @@ class PromptCacheOptions(Wire):
         _REPEATED, of="OpenAI", changes_nothing=True
     )
     ttl: Literal["30m", "12h"] | None = parameter(_REPEATED, of="OpenAI", changes_nothing=True)
-    prewarm: Prewarm | None = parameter(
+    prewarm: Literal[False] | None = parameter(
         "Only false: to fill the cache, send a request for one token.",
         of="OpenAI",
         changes_nothing=True,
     )
-    comparison_response_id: Comparison | None = parameter(
+    comparison_response_id: None = parameter(
         "Only null: this server compares no responses.", of="OpenAI", changes_nothing=True
     )
 

@@ -34,7 +34,7 @@ from vinery_serving.protocols.common.parameters import (
     parameter,
 )
 from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, refusal, refusing
+from vinery_serving.protocols.common.reading import Wire, refusal
 from vinery_serving.protocols.common.tools import (
     PARALLEL_CALLS,
     TOOL_CHOICE,
@@ -101,17 +101,7 @@ class ReasoningOptions(Wire):
     context: Literal["auto", "current_turn", "all_turns"] | None = parameter(
         "Which earlier reasoning the template gets. The template selects what to show.", of="OpenAI"
     )
-    mode: (
-        Annotated[
-            Literal["standard"],
-            refusing(
-                lambda value: value == "pro",
-                "must be standard: the served models have one reasoning mode",
-                Literal["standard"],
-            ),
-        ]
-        | None
-    ) = parameter(
+    mode: Literal["standard"] | None = parameter(
         "Only `standard`; `pro` is refused, because the served models have one reasoning mode.",
         of="OpenAI",
     )
@@ -203,6 +193,11 @@ class ResponsesBody(TemplateFields, GenerationBody):
         """Return also the tools that OpenAI hosts, which the model does not get."""
         kinds = (f"tools.{kind}" for kind in hosted_kinds(self.tools or ()))
         return (*super().hosted_features(), *dict.fromkeys(kinds))
+
+    def refuse_contradictions(self) -> None:
+        super().refuse_contradictions()
+        if self.stream and (self.n or 1) > 1:
+            raise refusal("n", "must be 1 if `stream` is true")
 
     def refuse_background(self, *, is_kept: bool) -> None:
         """Raises `InvalidRequest` for a response of the background that cannot be stored."""

@@ -17,7 +17,6 @@ from vinery_serving.core.events import (
     Event,
     Finished,
     FinishReason,
-    FirstToken,
     OfChoice,
     ReasoningDelta,
     Started,
@@ -237,38 +236,6 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
         return named_frame(event.type, json_bytes(event))
 
 
-class ChoicesInOrder:
-    """Feeds another encoder one choice after the other. The events of a later choice wait
-    until all choices before it have finished."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
-        self._current = 0
-        self._waiting: dict[int, list[Event]] = {}
-
-    def feed(self, event: Event) -> bytes:
-        match event:
-            case _ if not isinstance(event, OfChoice) or isinstance(event, FirstToken):
-                return self._encoder.feed(event)
-            case _ if event.choice == self._current:
-                frames = self._encoder.feed(event)
-                return frames + self._release() if isinstance(event, Finished) else frames
-            case _:
-                self._waiting.setdefault(event.choice, []).append(event)
-                return b""
-
-    def _release(self) -> bytes:
-        """Encode the waiting events of the next choice, and of its finished successors."""
-        frames = b""
-        is_finished = True
-        while is_finished:
-            self._current += 1
-            waiting = self._waiting.pop(self._current, [])
-            frames += b"".join([self._encoder.feed(event) for event in waiting])
-            is_finished = bool(waiting) and isinstance(waiting[-1], Finished)
-        return frames
-
-
 @dataclass(frozen=True, slots=True)
 class Unrecalled:
     """A valid request that cannot be prepared before what it needs has been read."""
@@ -377,10 +344,8 @@ class ResponsesExchange:
         return json_bytes({"summary": summary, "kept": kept})
 
     def encoder(self, identity: AnswerIdentity) -> Encoder:
-        encoder: Encoder = ResponsesEncoder(self._objects(identity))
-        if self.is_obfuscated:
-            encoder = Obfuscated(encoder, identity)
-        return ChoicesInOrder(encoder) if self.request.num_choices > 1 else encoder
+        encoder = ResponsesEncoder(self._objects(identity))
+        return Obfuscated(encoder, identity) if self.is_obfuscated else encoder
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         choices = result.choices
