@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from PIL import AvifImagePlugin, ExifTags, Image, ImageFile, TiffImagePlugin, WebPImagePlugin
@@ -147,7 +147,6 @@ _EIGHT_BIT_MODES: Final = {
     "1": "L",
     "La": "LA",
 }
-_Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def _stored(size: tuple[int, int], orientation: int) -> tuple[int, int]:
@@ -169,8 +168,8 @@ def _to_rgb(image: Image.Image, size: tuple[int, int], orientation: int) -> Imag
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        return _from_wide_values(image)
+    if image.mode.startswith("I;16"):
+        return _from_16_bits(image)
     mode = _EIGHT_BIT_MODES.get(image.mode)
     if mode is None:
         raise Unreadable(f"has colours of a kind that is not read ({image.mode}): save it as RGB")
@@ -179,30 +178,13 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return image if image.mode == mode else image.convert(mode)
 
 
-def _from_wide_values(image: Image.Image) -> Image.Image:
-    """Grey values of 16 bits, 32 bits or floating point. Only the first have a known white."""
+def _from_16_bits(image: Image.Image) -> Image.Image:
     values = np.asarray(image)
-    if image.mode == "F":
-        values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
-    grey = Image.fromarray(_scaled(values, is_16_bit=image.mode.startswith("I;16")))
+    grey = Image.fromarray((values >> 8).astype(np.uint8))
     if isinstance(transparent := image.info.get("transparency"), int):
         alpha = np.where(values == transparent, 0, 255).astype(np.uint8)
         grey.putalpha(Image.fromarray(alpha))
     return grey
-
-
-def _scaled(values: _Array, *, is_16_bit: bool) -> _Array:
-    """Return values from 0 to 255 as uint8. An unknown white is the smallest usual one."""
-    if is_16_bit:
-        return (values >> 8).astype(np.uint8)
-    usual = (1.0, 255.0, 65535.0) if values.dtype.kind == "f" else (255.0, 65535.0)
-    low, high = min(float(values.min()), 0.0), float(values.max())
-    white = next((each for each in usual if high <= each), high)
-    scaled = values.astype(np.float32)
-    scaled -= low
-    scaled /= white - low
-    scaled *= 255.0
-    return np.rint(scaled, out=scaled).astype(np.uint8)
 
 
 def _on_white(image: Image.Image) -> Image.Image:
