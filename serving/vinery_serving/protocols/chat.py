@@ -17,15 +17,8 @@ from vinery_serving.core.logprobs import Token
 from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, ToKeep
 from vinery_serving.core.request import Conversation, Endpoint, Message
 from vinery_serving.core.result import ChoiceResult, Result
-from vinery_serving.protocols.common import chunks
+from vinery_serving.protocols.common import chunks, encoding
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.encoding import (
-    Answer,
-    json_bytes,
-    json_members,
-    json_text,
-    one_of,
-)
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody
 from vinery_serving.protocols.common.logprobs import (
@@ -178,17 +171,17 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
         return messages, given
 
 
-_FINISH_REASON = one_of("stop", "length", "tool_calls", "function_call")
+_FINISH_REASON = encoding.one_of("stop", "length", "tool_calls", "function_call")
 
 
-class ChatLogprobs(Answer, kw_only=True):
+class ChatLogprobs(encoding.Answer, kw_only=True):
     """The tokens of a chat's answer, or of a chunk."""
 
     content: list[TokenLogprob]
     refusal: None = None
 
 
-class ChatMessage(Answer, kw_only=True):
+class ChatMessage(encoding.Answer, kw_only=True):
     """The model's answer. Reasoning has two names, because clients read one or the other."""
 
     role: Literal["assistant"] = "assistant"
@@ -205,7 +198,7 @@ class ChatMessage(Answer, kw_only=True):
     completion_tokens: chunks.RawText | UnsetType = UNSET
 
 
-class ChatChoice(Answer, kw_only=True):
+class ChatChoice(encoding.Answer, kw_only=True):
     index: int
     message: ChatMessage
     logprobs: ChatLogprobs | None
@@ -215,7 +208,7 @@ class ChatChoice(Answer, kw_only=True):
     arrival_time: float | UnsetType = UNSET
 
 
-class ChatCompletion(Answer, kw_only=True):
+class ChatCompletion(encoding.Answer, kw_only=True):
     id: str
     object: Literal["chat.completion"]
     created: int
@@ -230,7 +223,7 @@ class ChatCompletion(Answer, kw_only=True):
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
-class ChatDelta(Answer, kw_only=True):
+class ChatDelta(encoding.Answer, kw_only=True):
     """More of an answer. The role comes in the first chunk."""
 
     role: Literal["assistant"] | UnsetType = UNSET
@@ -247,7 +240,7 @@ class ChatDelta(Answer, kw_only=True):
     completion_tokens: chunks.RawText | UnsetType = UNSET
 
 
-class ChatChunkChoice(Answer, kw_only=True):
+class ChatChunkChoice(encoding.Answer, kw_only=True):
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None
@@ -257,7 +250,7 @@ class ChatChunkChoice(Answer, kw_only=True):
     arrival_time: float | UnsetType = UNSET
 
 
-class ChatCompletionChunk(Answer, kw_only=True):
+class ChatCompletionChunk(encoding.Answer, kw_only=True):
     """An event of a streamed chat. The event with the total usage has no choices."""
 
     id: str
@@ -318,7 +311,7 @@ def _stored_message(sent: dict[str, Any]) -> MemoryItem:
     is_text = content is None or isinstance(content, str)
     parts = {"content": content if is_text else None, "content_parts": None if is_text else content}
     own = {name: value for name, value in sent.items() if name != "id"}
-    return MemoryItem("", str(sent.get("role")), json_bytes({**own, **parts}))
+    return MemoryItem("", str(sent.get("role")), encoding.json_bytes({**own, **parts}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,25 +377,25 @@ class ChatExchange(chunks.ChunkExchange):
             tokens = prompt_tokens(event.prompt_ids[0], event.prompt_texts[0])
         content = None if self.request.dialect.shows_first_token else ""
         delta = ChatDelta(role="assistant", content=content, **tokens)
-        return chunks.Chunk(json_members(delta), chunk_extras=self._prompt(event))
+        return chunks.Chunk(encoding.json_members(delta), chunk_extras=self._prompt(event))
 
     def delta(self, event: chunks.OtherDelta) -> bytes:
         match event:
             case events.ReasoningDelta():
-                text = json_text(event.text)
+                text = encoding.json_text(event.text)
                 return b'"reasoning_content":' + text + b',"reasoning":' + text
             case _ if not self.has_functions:
                 return chunks.call_delta(event)
             case events.ToolCallStarted(index=0):
                 called = chunks.CalledFunctionDelta(name=event.name, arguments="")
-                return b'"function_call":%b' % json_bytes(called)
+                return b'"function_call":%b' % encoding.json_bytes(called)
             case events.ToolCallDelta(index=0, is_custom=False):
-                return b'"function_call":{"arguments":%b}' % json_text(event.text)
+                return b'"function_call":{"arguments":%b}' % encoding.json_text(event.text)
         return b""
 
     def tokens(self, event: events.TokensGenerated) -> chunks.Chunk:
         delta = ChatDelta(**completion_tokens(event.token_ids, event.text))
-        return chunks.Chunk(json_members(delta), {"token_ids": event.token_ids})
+        return chunks.Chunk(encoding.json_members(delta), {"token_ids": event.token_ids})
 
     def _prompt(self, source: events.Started | Result) -> chunks.Members:
         members: dict[str, Any] = {}

@@ -25,20 +25,10 @@ from vinery_serving.protocols.common.foreign import FOREIGN
 from vinery_serving.protocols.common.parameters import MODEL
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.completions import Completion, CompletionsBody
+from vinery_serving.protocols.messages import exchange
 from vinery_serving.protocols.messages.body import CountBody, MessagesBody
-from vinery_serving.protocols.messages.exchange import (
-    MessageAnswer,
-    MessageError,
-    MessageEvent,
-    MessageTokens,
-)
+from vinery_serving.protocols.responses import objects
 from vinery_serving.protocols.responses.body import INCLUDABLE, ResponsesBody
-from vinery_serving.protocols.responses.objects import (
-    CompactedResponse,
-    InputTokens,
-    Response,
-    ResponseEvent,
-)
 
 Document = dict[str, Any]
 Schema = dict[str, Any]
@@ -89,7 +79,7 @@ This document needs no key."""
 Form = type[Answer]
 # The forms of errors.
 _OPENAI: Final = Error
-_ANTHROPIC: Final = MessageError
+_ANTHROPIC: Final = exchange.MessageError
 
 
 def document(*, version: str, max_body_mb: int) -> Document:
@@ -290,28 +280,31 @@ _OPERATIONS: Final = (
         "createCompletion", ("prompt", "prompt_token_ids"), Completion,
     ),
     _Operation(
-        "post responses", "Answer items", (Response,), ResponsesBody,
-        "createResponse", ("input",), ResponseEvent,
+        "post responses", "Answer items", (objects.Response,), ResponsesBody,
+        "createResponse", ("input",), objects.ResponseEvent,
     ),
     _Operation(
-        "post responses/input_tokens", "Count the tokens of a response's prompt", (InputTokens,),
-        ResponsesBody, "countInputTokens", ("input", "instructions"),
+        "post responses/input_tokens", "Count the tokens of a response's prompt",
+        (objects.InputTokens,), ResponsesBody, "countInputTokens", ("input", "instructions"),
     ),
     _Operation(
-        "post responses/compact", "Summarize a conversation", (CompactedResponse,), ResponsesBody,
-        "compactResponse", ("input", "previous_response_id", "conversation"),
+        "post responses/compact", "Summarize a conversation",
+        (objects.CompactedResponse,), ResponsesBody, "compactResponse",
+        ("input", "previous_response_id", "conversation"),
     ),
     _Operation(
-        "post messages", "Answer a conversation, for Anthropic's clients", (MessageAnswer,),
-        MessagesBody, "createMessage", event=MessageEvent, form=_ANTHROPIC,
+        "post messages", "Answer a conversation, for Anthropic's clients",
+        (exchange.MessageAnswer,), MessagesBody, "createMessage", event=exchange.MessageEvent, form=_ANTHROPIC,
     ),
     _Operation(
-        "post messages/count_tokens", "Count the tokens of a message's prompt", (MessageTokens,),
-        CountBody, "countMessageTokens", form=_ANTHROPIC,
+        "post messages/count_tokens", "Count the tokens of a message's prompt",
+        (exchange.MessageTokens,), CountBody, "countMessageTokens", form=_ANTHROPIC,
     ),
-    _Operation("get responses/{response_id}", "Return a response", (Response,)),
+    _Operation("get responses/{response_id}", "Return a response", (objects.Response,)),
     _Operation("delete responses/{response_id}", "Delete a response", (stored.Deleted,)),
-    _Operation("post responses/{response_id}/cancel", "End a background response", (Response,)),
+    _Operation(
+        "post responses/{response_id}/cancel", "End a background response", (objects.Response,)
+    ),
     _Operation("get responses/{response_id}/input_items", "List its input", (stored.ItemList,)),
     _Operation("post conversations", "Begin a conversation", (_Talk,), stored.ConversationBody),
     _Operation(f"get {_TALK}", "Return a conversation", (_Talk,)),
@@ -378,12 +371,14 @@ def _ids_in(path: str) -> Iterator[Document]:
 
 def _queries(route: str, answer: tuple[Form, ...]) -> Iterator[Document]:
     method, form = route.partition(" ")[0], answer[0] if answer else Answer
-    if method == "get" and form is Response:
+    if method == "get" and form is objects.Response:
         yield {**_query("stream", "Sends the events of a background response."), "schema": _FLAG}
         after = {"type": "integer", "minimum": 0}
         yield {**_query("starting_after", "Of its events, those after this."), "schema": after}
         yield {**_query("include_obfuscation", "Pads its deltas."), "schema": _FLAG}
-    if form in (stored.ItemList, stored.StoredItem) or (method == "get" and form is Response):
+    if form in (stored.ItemList, stored.StoredItem) or (
+        method == "get" and form is objects.Response
+    ):
         values = {"type": "array", "items": {"enum": sorted(INCLUDABLE)}}
         yield {**_query("include[]", "As in a response; no value has an effect."), "schema": values}
     if method == "get" and issubclass(form, stored.StoredList):

@@ -10,16 +10,8 @@ from typing import Annotated, Any, Final, Literal, get_args
 from msgspec import UNSET, UnsetType
 from pydantic import BeforeValidator, Field, PlainValidator
 
-from vinery_serving.core import field_limits
+from vinery_serving.core import field_limits, pooling
 from vinery_serving.core.errors import MissingParameter
-from vinery_serving.core.pooling import (
-    PoolingInput,
-    PoolingRequest,
-    PoolingResult,
-    TextPair,
-    TextRole,
-    Truncation,
-)
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import read_body
@@ -95,13 +87,13 @@ class PoolingBody(Wire):
     def _request(
         self,
         endpoint: Endpoint,
-        inputs: tuple[PoolingInput, ...],
+        inputs: tuple[pooling.PoolingInput, ...],
         param: str,
         unused: Unused,
         **options: Any,
-    ) -> PoolingRequest:
+    ) -> pooling.PoolingRequest:
         """`inputs` are the values of the field `param`. Raises `InvalidRequest`."""
-        return PoolingRequest(
+        return pooling.PoolingRequest(
             endpoint,
             self.model,
             inputs,
@@ -113,7 +105,7 @@ class PoolingBody(Wire):
             **options,
         )
 
-    def _truncation(self) -> Truncation | None:
+    def _truncation(self) -> pooling.Truncation | None:
         """Raises `InvalidRequest` for parameters that contradict each other."""
         tokens, truncate = self.truncate_prompt_tokens, self.truncate
         if tokens == 0:
@@ -129,7 +121,7 @@ class PoolingBody(Wire):
             raise refusal("truncate", "names another side than the other parameter")
         keeps_start = truncate != "START" and side != "left"
         limit = None if tokens in (None, _ALL_THAT_FIT) else tokens
-        return Truncation(limit, keeps_start=keeps_start)
+        return pooling.Truncation(limit, keeps_start=keeps_start)
 
 
 class PoolingUsage(Answer, kw_only=True):
@@ -142,15 +134,15 @@ def usage(num_tokens: int) -> PoolingUsage:
 
 
 _ROLES: Final = {
-    "query": TextRole.QUERY,
-    "search_query": TextRole.QUERY,
-    "document": TextRole.DOCUMENT,
-    "passage": TextRole.DOCUMENT,
-    "search_document": TextRole.DOCUMENT,
+    "query": pooling.TextRole.QUERY,
+    "search_query": pooling.TextRole.QUERY,
+    "document": pooling.TextRole.DOCUMENT,
+    "passage": pooling.TextRole.DOCUMENT,
+    "search_document": pooling.TextRole.DOCUMENT,
 }
 
 
-def _read_inputs(value: object) -> tuple[PoolingInput, ...]:
+def _read_inputs(value: object) -> tuple[pooling.PoolingInput, ...]:
     inputs = read_prompts(value)
     if "" in inputs:
         raise invalid("must not have an empty text")
@@ -160,7 +152,7 @@ def _read_inputs(value: object) -> tuple[PoolingInput, ...]:
 _Text = Annotated[str, Field(min_length=1), TEXT_LIMIT]
 _Texts = Annotated[list[_Text], Field(min_length=1), Limited(field_limits.PROMPTS)]
 Inputs = Annotated[
-    tuple[PoolingInput, ...],
+    tuple[pooling.PoolingInput, ...],
     PlainValidator(_read_inputs, json_schema_input_type=_Text | _Texts | Ids | ManyIds),
 ]
 
@@ -189,7 +181,7 @@ class EmbeddingsBody(PoolingBody):
         "The name of a text before each input in the model's config_sentence_transformers.json."
     )
 
-    def request(self, unused: Unused) -> PoolingRequest:
+    def request(self, unused: Unused) -> pooling.PoolingRequest:
         """Raises `InvalidRequest`."""
         request = self._request(
             Endpoint.EMBEDDINGS,
@@ -287,9 +279,9 @@ class RerankBody(PoolingBody):
         f"`/v2`: {COHERES_DOCUMENT_TOKENS}, as in Cohere's API; elsewhere: none."
     )
 
-    def request(self, unused: Unused, max_document_tokens: int | None) -> PoolingRequest:
+    def request(self, unused: Unused, max_document_tokens: int | None) -> pooling.PoolingRequest:
         """Raises `InvalidRequest`."""
-        pairs = tuple(TextPair(self.query, each.text) for each in self.documents)
+        pairs = tuple(pooling.TextPair(self.query, each.text) for each in self.documents)
         refuse_long("documents", len(self.query) + sum(len(each.text) for each in self.documents))
         limit = self.max_tokens_per_doc or max_document_tokens
         return self._request(Endpoint.RERANK, pairs, "documents", unused, max_document_tokens=limit)
@@ -365,7 +357,7 @@ class ScoreBody(PoolingBody):
     data_1: Texts | None = parameter("The same as `text_1`.", of="vLLM")
     data_2: Texts | None = parameter("The same as `text_2`.", of="vLLM")
 
-    def request(self, unused: Unused) -> PoolingRequest:
+    def request(self, unused: Unused) -> pooling.PoolingRequest:
         """Raises `InvalidRequest`."""
         names, first, second = self._texts()
         if len(first) == 1:
@@ -375,7 +367,7 @@ class ScoreBody(PoolingBody):
                 names[1],
                 f"has {len(second)} texts beside {len(first)}: send as many, or one `{names[0]}`",
             )
-        pairs = tuple(map(TextPair, first, second))
+        pairs = tuple(map(pooling.TextPair, first, second))
         refuse_long(names[1], sum(map(len, first)) + sum(map(len, second)))
         return self._request(Endpoint.SCORE, pairs, names[1], unused)
 
@@ -393,12 +385,12 @@ class ScoreBody(PoolingBody):
 
 @dataclass(frozen=True, slots=True)
 class PoolingExchange:
-    request: PoolingRequest
+    request: pooling.PoolingRequest
     is_base64: bool = False
     top_n: int | None = None
     documents: tuple[Document, ...] | None = None  # None: not in the answer
 
-    def body(self, result: PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
+    def body(self, result: pooling.PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
         """Yield the parts of the answer's JSON. Each part takes little time."""
         used = usage(result.num_tokens)
         if self.request.endpoint is Endpoint.EMBEDDINGS:

@@ -8,17 +8,10 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V3, Dialect
 from vinery_serving.core.field_limits import FieldLimit
 from vinery_serving.core.request import Repetition, Stopping
-from vinery_serving.protocols.common.parameters import (
-    EVERY_SYSTEM,
-    NO_LIMIT,
-    Limited,
-    MaxTokens,
-    TokenIds,
-    parameter,
-)
+from vinery_serving.protocols.common import parameters
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
-_STOP_CHARS = Limited(field_limits.STOP_CHARS)
+_STOP_CHARS = parameters.Limited(field_limits.STOP_CHARS)
 
 
 def _one_or_many(value: object) -> object:
@@ -37,25 +30,25 @@ Stop = Annotated[
     list[_StopText],
     Field(fail_fast=True),
     BeforeValidator(_one_or_many, json_schema_input_type=_OneStop | list[_StopText]),
-    Limited(field_limits.STOPS_V3),
+    parameters.Limited(field_limits.STOPS_V3),
 ]
-StopIds = Annotated[TokenIds, Limited(field_limits.STOP_IDS)]
+StopIds = Annotated[parameters.TokenIds, parameters.Limited(field_limits.STOP_IDS)]
 # 0 ends the reasoning at once. vLLM uses negative values for "no budget".
 ReasoningTokens = Annotated[int, Field(ge=-1, le=2**32 - 1)]
-PatternSize = Annotated[int, Field(ge=0), Limited(field_limits.PATTERN_TOKENS)]
+PatternSize = Annotated[int, Field(ge=0), parameters.Limited(field_limits.PATTERN_TOKENS)]
 
 
 class RepetitionDetection(Wire):
     """`repetition_detection`, with vLLM's defaults: a `max_pattern_size` of 0 detects nothing,
     and a `min_pattern_size` of 0 is 1."""
 
-    max_pattern_size: PatternSize = parameter(
+    max_pattern_size: PatternSize = parameters.parameter(
         "The longest repeated pattern, in tokens; 0 detects nothing.", of="vLLM", default=0
     )
-    min_pattern_size: PatternSize = parameter(
+    min_pattern_size: PatternSize = parameters.parameter(
         "The shortest repeated pattern, in tokens. Default: 1.", of="vLLM", default=0
     )
-    min_count: Annotated[int, Field(ge=0, le=2**31 - 1)] = parameter(
+    min_count: Annotated[int, Field(ge=0, le=2**31 - 1)] = parameters.parameter(
         "The number of repetitions that end the answer; at least 2.", of="vLLM", default=0
     )
 
@@ -82,47 +75,47 @@ class RepetitionDetection(Wire):
 
 
 class StoppingFields(Wire):
-    max_tokens: MaxTokens | None = parameter(
+    max_tokens: parameters.MaxTokens | None = parameters.parameter(
         "The limit of output tokens; -1 is no limit but those of the model. Default for "
         "completions: 16 on /v1, none on /v3. Completions accept 0 with `echo` or "
         "`prompt_logprobs`.",
-        of=EVERY_SYSTEM,
+        of=parameters.EVERY_SYSTEM,
     )
-    max_completion_tokens: MaxTokens | None = parameter(
-        "The same as `max_tokens`, and replaces it.", of=EVERY_SYSTEM
+    max_completion_tokens: parameters.MaxTokens | None = parameters.parameter(
+        "The same as `max_tokens`, and replaces it.", of=parameters.EVERY_SYSTEM
     )
-    max_output_tokens: MaxTokens | None = parameter(
+    max_output_tokens: parameters.MaxTokens | None = parameters.parameter(
         "The same as `max_tokens` and `max_completion_tokens`, and replaces both.",
         of="OVMS, OpenAI, vLLM",
     )
-    min_tokens: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = parameter(
+    min_tokens: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = parameters.parameter(
         "With fewer output tokens, only the limit ends an answer.", of="vLLM, FastDeploy"
     )
-    stop: Stop | None = parameter(
+    stop: Stop | None = parameters.parameter(
         "One or more stop strings: at most 4 on /v1, 16 on /v3. A stop string may begin and end "
         "inside of tokens. An empty text is none.",
-        of=EVERY_SYSTEM,
+        of=parameters.EVERY_SYSTEM,
     )
-    include_stop_str_in_output: bool | None = parameter(
+    include_stop_str_in_output: bool | None = parameters.parameter(
         "Whether the answer ends with the stop string. Default: false, but true for streams on "
         "/v3.",
         of="OVMS, vLLM, FastDeploy",
     )
-    stop_token_ids: StopIds | None = parameter(
+    stop_token_ids: StopIds | None = parameters.parameter(
         "Tokens that end an answer, in addition to the model's end tokens.", of="vLLM, FastDeploy"
     )
-    ignore_eos: bool | None = parameter(
+    ignore_eos: bool | None = parameters.parameter(
         "The model's end tokens do not end an answer; `stop_token_ids` still do.", of="OVMS, vLLM"
     )
-    thinking_token_budget: ReasoningTokens | None = parameter(
+    thinking_token_budget: ReasoningTokens | None = parameters.parameter(
         "Ends the reasoning after this many tokens; -1 is no budget. For models that end their "
         "reasoning with one token.",
         of="vLLM",
     )
-    reasoning_max_tokens: ReasoningTokens | None = parameter(
+    reasoning_max_tokens: ReasoningTokens | None = parameters.parameter(
         "FastDeploy's name of `thinking_token_budget`, which replaces it.", of="FastDeploy"
     )
-    repetition_detection: RepetitionDetection | None = parameter(
+    repetition_detection: RepetitionDetection | None = parameters.parameter(
         "Ends an answer that repeats a pattern of tokens.", of="vLLM"
     )
 
@@ -141,9 +134,9 @@ class StoppingFields(Wire):
             reasoning_limit = self.reasoning_max_tokens
         repetition = self.repetition_detection
         return Stopping(
-            max_tokens=None if limit == NO_LIMIT else limit,
+            max_tokens=None if limit == parameters.NO_LIMIT else limit,
             max_tokens_param=name,
-            is_unlimited=limit == NO_LIMIT,
+            is_unlimited=limit == parameters.NO_LIMIT,
             default_max_tokens=default_limit,
             stop=stops,
             include_stop_text=self.includes_stop_text(dialect, is_streamed=is_streamed),
@@ -160,7 +153,7 @@ class StoppingFields(Wire):
     def refuse_min_above_max(self) -> None:
         """Raises `InvalidRequest` for a `min_tokens` above the limit."""
         name, limit = self.output_limit
-        if limit not in (None, NO_LIMIT) and (self.min_tokens or 0) > limit:
+        if limit not in (None, parameters.NO_LIMIT) and (self.min_tokens or 0) > limit:
             raise refusal("min_tokens", f"must be at most `{name}`, which is {limit}")
 
     @property

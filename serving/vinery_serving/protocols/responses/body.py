@@ -7,20 +7,10 @@ from typing import Annotated, Any, Final, Literal, Self, get_args
 from msgspec import UNSET, to_builtins
 from pydantic import BeforeValidator, Field
 
-from vinery_serving.core import field_limits
+from vinery_serving.core import field_limits, request
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import UnsupportedParameter
 from vinery_serving.core.memory import Needs
-from vinery_serving.core.request import (
-    Conversation,
-    Grammar,
-    Message,
-    Role,
-    TextGrammar,
-    TextPart,
-    Tool,
-    ToolChoice,
-)
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat, TextFormat
 from vinery_serving.protocols.common.generation import GenerationBody, Metadata
 from vinery_serving.protocols.common.parameters import (
@@ -247,10 +237,10 @@ class ResponsesBody(TemplateFields, GenerationBody):
         """Return whether the client wants the response to be stored: OpenAI's default is true."""
         return self.store is not False if dialect == V1 else self.store is True
 
-    def prompt(self, num_recalled: int = 0) -> Conversation:
+    def prompt(self, num_recalled: int = 0) -> request.Conversation:
         """Return the prompt. Raises `InvalidRequest` for a tool choice that `tools` contradicts."""
         tools = clients_tools(self.tools or ())
-        return Conversation(
+        return request.Conversation(
             messages=self._messages(num_recalled),
             tools=tools,
             tool_choice=resolve_choice(self.tool_choice, tools),
@@ -260,7 +250,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
             drops_oldest=self.truncation == "auto",
         )
 
-    def grammar(self, dialect: Dialect) -> Grammar | None:
+    def grammar(self, dialect: Dialect) -> request.Grammar | None:
         """Return the constraint on the answer. Raises `UnsupportedParameter` for a
         `response_format` on /v1, which only OVMS has in Responses."""
         chat_format = self.response_format
@@ -271,16 +261,19 @@ class ResponsesBody(TemplateFields, GenerationBody):
             )
         return self.constraint(None if self.text is None else self.text.format, chat_format)
 
-    def _messages(self, num_recalled: int) -> tuple[Message, ...]:
+    def _messages(self, num_recalled: int) -> tuple[request.Message, ...]:
         messages = messages_of(self.input or (), num_recalled)
         if self.reasoning is not None and self.reasoning.context == "current_turn":
             messages = without_old_reasoning(messages)
         if not self.instructions:
             return messages
-        return (Message(Role.SYSTEM, (TextPart(self.instructions),)), *messages)
+        return (
+            request.Message(request.Role.SYSTEM, (request.TextPart(self.instructions),)),
+            *messages,
+        )
 
 
-def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> objects.Members:
+def echo(wire: ResponsesBody, tools: Sequence[request.Tool], *, is_kept: bool) -> objects.Members:
     """Return the members of the answer that repeat the request, as plain JSON values, with
     OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
     text, (_, limit) = wire.text or TextOptions(), wire.output_limit
@@ -291,7 +284,7 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> object
         "max_tool_calls": wire.max_tool_calls,
         "previous_response_id": wire.previous_response_id,
         "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
-        "tool_choice": echoed_choice(wire.tool_choice or ToolChoice(), tools),
+        "tool_choice": echoed_choice(wire.tool_choice or request.ToolChoice(), tools),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
         "reasoning": objects.EchoedReasoning(
             effort=reasoning.effort,
@@ -353,7 +346,7 @@ def _tool(
     return objects.EchoedNamespace(name=tool.name, description=tool.description or "", tools=tools)
 
 
-def _member(tool: Tool) -> objects.EchoedFunction | objects.EchoedCustomTool:
+def _member(tool: request.Tool) -> objects.EchoedFunction | objects.EchoedCustomTool:
     name, description = tool.name, tool.description
     if tool.is_custom:
         written = _input_format(tool.input_grammar)
@@ -363,7 +356,7 @@ def _member(tool: Tool) -> objects.EchoedFunction | objects.EchoedCustomTool:
     )
 
 
-def _input_format(grammar: TextGrammar | None) -> objects.EchoedInputFormat:
+def _input_format(grammar: request.TextGrammar | None) -> objects.EchoedInputFormat:
     if grammar is None:
         return objects.EchoedInputFormat(type="text")
     return objects.EchoedInputFormat(

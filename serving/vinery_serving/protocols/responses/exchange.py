@@ -30,18 +30,8 @@ from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, Needs, Rec
 from vinery_serving.core.request import Conversation, Endpoint, GenerationRequest, ToolCall
 from vinery_serving.core.result import Item as CoreItem
 from vinery_serving.core.result import ReasoningItem, Result, TextItem
+from vinery_serving.protocols.common import encoding
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.encoding import (
-    DONE,
-    KEEP_ALIVE,
-    Encoder,
-    ItemEncoder,
-    Obfuscated,
-    OpenItem,
-    json_bytes,
-    json_text,
-    named_frame,
-)
 from vinery_serving.protocols.common.logprobs import content_logprobs
 from vinery_serving.protocols.common.reading import refusal
 from vinery_serving.protocols.responses.body import ResponsesBody, echo
@@ -71,7 +61,7 @@ from vinery_serving.protocols.responses.objects import (
 
 
 @dataclass(slots=True)
-class _OpenItem(OpenItem):
+class _OpenItem(encoding.OpenItem):
     """The item that the stream is writing. `position` holds the members of all events,
     `delta_close` the bytes of a delta's frame between text and sequence number."""
 
@@ -123,7 +113,7 @@ class _OpenItem(OpenItem):
         yield ResponseEvent(type="response.output_item.done", output_index=self.index, item=item)
 
 
-class ResponsesEncoder(ItemEncoder[_OpenItem]):
+class ResponsesEncoder(encoding.ItemEncoder[_OpenItem]):
     def __init__(self, objects: ResponseObjects) -> None:
         super().__init__()
         self._objects = objects
@@ -178,7 +168,7 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
                 name = "custom_tool_call_input"
         opened.position = {"item_id": item.id, "output_index": index, **place}
         kind = f"response.{name}.delta"
-        members = json_bytes({"type": kind, **opened.position})[:-1]
+        members = encoding.json_bytes({"type": kind, **opened.position})[:-1]
         opened.delta_open = b'event: %b\ndata: %b,"delta":' % (kind.encode(), members)
         added = ResponseEvent(type="response.output_item.added", output_index=index, item=item)
         return self._frame(added) + self._frames(opened.opening())
@@ -189,7 +179,7 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
             item.tokens += event.tokens
             logprobs = content_logprobs(event.tokens)
             return self._frame(item.event("output_text.delta", delta=event.text, logprobs=logprobs))
-        text, number = json_text(event.text), self._sequence_number
+        text, number = encoding.json_text(event.text), self._sequence_number
         self._sequence_number += 1
         return b"%b%b%b%d}\n\n" % (item.delta_open, text, item.delta_close, number)
 
@@ -210,7 +200,7 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
     def _complete(self, event: Completed) -> bytes:
         response = self._objects.finished(self._items, event.usage, event.at, cuts=self._cuts)
         response.store &= event.is_kept
-        return self._state(f"response.{response.status}", response) + DONE
+        return self._state(f"response.{response.status}", response) + encoding.DONE
 
     def _fail(self, error: ServingError) -> bytes:
         # Clients ignore events before the one that creates the response.
@@ -222,7 +212,7 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
         if opened is not None:
             items = [*items, self._objects.item(opened.index, opened.core(), INCOMPLETE)]
         response = self._objects.failed(items, error)
-        return start + self._frame(flat) + self._state("response.failed", response) + DONE
+        return start + self._frame(flat) + self._state("response.failed", response) + encoding.DONE
 
     def _state(self, name: str, response: Response) -> bytes:
         return self._frame(ResponseEvent(type=name, response=response))
@@ -233,7 +223,7 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
     def _frame(self, event: ResponseEvent) -> bytes:
         event.sequence_number = self._sequence_number
         self._sequence_number += 1
-        return named_frame(event.type, json_bytes(event))
+        return encoding.named_frame(event.type, encoding.json_bytes(event))
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +304,7 @@ class ResponsesExchange:
     stay when the conversation is summarized. `is_compact`: the answer has these beside the
     compaction, and is no response."""
 
-    keep_alive: ClassVar[bytes] = KEEP_ALIVE
+    keep_alive: ClassVar[bytes] = encoding.KEEP_ALIVE
 
     request: GenerationRequest
     echo: Members
@@ -341,11 +331,11 @@ class ResponsesExchange:
         after some conversations: then the last words stand for the summary."""
         summary = summary.strip() or f"There is none. The last words were:\n{self.last_words}"
         kept = None if self.is_compact else [Raw(each.payload) for each in self.user_items]
-        return json_bytes({"summary": summary, "kept": kept})
+        return encoding.json_bytes({"summary": summary, "kept": kept})
 
-    def encoder(self, identity: AnswerIdentity) -> Encoder:
+    def encoder(self, identity: AnswerIdentity) -> encoding.Encoder:
         encoder = ResponsesEncoder(self._objects(identity))
-        return Obfuscated(encoder, identity) if self.is_obfuscated else encoder
+        return encoding.Obfuscated(encoder, identity) if self.is_obfuscated else encoder
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         choices = result.choices
@@ -355,7 +345,7 @@ class ResponsesExchange:
         response = objects.finished(items, result.usage, result.completed_at, cuts=cuts)
         response.store &= result.is_kept
         if not self.is_compact:
-            return json_bytes(response)
+            return encoding.json_bytes(response)
         kept = [with_id(each, identity.token, at) for at, each in enumerate(self.user_items)]
         compacted = CompactedResponse(
             id=response.id,
@@ -363,10 +353,10 @@ class ResponsesExchange:
             output=[*(Raw(each.payload) for each in kept), *items],
             usage=response.usage,
         )
-        return json_bytes(compacted)
+        return encoding.json_bytes(compacted)
 
     def queued(self, identity: AnswerIdentity) -> bytes:
-        return json_bytes(self._objects(identity).with_sampling(None).queued())
+        return encoding.json_bytes(self._objects(identity).with_sampling(None).queued())
 
     def _objects(self, identity: AnswerIdentity) -> ResponseObjects:
         dialect = self.request.dialect
@@ -390,4 +380,4 @@ def parse_count(
 
 
 def count_body(num_tokens: int) -> bytes:
-    return json_bytes(InputTokens(input_tokens=num_tokens))
+    return encoding.json_bytes(InputTokens(input_tokens=num_tokens))
