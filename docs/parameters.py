@@ -32,8 +32,7 @@ Model Server's. The row states where they differ. A parameter is
 - **refused**: the server answers with status 400, the parameter's name and the reason in the
   row. Null, and values that ask for the default, are accepted.
 
-The second column names the systems that document it; OVMS is OpenVINO Model Server. The
-server's OpenAPI document at `/openapi.json` has the same names, the types and limits, and the
+The server's OpenAPI document at `/openapi.json` has the same names, the types and limits, and the
 answers. [errors.md](errors.md) has the codes of errors.
 """
 _LIMITS = """\
@@ -158,7 +157,6 @@ _REFUSED = "Refused: "
 
 class Row(NamedTuple):
     name: str
-    of: str  # the systems that document the parameter
     state: str
     description: str
 
@@ -196,9 +194,9 @@ def rows_of(endpoint: Endpoint) -> Iterator[Row]:
         state = "accepted" if described.changes_nothing else "honoured"
         if description.startswith(_REFUSED):
             state, description = "refused", description.removeprefix(_REFUSED)
-        yield Row(name, described.of, state, description)
+        yield Row(name, state, description)
     for name, each in refused.items():
-        yield Row(name, each.of, "refused", each.message(name))
+        yield Row(name, "refused", each.message(name))
 
 
 def parameters(model: type[BaseModel], path: str = "") -> Iterable[tuple[str, FieldInfo]]:
@@ -226,10 +224,9 @@ def _endpoints() -> Iterator[str]:
         if endpoint in _NOTES:
             yield _NOTES[endpoint]
         cells = (
-            (code(row.name), row.of, f"**{row.state}**: {row.description}")
-            for row in rows_of(endpoint)
+            (code(row.name), f"**{row.state}**: {row.description}") for row in rows_of(endpoint)
         )
-        yield table(("parameter", "of", "Vinery"), cells)
+        yield table(("parameter", "Vinery"), cells)
 
 
 def _client_defaults() -> str:

@@ -32,7 +32,6 @@ from vinery_serving.protocols.common.logprobs import (
 from vinery_serving.protocols.common.messages import AssistantMessage, Content, WireMessage
 from vinery_serving.protocols.common.parameters import (
     EFFORT,
-    EVERY_SYSTEM,
     Effort,
     Limited,
     PromptIds,
@@ -57,12 +56,8 @@ from vinery_serving.protocols.common.tools import (
 class Prediction(Wire):
     """`prediction`: an expected answer, without effect."""
 
-    type: Literal["content"] = parameter(
-        "`content`.", of="OpenAI", is_required=True, changes_nothing=True
-    )
-    content: Content = parameter(
-        "A text, or text parts.", of="OpenAI", is_required=True, changes_nothing=True
-    )
+    type: Literal["content"] = parameter("`content`.", is_required=True, changes_nothing=True)
+    content: Content = parameter("A text, or text parts.", is_required=True, changes_nothing=True)
 
 
 def _kind(value: Any) -> str:
@@ -83,37 +78,35 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
 
     messages: MessagesOrIds | None = parameter(
         "The conversation, or as in FastDeploy a list of token ids. With `prefix` true, as in "
-        "Mistral's API, the answer continues the last message.",
-        of=EVERY_SYSTEM,
+        "Mistral's API, the answer continues the last message."
     )
     prompt_token_ids: PromptIds | None = parameter(
-        "Token ids that replace the rendered `messages`.", of="FastDeploy"
+        "Token ids that replace the rendered `messages`."
     )
     echo: bool | None = parameter(
-        "The answer begins with the last message, if the assistant wrote it.", of="vLLM"
+        "The answer begins with the last message, if the assistant wrote it."
     )
-    tools: WireTools | None = parameter(TOOLS, of=EVERY_SYSTEM)
-    tool_choice: WireToolChoice = parameter(TOOL_CHOICE, of="OVMS, OpenAI, vLLM")
+    tools: WireTools | None = parameter(TOOLS)
+    tool_choice: WireToolChoice = parameter(TOOL_CHOICE)
     functions: WireFunctions | None = parameter(
-        "The deprecated form of `tools`; the answer has `function_call`.", of="OpenAI"
+        "The deprecated form of `tools`; the answer has `function_call`."
     )
-    function_call: WireToolChoice = parameter("The deprecated form of `tool_choice`.", of="OpenAI")
-    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, of="OpenAI, vLLM")
-    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of=EVERY_SYSTEM)
-    reasoning_effort: Effort | None = parameter(EFFORT, of="OpenAI, vLLM")
+    function_call: WireToolChoice = parameter("The deprecated form of `tool_choice`.")
+    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS)
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT)
+    reasoning_effort: Effort | None = parameter(EFFORT)
     prediction: Prediction | None = parameter(
-        "A hint for speed, which never changes the answer.", of="OpenAI, vLLM", changes_nothing=True
+        "A hint for speed, which never changes the answer.", changes_nothing=True
     )
     verbosity: Literal["low", "medium", "high"] | None = parameter(
-        "A hint. The served models have no such setting.", of="OpenAI, vLLM", changes_nothing=True
+        "A hint. The served models have no such setting.", changes_nothing=True
     )
     logprobs: bool | None = parameter(
         "Returns the log-probability of each token of the answer, from the model's own "
-        "distribution; also in streams.",
-        of=EVERY_SYSTEM,
+        "distribution; also in streams."
     )
     top_logprobs: TopLogprobs | None = parameter(
-        "The number of alternatives for each token, from 0 to 20.", of="OpenAI, vLLM, FastDeploy"
+        "The number of alternatives for each token, from 0 to 20."
     )
 
     @property

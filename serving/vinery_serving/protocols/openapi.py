@@ -294,7 +294,8 @@ _OPERATIONS: Final = (
     ),
     _Operation(
         "post messages", "Answer a conversation, for Anthropic's clients",
-        (exchange.MessageAnswer,), MessagesBody, "createMessage", event=exchange.MessageEvent, form=_ANTHROPIC,
+        (exchange.MessageAnswer,), MessagesBody, "createMessage",
+        event=exchange.MessageEvent, form=_ANTHROPIC,
     ),
     _Operation(
         "post messages/count_tokens", "Count the tokens of a message's prompt",

@@ -18,7 +18,6 @@ from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.generation import Priority, RequestId
 from vinery_serving.protocols.common.parameters import (
-    EVERY_SYSTEM,
     MODEL,
     TEXT_LIMIT,
     Identifier,
@@ -52,11 +51,9 @@ def _check_truncate(value: object) -> object:
 class PoolingBody(Wire):
     """The parameters of all three endpoints."""
 
-    model: ModelName | None = parameter(MODEL, of=EVERY_SYSTEM)
+    model: ModelName | None = parameter(MODEL)
     user: Identifier | None = parameter(
-        "The end user, for limits and reports of usage.",
-        of="OpenAI, vLLM, FastDeploy",
-        changes_nothing=True,
+        "The end user, for limits and reports of usage.", changes_nothing=True
     )
     truncate: Annotated[bool | Side, BeforeValidator(_check_truncate)] | None = parameter(
         "A text that is too long is refused (false, `NONE`, the default), or cut at the end (true, "
@@ -66,22 +63,17 @@ class PoolingBody(Wire):
         "The side that is cut. Default: `right`."
     )
     truncate_prompt_tokens: Annotated[int, Field(ge=_ALL_THAT_FIT, le=2**31 - 1)] | None = (
-        parameter(
-            "Cuts each text to this many tokens; -1: to as many as the model takes.",
-            of="vLLM, FastDeploy",
-        )
+        parameter("Cuts each text to this many tokens; -1: to as many as the model takes.")
     )
     truncation_side: Literal["left", "right"] | None = parameter(
-        "The side that is cut. Default: `right`.", of="vLLM"
+        "The side that is cut. Default: `right`."
     )
-    priority: Priority | None = parameter(
-        "No effect: the keys take turns.", of="vLLM, FastDeploy", changes_nothing=True
-    )
+    priority: Priority | None = parameter("No effect: the keys take turns.", changes_nothing=True)
     request_id: RequestId | None = parameter(
-        "The client's id of the request.", of="vLLM, FastDeploy", changes_nothing=True
+        "The client's id of the request.", changes_nothing=True
     )
     cache_salt: Identifier | None = parameter(
-        "Vectors and scores are not cached.", of="vLLM", changes_nothing=True
+        "Vectors and scores are not cached.", changes_nothing=True
     )
 
     def _request(
@@ -161,18 +153,14 @@ class EmbeddingsBody(PoolingBody):
     """The parameters of embeddings."""
 
     input: Inputs = parameter(
-        "A text, several texts, token ids, or several lists of token ids.",
-        of=EVERY_SYSTEM,
-        is_required=True,
+        "A text, several texts, token ids, or several lists of token ids.", is_required=True
     )
     encoding_format: Literal["float", "base64"] | None = parameter(
         "`base64`: each vector as the base64 text of 32-bit floats, little-endian. Default: "
-        "`float`.",
-        of=EVERY_SYSTEM,
+        "`float`."
     )
     dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "The first numbers of each vector, scaled to length 1 again. Default: all numbers.",
-        of="OpenAI, vLLM, FastDeploy",
+        "The first numbers of each vector, scaled to length 1 again. Default: all numbers."
     )
     input_type: (
         Literal["query", "document", "passage", "search_query", "search_document"] | None
@@ -259,19 +247,17 @@ Texts = Annotated[
 class RerankBody(PoolingBody):
     """The parameters of rerank."""
 
-    query: Text = parameter("What the documents are ranked for.", of="OVMS, vLLM", is_required=True)
+    query: Text = parameter("What the documents are ranked for.", is_required=True)
     documents: Documents = parameter(
         "Texts, or objects with `text`. Other members of an object have no effect; "
         "`return_documents` repeats them, too.",
-        of="OVMS, vLLM",
         is_required=True,
     )
     top_n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "The number of documents in the answer, the most relevant first. Default: all.",
-        of="OVMS, vLLM",
+        "The number of documents in the answer, the most relevant first. Default: all."
     )
     return_documents: bool | None = parameter(
-        "Whether the answer repeats the documents. Default: false.", of="OVMS"
+        "Whether the answer repeats the documents. Default: false."
     )
 
     max_tokens_per_doc: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
@@ -348,14 +334,14 @@ _SOURCES: Final = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "d
 class ScoreBody(PoolingBody):
     """The parameters of score: one text and several, or as many of each."""
 
-    text_1: Texts | None = parameter("One text, or several.", of="vLLM")
+    text_1: Texts | None = parameter("One text, or several.")
     text_2: Texts | None = parameter(
-        "The texts beside `text_1`: as many, or any number beside one text.", of="vLLM"
+        "The texts beside `text_1`: as many, or any number beside one text."
     )
-    queries: Texts | None = parameter("The same as `text_1`.", of="vLLM")
-    documents: Texts | None = parameter("The same as `text_2`.", of="vLLM")
-    data_1: Texts | None = parameter("The same as `text_1`.", of="vLLM")
-    data_2: Texts | None = parameter("The same as `text_2`.", of="vLLM")
+    queries: Texts | None = parameter("The same as `text_1`.")
+    documents: Texts | None = parameter("The same as `text_2`.")
+    data_1: Texts | None = parameter("The same as `text_1`.")
+    data_2: Texts | None = parameter("The same as `text_2`.")
 
     def request(self, unused: Unused) -> pooling.PoolingRequest:
         """Raises `InvalidRequest`."""

@@ -10,7 +10,6 @@ from vinery_serving.core import field_limits, request
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import InvalidRequest, cited
 from vinery_serving.protocols.common.parameters import (
-    EVERY_SYSTEM,
     Args,
     Limited,
     TokenId,
@@ -34,43 +33,36 @@ class SamplingFields(Wire):
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = parameter(
         "0 and values below 0.00001 are greedy. Default: the model's generation_config.json, "
-        "else 1.",
-        of=EVERY_SYSTEM,
+        "else 1."
     )
     top_p: Probability | None = parameter(
-        "0 keeps only the most likely token. Default: the model's, else 1.", of=EVERY_SYSTEM
+        "0 keeps only the most likely token. Default: the model's, else 1."
     )
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = parameter(
-        "0 and -1 keep all tokens. Default: the model's, else all on /v1 and 40 on /v3.",
-        of="OVMS, vLLM, FastDeploy",
+        "0 and -1 keep all tokens. Default: the model's, else all on /v1 and 40 on /v3."
     )
     min_p: Probability | None = parameter(
         "Excludes tokens with a probability below this fraction of the most likely token's; 1 "
-        "keeps only the most likely. Default: the model's.",
-        of="OVMS, vLLM, FastDeploy",
+        "keeps only the most likely. Default: the model's."
     )
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = parameter(
         "Equal seeds draw equal random numbers. Rounding depends on the cache and on what else "
         "runs, so answers may still differ, above all at high temperatures and in bf16. Negative "
-        "seeds are mapped to the engine's range. Default: random.",
-        of=EVERY_SYSTEM,
+        "seeds are mapped to the engine's range. Default: random."
     )
     frequency_penalty: Penalty | None = parameter(
-        "Grows with the number of times that a token was generated. Default: the model's.",
-        of=EVERY_SYSTEM,
+        "Grows with the number of times that a token was generated. Default: the model's."
     )
     presence_penalty: Penalty | None = parameter(
-        "Applies to tokens that were generated before. Default: the model's.", of=EVERY_SYSTEM
+        "Applies to tokens that were generated before. Default: the model's."
     )
     # The engine computes with float16, and refuses 0: smaller values would become 0.
     repetition_penalty: Annotated[float, Field(ge=0.01, le=1000)] | None = parameter(
-        "Applies to tokens of the prompt, too; 1 is none. Default: the model's.",
-        of="OVMS, vLLM, FastDeploy",
+        "Applies to tokens of the prompt, too; 1 is none. Default: the model's."
     )
     n: NumSamples | None = parameter(
         "The number of answers. Each answer has its own seed and is streamed during generation; "
-        "`best_of` is not needed.",
-        of=EVERY_SYSTEM,
+        "`best_of` is not needed."
     )
 
     def sampling(self) -> request.Sampling:
@@ -91,18 +83,16 @@ class SearchFields(Wire):
 
     best_of: NumSamples | None = parameter(
         "On /v3 the beam width. On /v1 the number of sampled answers, of which the `n` with the "
-        "best mean log-probability are returned; not in streams.",
-        of="OVMS, OpenAI, FastDeploy",
+        "best mean log-probability are returned; not in streams."
     )
     use_beam_search: bool | None = parameter(
-        "Beam search with `best_of` beams, or `n` without `best_of`; at most 64.", of="vLLM"
+        "Beam search with `best_of` beams, or `n` without `best_of`; at most 64."
     )
     length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = parameter(
-        "Beam search: the exponent of the answer's length. A score is divided by that power.",
-        of="OVMS, vLLM",
+        "Beam search: the exponent of the answer's length. A score is divided by that power."
     )
     early_stopping: bool | Literal["never"] | None = parameter(
-        "Beam search: when the search ends; true, false or `never`.", of="vLLM"
+        "Beam search: when the search ends; true, false or `never`."
     )
     no_repeat_ngram_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
         "Beam search: no sequence of this many tokens occurs twice."
@@ -170,16 +160,14 @@ class SpeculationFields(Wire):
     num_assistant_tokens: DraftTokens | None = parameter(
         "The number of tokens that a draft model, head or prompt lookup proposes in a step, for "
         "models served with speculation. Default: generation_config.json, else 5, or fewer where "
-        "answers are slower. No effect while the model proposes none for this reason.",
-        of="OVMS",
+        "answers are slower. No effect while the model proposes none for this reason."
     )
     assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = parameter(
         "A draft model ends its proposal with a token of less confidence, or with the 16th token; "
-        "not with `num_assistant_tokens`. A head takes no threshold.",
-        of="OVMS",
+        "not with `num_assistant_tokens`. A head takes no threshold."
     )
     max_ngram_size: DraftTokens | None = parameter(
-        "The longest sequence of tokens that a prompt lookup searches for. Default: 3.", of="OVMS"
+        "The longest sequence of tokens that a prompt lookup searches for. Default: 3."
     )
 
     def speculation(self) -> request.SpeculativeDecoding:
@@ -260,44 +248,39 @@ EngineArgs = Annotated[Args, AfterValidator(_for_the_engine)]
 
 class TokenFields(Wire):
     logit_bias: LogitBias | None = parameter(
-        "Added to the logits of these token ids; from -100 to 100.", of="OpenAI, vLLM"
+        "Added to the logits of these token ids; from -100 to 100."
     )
     bad_words: Words | None = parameter(
-        "Words that the model does not generate at the start of a text or after a space.",
-        of="vLLM, FastDeploy",
+        "Words that the model does not generate at the start of a text or after a space."
     )
     bad_words_token_ids: WordsOfIds | None = parameter(
-        "Token ids, or sequences of token ids, that the model does not generate.", of="FastDeploy"
+        "Token ids, or sequences of token ids, that the model does not generate."
     )
-    allowed_token_ids: AllowedIds | None = parameter(
-        "The model generates only these tokens.", of="vLLM"
-    )
+    allowed_token_ids: AllowedIds | None = parameter("The model generates only these tokens.")
     logits_processors_args: EngineArgs | None = parameter(
-        "Arguments for the administrator's logits processors; refused if the model has none.",
-        of="FastDeploy",
+        "Arguments for the administrator's logits processors; refused if the model has none."
     )
     vllm_xargs: EngineArgs | None = parameter(
-        "vLLM's name of `logits_processors_args`; send only one of both.", of="vLLM"
+        "vLLM's name of `logits_processors_args`; send only one of both."
     )
     # vLLM has the same limit; OpenAI has 5 for completions.
     prompt_logprobs: TopLogprobs | None = parameter(
-        "The number of alternatives for each token of the prompt; not in streams.", of="vLLM"
+        "The number of alternatives for each token of the prompt; not in streams."
     )
     logprob_token_ids: LogprobIds | None = parameter(
-        "Tokens whose log-probabilities are always returned.", of="vLLM"
+        "Tokens whose log-probabilities are always returned."
     )
     temp_scaled_logprobs: bool | None = parameter(
-        "Log-probabilities after division of the logits by the temperature.", of="FastDeploy"
+        "Log-probabilities after division of the logits by the temperature."
     )
     top_p_normalized_logprobs: bool | None = parameter(
-        "Log-probabilities among the tokens that `top_p` keeps.", of="FastDeploy"
+        "Log-probabilities among the tokens that `top_p` keeps."
     )
     return_token_ids: bool | None = parameter(
-        "Returns the ids of all tokens of the prompt and the answer, and their text.",
-        of="vLLM, FastDeploy",
+        "Returns the ids of all tokens of the prompt and the answer, and their text."
     )
     return_tokens_as_token_ids: bool | None = parameter(
-        "Writes the tokens of log-probabilities as `token_id:5`.", of="vLLM"
+        "Writes the tokens of log-probabilities as `token_id:5`."
     )
 
     @property

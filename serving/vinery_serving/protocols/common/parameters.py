@@ -182,41 +182,32 @@ EFFORT = (
     "reasoning tokens."
 )
 
-# The systems whose documents have a parameter, for `parameter(..., of=...)`. OVMS is OpenVINO Model
-# Server. The sources are the documents of 2026: OpenVINO Model Server 2026.4, OpenAI's API
-# description, vLLM 0.33, FastDeploy 2.
-EVERY_SYSTEM: Final = "OVMS, OpenAI, vLLM, FastDeploy"
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """The facts about a parameter besides the type and the description."""
+    """Marks the field of a parameter. `changes_nothing`: it has no effect on the generated text."""
 
-    of: str
     changes_nothing: bool
 
 
 def parameter(
     description: str,
     *,
-    of: str = "",
     changes_nothing: bool = False,
     alias: str | None = None,
     default: Any = None,
     is_required: bool = False,
 ) -> Any:
-    """Return the pydantic field of a request parameter. `of` names the systems that document the
-    parameter. Fields of Messages, Anthropic's, name none. `changes_nothing` marks a parameter that
-    has no effect on the generated text."""
+    """Return the pydantic field of a request parameter."""
     if is_required:
         default = PydanticUndefined
     field: FieldInfo = Field(default=default, alias=alias, description=description)
-    field.metadata.append(Parameter(of, changes_nothing))
+    field.metadata.append(Parameter(changes_nothing))
     return field
 
 
 def parameter_of(field: FieldInfo) -> Parameter | None:
-    """Return the facts that `parameter` gave to a field. None for other fields."""
+    """Return the mark of a field that `parameter` made. None for other fields."""
     return next((each for each in field.metadata if isinstance(each, Parameter)), None)
 
 

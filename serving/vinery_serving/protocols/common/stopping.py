@@ -43,13 +43,13 @@ class RepetitionDetection(Wire):
     and a `min_pattern_size` of 0 is 1."""
 
     max_pattern_size: PatternSize = parameters.parameter(
-        "The longest repeated pattern, in tokens; 0 detects nothing.", of="vLLM", default=0
+        "The longest repeated pattern, in tokens; 0 detects nothing.", default=0
     )
     min_pattern_size: PatternSize = parameters.parameter(
-        "The shortest repeated pattern, in tokens. Default: 1.", of="vLLM", default=0
+        "The shortest repeated pattern, in tokens. Default: 1.", default=0
     )
     min_count: Annotated[int, Field(ge=0, le=2**31 - 1)] = parameters.parameter(
-        "The number of repetitions that end the answer; at least 2.", of="vLLM", default=0
+        "The number of repetitions that end the answer; at least 2.", default=0
     )
 
     def repetition(self) -> Repetition | None:
@@ -78,45 +78,39 @@ class StoppingFields(Wire):
     max_tokens: parameters.MaxTokens | None = parameters.parameter(
         "The limit of output tokens; -1 is no limit but those of the model. Default for "
         "completions: 16 on /v1, none on /v3. Completions accept 0 with `echo` or "
-        "`prompt_logprobs`.",
-        of=parameters.EVERY_SYSTEM,
+        "`prompt_logprobs`."
     )
     max_completion_tokens: parameters.MaxTokens | None = parameters.parameter(
-        "The same as `max_tokens`, and replaces it.", of=parameters.EVERY_SYSTEM
+        "The same as `max_tokens`, and replaces it."
     )
     max_output_tokens: parameters.MaxTokens | None = parameters.parameter(
-        "The same as `max_tokens` and `max_completion_tokens`, and replaces both.",
-        of="OVMS, OpenAI, vLLM",
+        "The same as `max_tokens` and `max_completion_tokens`, and replaces both."
     )
     min_tokens: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = parameters.parameter(
-        "With fewer output tokens, only the limit ends an answer.", of="vLLM, FastDeploy"
+        "With fewer output tokens, only the limit ends an answer."
     )
     stop: Stop | None = parameters.parameter(
         "One or more stop strings: at most 4 on /v1, 16 on /v3. A stop string may begin and end "
-        "inside of tokens. An empty text is none.",
-        of=parameters.EVERY_SYSTEM,
+        "inside of tokens. An empty text is none."
     )
     include_stop_str_in_output: bool | None = parameters.parameter(
-        "Whether the answer ends with the stop string. Default: false, but true for streams on "
-        "/v3.",
-        of="OVMS, vLLM, FastDeploy",
+        "Whether the answer ends with the stop string. Default: false, but true for streams on /v3."
     )
     stop_token_ids: StopIds | None = parameters.parameter(
-        "Tokens that end an answer, in addition to the model's end tokens.", of="vLLM, FastDeploy"
+        "Tokens that end an answer, in addition to the model's end tokens."
     )
     ignore_eos: bool | None = parameters.parameter(
-        "The model's end tokens do not end an answer; `stop_token_ids` still do.", of="OVMS, vLLM"
+        "The model's end tokens do not end an answer; `stop_token_ids` still do."
     )
     thinking_token_budget: ReasoningTokens | None = parameters.parameter(
         "Ends the reasoning after this many tokens; -1 is no budget. For models that end their "
-        "reasoning with one token.",
-        of="vLLM",
+        "reasoning with one token."
     )
     reasoning_max_tokens: ReasoningTokens | None = parameters.parameter(
-        "FastDeploy's name of `thinking_token_budget`, which replaces it.", of="FastDeploy"
+        "FastDeploy's name of `thinking_token_budget`, which replaces it."
     )
     repetition_detection: RepetitionDetection | None = parameters.parameter(
-        "Ends an answer that repeats a pattern of tokens.", of="vLLM"
+        "Ends an answer that repeats a pattern of tokens."
     )
 
     def stopping(

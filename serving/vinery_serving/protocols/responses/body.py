@@ -82,18 +82,16 @@ class ContextManagement(Wire):
 class ReasoningOptions(Wire):
     """`reasoning`."""
 
-    effort: Effort | None = parameter(EFFORT, of="OVMS, OpenAI, vLLM")
+    effort: Effort | None = parameter(EFFORT)
     summary: Summary | None = parameter(
-        "The answer has the whole reasoning, whichever summary is asked for.",
-        of="OVMS, OpenAI, vLLM",
+        "The answer has the whole reasoning, whichever summary is asked for."
     )
-    generate_summary: Summary | None = parameter("The deprecated name of `summary`.", of="OpenAI")
+    generate_summary: Summary | None = parameter("The deprecated name of `summary`.")
     context: Literal["auto", "current_turn", "all_turns"] | None = parameter(
-        "Which earlier reasoning the template gets. The template selects what to show.", of="OpenAI"
+        "Which earlier reasoning the template gets. The template selects what to show."
     )
     mode: Literal["standard"] | None = parameter(
-        "Only `standard`; `pro` is refused, because the served models have one reasoning mode.",
-        of="OpenAI",
+        "Only `standard`; `pro` is refused, because the served models have one reasoning mode."
     )
 
 
@@ -101,11 +99,10 @@ class TextOptions(Wire):
     """`text`."""
 
     format: TextFormat | None = parameter(
-        "The format of the answer: the `response_format` of chats without the inner object.",
-        of="OVMS, OpenAI, vLLM",
+        "The format of the answer: the `response_format` of chats without the inner object."
     )
     verbosity: Literal["low", "medium", "high"] | None = parameter(
-        "Repeated. The served models have no such setting.", of="OpenAI, vLLM", changes_nothing=True
+        "Repeated. The served models have no such setting.", changes_nothing=True
     )
 
 
@@ -113,64 +110,54 @@ class ResponsesBody(TemplateFields, GenerationBody):
     """The parameters of Responses."""
 
     input: Input | None = parameter(
-        "A text, or items: messages, reasoning, tool calls and their outputs.",
-        of="OVMS, OpenAI, vLLM",
+        "A text, or items: messages, reasoning, tool calls and their outputs."
     )
-    instructions: Text | None = parameter("A system message before all others.", of="OpenAI, vLLM")
+    instructions: Text | None = parameter("A system message before all others.")
     previous_response_id: Identifier | None = parameter(
-        "A stored response, whose conversation comes before `input`. Its `instructions` do not.",
-        of="OpenAI, vLLM",
+        "A stored response, whose conversation comes before `input`. Its `instructions` do not."
     )
     conversation: ConversationId | None = parameter(
         "A stored conversation, as its id or an object with its `id`. Its items come before "
-        "`input`, and the items of this request and of its answer are added to it.",
-        of="OpenAI",
+        "`input`, and the items of this request and of its answer are added to it."
     )
     background: bool | None = parameter(
         "True answers at once with a queued response, which is read, streamed and cancelled by its "
-        "id.",
-        of="OpenAI, vLLM",
+        "id."
     )
-    tools: WireTools | None = parameter(TOOLS, of="OVMS, OpenAI, vLLM")
-    tool_choice: WireToolChoice = parameter(TOOL_CHOICE, of="OVMS, OpenAI, vLLM")
-    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, of="OVMS, OpenAI, vLLM")
+    tools: WireTools | None = parameter(TOOLS)
+    tool_choice: WireToolChoice = parameter(TOOL_CHOICE)
+    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS)
     reasoning: ReasoningOptions | None = parameter(
-        "How to reason, and how to return the reasoning.", of="OVMS, OpenAI, vLLM"
+        "How to reason, and how to return the reasoning."
     )
-    text: TextOptions | None = parameter("The format of the answer.", of="OVMS, OpenAI, vLLM")
-    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of="OVMS")
+    text: TextOptions | None = parameter("The format of the answer.")
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT)
     include: Include | None = parameter(
         "`message.output_text.logprobs` and `reasoning.encrypted_content` add members to the "
-        "answer. The values about hosted tools have no effect.",
-        of="OpenAI, vLLM",
+        "answer. The values about hosted tools have no effect."
     )
     max_tool_calls: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "Repeated. A limit for hosted tools, which this server does not have.",
-        of="OpenAI, vLLM",
-        changes_nothing=True,
+        "Repeated. A limit for hosted tools, which this server does not have.", changes_nothing=True
     )
     logprobs: bool | None = parameter(
-        "Returns the log-probability of each token of the answer, as OVMS and `include` do.",
-        of="OVMS",
+        "Returns the log-probability of each token of the answer, as OVMS and `include` do."
     )
     top_logprobs: TopLogprobs | None = parameter(
-        "The number of alternatives for each token, from 0 to 20.", of="OpenAI, vLLM"
+        "The number of alternatives for each token, from 0 to 20."
     )
     truncation: Literal["auto", "disabled"] | None = parameter(
         "`auto` leaves out the oldest messages until the prompt fits into the context; "
-        "`disabled` refuses a longer prompt.",
-        of="OVMS, OpenAI, vLLM",
+        "`disabled` refuses a longer prompt."
     )
     context_management: (
         Annotated[list[ContextManagement], Field(fail_fast=True, max_length=1)] | None
     ) = parameter(
         "At most one entry of the type `compaction`. A prompt of more than `compact_threshold` "
         "tokens (at least 1000), or one that does not fit into the context with its answer, is "
-        "summarized before the answer, by the same model.",
-        of="OpenAI",
+        "summarized before the answer, by the same model."
     )
     metadata: Metadata | None = parameter(
-        "The answer repeats it; at most 16 pairs.", of="OVMS, OpenAI, vLLM", changes_nothing=True
+        "The answer repeats it; at most 16 pairs.", changes_nothing=True
     )
 
     @property
