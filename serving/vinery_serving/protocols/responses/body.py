@@ -4,7 +4,6 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from msgspec import UNSET, to_builtins
 from pydantic import BeforeValidator, Field
 
 from vinery_serving.core import field_limits, request
@@ -265,7 +264,7 @@ def echo(wire: ResponsesBody, tools: Sequence[request.Tool], *, is_kept: bool) -
     OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
     text, (_, limit) = wire.text or TextOptions(), wire.output_limit
     reasoning, retention = wire.reasoning or ReasoningOptions(), wire.prompt_cache_retention
-    echoed = {
+    echoed: dict[str, Any] = {
         "instructions": wire.instructions,
         "max_output_tokens": None if limit == NO_LIMIT else limit,
         "max_tool_calls": wire.max_tool_calls,
@@ -273,16 +272,16 @@ def echo(wire: ResponsesBody, tools: Sequence[request.Tool], *, is_kept: bool) -
         "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
         "tool_choice": echoed_choice(wire.tool_choice or request.ToolChoice(), tools),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
-        "reasoning": objects.EchoedReasoning(
-            effort=reasoning.effort,
-            summary=reasoning.summary or reasoning.generate_summary,
-            context=reasoning.context or UNSET,
-            mode=reasoning.mode or UNSET,
-        ),
-        "text": objects.EchoedText(
-            format=_format(text.format or wire.response_format),
-            verbosity=text.verbosity or "medium",
-        ),
+        "reasoning": {
+            "effort": reasoning.effort,
+            "summary": reasoning.summary or reasoning.generate_summary,
+            **({"context": reasoning.context} if reasoning.context else {}),
+            **({"mode": reasoning.mode} if reasoning.mode else {}),
+        },
+        "text": {
+            "format": _format(text.format or wire.response_format),
+            "verbosity": text.verbosity or "medium",
+        },
         "temperature": wire.temperature,
         "top_p": wire.top_p,
         "presence_penalty": wire.presence_penalty,
@@ -301,51 +300,41 @@ def echo(wire: ResponsesBody, tools: Sequence[request.Tool], *, is_kept: bool) -
     if wire.prompt_cache_options is not None:
         # Strict clients need both members or none of the object.
         mode, ttl = wire.prompt_cache_options.mode, wire.prompt_cache_options.ttl
-        cache = objects.EchoedCacheOptions(mode=mode or "implicit", ttl=ttl or "30m")
-        echoed["prompt_cache_options"] = cache
+        echoed["prompt_cache_options"] = {"mode": mode or "implicit", "ttl": ttl or "30m"}
     if wire.conversation is not None:
         echoed["conversation"] = {"id": wire.conversation}
-    plain: objects.Members = to_builtins(echoed)
-    return plain
+    return echoed
 
 
-def _format(sent: TextFormat | ResponseFormat | None) -> objects.EchoedFormat:
+def _format(sent: TextFormat | ResponseFormat | None) -> objects.Members:
     if sent is None or sent.tag is not None:
-        return objects.EchoedFormat(type="text")  # strict clients refuse tags
+        return {"type": "text"}  # strict clients refuse tags
     schema = sent.json_schema if isinstance(sent, ResponseFormat) else sent
     if sent.type != "json_schema" or schema is None:
-        return objects.EchoedFormat(type=sent.type)
-    return objects.EchoedFormat(
-        type="json_schema",
-        name=schema.name or "response",  # Strict clients need a name, but some clients send none
-        description=schema.description,
-        schema=UNSET if schema.schema_ is None else schema.schema_,
-        strict=schema.strict,
-    )
+        return {"type": sent.type}
+    return {
+        "type": "json_schema",
+        "name": schema.name or "response",  # Strict clients need a name, but some clients send none
+        "description": schema.description,
+        **({} if schema.schema_ is None else {"schema": schema.schema_}),
+        "strict": schema.strict,
+    }
 
 
-def _tool(
-    tool: NamespaceTool | CallableTool,
-) -> objects.EchoedFunction | objects.EchoedCustomTool | objects.EchoedNamespace:
+def _tool(tool: NamespaceTool | CallableTool) -> objects.Members:
     if not isinstance(tool, NamespaceTool):
         return _member(tool.to_core(""))
     tools = [_member(each) for each in tool.members("")]
-    return objects.EchoedNamespace(name=tool.name, description=tool.description or "", tools=tools)
+    head = {"type": "namespace", "name": tool.name, "description": tool.description or ""}
+    return {**head, "tools": tools}
 
 
-def _member(tool: request.Tool) -> objects.EchoedFunction | objects.EchoedCustomTool:
-    name, description = tool.name, tool.description
-    if tool.is_custom:
-        written = _input_format(tool.input_grammar)
-        return objects.EchoedCustomTool(name=name, description=description, format=written)
-    return objects.EchoedFunction(
-        name=name, description=description, parameters=tool.parameters, strict=tool.strict
-    )
-
-
-def _input_format(grammar: request.TextGrammar | None) -> objects.EchoedInputFormat:
-    if grammar is None:
-        return objects.EchoedInputFormat(type="text")
-    return objects.EchoedInputFormat(
-        type="grammar", syntax=grammar.syntax.value, definition=grammar.definition
-    )
+def _member(tool: request.Tool) -> objects.Members:
+    head = {"name": tool.name, "description": tool.description}
+    if not tool.is_custom:
+        return {"type": "function", **head, "parameters": tool.parameters, "strict": tool.strict}
+    grammar, written = tool.input_grammar, {"type": "text"}
+    if grammar is not None:
+        source = {"syntax": grammar.syntax.value, "definition": grammar.definition}
+        written = {"type": "grammar", **source}
+    return {"type": "custom", **head, "format": written}
