@@ -149,14 +149,6 @@ def test_a_background_response_is_compacted(v1: openai.OpenAI) -> None:
         assert kinds(ended(v1, begun).output) == COMPACTED
 
 
-def test_the_last_words_stand_for_a_summary_that_is_empty(v1: openai.OpenAI) -> None:
-    counted = {"role": "assistant", "content": "four five six " * 250}
-
-    answer = respond(v1, [HELLO, counted, QUESTION], context_management=AT_1000)
-
-    assert kinds(answer.output) == COMPACTED
-
-
 def test_an_answer_after_a_summary_of_all_its_tokens_begins_where_tokens_are_counted(
     running: Running,
 ) -> None:

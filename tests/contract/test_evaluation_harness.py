@@ -83,17 +83,6 @@ def test_a_text_is_scored_like_its_tokens_and_from_its_end_token_on(raw: httpx.C
     assert total == pytest.approx(one_by_one(raw, ids, 1), abs=0.2)
 
 
-def test_texts_are_generated_for_a_batch_until_a_stop_string(raw: httpx.Client, tree: str) -> None:
-    prompts = [
-        ids_of(raw, f"The capital of {country} is") for country in ("France", "Italy", "Japan")
-    ]
-    stop = [".", "\n", "<|im_end|>"]
-    fields = {"max_tokens": 10, "temperature": 0, "stop": stop, "seed": SEED}
-    choices = ask(raw, f"/{tree}/completions", prompt=prompts, **fields)["choices"]
-    returned = {choice["index"]: choice["text"] for choice in choices}
-    assert returned == {0: " Paris", 1: " Rome", 2: " Tokyo"}
-
-
 @table("root", ["", "/v1", "/v3"])
 def test_tokenizer_info_describes_the_tokenizer(raw: httpx.Client, root: str) -> None:
     answer = raw.get(f"{root}/tokenizer_info")

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import httpx
-import openai
 
 from tests.conftest import Running
 from tests.tables import golden_errors, table
@@ -239,13 +238,6 @@ def test_a_body_without_a_content_type_is_read(raw: httpx.Client, headers: dict[
 
 
 # -- Models ----------------------------------------------------------------------------------
-
-
-def test_openais_client_lists_and_finds_a_model(client: openai.OpenAI) -> None:
-    [listed] = client.models.list().data
-
-    assert listed.id == MODEL
-    assert client.models.retrieve(MODEL) == listed
 
 
 def test_every_parameter_of_the_list_is_one_that_chats_take(raw: httpx.Client) -> None:
