@@ -12,7 +12,6 @@ from vinery_serving.core.dialects import V1
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaKind, MediaPart, UrlSource
 from vinery_serving.core.request import Endpoint, Message, Role, TextPart, ToolCall
-from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.messages.exchange import count_body, parse_count
 
 from .exchanges import LEAST, conversation_of, message
@@ -195,51 +194,6 @@ def test_examples_of_an_input_follow_the_description_of_its_tool() -> None:
     lines = 'Examples of its input:\n{"city":"Oslo"}\n{"city":"Côme"}'
     assert described.description == f"The weather.\n\n{lines}"
     assert undescribed.description == lines
-
-
-def test_unknown_members_of_turns_blocks_and_tools_are_named_once() -> None:
-    block = {"type": "text", "text": "a", "id": 1, "cache_control": {"type": "ephemeral"}}
-    result = {"type": "tool_result", "tool_use_id": "t", "content": [block, block], "note": 5}
-    source = {"type": "text", "data": "a", "name": "b"}
-
-    asked = message(
-        messages=[
-            {"role": "user", "content": [block, {"type": "document", "source": source}]},
-            {"role": "user", "content": [block, result], "uuid": "u", "parent": None},
-        ],
-        system=[block],
-        tools=[{**WEATHER, "own": True}, {**WEATHER, "name": "g", "own": True}],
-        unheard_of=1,
-    )
-
-    in_messages = "content.id content.source.name uuid content.note content.content.id"
-    unknown = ("unheard_of", *(f"messages.{name}" for name in in_messages.split()), "system.id")
-    cached = ("messages.content", "messages.content.content", "system")
-    assert asked.unused == Unused(
-        (*unknown, "tools.own"), 8, tuple(f"{each}.cache_control" for each in cached)
-    )
-
-
-def test_few_of_many_unknown_members_are_named_and_none_of_a_schema() -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "string", "note": 1}}, "x-own": 2}
-
-    asked = message(
-        tools=[{"name": "f", "input_schema": schema, "input_examples": [{"b": 1}]}],
-        messages=[
-            {"role": "user", "content": "a"},
-            {"role": "assistant", "content": [{**CALL, "input": {"any": {"type": "text"}}}]},
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1"}]},
-        ],
-    )
-
-    assert asked.unused == Unused()
-
-    block = {"type": "text", "text": "a", **{f"member{at}": at for at in range(1000)}}
-
-    unused = message(messages=[{"role": "user", "content": [block]}]).unused
-
-    assert unused.num_unknown == 1000
-    assert len(unused.unknown) == 32
 
 
 def test_counting_needs_no_limit_of_the_answer() -> None:

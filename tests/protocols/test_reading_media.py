@@ -157,13 +157,6 @@ def test_both_trees_take_the_url_of_a_local_file(dialect: Dialect, start: str) -
     assert part.source == PathSource(f"{start}/a%20b.png", is_bare=False)
 
 
-@table("role", ["system", "assistant"])
-def test_messages_of_other_roles_may_have_pictures(role: str) -> None:
-    (part,) = sent(CHAT, PICTURE, role=role).media
-
-    assert part.source == InlineSource(DATA)
-
-
 def test_the_result_of_a_tool_and_the_output_of_a_call_may_be_pictures() -> None:
     result = {"role": "tool", "tool_call_id": "c", "content": [PICTURE]}
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -178,22 +171,6 @@ def test_the_result_of_a_tool_and_the_output_of_a_call_may_be_pictures() -> None
     read = request(RESPONSES, input=[{"role": "user", "content": "Look"}, call, output])
 
     assert [part.param for part in read.media] == ["input[2].output[0].image_url"]
-
-
-def test_pictures_keep_their_order_and_the_paths_of_the_request() -> None:
-    messages = [
-        {"role": "user", "content": [PICTURE, {"type": "text", "text": "and"}, PICTURE]},
-        {"role": "assistant", "content": "Nice"},
-        {"role": "user", "content": [PICTURE]},
-    ]
-    for endpoint, field in FIELDS.items():
-        read = request(endpoint, **{field: messages})
-
-        assert [part.param for part in read.media] == [
-            f"{field}[0].content[0].image_url",
-            f"{field}[0].content[2].image_url",
-            f"{field}[2].content[0].image_url",
-        ]
 
 
 def test_each_of_the_media_gets_its_hash_of_the_request() -> None:
@@ -235,13 +212,6 @@ def test_a_data_url_is_limited_by_what_it_decodes_to() -> None:
             error = refusal(CHAT, part)
             assert f"must have at most {most} bytes, but has {most + 1}" in error.message
             assert "VINERY_MAX_MEDIA_BYTES" in error.message
-
-
-def test_other_texts_of_a_prompt_are_counted_without_the_pictures() -> None:
-    read = sent(CHAT, picture(INLINE))
-    assert isinstance(read.prompt, Conversation)
-
-    assert read.prompt.num_chars == len("See:")
 
 
 # -- Files of captures

@@ -7,9 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from tests.conftest import REPOSITORY, Running, clean_environment
+from tests.conftest import Running, clean_environment
 
-SETTINGS: Final = REPOSITORY / "tests" / "contract" / "fuzzing" / "schemathesis.toml"
 GENERATION: Final = ("chat/completions", "completions", "responses", "messages")
 POOLING: Final = ("embeddings", "rerank", "score")
 TIMEOUT_S: Final = 1200
@@ -24,7 +23,7 @@ def schemathesis(
     running: Running, tmp_path: Path, *arguments: str, one_of: int = 1
 ) -> Counter[tuple[str, str, int]]:
     """Send wrong requests with Schemathesis; fail with the output for a defect. Returns the
-    number of answers by path, validity of the data, and status. Only one of `one_of` bounds is tried."""
+    number of answers by path, mode and status. Only one of `one_of` bounds is tried."""
     tally = tmp_path / "tally.json"
     environment = clean_environment() | {
         "SCHEMATHESIS_HOOKS": "tests.contract.fuzzing.hooks",
@@ -35,7 +34,7 @@ def schemathesis(
         "NO_PROXY": "127.0.0.1",
     }
     command = [
-        *(sys.executable, "-m", "schemathesis.cli", f"--config-file={SETTINGS}", "run"),
+        *(sys.executable, "-m", "schemathesis.cli", "run"),
         f"{running.base_url}/openapi.json",
         f"--header=Authorization: Bearer {running.api_key}",
         "--mode=negative",
