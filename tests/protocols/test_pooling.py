@@ -168,11 +168,3 @@ def test_a_wrong_body_is_refused_with_the_name_of_its_field(
 
     assert refused.value.param == param
     assert param in refused.value.message
-
-
-def test_fields_that_are_not_known_are_reported() -> None:
-    request = parse_pooling(
-        Endpoint.EMBEDDINGS, encoded(input="a", model="m", colour="red")
-    ).request
-
-    assert request.unused.unknown == ("colour",)

@@ -71,8 +71,12 @@ CALLS = [
     {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}},
     {"id": "c2", "type": "function", "function": {"name": "g", "arguments": {"b": 2}}},
     {"id": "c3", "function": {"name": "h"}},
+    {"id": "c4", "type": "custom", "custom": {"name": "run", "input": "é"}},
 ]
-CALLED = (ToolCall("c1", "f", '{"a":1}'), ToolCall("c2", "g", '{"b":2}'), ToolCall("c3", "h", "{}"))
+CALLED = (
+    *(ToolCall("c1", "f", '{"a":1}'), ToolCall("c2", "g", '{"b":2}'), ToolCall("c3", "h", "{}")),
+    ToolCall("c4", "run", '{"input":"é"}'),
+)
 
 
 @table(

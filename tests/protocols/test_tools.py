@@ -17,7 +17,6 @@ from vinery_serving.core.request import (
     TextGrammar,
     TextSyntax,
     Tool,
-    ToolCall,
     ToolChoice,
     ToolMode,
 )
@@ -53,37 +52,6 @@ def test_allowed_tools_are_read_in_the_forms_of_both_endpoints(
         assert asked.tool_choice == choice
         assert asked.tools == (Tool("a"), Tool("b"), Tool("c")), "the prompt stays the same"
         assert asked.callable_tools == (Tool("a"), Tool("c"))
-
-
-@table(
-    "choice, names",
-    [
-        (ToolChoice(), "abc"),
-        (ToolChoice(ToolMode.REQUIRED), "abc"),
-        (ToolChoice(ToolMode.NONE), ""),
-        (ToolChoice(ToolMode.NAMED, "b"), "b"),
-        (ToolChoice(allowed=("b", "c")), "bc"),
-    ],
-)
-def test_a_tool_choice_allows_tools(choice: ToolChoice, names: str) -> None:
-    asked = Conversation((), tuple(Tool(name) for name in "abc"), choice)
-
-    assert [tool.name for tool in asked.callable_tools] == list(names)
-
-
-@table(
-    "fields",
-    [
-        {"mode": ToolMode.NONE, "allowed": ("a",)},
-        {"mode": ToolMode.NAMED, "name": "a", "allowed": ("a",)},
-        {"allowed": ()},
-        {"name": "a"},
-        {"mode": ToolMode.NAMED},
-    ],
-)
-def test_a_tool_choice_that_contradicts_itself_is_an_error(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="mode"):
-        ToolChoice(**fields)
 
 
 # -- Custom tools ---------------------------------------------------------------------------
@@ -174,30 +142,6 @@ def test_a_response_repeats_the_choice_and_custom_tools_in_their_flat_form() -> 
     whole = {**free, "description": None, "format": {"type": "text"}}
     assert answer["tools"][1:] == [{"type": "custom", **FLAT_RUN}, whole]
     assert answer["tool_choice"] == choice
-
-
-def test_a_replayed_call_of_a_custom_tool_is_a_function_call() -> None:
-    custom = {"name": "run", "input": 'print "é"\n'}
-    asked = [
-        {"id": "c1", "type": "custom", "custom": custom},
-        {"id": "c2", "type": "function", "function": {"name": "a"}},
-    ]
-    messages = [
-        {"role": "assistant", "content": None, "tool_calls": asked},
-        {"role": "tool", "tool_call_id": "c1", "content": "4"},
-    ]
-    ids = {"id": "ctc_1", "call_id": "c1"}
-    items = [
-        {"type": "custom_tool_call", "status": "completed", **ids, **custom},
-        {"type": "function_call", "call_id": "c2", "name": "a", "arguments": "{}"},
-        {"type": "custom_tool_call_output", "call_id": "c1", "output": "4"},
-    ]
-
-    returned = conversation_of(Endpoint.CHAT, messages=messages).messages
-
-    calls = (ToolCall("c1", "run", '{"input":"print \\"é\\"\\n"}'), ToolCall("c2", "a", "{}"))
-    assert returned[0].tool_calls == calls
-    assert conversation_of(Endpoint.RESPONSES, input=items).messages == returned
 
 
 # -- Namespaces -----------------------------------------------------------------------------

@@ -59,7 +59,7 @@ Limits: a body of {{max_body_mb}} MB with {field_limits.JSON_LEVELS.value} level
 of objects and {field_limits.JSON_VALUES.value} JSON values; {field_limits.CHOICES.value} answers \
 to one prompt and {field_limits.ANSWERS.value} to one request; {field_limits.TEXT.value} \
 characters in all texts of a prompt, and {field_limits.TOOLS_CHARS.value} in all tools. The fields \
-have their own limits, and `x-setting` names the setting that replaces a limit. A model has \
+have their own limits; docs/parameters.md has the settings that replace them. A model has \
 further limits: the context, and limits that the administrator sets.
 
 Errors and lists of models have OpenAI's form, or Anthropic's for requests with the header \

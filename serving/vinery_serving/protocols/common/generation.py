@@ -36,7 +36,6 @@ from vinery_serving.protocols.common.parameters import (
 )
 from vinery_serving.protocols.common.prompting import EncodingFields
 from vinery_serving.protocols.common.reading import Wire, invalid, refusal
-from vinery_serving.protocols.common.stopping import StoppingFields
 
 
 def _from_zero(value: int) -> int:
@@ -235,7 +234,7 @@ class GenerationBody(
     FormatFields,
     decoding.SpeculationFields,
     decoding.SearchFields,
-    StoppingFields,
+    decoding.StoppingFields,
     decoding.SamplingFields,
     DeliveryFields,
 ):

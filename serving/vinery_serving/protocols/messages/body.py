@@ -21,6 +21,7 @@ from vinery_serving.core.request import (
     ToolMode,
 )
 from vinery_serving.core.request import Effort as CoreEffort
+from vinery_serving.protocols.common.decoding import Stop
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.formats import schema_grammar
 from vinery_serving.protocols.common.generation import AnyMetadata, GenerationBody
@@ -36,7 +37,6 @@ from vinery_serving.protocols.common.parameters import (
 )
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, missing, unsupported
-from vinery_serving.protocols.common.stopping import Stop
 from vinery_serving.protocols.common.tools import NAME_PATTERN, refuse_too_much, resolve_choice
 from vinery_serving.protocols.messages.blocks import TextBlocks, Turns, messages_of, system_messages
 
