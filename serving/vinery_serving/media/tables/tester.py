@@ -21,7 +21,7 @@ from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedFie
 from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.media.fetching import Examination, MediaFetcher
 from vinery_serving.media.files import is_file_url
-from vinery_serving.media.probe import Finding, probe
+from vinery_serving.media.probe import probe
 from vinery_serving.media.rules import Denial, MediaDenied, MediaPolicy, Step
 from vinery_serving.media.tables.policies import MediaPolicies
 
@@ -104,17 +104,7 @@ def _decoded(examined: Examination) -> Iterator[Step]:
         return
     max_frames = settings.VINERY_DECODE_LIMITS["max_frames"]
     found = probe(examined.content.data, examined.content.max_pixels, max_frames)
-    yield Step("decoding", not found.error, found.error or _what(found))
-
-
-def _what(found: Finding) -> str:
-    size = f"{found.width} x {found.height} pixels"
-    match found.kind:
-        case "video":
-            return f"video of {size}, {found.number} frames for a model"
-        case "document":
-            return f"document of {found.number} pages, the first of {size}"
-    return f"picture of {size}"
+    yield Step("decoding", *found)
 
 
 class MediaTestSerializer(StrictSerializer):
