@@ -272,15 +272,3 @@ def test_what_makes_no_sense_is_refused(v1: openai.OpenAI) -> None:
         with pytest.raises(openai.BadRequestError) as refused:
             compact(v1, extra_body=fields)
         assert refused.value.param == param
-    for fields, param in (
-        ({"context_management": AT_1000, "n": 2}, "context_management"),
-        ({"context_management": AT_1000 * 2}, "context_management"),
-        ({"context_management": [{"type": "x"}]}, "context_management[0].type"),
-        (
-            {"context_management": [{"type": "compaction", "compact_threshold": 9}]},
-            "context_management[0].compact_threshold",
-        ),
-    ):
-        with pytest.raises(openai.BadRequestError) as refused:
-            respond(v1, extra_body=fields)
-        assert refused.value.param == param

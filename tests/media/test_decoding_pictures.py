@@ -101,16 +101,6 @@ def test_a_picture_stored_in_any_orientation_is_upright(file_type: str, orientat
     assert_shows(picture, tolerance=4)
 
 
-def test_a_picture_with_a_damaged_or_unknown_orientation_stays_as_it_is_stored() -> None:
-    exif = Image.Exif()
-    exif[_ORIENTATION] = 9
-    unknown = saved(quadrants(), "PNG", exif=exif)
-    damaged = saved(quadrants(), "PNG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
-
-    assert_shows(decoded(unknown))
-    assert_shows(decoded(damaged))
-
-
 def with_alpha(values: tuple[int, ...]) -> Image.Image:
     """The quadrants, with an alpha value for each."""
     image = quadrants().convert("RGBA")

@@ -5,11 +5,9 @@ from array import array
 from base64 import b64decode
 from typing import Any
 
-import pytest
 from pydantic import TypeAdapter
 
 from tests.tables import table
-from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.pooling import PoolingResult, TextPair, TextRole, Truncation
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.pooling import (
@@ -146,25 +144,3 @@ def test_a_score_is_of_one_text_and_each_other_or_of_each_pair(
         assert ["".join(each) for each in exchange.request.inputs] == pairs
     scores = [vector(0.5)] * len(pairs)
     assert answer(exchange, *scores)["data"][0] == {"index": 0, "object": "score", "score": 0.5}
-
-
-# Beside what is documented; see `test_refusals.py`.
-@table(
-    "endpoint, members, param",
-    [
-        (Endpoint.EMBEDDINGS, {}, "input"),
-        (Endpoint.EMBEDDINGS, {"input": {"text": "a"}}, "input"),
-        (Endpoint.EMBEDDINGS, {"input": [1.5]}, "input"),
-        (Endpoint.RERANK, {"query": "a"}, "documents"),
-        (Endpoint.RERANK, {"query": "a", "documents": ["b", None]}, "documents"),
-        (Endpoint.SCORE, {"text_1": "a"}, "text_2"),
-    ],
-)
-def test_a_wrong_body_is_refused_with_the_name_of_its_field(
-    endpoint: Endpoint, members: dict[str, Any], param: str
-) -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        parse_pooling(endpoint, encoded(**members))
-
-    assert refused.value.param == param
-    assert param in refused.value.message
