@@ -120,7 +120,7 @@ def test_the_address_of_a_refused_host_is_for_administrators_alone(
     now = timezone.now()
     url = {"scheme": "https", "host": "a.example", "port": 443}
     denial = Denial(DenialReason.ADDRESS, "platform", **url, detail="10.1.2.3")
-    store_denials({(organization.pk, 0, denial): Count(2, now, now, denial)})
+    denials.store_denials({(organization.pk, 0, denial): Count(2, now, now, denial)})
     number = MediaDenial.objects.get().pk
     pages = (
         reverse("admin:media_mediadenial_changelist"),
