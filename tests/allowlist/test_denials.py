@@ -128,7 +128,7 @@ def test_the_address_of_a_refused_host_is_for_administrators_alone(
     )
 
     texts = [client.get(page).content.decode() for page in pages]
-    assert "The address of the host is not public." in texts[0]
+    assert "the address is not public (platform)" in texts[0]
     assert not any("10.1.2.3" in text for text in texts)
     client.force_login(User.objects.create_superuser("root"))
     for page in pages:
