@@ -18,6 +18,7 @@ from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, ToKeep
 from vinery_serving.core.request import Conversation, Endpoint, Message
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common import chunks, encoding
+from vinery_serving.protocols.common import tools as wire_tools
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody
@@ -40,17 +41,6 @@ from vinery_serving.protocols.common.parameters import (
 )
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, refusal
-from vinery_serving.protocols.common.tools import (
-    PARALLEL_CALLS,
-    TOOL_CHOICE,
-    TOOLS,
-    WireFunctions,
-    WireToolChoice,
-    WireTools,
-    clients_tools,
-    refuse_hosted,
-    resolve_choice,
-)
 
 
 class Prediction(Wire):
@@ -86,13 +76,13 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
     echo: bool | None = parameter(
         "The answer begins with the last message, if the assistant wrote it."
     )
-    tools: WireTools | None = parameter(TOOLS)
-    tool_choice: WireToolChoice = parameter(TOOL_CHOICE)
-    functions: WireFunctions | None = parameter(
+    tools: wire_tools.WireTools | None = parameter(wire_tools.TOOLS)
+    tool_choice: wire_tools.WireToolChoice = parameter(wire_tools.TOOL_CHOICE)
+    functions: wire_tools.WireFunctions | None = parameter(
         "The deprecated form of `tools`; the answer has `function_call`."
     )
-    function_call: WireToolChoice = parameter("The deprecated form of `tool_choice`.")
-    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS)
+    function_call: wire_tools.WireToolChoice = parameter("The deprecated form of `tool_choice`.")
+    parallel_tool_calls: bool | None = parameter(wire_tools.PARALLEL_CALLS)
     response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT)
     reasoning_effort: Effort | None = parameter(EFFORT)
     prediction: Prediction | None = parameter(
@@ -133,13 +123,15 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
             if getattr(self, old) and getattr(self, new):
                 raise refusal(old, f"cannot be used with `{new}`")
         tools = self.tools or self.functions or ()
-        refuse_hosted(tools)
-        functions = clients_tools(tools)
+        wire_tools.refuse_hosted(tools)
+        functions = wire_tools.clients_tools(tools)
         messages, token_ids = self._messages_and_ids()
         return Conversation(
             messages=messages,
             tools=functions,
-            tool_choice=resolve_choice(self.tool_choice or self.function_call, functions),
+            tool_choice=wire_tools.resolve_choice(
+                self.tool_choice or self.function_call, functions
+            ),
             # An answer in the deprecated form has one call.
             parallel_tool_calls=self.parallel_tool_calls is not False and not self.functions,
             template_kwargs=self.chat_template_kwargs or {},

@@ -10,6 +10,7 @@ from vinery_serving.core import field_limits, request
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import UnsupportedParameter
 from vinery_serving.core.memory import Needs
+from vinery_serving.protocols.common import tools as wire_tools
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat, TextFormat
 from vinery_serving.protocols.common.generation import GenerationBody, Metadata
 from vinery_serving.protocols.common.parameters import (
@@ -24,20 +25,6 @@ from vinery_serving.protocols.common.parameters import (
 )
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, refusal
-from vinery_serving.protocols.common.tools import (
-    PARALLEL_CALLS,
-    TOOL_CHOICE,
-    TOOLS,
-    CallableTool,
-    HostedTool,
-    NamespaceTool,
-    WireToolChoice,
-    WireTools,
-    clients_tools,
-    echoed_choice,
-    hosted_kinds,
-    resolve_choice,
-)
 from vinery_serving.protocols.responses import objects
 from vinery_serving.protocols.responses.input import (
     CompactionItem,
@@ -123,9 +110,9 @@ class ResponsesBody(TemplateFields, GenerationBody):
         "True answers at once with a queued response, which is read, streamed and cancelled by its "
         "id."
     )
-    tools: WireTools | None = parameter(TOOLS)
-    tool_choice: WireToolChoice = parameter(TOOL_CHOICE)
-    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS)
+    tools: wire_tools.WireTools | None = parameter(wire_tools.TOOLS)
+    tool_choice: wire_tools.WireToolChoice = parameter(wire_tools.TOOL_CHOICE)
+    parallel_tool_calls: bool | None = parameter(wire_tools.PARALLEL_CALLS)
     reasoning: ReasoningOptions | None = parameter(
         "How to reason, and how to return the reasoning."
     )
@@ -167,7 +154,7 @@ class ResponsesBody(TemplateFields, GenerationBody):
 
     def hosted_features(self) -> tuple[str, ...]:
         """Return also the tools that OpenAI hosts, which the model does not get."""
-        kinds = (f"tools.{kind}" for kind in hosted_kinds(self.tools or ()))
+        kinds = (f"tools.{kind}" for kind in wire_tools.hosted_kinds(self.tools or ()))
         return (*super().hosted_features(), *dict.fromkeys(kinds))
 
     def refuse_contradictions(self) -> None:
@@ -225,11 +212,11 @@ class ResponsesBody(TemplateFields, GenerationBody):
 
     def prompt(self, num_recalled: int = 0) -> request.Conversation:
         """Return the prompt. Raises `InvalidRequest` for a tool choice that `tools` contradicts."""
-        tools = clients_tools(self.tools or ())
+        tools = wire_tools.clients_tools(self.tools or ())
         return request.Conversation(
             messages=self._messages(num_recalled),
             tools=tools,
-            tool_choice=resolve_choice(self.tool_choice, tools),
+            tool_choice=wire_tools.resolve_choice(self.tool_choice, tools),
             parallel_tool_calls=self.parallel_tool_calls is not False,
             template_kwargs=self.chat_template_kwargs or {},
             rendering=self.rendering(None if self.reasoning is None else self.reasoning.effort),
@@ -269,8 +256,10 @@ def echo(wire: ResponsesBody, tools: Sequence[request.Tool], *, is_kept: bool) -
         "max_output_tokens": None if limit == NO_LIMIT else limit,
         "max_tool_calls": wire.max_tool_calls,
         "previous_response_id": wire.previous_response_id,
-        "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
-        "tool_choice": echoed_choice(wire.tool_choice or request.ToolChoice(), tools),
+        "tools": [
+            _tool(tool) for tool in wire.tools or () if not isinstance(tool, wire_tools.HostedTool)
+        ],
+        "tool_choice": wire_tools.echoed_choice(wire.tool_choice or request.ToolChoice(), tools),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
         "reasoning": {
             "effort": reasoning.effort,
@@ -321,8 +310,8 @@ def _format(sent: TextFormat | ResponseFormat | None) -> objects.Members:
     }
 
 
-def _tool(tool: NamespaceTool | CallableTool) -> objects.Members:
-    if not isinstance(tool, NamespaceTool):
+def _tool(tool: wire_tools.NamespaceTool | wire_tools.CallableTool) -> objects.Members:
+    if not isinstance(tool, wire_tools.NamespaceTool):
         return _member(tool.to_core(""))
     tools = [_member(each) for each in tool.members("")]
     head = {"type": "namespace", "name": tool.name, "description": tool.description or ""}
