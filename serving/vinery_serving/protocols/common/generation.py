@@ -10,16 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from vinery_serving.core import field_limits
+from vinery_serving.core import request as core
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.request import (
-    PROMPT_FIELDS,
-    Conversation,
-    Endpoint,
-    GenerationRequest,
-    Grammar,
-    Handling,
-    RawPrompts,
-)
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common import decoding
 from vinery_serving.protocols.common.encoding import json_bytes
@@ -105,8 +97,8 @@ class DeliveryFields(Wire):
         options = self.stream_options
         return options is not None and self.includes_usage and bool(options.continuous_usage_stats)
 
-    def handling(self) -> Handling:
-        return Handling(
+    def handling(self) -> core.Handling:
+        return core.Handling(
             priority=self.priority or 0,
             stream_interval=self.stream_interval or self.max_streaming_response_tokens or 1,
             answer_id=self.request_id,
@@ -272,24 +264,24 @@ class GenerationBody(
 
     def request(
         self,
-        endpoint: Endpoint,
-        prompt: Conversation | RawPrompts,
+        endpoint: core.Endpoint,
+        prompt: core.Conversation | core.RawPrompts,
         dialect: Dialect,
         *,
         unused: Unused = NOTHING_UNUSED,
-        grammar: Grammar | None = None,
+        grammar: core.Grammar | None = None,
         default_limit: int | None = None,
         shows_arrival: bool | None = None,
         parses_output: bool | None = None,
         is_kept: bool = False,
-    ) -> GenerationRequest:
+    ) -> core.GenerationRequest:
         """Return the request, independent of the protocol. Raises `InvalidRequest`."""
-        refuse_long(PROMPT_FIELDS[endpoint], prompt.num_chars)
-        if isinstance(prompt, Conversation):
-            check_media(prompt, dialect, PROMPT_FIELDS[endpoint])
+        refuse_long(core.PROMPT_FIELDS[endpoint], prompt.num_chars)
+        if isinstance(prompt, core.Conversation):
+            check_media(prompt, dialect, core.PROMPT_FIELDS[endpoint])
         prompt = with_hashes(prompt, self.mm_hashes or ())
         n, is_streamed = self.n or 1, bool(self.stream)
-        return GenerationRequest(
+        return core.GenerationRequest(
             endpoint=endpoint,
             model=self.model,
             prompt=prompt,
