@@ -14,10 +14,8 @@ from .test_background import ended
 from .test_conversations import HELLO
 from .test_stored_responses import IN_PARIS, WEATHER
 from .test_stored_responses import respond as respond_at_length
-from .test_stored_responses import v1 as strict
 from .tiny_chat import CAPITAL, CONTEXT, MODEL, PARIS
 
-__all__ = ["strict"]
 QUESTION: Any = {"role": "user", "content": CAPITAL}
 ANSWER: Any = {"role": "assistant", "content": PARIS}
 # Above the threshold, and within the context.
