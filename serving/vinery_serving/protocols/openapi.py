@@ -195,22 +195,7 @@ def component_schemas(forms: Iterable[type[BaseModel | Answer]]) -> dict[str, Sc
         schema_generator=_Generator,
     )
     schemas: dict[str, Schema] = definitions["$defs"]
-    for schema in schemas.values():
-        schema.pop("title", None)
-        _join_lines(schema)
     return schemas
-
-
-def _join_lines(schema: Any) -> None:
-    """Descriptions from docstrings have the line breaks of the code."""
-    if isinstance(schema, dict):
-        if isinstance(schema.get("description"), str):
-            schema["description"] = " ".join(schema["description"].split())
-        for each in schema.values():
-            _join_lines(each)
-    elif isinstance(schema, list):
-        for each in schema:
-            _join_lines(each)
 
 
 # -- Operations
