@@ -61,13 +61,6 @@ def test_chat_returns_the_tokens_of_its_answer(client: openai.OpenAI) -> None:
         assert sum(math.exp(top.logprob) for top in token.top_logprobs) <= 1 + 1e-6
 
 
-def test_reasoning_and_calls_are_not_among_the_tokens_of_the_answer(raw: httpx.Client) -> None:
-    [choice] = chat(raw, logprobs=True, **THINKING)["choices"]
-    text = "".join(token["token"] for token in choice["logprobs"]["content"])
-    assert choice["message"]["reasoning"]
-    assert text.strip() == choice["message"]["content"]
-
-
 def first_offsets(raw: httpx.Client, tree: str, *, num_bytes: int = 0, **values: Any) -> list[int]:
     """The first `text_offset` of each choice of a body and of a stream, which are the same."""
     body = {"model": tiny.MODEL, "logprobs": 0, "temperature": 0, "max_tokens": 3, **values}
