@@ -7,7 +7,7 @@ package, but none of the libraries behind it. The first bytes decide the type of
 types and names are often wrong.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -146,7 +146,7 @@ _RIFF: Final = {
 _MP4: Final = FileType("MP4", MediaKind.VIDEO, "mov")
 # Brands of ISO/IEC 14496-12 files that are no videos. `mif1` and `msf1` name no codec. HEIC is not
 # read.
-_PICTURE_BRANDS: Final = {
+_PICTURE_BRANDS: Final[Mapping[bytes, FileType | None]] = {
     **dict.fromkeys((b"avif", b"avis"), FileType("AVIF", MediaKind.IMAGE, "AVIF", may_move=True)),
     **dict.fromkeys((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis")),
 }
