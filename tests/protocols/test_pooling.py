@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from tests.tables import table
-from vinery_serving.core.pooling import PoolingResult, TextPair, TextRole, Truncation
+from vinery_serving.core.pooling import PoolingResult, TextPair
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.pooling import (
     Embeddings,
@@ -19,7 +19,6 @@ from vinery_serving.protocols.pooling import (
 )
 
 _TYPES = {Endpoint.EMBEDDINGS: Embeddings, Endpoint.RERANK: Rerank, Endpoint.SCORE: Scores}
-SEVEN = {"truncate_prompt_tokens": 7}
 
 
 def encoded(**members: Any) -> bytes:
@@ -37,14 +36,6 @@ def answer(exchange: PoolingExchange, *vectors: bytes, num_tokens: int = 9) -> d
     return found
 
 
-@table(
-    "given, inputs",
-    [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3)))],
-)
-def test_inputs_are_texts_or_token_ids_one_or_several(given: Any, inputs: Any) -> None:
-    assert parse_pooling(Endpoint.EMBEDDINGS, encoded(input=given)).request.inputs == inputs
-
-
 def test_an_embedding_is_numbers_or_the_same_numbers_in_base64() -> None:
     given = vector(0.5, -0.25), vector(1, 0)
     as_numbers = answer(parse_pooling(Endpoint.EMBEDDINGS, encoded(input=["a", "b"])), *given)
@@ -58,39 +49,6 @@ def test_an_embedding_is_numbers_or_the_same_numbers_in_base64() -> None:
     assert as_numbers["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
     assert b64decode(packed["data"][0]["embedding"]) == given[0]
     assert packed | {"data": None} == as_numbers | {"data": None}
-
-
-@table(
-    "members, truncation",
-    [
-        ({}, None),
-        ({"truncate": False}, None),
-        ({"truncate": "NONE"}, None),
-        ({"truncate": True}, Truncation()),
-        ({"truncate": "END"}, Truncation()),
-        ({"truncate": "START"}, Truncation(keeps_start=False)),
-        ({"truncate": True, "truncation_direction": "Left"}, Truncation(keeps_start=False)),
-        ({"truncate_prompt_tokens": -1}, Truncation()),
-        ({"truncate_prompt_tokens": 7}, Truncation(7)),
-        ({**SEVEN, "truncation_side": "left"}, Truncation(7, keeps_start=False)),
-    ],
-)
-def test_a_text_is_cut_only_where_the_request_asks_for_it(
-    members: dict[str, Any], truncation: Truncation | None
-) -> None:
-    assert (
-        parse_pooling(Endpoint.EMBEDDINGS, encoded(input="a", **members)).request.truncation
-        == truncation
-    )
-
-
-def test_the_type_of_an_input_is_its_role() -> None:
-    roles = {"query": TextRole.QUERY, "search_query": TextRole.QUERY, "passage": TextRole.DOCUMENT}
-    for name, role in roles.items():
-        assert (
-            parse_pooling(Endpoint.EMBEDDINGS, encoded(input="a", input_type=name)).request.role
-            is role
-        )
 
 
 @table(

@@ -3,7 +3,6 @@
 import json
 from typing import Any
 
-import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response
 
@@ -11,13 +10,11 @@ from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core import events as ev
 from vinery_serving.core import request
-from vinery_serving.core.errors import InvalidRequest
 
 from .clients import payloads, response_answer
 from .exchanges import HEAD, PLAIN, TWO_CALLS, answered, conversation_of, ended, exchange, streamed
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "abc"]
-ENDPOINTS = table("endpoint", [request.Endpoint.CHAT, request.Endpoint.RESPONSES])
 
 
 def nested(name: str) -> dict[str, Any]:
@@ -28,93 +25,11 @@ def flat(name: str) -> dict[str, Any]:
     return {"type": "function", "name": name}
 
 
-@ENDPOINTS
-@table("mode", ["auto", "required"])
-@table("named", [nested, flat, lambda name: {"name": name}])
-def test_allowed_tools_are_read_in_the_forms_of_both_endpoints(
-    endpoint: request.Endpoint, mode: str, named: Any
-) -> None:
-    members = {"mode": mode, "tools": [named("c"), named("a"), named("c")]}
-    choice = request.ToolChoice(request.ToolMode(mode), allowed=("c", "a"))
-
-    for value in ({"allowed_tools": members}, members):
-        asked = conversation_of(
-            endpoint, tools=TOOLS, tool_choice={"type": "allowed_tools", **value}
-        )
-        assert asked.tool_choice == choice
-        assert asked.tools == (request.Tool("a"), request.Tool("b"), request.Tool("c")), (
-            "the prompt stays the same"
-        )
-        assert asked.callable_tools == (request.Tool("a"), request.Tool("c"))
-
-
 # -- Custom tools ---------------------------------------------------------------------------
 
 REGEX = {"syntax": "regex", "definition": "[a-z]+"}
 NESTED_RUN = {"name": "run", "description": "Run", "format": {"type": "grammar", "grammar": REGEX}}
 FLAT_RUN = {"name": "run", "description": "Run", "format": {"type": "grammar", **REGEX}}
-
-
-@ENDPOINTS
-@table(
-    "tool, param",
-    [
-        ({"type": "custom", "custom": NESTED_RUN}, "tools[1].custom.format.grammar.definition"),
-        ({"type": "custom", "custom": FLAT_RUN}, "tools[1].custom.format.definition"),
-        ({"type": "custom", **FLAT_RUN}, "tools[1].format.definition"),
-        ({"type": "custom", **NESTED_RUN}, "tools[1].format.grammar.definition"),
-    ],
-)
-def test_a_custom_tool_is_a_function_of_one_text(
-    endpoint: request.Endpoint, tool: dict[str, Any], param: str
-) -> None:
-    [_, run] = conversation_of(endpoint, tools=[flat("a"), tool]).tools
-
-    assert (run.name, run.description, run.is_custom, run.strict) == ("run", "Run", True, True)
-    assert run.input_grammar == request.TextGrammar(request.TextSyntax.REGEX, "[a-z]+", param)
-    described = "Plain text that this regular expression matches: [a-z]+"
-    assert run.parameters == {
-        "type": "object",
-        "properties": {"input": {"type": "string", "description": described}},
-        "required": ["input"],
-        "additionalProperties": False,
-    }
-
-
-@ENDPOINTS
-@table("fields", [{}, {"format": None}, {"format": {"type": "text"}}])
-def test_a_custom_tool_without_a_grammar_accepts_any_text(
-    endpoint: request.Endpoint, fields: dict[str, Any]
-) -> None:
-    [run] = conversation_of(endpoint, tools=[{"type": "custom", "name": "run", **fields}]).tools
-
-    assert (run.is_custom, run.strict, run.input_grammar) == (True, None, None)
-
-
-def test_the_model_is_shown_a_lark_grammar() -> None:
-    lark = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
-    tools = [{"type": "custom", "name": "run", "format": lark}]
-
-    [run] = conversation_of(request.Endpoint.RESPONSES, tools=tools).tools
-
-    assert run.parameters is not None
-    shown = run.parameters["properties"]["input"]["description"]
-    assert shown == 'Plain text that fits this Lark grammar:\nstart: "a"'
-
-
-@ENDPOINTS
-@table("choice", [{"type": "custom", "custom": {"name": "run"}}, {"type": "custom", "name": "run"}])
-def test_a_custom_tool_can_be_required(endpoint: request.Endpoint, choice: dict[str, Any]) -> None:
-    tools = [flat("a"), {"type": "custom", "custom": NESTED_RUN}]
-
-    assert conversation_of(
-        endpoint, tools=tools, tool_choice=choice
-    ).tool_choice == request.ToolChoice(request.ToolMode.NAMED, "run")
-    members = {"mode": "auto", "tools": [choice, flat("a")]}
-    allowed = {"type": "allowed_tools", "allowed_tools": members}
-    assert conversation_of(
-        endpoint, tools=tools, tool_choice=allowed
-    ).tool_choice == request.ToolChoice(allowed=("run", "a"))
 
 
 def test_a_response_repeats_the_choice_and_custom_tools_in_their_flat_form() -> None:
@@ -152,19 +67,6 @@ BROWSER: dict[str, Any] = {
 }
 CRM = {"type": "namespace", "name": "crm", "tools": [flat("open"), flat("close")]}
 GROUPS = [flat("a"), BROWSER, CRM]
-
-
-def test_tools_of_a_namespace_have_its_name_and_a_name_in_two_is_not_enough() -> None:
-    tools = conversation_of(request.Endpoint.RESPONSES, tools=GROUPS).tools
-
-    names = ["a", "mcp__browser__open", "mcp__browser__type", "crm__open", "crm__close"]
-    assert [tool.name for tool in tools] == names
-    assert [tool.description for tool in tools[1:3]] == ["A browser.\n\nOpen a page", None]
-    grammar = tools[2].input_grammar
-    assert grammar is not None
-    assert grammar.param == "tools[1].tools[2].format.definition"
-    with pytest.raises(InvalidRequest, match="names a tool that is not in `tools`"):
-        exchange(request.Endpoint.RESPONSES, tools=GROUPS, tool_choice=flat("open"))
 
 
 @table(
