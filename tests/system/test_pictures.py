@@ -138,7 +138,7 @@ def test_a_rule_lets_a_url_in_within_a_second_or_a_folder_and_other_paths_stay_o
 
     assert image_tokens(asked(on_v3, f"{pictures}/red.png").usage) == IMAGE_TOKENS
     tested = vinery(running, "media", "test", f"{pictures}/red.png")
-    assert "picture of 112 x 112 pixels" in tested
+    assert "picture of 224 x 224 pixels" in tested
     with pytest.raises(openai.BadRequestError, match="Only /v3 takes paths"):
         asked(client, f"{pictures}/red.png")
     with pytest.raises(openai.BadRequestError) as caught:
