@@ -32,8 +32,7 @@ Model Server's. The row states where they differ. A parameter is
 - **refused**: the server answers with status 400, the parameter's name and the reason in the
   row. Null, and values that ask for the default, are accepted.
 
-The second column names the systems that document it; OVMS is OpenVINO Model Server. The
-server's OpenAPI document at `/openapi.json` has the same names, the types and limits, and the
+The server's OpenAPI document at `/openapi.json` has the same names, the types and limits, and the
 answers. [errors.md](errors.md) has the codes of errors.
 """
 _LIMITS = """\
@@ -53,8 +52,8 @@ of an error after the body was read, names the fields that took no effect, such 
   (`stream_options.x`, `response_format.json_schema.x`). With `VINERY_UNKNOWN_FIELDS=refuse` the
   server answers 400 `unknown_parameter` instead;
 - unknown members of messages, their parts, items and tools, without indices (`messages.content.x`,
-  `tools.function.x`): at most 32 names. OpenAI's clients keep data of their own there, so
-  these members are never refused, except in Messages: Anthropic's API refuses them, too;
+  `tools.function.x`): at most 32 names. Clients keep data of their own there, so these members
+  are never refused;
 - `store: true` where the answer is not stored, such as in completions, and in Responses the tools
   that only OpenAI hosts, such as `tools.web_search`, which the model does not get. With
   `VINERY_HOSTED_FEATURES=refuse` the server answers 400 `unsupported_parameter` instead;
@@ -69,8 +68,8 @@ and `-` are only counted. `vinery_ignored_fields_total` in `/metrics` counts the
 """
 _MESSAGES = """\
 Anthropic's protocol. The other systems' parameters work here, too, unless the table refuses them.
-Other fields that Anthropic documents, in the body, in blocks and in tools, are refused by name if
-they would change the answer; `x-vinery-ignored` names the rest:
+Other fields of the body that Anthropic documents are refused by name if they would change the
+answer; `x-vinery-ignored` names the rest, also in blocks and tools:
 
 - blocks: `text`, `image`, `document` with each source but stored files, `search_result` (title,
   source and texts), `tool_use`, `tool_result` and `thinking` are sent to the model. A
@@ -158,7 +157,6 @@ _REFUSED = "Refused: "
 
 class Row(NamedTuple):
     name: str
-    of: str  # the systems that document the parameter
     state: str
     description: str
 
@@ -196,9 +194,9 @@ def rows_of(endpoint: Endpoint) -> Iterator[Row]:
         state = "accepted" if described.changes_nothing else "honoured"
         if description.startswith(_REFUSED):
             state, description = "refused", description.removeprefix(_REFUSED)
-        yield Row(name, described.of, state, description)
+        yield Row(name, state, description)
     for name, each in refused.items():
-        yield Row(name, each.of, "refused", each.message(name))
+        yield Row(name, "refused", each.message(name))
 
 
 def parameters(model: type[BaseModel], path: str = "") -> Iterable[tuple[str, FieldInfo]]:
@@ -226,10 +224,9 @@ def _endpoints() -> Iterator[str]:
         if endpoint in _NOTES:
             yield _NOTES[endpoint]
         cells = (
-            (code(row.name), row.of, f"**{row.state}**: {row.description}")
-            for row in rows_of(endpoint)
+            (code(row.name), f"**{row.state}**: {row.description}") for row in rows_of(endpoint)
         )
-        yield table(("parameter", "of", "Vinery"), cells)
+        yield table(("parameter", "Vinery"), cells)
 
 
 def _client_defaults() -> str:

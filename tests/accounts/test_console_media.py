@@ -156,7 +156,7 @@ def test_a_refusal_links_to_the_form_of_the_rule_that_would_allow_it(
     stored_denial(ours.one, port=8443)
     for text in (
         "https://a.example.org:8443",
-        "No rule of the platform allows it.",
+        "no rule allows it (platform)",
         "ask an administrator",
     ):
         assert text in text_of(client.get(MEDIA))
@@ -187,9 +187,9 @@ def test_an_owner_allows_what_ours_refused(client: Client, ours: Tenant, chief: 
     assert "allowed now" in page(client, MEDIA)
 
     stored_denial(ours.one, reason=DenialReason.ADDRESS, rule_id=rule.pk, detail="10.1.2.3")
-    assert "The address 10.1.2.3 is not public." in page(chief, MEDIA)
+    assert "the address is not public (platform, 10.1.2.3)" in page(chief, MEDIA)
     text = page(client, MEDIA)
-    assert "The address of the host is not public." in text
+    assert "the address is not public (platform)" in text
     assert "10.1.2.3" not in text
 
 

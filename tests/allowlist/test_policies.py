@@ -66,23 +66,6 @@ def test_a_wildcard_allows_hosts_below_its_domain_after_rules_that_name_them(db:
     assert found == {"a.cdn.example.org": 3, "b.cdn.example.org": 2, "b.example.org": 1}
 
 
-def test_an_organisation_and_its_project_have_only_what_all_allow(project: Project) -> None:
-    allow("a.example.org")
-    allow("b.example.org")
-    allow("a.example.org", organization=project.organization)
-    allow("c.example.org", organization=project.organization)
-
-    policies = read()
-    ours = policies.policy_of(project.organization_id, project.pk)
-    assert [allows(ours, f"{name}.example.org") for name in "abc"] == [True, False, False]
-    assert allows(policies.policy_of(99, 99), "b.example.org")
-
-    allow("b.example.org", organization=project.organization, project=project)
-    policies = read()
-    assert not allows(policies.policy_of(project.organization_id, project.pk), "b.example.org")
-    assert allows(policies.policy_of(project.organization_id, 99), "a.example.org")
-
-
 def test_inactive_rules_allow_nothing_and_narrow_nevertheless(project: Project) -> None:
     allow("a.example.org")
     rule = allow("a.example.org", organization=project.organization, is_active=False)

@@ -5,12 +5,10 @@ from collections.abc import Iterator
 import pytest
 from playwright import sync_api
 
-from tests.browser.conftest import TINY_CHAT, Administrator
+from tests.browser.conftest import Administrator
 from tests.conftest import Running
 from tests.media.picture_server import picture, serving_a_picture
 from tests.system.clients import vinery
-
-TINY_VISION = TINY_CHAT.with_name("tiny-vision")
 
 
 @pytest.fixture
@@ -19,15 +17,6 @@ def host(running: Running) -> Iterator[str]:
     with serving_a_picture(picture(112, 112)) as port:
         yield f"http://127.0.0.1:{port}"
     vinery(running, "media", "deny", "127.0.0.1", "--remove")
-
-
-@pytest.fixture(scope="module")
-def viewer(running: Running) -> Iterator[str]:
-    """The name of a vision model."""
-    vinery(running, "model", "add", str(TINY_VISION), "--name", "viewer")
-    vinery(running, "wait", "viewer")
-    yield "viewer"
-    vinery(running, "model", "remove", "viewer")
 
 
 def _save_with_the_network(admin: Administrator) -> None:
@@ -42,12 +31,11 @@ def _save_with_the_network(admin: Administrator) -> None:
 # -- The tester
 
 
-def _test(admin: Administrator, url: str, model: str) -> sync_api.Page:
+def _test(admin: Administrator, url: str) -> sync_api.Page:
     """Test a URL for any caller by the keyboard alone."""
     page = admin.go("console/media/test/")
     admin.focus(page.get_by_label("URL or path"))
     page.keyboard.type(url)
-    page.get_by_label("Vision model").select_option(model)
     page.get_by_label("For a request of").select_option(label="The whole platform")
     with page.expect_navigation():
         page.get_by_label("URL or path").press("Enter")
@@ -62,11 +50,11 @@ def _steps(page: sync_api.Page) -> dict[str, str]:
 
 
 def test_the_tester_shows_each_step_and_allows_what_it_refused_by_the_keyboard(
-    admin: Administrator, viewer: str, host: str
+    admin: Administrator, host: str
 ) -> None:
     url = f"{host}/{'long' * 80}.png?token=secret"
 
-    page = _test(admin, url, viewer)
+    page = _test(admin, url)
     assert page.title().startswith("Refused: ")
     assert f"refused: The media rules of the platform do not allow {host}" in _steps(page)["Denied"]
     assert admin.fits()
@@ -76,19 +64,18 @@ def test_the_tester_shows_each_step_and_allows_what_it_refused_by_the_keyboard(
     assert "It is in force within a second." in admin.main()
     assert admin.fits()
 
-    page = _test(admin, url, viewer)
+    page = _test(admin, url)
     assert "(loopback)" in _steps(page)["Denied"]
     admin.enter(admin.page.get_by_role("link", name=f"Change the rule: {host}"))
     _save_with_the_network(admin)
 
-    page = _test(admin, url, viewer)
+    page = _test(admin, url)
     assert page.title().startswith("Allowed: ")
     steps = _steps(page)
-    assert list(steps) == ["Rule", "Addresses", "Response", "Bytes", "Decoding", "Tokens"]
+    assert list(steps) == ["Rule", "Addresses", "Response", "Bytes", "Decoding"]
     assert all(step.startswith("ok: ") for step in steps.values())
     assert "127.0.0.1" in steps["Addresses"]
     assert "image/png" in steps["Response"]
     assert "picture of 112 x 112 pixels" in steps["Decoding"]
-    assert f"{viewer} sees 112 x 112 pixels: 16 tokens" in steps["Tokens"]
     assert page.get_by_role("link", name=f"Allow: {host}").count() == 0
     assert admin.fits()

@@ -31,6 +31,23 @@ def client(running: Running, tree: str) -> openai.OpenAI:
 
 
 @pytest.fixture
+def strict(running: Running) -> openai.OpenAI:
+    """OpenAI's client under /v1, refusing answers that break its own types."""
+    return openai.OpenAI(
+        base_url=f"{running.base_url}/v1",
+        api_key=running.api_key,
+        max_retries=0,
+        timeout=60,
+        _strict_response_validation=True,
+    )
+
+
+@pytest.fixture
+def v1(strict: openai.OpenAI) -> openai.OpenAI:
+    return strict
+
+
+@pytest.fixture
 def raw(running: Running) -> httpx.Client:
     """Plain HTTP with the key."""
     return httpx.Client(

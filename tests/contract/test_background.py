@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from tests.conftest import Running, until
+from tests.system.clients import openai_of
 from tests.system.ledger import rows
 
 from .tiny_chat import CAPITAL, MODEL, PARIS
@@ -18,9 +19,7 @@ _WAIT_S = 60.0
 
 @pytest.fixture
 def v1(running: Running) -> openai.OpenAI:
-    return openai.OpenAI(
-        base_url=f"{running.base_url}/v1", api_key=running.api_key, max_retries=0, timeout=60
-    )
+    return openai_of(running)
 
 
 def begin(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> Any:

@@ -10,10 +10,9 @@ import pytest
 from tests.conftest import Running, until
 from tests.system.clients import new_key, openai_of, vinery
 
-from .test_stored_responses import IN_PARIS, WEATHER, respond, v1
+from .test_stored_responses import IN_PARIS, WEATHER, respond
 from .tiny_chat import CAPITAL, MODEL, PARIS
 
-__all__ = ["v1"]
 HELLO: Any = {"type": "message", "role": "user", "content": "Hello."}
 
 

@@ -5,9 +5,6 @@ import re
 from typing import Any
 
 import openai
-import pytest
-
-from tests.tables import table
 
 from .tiny_chat import MODEL, WEATHER_QUESTION, lenient
 
@@ -16,7 +13,6 @@ CITY = r'"(?:Paris|London)"\n[1-3]'
 # So long that a busy machine cannot send all of it at once.
 NUMBERS = r"([0-9]{2} ){150}"
 SUM = 'start: "sum" "\\n" DIGIT ("+" DIGIT)~1..2 ";"\nDIGIT: "1".."3"'
-AS_SUM = re.compile(r"sum\n[1-3](\+[1-3]){1,2};")
 
 
 def nested(name: str, syntax: str, definition: str) -> Any:
@@ -61,20 +57,6 @@ def test_a_call_that_is_required_or_chosen_fits_its_format(client: openai.OpenAI
     assert re.fullmatch(CITY, call.custom.input)
 
 
-def test_a_required_call_fits_its_lark_grammar_and_is_answered(client: openai.OpenAI) -> None:
-    tool = nested("add", "lark", SUM)
-    answer = chat(client, tool, tool_choice="required", parallel_tool_calls=False)
-    message = answer.choices[0].message
-    [call] = message.tool_calls
-    assert call.type == "custom"
-    assert AS_SUM.fullmatch(call.custom.input)
-
-    result = {"role": "tool", "tool_call_id": call.id, "content": "4"}
-    turns = [*WEATHER_QUESTION, message.model_dump(exclude_none=True), result]
-
-    assert chat(client, tool, turns=turns, max_tokens=8).choices[0].message.role == "assistant"
-
-
 def test_a_streamed_call_adds_up_to_its_text(client: openai.OpenAI) -> None:
     tool = nested("look_up", "regex", NUMBERS)
     chunks = chat(lenient(client), tool, tool_choice=NESTED_CHOICE, stream=True)
@@ -102,23 +84,6 @@ def test_a_response_calls_a_custom_tool_and_uses_its_output(client: openai.OpenA
     output: Any = {"type": "custom_tool_call_output", "call_id": item.call_id, "output": "Sunny."}
     turns = [*WEATHER_QUESTION, item.model_dump(exclude_none=True), output]
     assert respond(client, tool, turns=turns, max_output_tokens=16).error is None
-
-
-@table(
-    "syntax, definition, reason",
-    [
-        ("regex", "a(?=b)", "it uses lookahead or lookbehind"),
-        ("lark", "start: word", "there is no rule or terminal named word"),
-    ],
-)
-def test_an_unsupported_grammar_is_refused(
-    client: openai.OpenAI, syntax: str, definition: str, reason: str
-) -> None:
-    with pytest.raises(openai.BadRequestError, match=reason) as caught:
-        respond(client, flat("look_up", syntax, definition))
-
-    assert caught.value.param == "tools[0].format.definition"
-    assert caught.value.code == "invalid_grammar"
 
 
 def test_a_tool_in_a_namespace_is_called_by_both_names(client: openai.OpenAI) -> None:

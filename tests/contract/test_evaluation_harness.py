@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from tests.tables import table
 from vinery_serving.protocols.models import TokenizerInfo
 
-from .tiny_chat import CONTEXT, MODEL, ask, ids_of, numbers
+from .tiny_chat import CONTEXT, MODEL, ask, ids_of
 
 SEED = 1234
 START = "The capital of France is"
@@ -66,32 +66,6 @@ def test_a_scored_prompt_has_one_generated_token(raw: httpx.Client, tree: str) -
         assert set(lengths.values()) == {len(prompt) + 1}, lengths
     assert returned["tokens"][-1] == "<|im_end|>"
     assert returned["text_offset"][-1] == len(f"{START} Paris.")
-
-
-def test_a_text_is_scored_like_its_tokens_and_from_its_end_token_on(raw: httpx.Client) -> None:
-    text = f"{START} Paris."
-    [by_text], [by_ids] = scored(raw, text), scored(raw, [ids_of(raw, text)])
-    assert by_text["tokens"] == by_ids["tokens"]
-    assert by_text["token_logprobs"][1:] == pytest.approx(by_ids["token_logprobs"][1:], abs=0.02)
-
-    # Rolling likelihoods have the end token as their only context.
-    end = raw.get("/tokenizer_info").json()["eos_token"]
-    ids = ids_of(raw, end) + ids_of(raw, numbers(6))
-    [returned] = scored(raw, [ids])
-    total, _ = likelihood(returned, 1)
-    # Processors that compute in bf16 round each token otherwise in a whole prompt.
-    assert total == pytest.approx(one_by_one(raw, ids, 1), abs=0.2)
-
-
-def test_texts_are_generated_for_a_batch_until_a_stop_string(raw: httpx.Client, tree: str) -> None:
-    prompts = [
-        ids_of(raw, f"The capital of {country} is") for country in ("France", "Italy", "Japan")
-    ]
-    stop = [".", "\n", "<|im_end|>"]
-    fields = {"max_tokens": 10, "temperature": 0, "stop": stop, "seed": SEED}
-    choices = ask(raw, f"/{tree}/completions", prompt=prompts, **fields)["choices"]
-    returned = {choice["index"]: choice["text"] for choice in choices}
-    assert returned == {0: " Paris", 1: " Rome", 2: " Tokyo"}
 
 
 @table("root", ["", "/v1", "/v3"])

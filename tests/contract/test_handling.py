@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.conftest import Running, until, until_in_parts
+from tests.conftest import Running, until
 from tests.system.ledger import rows
 from tests.tables import table
 
@@ -31,17 +31,6 @@ def ask(raw: httpx.Client, endpoint: str, **fields: Any) -> Any:
 
 def chunks(raw: httpx.Client, endpoint: str, **fields: Any) -> Iterator[Any]:
     return tiny_chat.ask_in_parts(raw, f"/v1/{endpoint}", **{**fields_of(endpoint), **fields})
-
-
-def delta_of(endpoint: str, chunk: Any) -> str:
-    match endpoint:
-        case "chat/completions":
-            return str(chunk["choices"][0]["delta"].get("content") or "")
-        case "completions":
-            return str(chunk["choices"][0]["text"])
-        case _:
-            is_delta = chunk["type"] == "response.output_text.delta"
-            return str(chunk["delta"]) if is_delta else ""
 
 
 @every_endpoint
@@ -73,23 +62,6 @@ def test_an_id_that_is_used_twice_has_two_records_and_is_not_prefixed_twice(
     assert ask(raw, "responses", request_id="resp_7")["id"] == "resp_7"
 
 
-@every_endpoint
-def test_a_stream_interval_reduces_the_number_of_chunks(raw: httpx.Client, endpoint: str) -> None:
-    def deltas(at_least: int, **fields: int) -> list[str]:
-        def ask() -> Iterator[str]:
-            return (delta_of(endpoint, chunk) for chunk in chunks(raw, endpoint, **fields))
-
-        return [delta for delta in until_in_parts(ask, bool, at_least=at_least) if delta]
-
-    usual = deltas(6)
-    sparse = deltas(3, stream_interval=20)
-    at_its_end = deltas(2, stream_interval=999)
-
-    assert "".join(usual) == "".join(sparse) == "".join(at_its_end)
-    assert len(at_its_end) == 2
-    assert len(sparse) < len(usual)
-
-
 def num_cached(answer: Any) -> int:
     usage = answer["usage"]
     details = usage.get("prompt_tokens_details") or usage["input_tokens_details"]
@@ -112,25 +84,6 @@ def test_only_requests_with_the_same_salt_share_a_cached_prompt(
         assert num_cached(first) == 0
         assert num_cached(again) > 32
         assert text_of(first) == text_of(again) == text_of(plain)
-
-
-@every_endpoint
-def test_an_answer_that_repeats_itself_is_ended(raw: httpx.Client, endpoint: str) -> None:
-    """A bias makes the model generate one word forever."""
-    blue = ids_of(raw, " blue")[0]
-    fields: dict[str, Any] = {"logit_bias": {str(blue): 100}, "max_tokens": 60}
-    endless = ask(raw, endpoint, **fields)
-    wanted = {"max_pattern_size": 4, "min_pattern_size": 2, "min_count": 3}
-    ended = ask(raw, endpoint, **fields, repetition_detection=wanted)
-
-    assert text_of(endless).split() == ["blue"] * 60
-    assert text_of(ended).split() == ["blue"] * 6
-    if endpoint == "responses":
-        assert (ended["status"], ended["usage"]["output_tokens"]) == ("completed", 6)
-    else:
-        [choice] = ended["choices"]
-        assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "repetition_detected")
-        assert ended["usage"]["completion_tokens"] == 6
 
 
 def test_an_answer_has_the_text_of_its_prompt_on_request(raw: httpx.Client) -> None:

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import httpx
-import openai
 
 from tests.conftest import Running
 from tests.tables import golden_errors, table
@@ -241,13 +240,6 @@ def test_a_body_without_a_content_type_is_read(raw: httpx.Client, headers: dict[
 # -- Models ----------------------------------------------------------------------------------
 
 
-def test_openais_client_lists_and_finds_a_model(client: openai.OpenAI) -> None:
-    [listed] = client.models.list().data
-
-    assert listed.id == MODEL
-    assert client.models.retrieve(MODEL) == listed
-
-
 def test_every_parameter_of_the_list_is_one_that_chats_take(raw: httpx.Client) -> None:
     model = raw.get(f"/v1/models/{MODEL}").json()
     schemas = raw.get("/openapi.json").json()["components"]["schemas"]
@@ -274,28 +266,8 @@ def test_all_models_may_be_listed_and_another_value_of_all_is_refused(
 # -- Errors that need a server ---------------------------------------------------------------
 
 
-def too_long(
-    path: str, param: str, num_prompt: int, num_output: int, /, **body: Any
-) -> dict[str, Any]:
-    message = (
-        f"This model's maximum context length is {CONTEXT} tokens. However, you requested "
-        f"{num_prompt + num_output} tokens ({num_prompt} in the {param}, {num_output} in the "
-        f"completion). Please reduce the length of the {param} or completion."
-    )
-    code = "context_length_exceeded"
-    sent = {"model": MODEL, **body}
-    return {"path": path, "body": sent, "param": param, "code": code, "message": message}
-
-
 # A row has a path, what is sent, and the error; the defaults are POST and 400.
 ERRORS: list[dict[str, Any]] = [
-    {
-        "method": "GET",
-        "path": "responses/resp_1",
-        "status": 404,
-        "code": "not_found",
-        "message": "Response with id 'resp_1' not found.",
-    },
     {
         "path": "completions",
         "content": lambda: bytes(64 * 2**20 + 1),
@@ -309,10 +281,6 @@ ERRORS: list[dict[str, Any]] = [
         "code": "invalid_json",
         "message": "The request body cannot be read: it is empty.",
     },
-    too_long("chat/completions", "messages", 3000, 2, messages=[5] * 3000, max_tokens=2),
-    too_long("completions", "prompt", 3000, 0, prompt=[5] * 3000),
-    too_long("completions", "prompt", 2000, 100, prompt=[5] * 2000, max_tokens=100),
-    too_long("responses", "input", 3013, 0, input="Hi " * 3000),
     *golden_errors("tiny-chat"),
 ]
 

@@ -1,6 +1,5 @@
 """Messages through Anthropic's client, with strict response validation."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from tests.conftest import Running, until_in_parts
 from tests.tables import table
 
-from .tiny_chat import CAPITAL, CONTEXT, GET_WEATHER, MODEL, PARIS, QUESTION, WEATHER_QUESTION
+from .tiny_chat import CONTEXT, GET_WEATHER, MODEL, PARIS, QUESTION, WEATHER_QUESTION
 
 WEATHER: Any = {
     "name": GET_WEATHER["name"],
@@ -171,38 +170,6 @@ def test_the_tokens_of_a_prompt_are_counted_exactly(claude: anthropic.Anthropic)
     counted = claude.messages.count_tokens(model=MODEL, **fields).input_tokens
 
     assert counted == num_read(asked(claude, **fields))
-
-
-def test_an_answer_can_fit_a_schema(claude: anthropic.Anthropic) -> None:
-    city = {"properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
-    schema = {"type": "object", **city, "additionalProperties": False}
-
-    message = asked(claude, output_config={"format": {"type": "json_schema", "schema": schema}})
-
-    assert json.loads(text_of(message))["city"] in ("Paris", "Rome")
-
-
-def test_what_takes_no_effect_is_named(claude: anthropic.Anthropic) -> None:
-    block = {"type": "text", "text": CAPITAL, "cache_control": {"type": "ephemeral"}, "own": 1}
-    fields: Any = {
-        "model": MODEL,
-        "messages": [{"role": "user", "content": [block]}],
-        "tools": [{**WEATHER, "defer_loading": True}],
-        "extra_headers": {"anthropic-beta": "context-1m-2025-08-07"},
-    }
-    sent = claude.messages.with_raw_response
-
-    answers = (sent.create(max_tokens=64, **fields), sent.count_tokens(**fields))
-    stream = sent.create(max_tokens=64, stream=True, **fields)
-
-    for response in (*answers, stream):
-        assert response.headers["x-vinery-ignored"].split(", ") == [
-            "anthropic-beta",
-            "messages.content.cache_control",
-            "tools.defer_loading",
-            "messages.content.own",
-        ]
-    assert [event.type for event in stream.parse()][-1] == "message_stop"
 
 
 def test_the_models_are_listed(claude: anthropic.Anthropic) -> None:

@@ -1,8 +1,4 @@
-"""The document needs no key, and Schemathesis finds no difference between it and the server.
-
-The positive, negative and stateful phases run against the real engine, with a fixed seed: a sample
-here, all cases each night.
-"""
+"""The document needs no key, and the server refuses what it forbids, a sample or each night all."""
 
 from pathlib import Path
 
@@ -35,21 +31,10 @@ def test_the_document_is_open_to_all_and_can_only_be_read(running: Running) -> N
 
 
 @pytest.mark.timeout(TIMEOUT_S + 30)
-def test_a_sample_of_bounds_is_as_documented(with_every_task: Running, tmp_path: Path) -> None:
+def test_a_sample_of_wrong_bounds_is_refused_as_documented(
+    with_every_task: Running, tmp_path: Path
+) -> None:
     seen = schemathesis(with_every_task, tmp_path, *BOUNDS, one_of=50)
 
     for endpoint in (*GENERATION, *POOLING):
-        path = f"/v1/{endpoint}"
-        assert seen[path, "positive", 200] + seen[path, "negative", 400], seen
-    assert {(mode, status) for _, mode, status in seen} >= {("positive", 200), ("negative", 400)}
-
-
-@pytest.mark.timeout(TIMEOUT_S + 30)
-def test_random_requests_and_chains_are_answered_as_documented(
-    with_every_task: Running, tmp_path: Path
-) -> None:
-    seen = schemathesis(with_every_task, tmp_path, "--phases=fuzzing,stateful", "--max-examples=2")
-
-    for tree in ("v1", "v3"):
-        of_tree = {(mode, status) for path, mode, status in seen if path.startswith(f"/{tree}/")}
-        assert of_tree >= {("positive", 200), ("negative", 400)}, seen
+        assert seen[f"/v1/{endpoint}", "negative", 400], seen

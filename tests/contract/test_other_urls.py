@@ -76,16 +76,6 @@ def test_no_url_and_no_header_is_answered_without_a_key(
         assert response.json()["error"]["code"] == "invalid_api_key"
 
 
-@table("name", ["api-key", "x-api-key"])
-@table("path", ["/v1/models", "/v1/usage/me"])
-def test_a_key_may_come_in_the_header_of_other_services(
-    running: Running, name: str, path: str
-) -> None:
-    response = httpx.get(running.base_url + path, headers={name: running.api_key})
-
-    assert response.status_code == 200
-
-
 def test_a_probe_gets_an_empty_200_and_only_ping_may_be_posted(running: Running) -> None:
     for path in ("/health", "/ping"):
         response = httpx.get(running.base_url + path)

@@ -83,17 +83,6 @@ def test_a_prompt_is_truncated(raw: httpx.Client, tree: str) -> None:
     assert filled["usage"]["prompt_tokens"] == tiny.CONTEXT - 30
 
 
-def test_the_default_length_depends_on_the_url_tree(raw: httpx.Client, tree: str) -> None:
-    prompt = tiny.prompt_of("Count to 30.")
-    usual = tiny.ask(raw, f"/{tree}/completions", prompt=prompt)
-    [choice] = usual["choices"]
-
-    if tree == "v3":
-        assert (choice["text"], choice["finish_reason"]) == (tiny.numbers(30), "stop")
-    else:
-        assert (usual["usage"]["completion_tokens"], choice["finish_reason"]) == (16, "length")
-
-
 def test_a_parsed_completion_has_its_reasoning_and_the_time_of_its_tokens(
     raw: httpx.Client,
 ) -> None:

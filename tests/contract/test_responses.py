@@ -99,26 +99,6 @@ def test_an_answer_cut_by_its_limit_is_incomplete(
     assert response.incomplete_details.reason == reason
 
 
-def test_reasoning_may_be_sent_back_as_an_opaque_string(client: openai.OpenAI) -> None:
-    question = {"role": "user", "content": CAPITAL}
-    first = respond(
-        client,
-        [question],
-        reasoning={"effort": "low", "summary": "auto"},
-        include=["reasoning.encrypted_content"],
-        store=False,
-    )
-    reasoning, _ = first.output
-    assert reasoning.type == "reasoning"
-    assert reasoning.encrypted_content
-    packed = reasoning.model_dump(include={"type", "id", "encrypted_content"}) | {"summary": []}
-    assistant = {"role": "assistant", "content": first.output_text}
-
-    second = respond(client, [question, packed, assistant, {"role": "user", "content": "Hello!"}])
-
-    assert second.status == "completed"
-
-
 LONG = "Tell me about the weather, the capital of France and the number forty. " * 20
 
 
@@ -154,22 +134,3 @@ def test_counted_tokens_are_those_that_are_used(client: openai.OpenAI) -> None:
         client.responses.input_tokens.count(model="unknown", input="Hi")
     with pytest.raises(openai.BadRequestError, match="`input` is required"):
         client.responses.input_tokens.count(model=MODEL)
-
-
-def test_each_token_has_logprobs_whole_and_streamed(client: openai.OpenAI) -> None:
-    asked: Any = {"temperature": 0, "include": ["message.output_text.logprobs"], "top_logprobs": 2}
-
-    (message,) = respond(client, **asked).output
-    events = list(respond(client, **asked, stream=True))
-
-    (part,) = message.content
-    assert "".join(each.token for each in part.logprobs) == part.text == PARIS
-    for each in part.logprobs:
-        assert each.logprob <= 0
-        assert bytes(each.bytes).decode() == each.token
-        assert each.top_logprobs[0].token == each.token
-        assert len(each.top_logprobs) == 2
-    deltas = [event for event in events if event.type == "response.output_text.delta"]
-    in_parts = [each for event in deltas for each in event.logprobs]
-    assert [each.token for each in in_parts] == [each.token for each in part.logprobs]
-    assert events[-1].response.output[0].content[0].logprobs == part.logprobs

@@ -3,14 +3,12 @@
 from typing import Any
 
 import httpx
-import openai
 
 from tests.tables import table
 
-from .tiny_chat import MODEL, ask, prompt_of, text_of
+from .tiny_chat import ask, prompt_of
 
 STORY = prompt_of("Tell me a story.")
-MESSAGES = [{"role": "user", "content": "Tell me a story."}]
 
 
 def complete(raw: httpx.Client, tree: str, **fields: Any) -> Any:
@@ -57,22 +55,3 @@ def test_beams_find_the_same_different_answers_every_time(
     first, second = (complete(raw, tree, **fields)["choices"] for _ in range(2))
     assert [choice["text"] for choice in first] == [choice["text"] for choice in second]
     assert len({choice["text"] for choice in first}) == 3
-
-
-def test_beams_do_not_repeat_sequences_of_the_given_size(raw: httpx.Client) -> None:
-    options = {"prompt": prompt_of("count to 30"), "max_tokens": 60, "best_of": 2}
-    plain = text_of(complete(raw, "v3", **options))
-    held = text_of(complete(raw, "v3", **options, no_repeat_ngram_size=2))
-    assert plain.startswith("1 2 3 4 5")
-    assert held != plain
-
-
-def test_beams_can_be_streamed_and_come_at_the_end(client: openai.OpenAI) -> None:
-    asked: Any = {"messages": MESSAGES, "n": 2, "extra_body": {"use_beam_search": True}}
-    texts = ["", ""]
-    for chunk in client.chat.completions.create(model=MODEL, stream=True, **asked):
-        for choice in chunk.choices:
-            texts[choice.index] += choice.delta.content or ""
-    whole = client.chat.completions.create(model=MODEL, **asked)
-    assert texts == [choice.message.content for choice in whole.choices]
-    assert all(texts)

@@ -61,34 +61,6 @@ def test_where_an_answer_ends(
     assert (answer.text, answer.reason) == (text, "stop")
 
 
-def test_a_shown_stop_token_counts_as_a_hidden_one_and_eos_can_be_ignored(
-    raw: httpx.Client, tree: str
-) -> None:
-    hidden = complete(raw, tree, stop_token_ids=["7"])
-    shown = complete(raw, tree, stop_token_ids=["7"], include_stop_str_in_output=True)
-
-    assert hidden.num_tokens == shown.num_tokens
-
-    going = complete(raw, tree, to=5, ignore_eos=True, max_tokens=60)
-
-    assert (going.num_tokens, going.reason) == (60, "length")
-    assert going.text.startswith(tiny.numbers(5))
-    assert len(going.text) > len(tiny.numbers(5))
-
-
-def test_a_stop_string_ends_no_reasoning_and_cuts_no_call(raw: httpx.Client, tree: str) -> None:
-    choice = chat(raw, tree, messages=tiny.QUESTION, reasoning_effort="high", stop=["France"])
-
-    assert "France" in choice["message"]["reasoning_content"]
-    assert choice["message"]["content"] == "The capital of "
-    assert choice["finish_reason"] == "stop"
-
-    choice = chat(raw, tree, messages=tiny.WEATHER_QUESTION, tools=[tiny.WEATHER], stop=["Paris"])
-
-    assert choice["finish_reason"] == "tool_calls"
-    assert "Paris" in choice["message"]["tool_calls"][0]["function"]["arguments"]
-
-
 def test_the_text_is_not_parsed_with_special_tokens(raw: httpx.Client, tree: str) -> None:
     asked: Any = {"messages": tiny.WEATHER_QUESTION, "skip_special_tokens": False}
     choice = chat(raw, tree, **asked, tools=[tiny.WEATHER])

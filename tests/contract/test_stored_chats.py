@@ -8,10 +8,7 @@ import pytest
 
 from tests.conftest import Running
 
-from .test_stored_responses import v1
 from .tiny_chat import MODEL, PARIS, QUESTION, SUNNY, WEATHER, WEATHER_QUESTION
-
-__all__ = ["v1"]
 
 
 def chat(client: openai.OpenAI, messages: Any = QUESTION, **fields: Any) -> Any:

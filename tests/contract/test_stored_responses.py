@@ -5,23 +5,10 @@ from typing import Any
 import openai
 import pytest
 
-from tests.conftest import Running
-
 from .tiny_chat import CAPITAL, GET_WEATHER, MODEL, PARIS
 
 WEATHER: Any = {"type": "function", "strict": False, **GET_WEATHER}
 IN_PARIS: Any = {"role": "user", "content": "What is the weather in Paris?"}
-
-
-@pytest.fixture
-def v1(running: Running) -> openai.OpenAI:
-    return openai.OpenAI(
-        base_url=f"{running.base_url}/v1",
-        api_key=running.api_key,
-        max_retries=0,
-        timeout=60,
-        _strict_response_validation=True,
-    )
 
 
 def respond(client: openai.OpenAI, input: Any = CAPITAL, **fields: Any) -> Any:

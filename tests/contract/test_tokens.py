@@ -14,7 +14,6 @@ from . import tiny_chat as tiny
 
 PROMPT = tiny.prompt_of("count to 9")
 CHAT = "/v1/chat/completions"
-TEXTS = tiny.OPENAI[:2]
 
 
 def chat(raw: httpx.Client, **fields: Any) -> Any:
@@ -60,13 +59,6 @@ def test_chat_returns_the_tokens_of_its_answer(client: openai.OpenAI) -> None:
         assert len(token.top_logprobs) == 5
         assert token.top_logprobs[0].token == token.token
         assert sum(math.exp(top.logprob) for top in token.top_logprobs) <= 1 + 1e-6
-
-
-def test_reasoning_and_calls_are_not_among_the_tokens_of_the_answer(raw: httpx.Client) -> None:
-    [choice] = chat(raw, logprobs=True, **THINKING)["choices"]
-    text = "".join(token["token"] for token in choice["logprobs"]["content"])
-    assert choice["message"]["reasoning"]
-    assert text.strip() == choice["message"]["content"]
 
 
 def first_offsets(raw: httpx.Client, tree: str, *, num_bytes: int = 0, **values: Any) -> list[int]:
@@ -145,45 +137,6 @@ def test_a_temperature_can_be_part_of_the_distribution(raw: httpx.Client) -> Non
     assert first(top_p=0.01, top_p_normalized_logprobs=True) == pytest.approx(0, abs=1e-6)
 
 
-def answers(raw: httpx.Client, endpoint: str, *, stream: bool, **fields: Any) -> list[Any]:
-    """Return all choices or chunks of choices; for chats their messages or deltas."""
-    path = f"/v1/{endpoint}"
-    bodies = tiny.ask_in_parts(raw, path, **fields) if stream else [tiny.ask(raw, path, **fields)]
-    choices = [choice for body in bodies for choice in body["choices"]]
-    return [choice.get("message") or choice.get("delta") or choice for choice in choices]
-
-
-@table("is_streamed", [False, True])
-@table("interval", [1, 4])
-@table("endpoint", TEXTS)
-def test_fastdeploys_clients_find_ids_and_their_text_under_its_names(
-    endpoint: str, interval: int, is_streamed: bool, raw: httpx.Client
-) -> None:
-    # Completions have no template, and refuse variables for one.
-    asked = (
-        {"prompt": "The capital of France is"}
-        if endpoint == "completions"
-        else {"messages": tiny.QUESTION, **THINKING}
-    )
-    fields: Any = {"return_token_ids": True, "temperature": 0, "stream_interval": interval}
-    returned: dict[str, Any] = {
-        "prompt_token_ids": [],
-        "completion_token_ids": [],
-        "prompt_tokens": "",
-        "completion_tokens": "",
-    }
-    for each in answers(raw, endpoint, stream=is_streamed, **asked, **fields):
-        for name in returned:
-            returned[name] += each.get(name, type(returned[name])())
-
-    for kind in ("prompt", "completion"):
-        ids, text = returned[f"{kind}_token_ids"], returned[f"{kind}_tokens"]
-        assert ids
-        assert tiny.ask(raw, "/detokenize", tokens=ids)["prompt"] == text
-    assert returned["completion_tokens"].endswith("<|im_end|>")
-    assert ("</think>" in returned["completion_tokens"]) == (endpoint == "chat/completions")
-
-
 THINKING: dict[str, Any] = {"chat_template_kwargs": {"enable_thinking": True}}
 
 
@@ -197,15 +150,3 @@ def test_a_budget_of_5_ends_the_reasoning_at_5(field: str, raw: httpx.Client) ->
     assert long.startswith(short)
     assert len(short) < len(long)
     assert tiny.text_of(held)
-
-
-def test_a_budget_goes_with_a_schema_and_one_of_0_means_no_reasoning(raw: httpx.Client) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    shape = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
-    answer = chat(raw, **THINKING, thinking_token_budget=3, response_format=shape)
-    assert tiny.num_reasoning(answer) == 4
-    assert isinstance(json.loads(tiny.text_of(answer))["a"], int)
-
-    message = chat(raw, **THINKING, thinking_token_budget=0)["choices"][0]["message"]
-    assert not message.get("reasoning")
-    assert message["content"]

@@ -51,31 +51,6 @@ def test_each_alert_has_a_severity_a_summary_and_a_cure() -> None:
         assert set(rule["annotations"]) == {"summary", "cure"}
 
 
-def test_panels_do_not_overlap_and_have_different_ids() -> None:
-    panels = json.loads((FILES / "grafana.json").read_text())["panels"]
-    cells = [
-        (panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y)
-        for panel in panels
-        for x in range(panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["h"])
-    ]
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    assert len(cells) == len(set(cells))
-    assert all(0 <= x < 24 for x, _ in cells)
-
-
-@needs("caddy")
-def test_caddy_reads_the_caddyfile() -> None:
-    adapted = run("caddy", "adapt", "--config", FILES / "Caddyfile", "--adapter", "caddyfile")
-
-    assert '"dial":"127.0.0.1:8000"' in adapted
-
-
-@needs("nginx")
-def test_nginx_reads_its_configuration(tmp_path: Path) -> None:
-    run("nginx", "-t", "-p", tmp_path, "-c", nginx_configuration(tmp_path, port=8443))
-
-
 def nginx_configuration(folder: Path, *, port: int) -> Path:
     """The guide's configuration, as a file for an nginx in `folder` with a certificate."""
     certificate = (folder / "fullchain.pem", folder / "privkey.pem")
@@ -132,13 +107,9 @@ def test_the_hosts_of_kubernetes_and_the_head_of_ray_agree() -> None:
     ray = rows["RayCluster", "vinery-ray"]
     assert settings["RAY_ADDRESS"] == f"{ray['metadata']['name']}-head-svc:6379"
 
-    # The fields of KubeRay's RayCluster, of which no schema is published as a package.
+    # No schema of KubeRay's RayCluster is published as a package.
     spec = ray["spec"]
-    assert set(spec) == {"rayVersion", "gcsFaultToleranceOptions", "headGroupSpec"}
-    assert set(spec["gcsFaultToleranceOptions"]) == {"redisAddress", "redisPassword"}
     head = spec["headGroupSpec"]
-    assert set(head) == {"rayStartParams", "template"}
-    assert all(isinstance(each, str) for each in head["rayStartParams"].values())
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "head"}, **head["template"]}
     kubernetes_validate.validate(pod, "1.31", strict=True)
     [container] = head["template"]["spec"]["containers"]

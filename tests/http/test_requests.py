@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from pytest_django import Settings
 
 from tests.conftest import until_in_loop
 from tests.fakes.engine import FakeEngine, Gateway
@@ -269,28 +268,6 @@ async def test_other_answers_and_errors_name_them_too(
 ) -> None:
     assert (await server.ask(path, **fields))[0] == status
     assert server.headers[b"x-vinery-ignored"] == ignored
-
-
-@small_and_large
-async def test_members_of_a_message_are_named_and_a_strict_server_refuses_unknown_ones(
-    server: Server, padding: str, settings: Settings
-) -> None:
-    cached = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}
-    own = {**cached, "own": 1}
-
-    async def asked(block: object) -> Response:
-        turn = {"role": "user", "content": [block]}
-        return await server.ask("/v1/messages", padding, max_tokens=9, messages=[turn])
-
-    loose, _ = await asked(own)
-    named = server.headers[b"x-vinery-ignored"]
-    settings.VINERY_UNKNOWN_FIELDS = "refuse"
-    strict, _ = await asked(cached)
-    refused, sent = await asked(own)
-
-    assert named == b"messages.content.cache_control, messages.content.own"
-    assert (loose, strict, refused) == (200, 200, 400)
-    assert json.loads(sent)["error"]["message"].startswith("`messages.content.own` is not a para")
 
 
 @small_and_large

@@ -12,35 +12,28 @@ from tests.outbound.recording import RecordedNetwork, listening_everywhere
 from tests.outbound.servers import redirect
 from vinery_accounts.outbound.urls import UrlRefused, read_url
 from vinery_serving.core.media import UrlSource
+from vinery_serving.media import rules
 from vinery_serving.media.fetching import MediaFetcher, Wanted
-from vinery_serving.media.rules import (
-    DenialReason,
-    Level,
-    MediaDenied,
-    MediaNotFetched,
-    MediaPolicy,
-    UrlRule,
-)
 
 WEB = ("http", "https")
 
 
-def policy_that_allows(text: str, *others: UrlRule) -> MediaPolicy:
+def policy_that_allows(text: str, *others: rules.UrlRule) -> rules.MediaPolicy:
     """The most lenient policy: a rule names the very host and port of the attack, if there are
     any."""
     try:
         url = read_url(text)
     except UrlRefused:
-        return MediaPolicy((Level("platform", urls=others, folders=()),))
-    rule = UrlRule(1, url.host, WEB, (url.port,))
-    return MediaPolicy((Level("platform", urls=(*others, rule), folders=()),))
+        return rules.MediaPolicy((rules.Level("platform", urls=others, folders=()),))
+    rule = rules.UrlRule(1, url.host, WEB, (url.port,))
+    return rules.MediaPolicy((rules.Level("platform", urls=(*others, rule), folders=()),))
 
 
-def rule_of(host: str, port: int) -> UrlRule:
-    return UrlRule(2, host, WEB, (port,), networks=("127.0.0.1/32",))
+def rule_of(host: str, port: int) -> rules.UrlRule:
+    return rules.UrlRule(2, host, WEB, (port,), networks=("127.0.0.1/32",))
 
 
-async def fetch(fetcher: MediaFetcher, source: UrlSource, policy: MediaPolicy) -> None:
+async def fetch(fetcher: MediaFetcher, source: UrlSource, policy: rules.MediaPolicy) -> None:
     wanted = Wanted(source, "messages[0].content[1]")
     await fetcher.fetch_all([wanted], policy, key=1, project=1)
 
@@ -59,7 +52,7 @@ async def test_no_redirect_to_an_attack_is_followed() -> None:
         for url in sent:
             server.answer = redirect(url.encode())
             policy = policy_that_allows(f"http:{url}" if url.startswith("//") else url, first)
-            with pytest.raises((MediaDenied, MediaNotFetched)):
+            with pytest.raises((rules.MediaDenied, rules.MediaNotFetched)):
                 await fetch(fetcher, UrlSource(start), policy)
         assert len(sent) >= 900
         # Only first URLs, which the rule allows, and redirects back to them are connected.
@@ -75,22 +68,22 @@ async def test_a_name_that_changes_its_answer_reaches_only_what_was_checked() ->
         network = RecordedNetwork(names={"a.example": [[checked], [forbidden]]})
         async with listening_everywhere() as server:
             rule = rule_of("a.example", server.port)
-            policy = MediaPolicy((Level("platform", urls=(rule,), folders=()),))
+            policy = rules.MediaPolicy((rules.Level("platform", urls=(rule,), folders=()),))
             fetcher = MediaFetcher(network.client())
             url = UrlSource(f"http://a.example:{server.port}/")
             await fetch(fetcher, url, policy)
             assert network.connected == [checked]
             # The next fetch asks again, and the answer is checked again.
-            with pytest.raises(MediaDenied) as caught:
+            with pytest.raises(rules.MediaDenied) as caught:
                 await fetch(MediaFetcher(network.client()), url, policy)
-            assert caught.value.denial.reason is DenialReason.ADDRESS
+            assert caught.value.denial.reason is rules.DenialReason.ADDRESS
             assert network.connected == [checked]
     network = RecordedNetwork(names={"a.example": [["127.0.0.1"], ["169.254.169.254"]]})
     async with listening_everywhere() as server:
         server.answer = redirect("/latest/meta-data/")
         rule = rule_of("a.example", server.port)
-        policy = MediaPolicy((Level("platform", urls=(rule,), folders=()),))
-        with pytest.raises(MediaDenied) as caught:
+        policy = rules.MediaPolicy((rules.Level("platform", urls=(rule,), folders=()),))
+        with pytest.raises(rules.MediaDenied) as caught:
             url = UrlSource(f"http://a.example:{server.port}/")
             await fetch(MediaFetcher(network.client()), url, policy)
         assert caught.value.denial.detail == "169.254.169.254"
@@ -103,7 +96,7 @@ async def test_no_name_with_a_forbidden_address_beside_a_public_one_is_reached()
     for address in (*hosts, *FORBIDDEN_IPV6, "fe80::1%eth0"):
         network = RecordedNetwork(names={"a.example": [["8.8.8.8", address]]})
         fetcher = MediaFetcher(network.client())
-        with pytest.raises(MediaDenied) as caught:
+        with pytest.raises(rules.MediaDenied) as caught:
             await fetch(fetcher, UrlSource(url), policy_that_allows(url))
-        assert caught.value.denial.reason is DenialReason.ADDRESS
+        assert caught.value.denial.reason is rules.DenialReason.ADDRESS
         assert network.connected == []

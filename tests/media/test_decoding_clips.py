@@ -12,23 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.media.drawing import (
-    BLACK,
-    BLUE,
-    GREEN,
-    LIMITS,
-    PARAM,
-    QUADRANTS,
-    RED,
-    WHITE,
-    assert_shows,
-    frames_of,
-    image_of,
-    quadrants,
-    same_size,
-    saved,
-    to_size,
-)
+from tests.media import drawing
 from tests.media.videos import video
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
@@ -44,32 +28,34 @@ VIDEOS = [
 def grey_frame(index: int, size: tuple[int, int] = (96, 64)) -> Image.Image:
     """A frame with brightness by number, and the quadrants in the middle."""
     frame = Image.new("RGB", size, (index * 4,) * 3)
-    frame.paste(quadrants(size[0] // 2, size[1] // 2), (size[0] // 4, size[1] // 4))
+    frame.paste(drawing.quadrants(size[0] // 2, size[1] // 2), (size[0] // 4, size[1] // 4))
     return frame
 
 
-def decoded(data: bytes, limits: DecodeLimits = LIMITS, fit: Any = same_size) -> Clip:
-    return decode_video(data, limits, fit, PARAM)
+def decoded(
+    data: bytes, limits: DecodeLimits = drawing.LIMITS, fit: Any = drawing.same_size
+) -> Clip:
+    return decode_video(data, limits, fit, drawing.PARAM)
 
 
 def numbers(clip: Clip) -> list[int]:
     """The numbers of the frames, from their brightness."""
     return [
-        round(image_of(frame).getpixel((3, 3))[0] / 4)  # type: ignore[index]
-        for frame in frames_of(clip)
+        round(drawing.image_of(frame).getpixel((3, 3))[0] / 4)  # type: ignore[index]
+        for frame in drawing.frames_of(clip)
     ]
 
 
 @table("codec, container", VIDEOS)
 def test_a_video_of_every_common_codec_is_read(codec: str, container: str) -> None:
-    data = video([quadrants()] * 12, codec, container)
+    data = video([drawing.quadrants()] * 12, codec, container)
 
     clip = decoded(data)
 
     assert (clip.num_frames, clip.width, clip.height) == (12, 96, 64)
     assert clip.frames_per_s == pytest.approx(10)
-    for frame in frames_of(clip):
-        assert_shows(frame, tolerance=14)
+    for frame in drawing.frames_of(clip):
+        drawing.assert_shows(frame, tolerance=14)
 
 
 @table("codec, container", [("libx264", "mp4"), ("libvpx", "webm")])
@@ -77,7 +63,7 @@ def test_a_video_of_every_common_codec_is_read(codec: str, container: str) -> No
 def test_frames_are_taken_in_even_steps(codec: str, container: str, gop: int) -> None:
     data = video([grey_frame(index) for index in range(51)], codec, container, 20, g=str(gop))
 
-    clip = decoded(data, replace(LIMITS, max_frames=6))
+    clip = decoded(data, replace(drawing.LIMITS, max_frames=6))
 
     assert numbers(clip) == pytest.approx([0, 10, 20, 30, 40, 50], abs=1)
     assert clip.frames_per_s == pytest.approx(2.0)
@@ -88,7 +74,7 @@ def test_all_frames_come_in_their_order_or_key_frames_where_all_would_take_too_l
     assert numbers(decoded(data)) == list(range(20))
 
     data = video([grey_frame(index) for index in range(40)], g="10", sc_threshold="0")
-    few = replace(LIMITS, max_frames=4, max_video_pixels=96 * 64 * 12)
+    few = replace(drawing.LIMITS, max_frames=4, max_video_pixels=96 * 64 * 12)
     clip = decoded(data, few)
     assert numbers(clip) == pytest.approx([0, 10, 20, 30], abs=1)
     assert clip.frames_per_s == pytest.approx(1.0)
@@ -106,17 +92,17 @@ def test_colours_follow_the_matrix_and_range_of_a_video(colorspace: str, color_r
         stream.codec_context.colorspace = spaces[colorspace]
         stream.codec_context.color_range = color_range
         ranges = {"src_color_range": 2, "dst_color_range": color_range}
-        frame = av.VideoFrame.from_image(quadrants())
+        frame = av.VideoFrame.from_image(drawing.quadrants())
         frame = frame.reformat(format="yuv420p", dst_colorspace=colorspace, **ranges)
         output.mux(stream.encode(frame))
         output.mux(stream.encode())
 
-    assert_shows(frames_of(decoded(file.getvalue()))[0], tolerance=8)
+    drawing.assert_shows(drawing.frames_of(decoded(file.getvalue()))[0], tolerance=8)
 
 
 @table("rotation, turn", [(90, 90), (-90, 270), (180, 180)])
 def test_a_video_of_a_turned_phone_is_upright(rotation: int, turn: int) -> None:
-    stored = quadrants().rotate(-turn, expand=True)
+    stored = drawing.quadrants().rotate(-turn, expand=True)
     asked = []
 
     def fit(width: int, height: int) -> tuple[int, int]:
@@ -127,7 +113,7 @@ def test_a_video_of_a_turned_phone_is_upright(rotation: int, turn: int) -> None:
 
     assert asked == [(96, 64)]
     assert (clip.width, clip.height) == (48, 32)
-    assert_shows(frames_of(clip)[0], tolerance=14)
+    drawing.assert_shows(drawing.frames_of(clip)[0], tolerance=14)
 
 
 @table(
@@ -135,42 +121,51 @@ def test_a_video_of_a_turned_phone_is_upright(rotation: int, turn: int) -> None:
     [("GIF", {}), ("PNG", {}), ("WEBP", {"lossless": True}), ("AVIF", {"quality": 95})],
 )
 def test_all_frames_of_an_animation_are_a_clip(file_type: str, options: dict[str, Any]) -> None:
-    colours = [RED, GREEN, BLUE, WHITE, BLACK]
-    frames = [quadrants(colours=(each, *QUADRANTS[1:])) for each in colours]
-    data = saved(
+    colours = [drawing.RED, drawing.GREEN, drawing.BLUE, drawing.WHITE, drawing.BLACK]
+    frames = [drawing.quadrants(colours=(each, *drawing.QUADRANTS[1:])) for each in colours]
+    data = drawing.saved(
         frames[0], file_type, save_all=True, append_images=frames[1:], duration=200, **options
     )
 
     clip = decoded(data)
-    first_and_last = decoded(data, replace(LIMITS, max_frames=2), to_size(48, 32))
+    first_and_last = decoded(data, replace(drawing.LIMITS, max_frames=2), drawing.to_size(48, 32))
 
     assert (clip.num_frames, clip.frames_per_s) == (5, pytest.approx(5.0))
-    for frame, colour in zip(frames_of(clip), colours, strict=True):
-        assert_shows(frame, (colour, *QUADRANTS[1:]), tolerance=4)
+    for frame, colour in zip(drawing.frames_of(clip), colours, strict=True):
+        drawing.assert_shows(frame, (colour, *drawing.QUADRANTS[1:]), tolerance=4)
     assert (first_and_last.num_frames, first_and_last.width) == (2, 48)
     assert first_and_last.frames_per_s == pytest.approx(1.25)
-    assert_shows(frames_of(first_and_last)[1], (BLACK, *QUADRANTS[1:]), tolerance=4)
+    drawing.assert_shows(
+        drawing.frames_of(first_and_last)[1], (drawing.BLACK, *drawing.QUADRANTS[1:]), tolerance=4
+    )
 
 
 def test_frames_of_a_gif_show_the_rest_of_the_frame_before_and_a_picture_is_one_frame() -> None:
-    whole, part = quadrants(), quadrants(colours=(RED, GREEN, BLUE, WHITE))
-    data = saved(whole, "GIF", save_all=True, append_images=[part, whole], disposal=1, duration=5)
+    whole, part = (
+        drawing.quadrants(),
+        drawing.quadrants(colours=(drawing.RED, drawing.GREEN, drawing.BLUE, drawing.WHITE)),
+    )
+    data = drawing.saved(
+        whole, "GIF", save_all=True, append_images=[part, whole], disposal=1, duration=5
+    )
 
     clip = decoded(data)
     assert clip.frames_per_s == pytest.approx(10), "browsers show 5 ms for 100 ms"
-    assert_shows(frames_of(clip)[1], (RED, GREEN, BLUE, WHITE))
-    assert_shows(frames_of(clip)[2])
+    drawing.assert_shows(
+        drawing.frames_of(clip)[1], (drawing.RED, drawing.GREEN, drawing.BLUE, drawing.WHITE)
+    )
+    drawing.assert_shows(drawing.frames_of(clip)[2])
 
-    clip = decoded(saved(quadrants(), "PNG"))
+    clip = decoded(drawing.saved(drawing.quadrants(), "PNG"))
     assert (clip.num_frames, clip.frames_per_s) == (1, 1.0)
 
 
 @table("flags", ["frag_every_frame+empty_moov", "faststart"])
 def test_a_video_in_fragments_is_decoded(flags: str) -> None:
-    clip = decoded(video([quadrants()] * 100, movflags=flags))
+    clip = decoded(video([drawing.quadrants()] * 100, movflags=flags))
 
-    assert clip.num_frames == LIMITS.max_frames
-    assert_shows(frames_of(clip)[-1], tolerance=14)
+    assert clip.num_frames == drawing.LIMITS.max_frames
+    drawing.assert_shows(drawing.frames_of(clip)[-1], tolerance=14)
 
 
 @table(
@@ -185,13 +180,13 @@ def test_a_video_over_a_limit_is_refused_with_it(limits: dict[str, Any], sentenc
     data = video([grey_frame(index) for index in range(20)])
 
     with pytest.raises(InvalidRequest, match=sentence) as refusal:
-        decoded(data, replace(LIMITS, **limits))
+        decoded(data, replace(drawing.LIMITS, **limits))
 
-    assert refusal.value.param == PARAM
+    assert refusal.value.param == drawing.PARAM
 
 
 def test_what_is_no_video_of_a_listed_codec_is_refused_with_the_way_to_send_it() -> None:
-    data = video([quadrants()] * 3, "ffv1", "matroska")
+    data = video([drawing.quadrants()] * 3, "ffv1", "matroska")
     with pytest.raises(InvalidRequest, match=r"codec ffv1, which is not read: send H\.264"):
         decoded(data)
 
@@ -207,15 +202,17 @@ def test_what_is_no_video_of_a_listed_codec_is_refused_with_the_way_to_send_it()
         decoded(file.getvalue())
 
     with pytest.raises(InvalidRequest, match=r"is a video \(MP4\), but was sent as a picture"):
-        decode_image(video([quadrants()] * 3), LIMITS, same_size, PARAM)
+        decode_image(
+            video([drawing.quadrants()] * 3), drawing.LIMITS, drawing.same_size, drawing.PARAM
+        )
 
     with pytest.raises(InvalidRequest, match=r"is a picture \(BMP\), but was sent as a video"):
-        decoded(saved(quadrants(), "BMP"))
+        decoded(drawing.saved(drawing.quadrants(), "BMP"))
 
     frames = [Image.new("L", (64, 64), index) for index in range(20)]
-    data = saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    data = drawing.saved(frames[0], "GIF", save_all=True, append_images=frames[1:])
     with pytest.raises(InvalidRequest, match="has 20 frames of 64 x 64 pixels"):
-        decoded(data, replace(LIMITS, max_video_pixels=20 * 64 * 64 - 1))
+        decoded(data, replace(drawing.LIMITS, max_video_pixels=20 * 64 * 64 - 1))
 
 
 @given(num_frames=st.integers(1, 10**6), max_frames=st.integers(1, 100))

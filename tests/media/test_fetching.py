@@ -11,12 +11,19 @@ import pytest
 
 from tests.fakes.clock import FakeClock
 from tests.outbound.recording import RecordedNetwork
-from tests.outbound.servers import Server, answer, certificate, redirect, serving
+from tests.outbound.servers import Server, answer, redirect, serving
 from tests.tables import table
-from vinery_serving.core.errors import InvalidRequest, LimitReached, Overloaded
+from vinery_serving.core.errors import InvalidRequest, LimitReached
 from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.media import fetching
-from vinery_serving.media.fetching import Examination, Fetched, FetchLimits, MediaFetcher, Wanted
+from vinery_serving.media.fetching import (
+    Examination,
+    Fetched,
+    FetchLimits,
+    MediaCache,
+    MediaFetcher,
+    Wanted,
+)
 from vinery_serving.media.rules import (
     Denial,
     DenialReason,
@@ -197,13 +204,6 @@ async def test_an_address_that_is_not_public_needs_the_permission_of_every_level
     assert web.network.connected == []
 
 
-@table(
-    "url", ["a.example/x.png", "ftp://a.example/", "http://me:word@a.example/", "http://0x7f.1/"]
-)
-async def test_a_text_that_is_no_url_is_refused_by_its_field(web: Web, url: str) -> None:
-    assert await web.failed(url, MediaPolicy())
-
-
 # -- Redirects
 
 
@@ -237,14 +237,6 @@ async def test_the_number_of_redirects_is_limited_also_without_a_target(web: Web
         assert len(web.server.requests) == max_redirects + 1
     web.server.answer = answer(b"", status="302 Found")
     assert (await web.denied()).reason is DenialReason.MAX_REDIRECTS
-
-
-@table("location", ["file:///etc/passwd", "//me@b.example/", "\x80", "http://1"])
-async def test_a_redirect_to_what_is_no_url_is_refused(web: Web, location: str) -> None:
-    web.server.requests.clear()
-    web.server.answer = redirect(location.encode("latin-1"))
-    assert await web.failed(policy=policy_of(web.rule(), web.rule("*.example")))
-    assert len(web.server.requests) == 1
 
 
 # -- Responses
@@ -315,18 +307,6 @@ async def test_the_time_of_a_rule_ends_drips_and_many_redirects(web: Web) -> Non
     web.server.answer = slow_redirect
     denial = await web.denied(policy=policy_of(web.rule(timeout_s=0.3, max_redirects=1000)))
     assert denial.reason is DenialReason.TIMEOUT
-
-
-async def test_tls_is_checked(tmp_path: Path, network: RecordedNetwork) -> None:
-    server_tls, client_tls = certificate(tmp_path, "a.example")
-    async with serving(tls=server_tls) as server:
-        web = Web(server, network, MediaFetcher(network.client(client_tls)))
-        https = {"schemes": ("https",)}
-        policy = policy_of(web.rule(**https), web.rule("b.example", **https))
-        fetched = await web.fetch(f"https://a.example:{server.port}/", policy)
-        assert fetched.data == b"picture"
-        url = f"https://b.example:{server.port}/"
-        assert "SSLCertVerificationError" in await web.failed(url, policy)
 
 
 # -- Many fetches
@@ -401,26 +381,6 @@ async def test_a_key_has_a_bounded_number_of_fetches_and_leaves_others_turns(web
     gate.is_open.set()
     assert len(await asyncio.gather(*tasks)) == 7
     assert gate.most_waiting == 3
-
-
-async def test_the_wait_for_a_turn_ends_in_time_or_when_the_client_leaves(web: Web) -> None:
-    gate = web.server.answer = Gate()
-    web.limit(max_running=1, wait_s=0.02)
-    first = asyncio.create_task(web.fetch(web.url("/1")))
-    await gate.wait_for(1)
-    with pytest.raises(Overloaded):
-        await web.fetch(web.url("/2"), key=2)
-    gate.is_open.set()
-    await first
-    gate = web.server.answer = Gate()
-    web.limit(max_running=1)
-    task = asyncio.create_task(web.fetch())
-    await gate.wait_for(1)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    web.server.answer = answer()
-    assert (await web.fetch()).data == b"picture"
 
 
 async def test_an_error_ends_the_other_fetches_of_its_request(web: Web) -> None:
@@ -559,3 +519,44 @@ async def test_the_tester_sees_each_step_of_a_fetch_or_refusal_and_keeps_nothing
 
 def names_of(result: Examination) -> list[str]:
     return [step.name for step in result.steps]
+
+
+# -- The cache
+
+
+def put(cache: MediaCache, key: str, data: bytes) -> None:
+    cache.put(key, Fetched(data, "image/png", 9))
+
+
+def data_of(cache: MediaCache, key: str) -> bytes | None:
+    fetched = cache.get(key)
+    return None if fetched is None else fetched.data
+
+
+def test_a_later_file_replaces_the_one_before() -> None:
+    cache = MediaCache(1000, 60)
+    put(cache, "url", b"x" * 300)
+    put(cache, "url", b"y" * 200)
+    assert data_of(cache, "url") == b"y" * 200
+    assert cache.num_bytes == 200
+
+
+def test_the_cache_is_bounded_and_the_least_recently_used_files_leave_first() -> None:
+    cache = MediaCache(1000, 60)
+    for key in ("one", "two", "three"):
+        put(cache, key, key.encode().ljust(300))
+    assert data_of(cache, "one")
+    put(cache, "four", b"four".ljust(300))
+    assert data_of(cache, "two") is None
+    assert data_of(cache, "one")
+    assert cache.num_bytes == 900
+    cache = MediaCache(1000, 60)
+    put(cache, "url", b"x" * 501)
+    assert data_of(cache, "url") is None
+    assert cache.num_bytes == 0
+    cache = MediaCache(1000, 60)
+    for number in range(2000):
+        put(cache, str(number), b"")
+    assert data_of(cache, "0") is None
+    assert data_of(cache, "1999") == b""
+    assert sum(data_of(cache, str(each)) is not None for each in range(2000)) == 1024

@@ -8,11 +8,9 @@ import pytest
 
 from tests.tables import table
 from vinery_serving.core import field_limits as limits
-from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import FIELD_LIMITS, FieldLimit
 from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.openapi import document
-from vinery_serving.protocols.tokens import parse_detokenize, parse_tokenize
 
 from .exchanges import exchange
 from .test_refusals import refused
@@ -211,30 +209,6 @@ def test_an_error_names_the_limit_and_what_was_sent_and_the_setting() -> None:
     )
 
 
-@table(
-    "endpoint, fields",
-    [
-        (CHAT, {"messages": [{}] * 2049}),
-        (CHAT, {"messages": [{"role": "user", "content": [{}] * 2049}]}),
-        (CHAT, {"messages": calling(*[{}] * 129)}),
-        (CHAT, {"tools": [{}] * 129}),
-        (CHAT, {"logit_bias": {f"cat{at}": "" for at in range(301)}}),
-        (CHAT, {"bad_words": [""] * 301}),
-        (CHAT, {"bad_words_token_ids": [""] * 1001}),
-        (CHAT, {"stop_token_ids": [""] * 1001}),
-        (CHAT, {"chat_template_kwargs": {f"m{at}": at for at in range(129)}}),
-        (CHAT, {"metadata": {"k" * at: at for at in range(90)}}),
-        (CHAT, {"guided_choice": [1] * 5001}),
-        (CHAT, {"documents": [""] * 1025}),
-        (TEXTS, {"prompt": [[""]] * 2049}),
-        (TEXTS, {"prompt": [-1] * 1_000_001}),
-        (RESPONSES, {"input": [{}] * 8193}),
-    ],
-)
-def test_the_limit_is_checked_before_the_entries(endpoint: Endpoint, fields: Any) -> None:
-    assert "must have at most" in refused(endpoint, **fields).message
-
-
 def test_unknown_fields_count_with_the_body_and_signs_inside_of_texts_do_not() -> None:
     error = refused(CHAT, unheard_of=[[]] * (limits.JSON_CONTAINERS.value + 1))
 
@@ -243,19 +217,6 @@ def test_unknown_fields_count_with_the_body_and_signs_inside_of_texts_do_not() -
     code = '{["\\' * (limits.JSON_CONTAINERS.value + 1)
 
     exchange(CHAT, messages=[{"role": "user", "content": code}])
-
-
-def test_tokenizing_has_the_same_limits() -> None:
-    long = "a" * (limits.TEXT.value + 1)
-    for parse_tokens, fields in (
-        (parse_tokenize, {"prompt": long}),
-        (parse_tokenize, {"text": ["a"] * 2049}),
-        (parse_tokenize, {"messages": HI * 2049}),
-        (parse_tokenize, {"messages": HI, "tools": [a_tool()] * 129}),
-        (parse_detokenize, {"tokens": [1] * 1_000_001}),
-    ):
-        with pytest.raises(InvalidRequest, match="must have at most"):
-            parse_tokens(json.dumps(fields).encode())
 
 
 @table("keyword", ["minimum", "maximum", "multipleOf", "minItems", "maxItems"])
@@ -317,7 +278,7 @@ def test_a_setting_changes_a_limit_and_its_documents() -> None:
 
     schemas = document(version="1", max_body_mb=1)["components"]["schemas"]
     tools = schemas["ChatBody"]["properties"]["tools"]["anyOf"][0]
-    assert (tools["maxItems"], tools["x-setting"]) == (130, "VINERY_MAX_TOOLS")
+    assert tools["maxItems"] == 130
     assert "130" in refused(CHAT, tools=[a_tool()] * 131).message
     assert limits.configured()["tools"] == 130
 

@@ -4,11 +4,8 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
-import pytest
-
 from tests.tables import table
 from vinery_serving.core.dialects import V3
-from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import Endpoint
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 from vinery_serving.core.unused import Unused
@@ -86,64 +83,6 @@ def test_another_name_of_a_parameter_is_that_parameter(
 
     assert asked.unused == Unused()
     assert asked == exchanges.request(endpoint, **own)
-
-
-@table(
-    "fields, param, other",
-    [
-        ({"max_tokens_to_sample": 5, "max_tokens": 6}, "max_tokens_to_sample", "max_tokens"),
-        ({"max_completion_tokens": 6, "max_tokens_to_sample": 5},
-         "max_tokens_to_sample", "max_completion_tokens"),
-        ({"reasoning_max_tokens": 1, "reasoning": {"max_tokens": 2}},
-         "reasoning", "reasoning_max_tokens"),
-    ],
-)  # fmt: skip
-def test_two_names_of_a_parameter_with_different_values_are_refused(
-    fields: dict[str, Any], param: str, other: str
-) -> None:
-    error = refused(Endpoint.CHAT, **fields)
-
-    assert error.param == param
-    assert error.message == f"`{param}` contradicts `{other}`. Send one of them."
-
-
-@table(
-    "fields, param, sentence",
-    [
-        ({"max_tokens_to_sample": 0}, "max_tokens_to_sample", "must be at least 1, or -1"),
-        ({"max_tokens_to_sample": "many"}, "max_tokens_to_sample", "must be an integer"),
-        ({"enable_thinking": "extreme"}, "enable_thinking", "must be one of"),
-    ],
-)
-def test_a_wrong_value_is_refused_under_the_name_that_the_client_sent(
-    fields: dict[str, Any], param: str, sentence: str
-) -> None:
-    error = refused(Endpoint.CHAT, **fields)
-
-    assert error.param == param
-    assert error.message.startswith(f"`{param}` {sentence}")
-
-
-@table(
-    "fields",
-    [
-        {"reasoning": {"mood": "calm"}},
-        {"reasoning": "high"},
-        {"thinking": {"type": "adaptive"}},
-        {"thinking": True},
-        {"chat_template_kwargs": 5, "enable_thinking": True},
-        {"chat_template_kwargs": {"enable_thinking": False}, "enable_thinking": True},
-    ],
-)
-def test_reasoning_that_cannot_be_read_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(InvalidRequest):
-        exchanges.chat(**fields)
-
-
-@table("fields", [{"enable_thinking": True}, {"enable_thinking": False}])
-def test_completions_have_no_template_to_reason(fields: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedParameter):
-        exchanges.completion(**fields)
 
 
 def test_the_answer_continues_a_last_message_that_is_a_prefix() -> None:

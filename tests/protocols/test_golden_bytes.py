@@ -123,7 +123,7 @@ STREAMS: dict[str, tuple[Endpoint, Dialect, dict[str, Any], list[ev.Event]]] = {
     "responses_cut_reasoning": (RESPONSES, V3, {"stream": True}, WITH_REASONING),
     "responses_two_calls": (RESPONSES, V1, {"stream": True, **WEATHER}, TWO_CALLS),
     "responses_custom_call": (RESPONSES, V1, {"stream": True, **RUN}, CUSTOM_CALL),
-    "responses_every_field": (RESPONSES, V1, {**EVERY_FIELD, **PADDED}, WITH_REASONING_TWICE),
+    "responses_every_field": (RESPONSES, V1, {**EVERY_FIELD, "n": 1, **PADDED}, WITH_REASONING),
     "messages_plain": (MESSAGES, V1, {"stream": True}, PLAIN),
     "messages_cut_reasoning": (MESSAGES, V3, {"stream": True}, WITH_REASONING),
     "messages_two_calls": (MESSAGES, V1, {"stream": True}, TWO_CALLS),

@@ -39,27 +39,6 @@ def test_a_choice_has_its_stop_reason(
         ChatCompletionChunk.model_validate_json(json.dumps(last), strict=True)
 
 
-ASKED_BACK: list[ev.Event] = [
-    ev.Started(2, ((1, 2), (3,)), ("<s>one", "two")),
-    ev.TextDelta(0, "a"),
-    ev.TextDelta(1, "b"),
-    ev.Finished(1, ev.FinishReason.STOP),
-    *ended()[1:],
-]
-BACK = {"return_prompt_text": True, "return_token_ids": True}
-
-
-def test_each_completion_has_the_text_of_its_prompt() -> None:
-    asked = {"prompt": ["one", "two"], **BACK}
-    whole = answered(exchange(Endpoint.COMPLETIONS, **asked), ASKED_BACK)["choices"]
-    chunks = payloads(streamed(exchange(Endpoint.COMPLETIONS, **asked, stream=True), ASKED_BACK))
-
-    for choices in (whole, [chunk["choices"][0] for chunk in chunks[:2]]):
-        assert [choice["prompt_text"] for choice in choices] == ["<s>one", "two"]
-        assert [choice["prompt_token_ids"] for choice in choices] == [[1, 2], [3]]
-    assert all("prompt_text" not in chunk["choices"][0] for chunk in chunks[2:])
-
-
 # -- The first token: /v3 shows it, with or without text; /v1 shows the acceptance -------------
 
 

@@ -5,12 +5,10 @@ from array import array
 from base64 import b64decode
 from typing import Any
 
-import pytest
 from pydantic import TypeAdapter
 
 from tests.tables import table
-from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.pooling import PoolingResult, TextPair, TextRole, Truncation
+from vinery_serving.core.pooling import PoolingResult, TextPair
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.protocols.pooling import (
     Embeddings,
@@ -21,7 +19,6 @@ from vinery_serving.protocols.pooling import (
 )
 
 _TYPES = {Endpoint.EMBEDDINGS: Embeddings, Endpoint.RERANK: Rerank, Endpoint.SCORE: Scores}
-SEVEN = {"truncate_prompt_tokens": 7}
 
 
 def encoded(**members: Any) -> bytes:
@@ -39,14 +36,6 @@ def answer(exchange: PoolingExchange, *vectors: bytes, num_tokens: int = 9) -> d
     return found
 
 
-@table(
-    "given, inputs",
-    [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3)))],
-)
-def test_inputs_are_texts_or_token_ids_one_or_several(given: Any, inputs: Any) -> None:
-    assert parse_pooling(Endpoint.EMBEDDINGS, encoded(input=given)).request.inputs == inputs
-
-
 def test_an_embedding_is_numbers_or_the_same_numbers_in_base64() -> None:
     given = vector(0.5, -0.25), vector(1, 0)
     as_numbers = answer(parse_pooling(Endpoint.EMBEDDINGS, encoded(input=["a", "b"])), *given)
@@ -60,39 +49,6 @@ def test_an_embedding_is_numbers_or_the_same_numbers_in_base64() -> None:
     assert as_numbers["usage"] == {"prompt_tokens": 9, "total_tokens": 9}
     assert b64decode(packed["data"][0]["embedding"]) == given[0]
     assert packed | {"data": None} == as_numbers | {"data": None}
-
-
-@table(
-    "members, truncation",
-    [
-        ({}, None),
-        ({"truncate": False}, None),
-        ({"truncate": "NONE"}, None),
-        ({"truncate": True}, Truncation()),
-        ({"truncate": "END"}, Truncation()),
-        ({"truncate": "START"}, Truncation(keeps_start=False)),
-        ({"truncate": True, "truncation_direction": "Left"}, Truncation(keeps_start=False)),
-        ({"truncate_prompt_tokens": -1}, Truncation()),
-        ({"truncate_prompt_tokens": 7}, Truncation(7)),
-        ({**SEVEN, "truncation_side": "left"}, Truncation(7, keeps_start=False)),
-    ],
-)
-def test_a_text_is_cut_only_where_the_request_asks_for_it(
-    members: dict[str, Any], truncation: Truncation | None
-) -> None:
-    assert (
-        parse_pooling(Endpoint.EMBEDDINGS, encoded(input="a", **members)).request.truncation
-        == truncation
-    )
-
-
-def test_the_type_of_an_input_is_its_role() -> None:
-    roles = {"query": TextRole.QUERY, "search_query": TextRole.QUERY, "passage": TextRole.DOCUMENT}
-    for name, role in roles.items():
-        assert (
-            parse_pooling(Endpoint.EMBEDDINGS, encoded(input="a", input_type=name)).request.role
-            is role
-        )
 
 
 @table(
@@ -146,33 +102,3 @@ def test_a_score_is_of_one_text_and_each_other_or_of_each_pair(
         assert ["".join(each) for each in exchange.request.inputs] == pairs
     scores = [vector(0.5)] * len(pairs)
     assert answer(exchange, *scores)["data"][0] == {"index": 0, "object": "score", "score": 0.5}
-
-
-# Beside what is documented; see `test_refusals.py`.
-@table(
-    "endpoint, members, param",
-    [
-        (Endpoint.EMBEDDINGS, {}, "input"),
-        (Endpoint.EMBEDDINGS, {"input": {"text": "a"}}, "input"),
-        (Endpoint.EMBEDDINGS, {"input": [1.5]}, "input"),
-        (Endpoint.RERANK, {"query": "a"}, "documents"),
-        (Endpoint.RERANK, {"query": "a", "documents": ["b", None]}, "documents"),
-        (Endpoint.SCORE, {"text_1": "a"}, "text_2"),
-    ],
-)
-def test_a_wrong_body_is_refused_with_the_name_of_its_field(
-    endpoint: Endpoint, members: dict[str, Any], param: str
-) -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        parse_pooling(endpoint, encoded(**members))
-
-    assert refused.value.param == param
-    assert param in refused.value.message
-
-
-def test_fields_that_are_not_known_are_reported() -> None:
-    request = parse_pooling(
-        Endpoint.EMBEDDINGS, encoded(input="a", model="m", colour="red")
-    ).request
-
-    assert request.unused.unknown == ("colour",)

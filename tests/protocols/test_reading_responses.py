@@ -34,24 +34,8 @@ def call(call_id: str) -> dict[str, Any]:
     return {"type": "function_call", "call_id": call_id, "name": "f", "arguments": "{}"}
 
 
-def output(call_id: str, result: Any = "4") -> dict[str, Any]:
-    return {"type": "function_call_output", "call_id": call_id, "output": result}
-
-
 def reason(text: str) -> dict[str, Any]:
     return {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
-
-
-def called(*ids: str, text: str = "", reasoning: str | None = None) -> req.Message:
-    """A turn of the assistant. `|` stands between the parts of its text."""
-    parts = tuple(req.TextPart(part) for part in text.split("|") if part)
-    calls = tuple(req.ToolCall(id_, "f", "{}") for id_ in ids)
-    return req.Message(req.Role.ASSISTANT, parts, reasoning=reasoning, tool_calls=calls)
-
-
-def result(call_id: str, *texts: str) -> req.Message:
-    parts = tuple(map(req.TextPart, texts or ("4",)))
-    return req.Message(req.Role.TOOL, parts, tool_call_id=call_id)
 
 
 def test_a_string_is_a_message_of_the_user_after_the_instructions() -> None:
@@ -59,106 +43,6 @@ def test_a_string_is_a_message_of_the_user_after_the_instructions() -> None:
 
     assert conversation(input="Hi").messages == (USER,)
     assert conversation(instructions="Be brief.", input="Hi").messages == (system, USER)
-
-
-TYPED = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
-REPLAYED = {
-    "type": "message",
-    "id": "msg_1",
-    "status": "completed",
-    "role": "assistant",
-    "content": [{"type": "output_text", "text": "Yes", "annotations": []}],
-}
-ONCE = [HI, call("a"), output("a"), assistant("Done.")]
-PACKED_EMPTY = {"type": "reasoning", "encrypted_content": "vinery.1.", "summary": []}
-LONG_REASON = {**reason("short"), "content": [{"type": "reasoning_text", "text": "long"}]}
-SEARCH = {"type": "web_search_call", "id": "w", "action": {}}
-SEARCHED = req.Message(
-    req.Role.ASSISTANT,
-    tool_calls=(req.ToolCall("a", "f", "{}"), req.ToolCall("w", "web_search", "{}")),
-)
-IN_PARTS = [{"type": "input_text", "text": "4"}, {"type": "input_text", "text": "2"}]
-
-
-@table(
-    "items, messages",
-    [
-        # Messages come in the easy and in the typed form.
-        ([HI, TYPED, REPLAYED], [USER, USER, called(text="Yes")]),
-        # All that the assistant sends beside open calls is one turn.
-        (
-            [assistant("Let me see."), call("a"), call("b"), output("a"), output("b")],
-            [called("a", "b", text="Let me see."), result("a"), result("b")],
-        ),
-        (
-            [call("a"), assistant("One moment."), output("a")],
-            [called("a", text="One moment."), result("a")],
-        ),
-        (
-            [assistant("Hm."), call("a"), assistant("Wait."), call("b"), output("b"), output("a")],
-            [called("a", "b", text="Hm.|Wait."), result("b"), result("a")],
-        ),
-        (
-            [reason("A"), call("a"), reason("B"), assistant("Wait."), output("a")],
-            [called("a", text="Wait.", reasoning="A\nB"), result("a")],
-        ),
-        (
-            [call("a"), reason("B"), call("b"), output("a"), output("b")],
-            [called("a", "b", reasoning="B"), result("a"), result("b")],
-        ),
-        ([call("a"), reason("B"), output("a")], [called("a", reasoning="B"), result("a")]),
-        ([call("a"), assistant("Wait.")], [called("a", text="Wait.")]),
-        # Results follow their calls.
-        (
-            [call("a"), call("b"), output("b"), assistant("Next."), output("a")],
-            [called("a", "b"), result("b"), result("a"), called(text="Next.")],
-        ),
-        ([call("a"), HI, output("a")], [called("a"), result("a"), USER]),
-        (
-            [call("a"), SEARCH, call("b"), output("a"), output("b")],
-            [
-                SEARCHED,
-                req.Message(req.Role.TOOL, (req.TextPart("completed"),), tool_call_id="w"),
-                result("a"),
-                called("b"),
-                result("b"),
-            ],
-        ),
-        # A call with the id of an earlier one has its own result.
-        ([*ONCE, *ONCE], [USER, called("a"), result("a"), called(text="Done.")] * 2),
-        # A result without a call stays in place.
-        (
-            [output("x"), assistant("Done."), output("y")],
-            [result("x"), called(text="Done."), result("y")],
-        ),
-        # A call after a message of another role is a new assistant message.
-        ([HI, call("a")], [USER, called("a")]),
-        # A call without a call id has its item id.
-        ([{"type": "function_call", "id": "fc_1", "name": "f", "arguments": ""}], [called("fc_1")]),
-        # Reasoning belongs to the next assistant message, or becomes one.
-        (
-            [reason("A"), assistant("One"), reason("B"), call("a"), output("a")],
-            [called(text="One", reasoning="A"), called("a", reasoning="B"), result("a")],
-        ),
-        ([reason("A"), HI], [called(reasoning="A"), USER]),
-        # Reasoning of another server is skipped.
-        ([call("a"), PACKED_EMPTY, call("b")], [called("a", "b")]),
-        # Clients send an empty text or null where there is no encrypted content.
-        *(
-            (
-                [{**LONG_REASON, "encrypted_content": absent}, assistant("x")],
-                [called(text="x", reasoning="long")],
-            )
-            for absent in ("", None)
-        ),
-        # The content of reasoning is preferred to its summary.
-        ([LONG_REASON, assistant("x")], [called(text="x", reasoning="long")]),
-        # A function may answer in parts.
-        ([output("a", IN_PARTS)], [result("a", "4", "2")]),
-    ],
-)
-def test_items_become_turns(items: list[dict[str, Any]], messages: list[req.Message]) -> None:
-    assert turns(*items) == tuple(messages)
 
 
 def test_reasoning_is_packed_on_request_and_unpacked_again() -> None:

@@ -32,70 +32,11 @@ SHAPES: list[Any] = [
     [{"type": "function", "name": CANARY, "parameters": {"properties": {CANARY: {}}}}],
     [{"name": CANARY, "description": CANARY, "input_schema": {"title": CANARY}}],
 ]
-# What the smallest bodies have.
-OF_LEAST: dict[Endpoint, dict[str, Any]] = {
-    Endpoint.CHAT: {"messages": 1},
-    Endpoint.COMPLETIONS: {"prompt": 1},
-    Endpoint.RESPONSES: {"input": 1},
-    Endpoint.MESSAGES: {"messages": 1, "max_tokens": 64},
-    Endpoint.EMBEDDINGS: {"input": 1},
-    Endpoint.RERANK: {"query": "…", "documents": 1},
-    Endpoint.SCORE: {"text_1": 1, "text_2": 1},
-}
-TOOL = {"type": "function", "function": {"name": "find"}}
-SCHEMA = {"type": "json_schema", "json_schema": {"schema": {}, "strict": True}}
-OF_SCHEMA = {
-    "response_format.type": "json_schema",
-    "response_format.json_schema.schema": "…",
-    "response_format.json_schema.strict": True,
-}
-THINKING = {"type": "enabled", "budget_tokens": 64}
-OF_THINKING = {"thinking.type": "enabled", "thinking.budget_tokens": 64}
 
 
 def sent(endpoint: Endpoint, **fields: Any) -> dict[str, Any]:
     read: dict[str, Any] = json.loads(parsed(endpoint, **fields).request.sent)
     return read
-
-
-@table(
-    "endpoint, fields, others",
-    [
-        *((each, {}, {}) for each in BODIES),
-        (Endpoint.CHAT, {"temperature": 0.7, "max_tokens": 9, "seed": 7, "stream": True}, {}),
-        (Endpoint.CHAT, {"model": "m", "top_p": None, "n": 2}, {"model": None}),
-        (Endpoint.CHAT, {"stop": ["a", "b"], "user": "ann"}, {"stop": 2, "user": "…"}),
-        (Endpoint.CHAT, {"tools": [TOOL] * 3, "tool_choice": "required"}, {"tools": 3}),
-        (
-            Endpoint.CHAT,
-            {"tools": [TOOL], "tool_choice": TOOL},
-            {"tools": 1, "tool_choice": "named"},
-        ),
-        (Endpoint.CHAT, {"response_format": SCHEMA}, {"response_format": None, **OF_SCHEMA}),
-        (Endpoint.CHAT, {"reasoning_effort": "low", "service_tier": "flex"}, {"service_tier": "…"}),
-        (Endpoint.COMPLETIONS, {"echo": True, "logit_bias": {"7": 1}}, {"logit_bias": "…"}),
-        (
-            Endpoint.RESPONSES,
-            {"text": {"verbosity": "low"}},
-            {"text": None, "text.verbosity": "low"},
-        ),
-        (Endpoint.MESSAGES, {"stop_sequences": ["a"]}, {"stop_sequences": 1}),
-        (Endpoint.MESSAGES, {"thinking": THINKING}, {"thinking": None, **OF_THINKING}),
-        (Endpoint.EMBEDDINGS, {"input": ["a", "b"], "encoding_format": "base64"}, {"input": 2}),
-        (Endpoint.RERANK, {"top_n": 1, "truncate": "END"}, {}),
-        # The field of another server has this server's name.
-        (Endpoint.CHAT, {"enable_thinking": False, CANARY: 1}, {"reasoning_effort": "none"}),
-    ],
-)
-def test_a_request_keeps_the_parameters_that_were_sent(
-    endpoint: Endpoint, fields: dict[str, Any], others: dict[str, Any]
-) -> None:
-    expected = {**OF_LEAST[endpoint], **fields, **others}
-    for name in ("enable_thinking", CANARY):
-        expected.pop(name, None)
-    assert sent(endpoint, **fields) == {
-        name: value for name, value in expected.items() if value is not None
-    }
 
 
 def test_a_request_with_many_parameters_keeps_some() -> None:

@@ -49,7 +49,7 @@ ASKED: list[tuple[Endpoint, dict[str, Any]]] = [
 def test_a_stream_adds_up_to_the_body(
     endpoint: Endpoint, fields: dict[str, Any], data: Any, n: int, num_prompts: int, dialect: Any
 ) -> None:
-    n = 1 if endpoint is MESSAGES else n
+    n = n if endpoint in (CHAT, TEXTS) else 1
     num_prompts = num_prompts if endpoint is TEXTS else 1
     prompts = {"prompt": ["Once"] * num_prompts} if endpoint is TEXTS else {}
     events = data.draw(
@@ -90,10 +90,11 @@ def test_a_stream_adds_up_to_the_body(
 def test_padded_deltas_have_few_sizes_and_the_same_text(
     endpoint: Endpoint, asked: dict[str, Any], data: st.DataObject
 ) -> None:
-    events = data.draw(event_streams(2, only_functions="functions" in asked))
+    n = 1 if endpoint is RESPONSES else 2
+    events = data.draw(event_streams(n, only_functions="functions" in asked))
 
     plain, padded = (
-        streamed(exchange(endpoint, n=2, **asked, **fields), events)
+        streamed(exchange(endpoint, n=n, **asked, **fields), events)
         for fields in ({"stream": True}, PADDED)
     )
 

@@ -145,12 +145,10 @@ def calls(message: Any) -> list[tuple[str, str, str, str]]:
     ]
 
 
-@given(st.data(), st.integers(1, 3))
-def test_every_response_event_is_valid_and_the_sdk_adds_them_up(
-    data: st.DataObject, n: int
-) -> None:
-    events = data.draw(event_streams(n, with_tokens=True))
-    response = exchange(Endpoint.RESPONSES, n=n, **EVERY_ECHO)
+@given(st.data())
+def test_every_response_event_is_valid_and_the_sdk_adds_them_up(data: st.DataObject) -> None:
+    events = data.draw(event_streams(1, with_tokens=True))
+    response = exchange(Endpoint.RESPONSES, **EVERY_ECHO)
     stream = streamed(response, events)
     state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
     written: dict[int, str] = {}

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tables import table
-from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.events import (
     Completed,
     Finished,
@@ -21,7 +20,7 @@ from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.common.logprobs import TextLogprobs
 
 from .clients import payloads
-from .exchanges import answered, chat, completion, exchange, streamed
+from .exchanges import answered, exchange, streamed
 
 
 def tokens_of(*parts: bytes) -> list[Token]:
@@ -97,22 +96,3 @@ def test_broken_characters_and_empty_tokens_have_offsets_too(
 @table("batch_size", [1, 9])
 def test_the_first_offset_is_the_length_of_the_prompt(batch_size: int) -> None:
     assert offsets(tokens_of(b"ab", b"c"), batch_size, (7,)) == [[7, 9]] * 2
-
-
-@table(
-    "dialect, fields, counts",
-    [
-        (V1, {"logprobs": 0}, True),
-        (V1, {"logprobs": 0, "echo": True}, False),
-        (V1, {}, False),
-        (V3, {"logprobs": 1}, False),
-    ],
-)
-def test_the_prompt_is_measured_where_offsets_follow_it(
-    dialect: Dialect, fields: dict[str, Any], counts: bool
-) -> None:
-    assert completion(dialect, **fields).counts_prompt_chars == counts
-
-
-def test_a_chat_has_no_offsets() -> None:
-    assert not chat(logprobs=True).counts_prompt_chars

@@ -3,30 +3,18 @@
 import json
 from typing import Any
 
-import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response
 
 from tests.results import build_result
 from tests.tables import table
 from vinery_serving.core import events as ev
-from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import (
-    Conversation,
-    Endpoint,
-    TextGrammar,
-    TextSyntax,
-    Tool,
-    ToolCall,
-    ToolChoice,
-    ToolMode,
-)
+from vinery_serving.core import request
 
 from .clients import payloads, response_answer
 from .exchanges import HEAD, PLAIN, TWO_CALLS, answered, conversation_of, ended, exchange, streamed
 
 TOOLS = [{"type": "function", "function": {"name": name}} for name in "abc"]
-ENDPOINTS = table("endpoint", [Endpoint.CHAT, Endpoint.RESPONSES])
 
 
 def nested(name: str) -> dict[str, Any]:
@@ -37,55 +25,6 @@ def flat(name: str) -> dict[str, Any]:
     return {"type": "function", "name": name}
 
 
-@ENDPOINTS
-@table("mode", ["auto", "required"])
-@table("named", [nested, flat, lambda name: {"name": name}])
-def test_allowed_tools_are_read_in_the_forms_of_both_endpoints(
-    endpoint: Endpoint, mode: str, named: Any
-) -> None:
-    members = {"mode": mode, "tools": [named("c"), named("a"), named("c")]}
-    choice = ToolChoice(ToolMode(mode), allowed=("c", "a"))
-
-    for value in ({"allowed_tools": members}, members):
-        asked = conversation_of(
-            endpoint, tools=TOOLS, tool_choice={"type": "allowed_tools", **value}
-        )
-        assert asked.tool_choice == choice
-        assert asked.tools == (Tool("a"), Tool("b"), Tool("c")), "the prompt stays the same"
-        assert asked.callable_tools == (Tool("a"), Tool("c"))
-
-
-@table(
-    "choice, names",
-    [
-        (ToolChoice(), "abc"),
-        (ToolChoice(ToolMode.REQUIRED), "abc"),
-        (ToolChoice(ToolMode.NONE), ""),
-        (ToolChoice(ToolMode.NAMED, "b"), "b"),
-        (ToolChoice(allowed=("b", "c")), "bc"),
-    ],
-)
-def test_a_tool_choice_allows_tools(choice: ToolChoice, names: str) -> None:
-    asked = Conversation((), tuple(Tool(name) for name in "abc"), choice)
-
-    assert [tool.name for tool in asked.callable_tools] == list(names)
-
-
-@table(
-    "fields",
-    [
-        {"mode": ToolMode.NONE, "allowed": ("a",)},
-        {"mode": ToolMode.NAMED, "name": "a", "allowed": ("a",)},
-        {"allowed": ()},
-        {"name": "a"},
-        {"mode": ToolMode.NAMED},
-    ],
-)
-def test_a_tool_choice_that_contradicts_itself_is_an_error(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="mode"):
-        ToolChoice(**fields)
-
-
 # -- Custom tools ---------------------------------------------------------------------------
 
 REGEX = {"syntax": "regex", "definition": "[a-z]+"}
@@ -93,72 +32,10 @@ NESTED_RUN = {"name": "run", "description": "Run", "format": {"type": "grammar",
 FLAT_RUN = {"name": "run", "description": "Run", "format": {"type": "grammar", **REGEX}}
 
 
-@ENDPOINTS
-@table(
-    "tool, param",
-    [
-        ({"type": "custom", "custom": NESTED_RUN}, "tools[1].custom.format.grammar.definition"),
-        ({"type": "custom", "custom": FLAT_RUN}, "tools[1].custom.format.definition"),
-        ({"type": "custom", **FLAT_RUN}, "tools[1].format.definition"),
-        ({"type": "custom", **NESTED_RUN}, "tools[1].format.grammar.definition"),
-    ],
-)
-def test_a_custom_tool_is_a_function_of_one_text(
-    endpoint: Endpoint, tool: dict[str, Any], param: str
-) -> None:
-    [_, run] = conversation_of(endpoint, tools=[flat("a"), tool]).tools
-
-    assert (run.name, run.description, run.is_custom, run.strict) == ("run", "Run", True, True)
-    assert run.input_grammar == TextGrammar(TextSyntax.REGEX, "[a-z]+", param)
-    described = "Plain text that this regular expression matches: [a-z]+"
-    assert run.parameters == {
-        "type": "object",
-        "properties": {"input": {"type": "string", "description": described}},
-        "required": ["input"],
-        "additionalProperties": False,
-    }
-
-
-@ENDPOINTS
-@table("fields", [{}, {"format": None}, {"format": {"type": "text"}}])
-def test_a_custom_tool_without_a_grammar_accepts_any_text(
-    endpoint: Endpoint, fields: dict[str, Any]
-) -> None:
-    [run] = conversation_of(endpoint, tools=[{"type": "custom", "name": "run", **fields}]).tools
-
-    assert (run.is_custom, run.strict, run.input_grammar) == (True, None, None)
-
-
-def test_the_model_is_shown_a_lark_grammar() -> None:
-    lark = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
-    tools = [{"type": "custom", "name": "run", "format": lark}]
-
-    [run] = conversation_of(Endpoint.RESPONSES, tools=tools).tools
-
-    assert run.parameters is not None
-    shown = run.parameters["properties"]["input"]["description"]
-    assert shown == 'Plain text that fits this Lark grammar:\nstart: "a"'
-
-
-@ENDPOINTS
-@table("choice", [{"type": "custom", "custom": {"name": "run"}}, {"type": "custom", "name": "run"}])
-def test_a_custom_tool_can_be_required(endpoint: Endpoint, choice: dict[str, Any]) -> None:
-    tools = [flat("a"), {"type": "custom", "custom": NESTED_RUN}]
-
-    assert conversation_of(endpoint, tools=tools, tool_choice=choice).tool_choice == ToolChoice(
-        ToolMode.NAMED, "run"
-    )
-    members = {"mode": "auto", "tools": [choice, flat("a")]}
-    allowed = {"type": "allowed_tools", "allowed_tools": members}
-    assert conversation_of(endpoint, tools=tools, tool_choice=allowed).tool_choice == ToolChoice(
-        allowed=("run", "a")
-    )
-
-
 def test_a_response_repeats_the_choice_and_custom_tools_in_their_flat_form() -> None:
     demanded = {"mode": "required", "tools": [nested("a")]}
     demand = {"type": "allowed_tools", "allowed_tools": demanded}
-    asked = exchange(Endpoint.RESPONSES, tools=TOOLS, tool_choice=demand)
+    asked = exchange(request.Endpoint.RESPONSES, tools=TOOLS, tool_choice=demand)
 
     repeated = {"type": "allowed_tools", "mode": "required", "tools": [flat("a")]}
     assert answered(asked, PLAIN)["tool_choice"] == repeated
@@ -169,35 +46,11 @@ def test_a_response_repeats_the_choice_and_custom_tools_in_their_flat_form() -> 
     tools = [flat("a"), {"type": "custom", "custom": NESTED_RUN}, free]
     choice = {"type": "allowed_tools", **members}
 
-    answer = answered(exchange(Endpoint.RESPONSES, tools=tools, tool_choice=choice), PLAIN)
+    answer = answered(exchange(request.Endpoint.RESPONSES, tools=tools, tool_choice=choice), PLAIN)
 
     whole = {**free, "description": None, "format": {"type": "text"}}
     assert answer["tools"][1:] == [{"type": "custom", **FLAT_RUN}, whole]
     assert answer["tool_choice"] == choice
-
-
-def test_a_replayed_call_of_a_custom_tool_is_a_function_call() -> None:
-    custom = {"name": "run", "input": 'print "é"\n'}
-    asked = [
-        {"id": "c1", "type": "custom", "custom": custom},
-        {"id": "c2", "type": "function", "function": {"name": "a"}},
-    ]
-    messages = [
-        {"role": "assistant", "content": None, "tool_calls": asked},
-        {"role": "tool", "tool_call_id": "c1", "content": "4"},
-    ]
-    ids = {"id": "ctc_1", "call_id": "c1"}
-    items = [
-        {"type": "custom_tool_call", "status": "completed", **ids, **custom},
-        {"type": "function_call", "call_id": "c2", "name": "a", "arguments": "{}"},
-        {"type": "custom_tool_call_output", "call_id": "c1", "output": "4"},
-    ]
-
-    returned = conversation_of(Endpoint.CHAT, messages=messages).messages
-
-    calls = (ToolCall("c1", "run", '{"input":"print \\"é\\"\\n"}'), ToolCall("c2", "a", "{}"))
-    assert returned[0].tool_calls == calls
-    assert conversation_of(Endpoint.RESPONSES, input=items).messages == returned
 
 
 # -- Namespaces -----------------------------------------------------------------------------
@@ -216,19 +69,6 @@ CRM = {"type": "namespace", "name": "crm", "tools": [flat("open"), flat("close")
 GROUPS = [flat("a"), BROWSER, CRM]
 
 
-def test_tools_of_a_namespace_have_its_name_and_a_name_in_two_is_not_enough() -> None:
-    tools = conversation_of(Endpoint.RESPONSES, tools=GROUPS).tools
-
-    names = ["a", "mcp__browser__open", "mcp__browser__type", "crm__open", "crm__close"]
-    assert [tool.name for tool in tools] == names
-    assert [tool.description for tool in tools[1:3]] == ["A browser.\n\nOpen a page", None]
-    grammar = tools[2].input_grammar
-    assert grammar is not None
-    assert grammar.param == "tools[1].tools[2].format.definition"
-    with pytest.raises(InvalidRequest, match="names a tool that is not in `tools`"):
-        exchange(Endpoint.RESPONSES, tools=GROUPS, tool_choice=flat("open"))
-
-
 @table(
     "named, meant",
     [
@@ -242,18 +82,18 @@ def test_tools_of_a_namespace_have_its_name_and_a_name_in_two_is_not_enough() ->
 def test_a_choice_finds_tools_in_namespaces(named: dict[str, Any], meant: tuple[str, ...]) -> None:
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [named]}
 
-    asked = exchange(Endpoint.RESPONSES, tools=GROUPS, tool_choice=allowed)
+    asked = exchange(request.Endpoint.RESPONSES, tools=GROUPS, tool_choice=allowed)
 
-    assert isinstance(asked.request.prompt, Conversation)
-    assert asked.request.prompt.tool_choice == ToolChoice(allowed=meant)
+    assert isinstance(asked.request.prompt, request.Conversation)
+    assert asked.request.prompt.tool_choice == request.ToolChoice(allowed=meant)
     assert answered(asked, PLAIN)["tool_choice"] == allowed
     if named["type"] != "namespace":
-        demanded = conversation_of(Endpoint.RESPONSES, tools=GROUPS, tool_choice=named)
-        assert demanded.tool_choice == ToolChoice(ToolMode.NAMED, meant[0])
+        demanded = conversation_of(request.Endpoint.RESPONSES, tools=GROUPS, tool_choice=named)
+        assert demanded.tool_choice == request.ToolChoice(request.ToolMode.NAMED, meant[0])
 
 
 def test_a_call_in_a_namespace_has_both_names() -> None:
-    asked = exchange(Endpoint.RESPONSES, tools=GROUPS)
+    asked = exchange(request.Endpoint.RESPONSES, tools=GROUPS)
     events = ended(
         ev.ToolCallStarted(0, 0, "call_a", "mcp__browser__type", is_custom=True),
         ev.ToolCallDelta(0, 0, "x", is_custom=True),
@@ -275,7 +115,9 @@ def test_a_call_in_a_namespace_has_both_names() -> None:
 
 
 def test_a_response_repeats_namespaces_and_a_replayed_call_has_its_qualified_name() -> None:
-    [function, browser, crm] = answered(exchange(Endpoint.RESPONSES, tools=GROUPS), PLAIN)["tools"]
+    [function, browser, crm] = answered(exchange(request.Endpoint.RESPONSES, tools=GROUPS), PLAIN)[
+        "tools"
+    ]
 
     assert function["type"] == "function"
     assert (browser["type"], browser["description"]) == ("namespace", "A browser.")
@@ -289,7 +131,7 @@ def test_a_response_repeats_namespaces_and_a_replayed_call_has_its_qualified_nam
         {"type": "custom_tool_call", **typing},
     ]
 
-    [turn] = conversation_of(Endpoint.RESPONSES, input=items, tools=GROUPS).messages
+    [turn] = conversation_of(request.Endpoint.RESPONSES, input=items, tools=GROUPS).messages
 
     assert [call.name for call in turn.tool_calls] == ["crm__open", "mcp__browser__type"]
 
@@ -301,7 +143,7 @@ STREAM: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": Tr
 
 
 def deprecated(**fields: Any) -> Any:
-    return exchange(Endpoint.CHAT, functions=FUNCTIONS, **fields)
+    return exchange(request.Endpoint.CHAT, functions=FUNCTIONS, **fields)
 
 
 def test_the_answer_has_one_call_without_an_id_or_text() -> None:
@@ -312,7 +154,7 @@ def test_the_answer_has_one_call_without_an_id_or_text() -> None:
     assert choice["message"]["content"] is None
     assert "tool_calls" not in choice["message"]
     assert choice["finish_reason"] == "function_call"
-    assert answered(deprecated(), PLAIN) == answered(exchange(Endpoint.CHAT), PLAIN)
+    assert answered(deprecated(), PLAIN) == answered(exchange(request.Endpoint.CHAT), PLAIN)
 
 
 @table("events", [PLAIN, TWO_CALLS])

@@ -64,8 +64,6 @@ def add_media(parser: argparse.ArgumentParser) -> None:
     _add_scope(one)
     one = add_command(actions, "test", run_test)
     one.add_argument("what", metavar="URL_OR_PATH", help="as a client would send it")
-    text = "the loaded vision model that sees it (default: the first one)"
-    one.add_argument("--model", metavar="NAME", help=text)
     _add_scope(one)
     add_json(one)
     epilog = "for example:  vinery media import --file start-model-server.sh"
@@ -188,7 +186,7 @@ def run_test(arguments: argparse.Namespace) -> int:
     nothing is kept. The exit status is 0 if it is allowed, and 1 if not."""
     scope = _scope(arguments)
     organization, project = (row and row.pk for row in scope.values())
-    verdict = test(EVERYTHING, arguments.what, organization, project, arguments.model)
+    verdict = test(arguments.what, organization, project)
     if arguments.json:
         print(json_of(verdict.body))
     else:

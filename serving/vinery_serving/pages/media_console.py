@@ -27,7 +27,7 @@ from vinery_serving.media.tables import resource
 from vinery_serving.media.tables.models import MediaDenial, MediaFolder, MediaRule, default_schemes
 from vinery_serving.media.tables.policies import MediaPolicies
 from vinery_serving.media.tables.resource import MEDIA_FOLDERS, MEDIA_LIMITS, MEDIA_RULES
-from vinery_serving.media.tables.tester import test, vision_models
+from vinery_serving.media.tables.tester import test
 from vinery_serving.media.tables.values import overlaps
 
 PLATFORM: Final = "platform"
@@ -103,13 +103,6 @@ class TestForm(SerializerForm):
     def __init__(self, access: Access, data: Any = None) -> None:
         super().__init__({}, (), data)
         self.fields["of"] = MediaScopeField(access, "For a request of", "")
-        names = [model.name for model in vision_models(access)]
-        if names:
-            choices = [(name, name) for name in names]
-            text = "Who sees it: the size and the tokens depend on the model."
-            self.fields["model"] = forms.ChoiceField(
-                label="Vision model", required=False, choices=choices, help_text=text
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,12 +272,12 @@ class TestMedia(FormPage):
         return TestForm(self.access, data)
 
     def save(self, form: TestForm) -> HttpResponse:
-        """Show the steps, or an error: too many tests run, or the model was unloaded."""
+        """Show the steps, or an error if too many tests run."""
         what, ids = form.cleaned_data["what"], ids_of(form.cleaned_data["of"])
         context: dict[str, Any] = {"what": what}
         try:
-            verdict = test(self.access, what, *ids, form.cleaned_data.get("model"))
-        except (Conflict, ValueError) as error:
+            verdict = test(what, *ids)
+        except Conflict as error:
             form.add_error(None, str(error))
         else:
             context["verdict"] = verdict.seen_by(self.access)

@@ -17,15 +17,9 @@ from vinery_serving.core.logprobs import Token
 from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, ToKeep
 from vinery_serving.core.request import Conversation, Endpoint, Message
 from vinery_serving.core.result import ChoiceResult, Result
-from vinery_serving.protocols.common import chunks
+from vinery_serving.protocols.common import chunks, encoding
+from vinery_serving.protocols.common import tools as wire_tools
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.encoding import (
-    Answer,
-    json_bytes,
-    json_members,
-    json_text,
-    one_of,
-)
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody
 from vinery_serving.protocols.common.logprobs import (
@@ -39,7 +33,6 @@ from vinery_serving.protocols.common.logprobs import (
 from vinery_serving.protocols.common.messages import AssistantMessage, Content, WireMessage
 from vinery_serving.protocols.common.parameters import (
     EFFORT,
-    EVERY_SYSTEM,
     Effort,
     Limited,
     PromptIds,
@@ -48,28 +41,13 @@ from vinery_serving.protocols.common.parameters import (
 )
 from vinery_serving.protocols.common.prompting import TemplateFields
 from vinery_serving.protocols.common.reading import Wire, refusal
-from vinery_serving.protocols.common.tools import (
-    PARALLEL_CALLS,
-    TOOL_CHOICE,
-    TOOLS,
-    WireFunctions,
-    WireToolChoice,
-    WireTools,
-    clients_tools,
-    refuse_hosted,
-    resolve_choice,
-)
 
 
 class Prediction(Wire):
     """`prediction`: an expected answer, without effect."""
 
-    type: Literal["content"] = parameter(
-        "`content`.", of="OpenAI", is_required=True, changes_nothing=True
-    )
-    content: Content = parameter(
-        "A text, or text parts.", of="OpenAI", is_required=True, changes_nothing=True
-    )
+    type: Literal["content"] = parameter("`content`.", is_required=True, changes_nothing=True)
+    content: Content = parameter("A text, or text parts.", is_required=True, changes_nothing=True)
 
 
 def _kind(value: Any) -> str:
@@ -90,37 +68,35 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
 
     messages: MessagesOrIds | None = parameter(
         "The conversation, or as in FastDeploy a list of token ids. With `prefix` true, as in "
-        "Mistral's API, the answer continues the last message.",
-        of=EVERY_SYSTEM,
+        "Mistral's API, the answer continues the last message."
     )
     prompt_token_ids: PromptIds | None = parameter(
-        "Token ids that replace the rendered `messages`.", of="FastDeploy"
+        "Token ids that replace the rendered `messages`."
     )
     echo: bool | None = parameter(
-        "The answer begins with the last message, if the assistant wrote it.", of="vLLM"
+        "The answer begins with the last message, if the assistant wrote it."
     )
-    tools: WireTools | None = parameter(TOOLS, of=EVERY_SYSTEM)
-    tool_choice: WireToolChoice = parameter(TOOL_CHOICE, of="OVMS, OpenAI, vLLM")
-    functions: WireFunctions | None = parameter(
-        "The deprecated form of `tools`; the answer has `function_call`.", of="OpenAI"
+    tools: wire_tools.WireTools | None = parameter(wire_tools.TOOLS)
+    tool_choice: wire_tools.WireToolChoice = parameter(wire_tools.TOOL_CHOICE)
+    functions: wire_tools.WireFunctions | None = parameter(
+        "The deprecated form of `tools`; the answer has `function_call`."
     )
-    function_call: WireToolChoice = parameter("The deprecated form of `tool_choice`.", of="OpenAI")
-    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, of="OpenAI, vLLM")
-    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of=EVERY_SYSTEM)
-    reasoning_effort: Effort | None = parameter(EFFORT, of="OpenAI, vLLM")
+    function_call: wire_tools.WireToolChoice = parameter("The deprecated form of `tool_choice`.")
+    parallel_tool_calls: bool | None = parameter(wire_tools.PARALLEL_CALLS)
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT)
+    reasoning_effort: Effort | None = parameter(EFFORT)
     prediction: Prediction | None = parameter(
-        "A hint for speed, which never changes the answer.", of="OpenAI, vLLM", changes_nothing=True
+        "A hint for speed, which never changes the answer.", changes_nothing=True
     )
     verbosity: Literal["low", "medium", "high"] | None = parameter(
-        "A hint. The served models have no such setting.", of="OpenAI, vLLM", changes_nothing=True
+        "A hint. The served models have no such setting.", changes_nothing=True
     )
     logprobs: bool | None = parameter(
         "Returns the log-probability of each token of the answer, from the model's own "
-        "distribution; also in streams.",
-        of=EVERY_SYSTEM,
+        "distribution; also in streams."
     )
     top_logprobs: TopLogprobs | None = parameter(
-        "The number of alternatives for each token, from 0 to 20.", of="OpenAI, vLLM, FastDeploy"
+        "The number of alternatives for each token, from 0 to 20."
     )
 
     @property
@@ -147,13 +123,15 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
             if getattr(self, old) and getattr(self, new):
                 raise refusal(old, f"cannot be used with `{new}`")
         tools = self.tools or self.functions or ()
-        refuse_hosted(tools)
-        functions = clients_tools(tools)
+        wire_tools.refuse_hosted(tools)
+        functions = wire_tools.clients_tools(tools)
         messages, token_ids = self._messages_and_ids()
         return Conversation(
             messages=messages,
             tools=functions,
-            tool_choice=resolve_choice(self.tool_choice or self.function_call, functions),
+            tool_choice=wire_tools.resolve_choice(
+                self.tool_choice or self.function_call, functions
+            ),
             # An answer in the deprecated form has one call.
             parallel_tool_calls=self.parallel_tool_calls is not False and not self.functions,
             template_kwargs=self.chat_template_kwargs or {},
@@ -178,17 +156,17 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
         return messages, given
 
 
-_FINISH_REASON = one_of("stop", "length", "tool_calls", "function_call")
+_FINISH_REASON = encoding.one_of("stop", "length", "tool_calls", "function_call")
 
 
-class ChatLogprobs(Answer, kw_only=True):
+class ChatLogprobs(encoding.Answer, kw_only=True):
     """The tokens of a chat's answer, or of a chunk."""
 
     content: list[TokenLogprob]
     refusal: None = None
 
 
-class ChatMessage(Answer, kw_only=True):
+class ChatMessage(encoding.Answer, kw_only=True):
     """The model's answer. Reasoning has two names, because clients read one or the other."""
 
     role: Literal["assistant"] = "assistant"
@@ -205,7 +183,7 @@ class ChatMessage(Answer, kw_only=True):
     completion_tokens: chunks.RawText | UnsetType = UNSET
 
 
-class ChatChoice(Answer, kw_only=True):
+class ChatChoice(encoding.Answer, kw_only=True):
     index: int
     message: ChatMessage
     logprobs: ChatLogprobs | None
@@ -215,7 +193,7 @@ class ChatChoice(Answer, kw_only=True):
     arrival_time: float | UnsetType = UNSET
 
 
-class ChatCompletion(Answer, kw_only=True):
+class ChatCompletion(encoding.Answer, kw_only=True):
     id: str
     object: Literal["chat.completion"]
     created: int
@@ -230,7 +208,7 @@ class ChatCompletion(Answer, kw_only=True):
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
-class ChatDelta(Answer, kw_only=True):
+class ChatDelta(encoding.Answer, kw_only=True):
     """More of an answer. The role comes in the first chunk."""
 
     role: Literal["assistant"] | UnsetType = UNSET
@@ -247,7 +225,7 @@ class ChatDelta(Answer, kw_only=True):
     completion_tokens: chunks.RawText | UnsetType = UNSET
 
 
-class ChatChunkChoice(Answer, kw_only=True):
+class ChatChunkChoice(encoding.Answer, kw_only=True):
     index: int
     delta: ChatDelta
     logprobs: ChatLogprobs | None
@@ -257,7 +235,7 @@ class ChatChunkChoice(Answer, kw_only=True):
     arrival_time: float | UnsetType = UNSET
 
 
-class ChatCompletionChunk(Answer, kw_only=True):
+class ChatCompletionChunk(encoding.Answer, kw_only=True):
     """An event of a streamed chat. The event with the total usage has no choices."""
 
     id: str
@@ -318,7 +296,7 @@ def _stored_message(sent: dict[str, Any]) -> MemoryItem:
     is_text = content is None or isinstance(content, str)
     parts = {"content": content if is_text else None, "content_parts": None if is_text else content}
     own = {name: value for name, value in sent.items() if name != "id"}
-    return MemoryItem("", str(sent.get("role")), json_bytes({**own, **parts}))
+    return MemoryItem("", str(sent.get("role")), encoding.json_bytes({**own, **parts}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,25 +362,25 @@ class ChatExchange(chunks.ChunkExchange):
             tokens = prompt_tokens(event.prompt_ids[0], event.prompt_texts[0])
         content = None if self.request.dialect.shows_first_token else ""
         delta = ChatDelta(role="assistant", content=content, **tokens)
-        return chunks.Chunk(json_members(delta), chunk_extras=self._prompt(event))
+        return chunks.Chunk(encoding.json_members(delta), chunk_extras=self._prompt(event))
 
     def delta(self, event: chunks.OtherDelta) -> bytes:
         match event:
             case events.ReasoningDelta():
-                text = json_text(event.text)
+                text = encoding.json_text(event.text)
                 return b'"reasoning_content":' + text + b',"reasoning":' + text
             case _ if not self.has_functions:
                 return chunks.call_delta(event)
             case events.ToolCallStarted(index=0):
                 called = chunks.CalledFunctionDelta(name=event.name, arguments="")
-                return b'"function_call":%b' % json_bytes(called)
+                return b'"function_call":%b' % encoding.json_bytes(called)
             case events.ToolCallDelta(index=0, is_custom=False):
-                return b'"function_call":{"arguments":%b}' % json_text(event.text)
+                return b'"function_call":{"arguments":%b}' % encoding.json_text(event.text)
         return b""
 
     def tokens(self, event: events.TokensGenerated) -> chunks.Chunk:
         delta = ChatDelta(**completion_tokens(event.token_ids, event.text))
-        return chunks.Chunk(json_members(delta), {"token_ids": event.token_ids})
+        return chunks.Chunk(encoding.json_members(delta), {"token_ids": event.token_ids})
 
     def _prompt(self, source: events.Started | Result) -> chunks.Members:
         members: dict[str, Any] = {}

@@ -35,7 +35,6 @@ from vinery_serving.protocols.common.logprobs import (
     prompt_tokens,
 )
 from vinery_serving.protocols.common.parameters import (
-    EVERY_SYSTEM,
     NO_LIMIT,
     Text,
     TokenId,
@@ -70,33 +69,30 @@ class CompletionsBody(ArrivalFields, GenerationBody):
     """The parameters of completions."""
 
     prompt: Prompts | None = parameter(
-        "A text, several texts, token ids, or several lists of token ids.", of=EVERY_SYSTEM
+        "A text, several texts, token ids, or several lists of token ids."
     )
-    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of="vLLM, FastDeploy")
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT)
     prompt_token_ids: TokenIdPrompts | None = parameter(
-        "One or more lists of token ids, which replace `prompt`.", of="FastDeploy"
+        "One or more lists of token ids, which replace `prompt`."
     )
     suffix: Text | None = parameter(
         "The text after the answer, for models with tokens to fill in the middle; refused for "
-        "other models.",
-        of="OpenAI, vLLM",
+        "other models."
     )
     parse_output: bool | None = parameter(
         "Whether the answer has `reasoning_content` and `tool_calls` apart from its text, as in "
         "FastDeploy; not with `suffix` or a format of the answer. Calls that have no tag of their "
         "own stay text. Default: that of the model's options, else false."
     )
-    echo: bool | None = parameter("The answer begins with its prompt.", of=EVERY_SYSTEM)
+    echo: bool | None = parameter("The answer begins with its prompt.")
     logprobs: TopLogprobs | None = parameter(
         "The number of alternatives for each token of the answer, from 0 to 20, from the "
-        "model's own distribution; also in streams.",
-        of=EVERY_SYSTEM,
+        "model's own distribution; also in streams."
     )
     # Clients that only want to score the prompt send 0.
     max_tokens: Annotated[int, Field(ge=NO_LIMIT, le=2**32 - 1)] | None = parameter(
         "The limit of output tokens; -1 is no limit but those of the model. Default: 16 on /v1, "
-        "none on /v3. 0 needs `echo` or `prompt_logprobs`.",
-        of=EVERY_SYSTEM,
+        "none on /v3. 0 needs `echo` or `prompt_logprobs`."
     )
 
     @property

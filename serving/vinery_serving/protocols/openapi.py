@@ -7,9 +7,8 @@ The schemas leave out members that exist only to refuse a value.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final
 
 from pydantic import BaseModel, TypeAdapter
@@ -26,20 +25,10 @@ from vinery_serving.protocols.common.foreign import FOREIGN
 from vinery_serving.protocols.common.parameters import MODEL
 from vinery_serving.protocols.common.refused import REFUSED
 from vinery_serving.protocols.completions import Completion, CompletionsBody
+from vinery_serving.protocols.messages import exchange
 from vinery_serving.protocols.messages.body import CountBody, MessagesBody
-from vinery_serving.protocols.messages.exchange import (
-    MessageAnswer,
-    MessageError,
-    MessageEvent,
-    MessageTokens,
-)
+from vinery_serving.protocols.responses import objects
 from vinery_serving.protocols.responses.body import INCLUDABLE, ResponsesBody
-from vinery_serving.protocols.responses.objects import (
-    CompactedResponse,
-    InputTokens,
-    Response,
-    ResponseEvent,
-)
 
 Document = dict[str, Any]
 Schema = dict[str, Any]
@@ -70,7 +59,7 @@ Limits: a body of {{max_body_mb}} MB with {field_limits.JSON_LEVELS.value} level
 of objects and {field_limits.JSON_VALUES.value} JSON values; {field_limits.CHOICES.value} answers \
 to one prompt and {field_limits.ANSWERS.value} to one request; {field_limits.TEXT.value} \
 characters in all texts of a prompt, and {field_limits.TOOLS_CHARS.value} in all tools. The fields \
-have their own limits, and `x-setting` names the setting that replaces a limit. A model has \
+have their own limits; docs/parameters.md has the settings that replace them. A model has \
 further limits: the context, and limits that the administrator sets.
 
 Errors and lists of models have OpenAI's form, or Anthropic's for requests with the header \
@@ -80,41 +69,17 @@ The key is a bearer token, or the value of the header `api-key` or `x-api-key`. 
 Azure's clients work too: `/openai/v1/...`, and `/openai/deployments/MODEL/chat/completions`, \
 whose model replaces that of the body.
 
-This document needs no key."""
+Every answer has the header `x-request-id`. `x-vinery-ignored` names the fields of a body that \
+took no effect, `x-vinery-clamped` the limit of output tokens if it is less than the body asks \
+for, and `Retry-After` the seconds to wait before the next try. docs/errors.md has all statuses \
+and codes.
 
-_ERRORS: Final[Mapping[str, str]] = {
-    "400": "The request must be changed. `param` names the field.",
-    "401": "The key is missing, malformed, unknown, revoked or expired.",
-    "403": "The key may not do this: by its scopes, endpoints, models or networks.",
-    "404": "The model, or the stored object, does not exist.",
-    "405": "The URL does not accept this method.",
-    "413": "The body is too large.",
-    "415": "The body is not JSON.",
-    "429": "A limit is reached, or too many requests of the key are being read. `Retry-After` is "
-    "absent if waiting does not help.",
-    "500": "The engine failed while it ran the request.",
-    "503": "Try again later: the model is starting, or all its slots are in use.",
-}
-_HEADERS: Final[Mapping[str, str]] = {
-    "x-request-id": "The id of the request in the server's log.",
-    "Retry-After": "Seconds to wait before the next try.",
-    "Allow": "The accepted methods.",
-    "WWW-Authenticate": "How to send the key: `Authorization: Bearer KEY`.",
-}
-_HEADERS_OF_BODIES: Final[Mapping[str, str]] = {
-    "x-vinery-ignored": "The fields of the body that took no effect, if there are any.",
-    "x-vinery-clamped": "The limit of output tokens, if it is less than the body asks for.",
-}
-_HEADERS_OF_ERRORS: Final[Mapping[str, tuple[str, ...]]] = {
-    "401": ("WWW-Authenticate",),
-    "405": ("Allow",),
-    "503": ("Retry-After",),
-}
+This document needs no key."""
 
 Form = type[Answer]
 # The forms of errors.
 _OPENAI: Final = Error
-_ANTHROPIC: Final = MessageError
+_ANTHROPIC: Final = exchange.MessageError
 
 
 def document(*, version: str, max_body_mb: int) -> Document:
@@ -131,21 +96,8 @@ def document(*, version: str, max_body_mb: int) -> Document:
         "paths": _paths(),
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-            "headers": {
-                name: {
-                    "description": text,
-                    "required": name in _HEADERS,
-                    "schema": {"type": "string"},
-                }
-                for name, text in {**_HEADERS, **_HEADERS_OF_BODIES}.items()
-            },
             "responses": {
-                f"{form.__name__}{status}": {
-                    **_json(why, form),
-                    "headers": _headers("x-request-id", *_HEADERS_OF_ERRORS.get(status, ())),
-                }
-                for form in (_OPENAI, _ANTHROPIC)
-                for status, why in _ERRORS.items()
+                form.__name__: _json("An error.", form) for form in (_OPENAI, _ANTHROPIC)
             },
             "schemas": _schemas(),
         },
@@ -243,262 +195,202 @@ def component_schemas(forms: Iterable[type[BaseModel | Answer]]) -> dict[str, Sc
         schema_generator=_Generator,
     )
     schemas: dict[str, Schema] = definitions["$defs"]
-    for schema in schemas.values():
-        schema.pop("title", None)
-        _join_lines(schema)
     return schemas
-
-
-def _join_lines(schema: Any) -> None:
-    """Descriptions from docstrings have the line breaks of the code."""
-    if isinstance(schema, dict):
-        if isinstance(schema.get("description"), str):
-            schema["description"] = " ".join(schema["description"].split())
-        for each in schema.values():
-            _join_lines(each)
-    elif isinstance(schema, list):
-        for each in schema:
-            _join_lines(each)
 
 
 # -- Operations
 
-_READ_ERRORS: Final = ("401", "403", "405", "429", "503")
-_INFO_ERRORS: Final = ("400", "404", *_READ_ERRORS)
-_BODY_ERRORS: Final = (*_INFO_ERRORS, "413", "415", "500")
 # vLLM's and Jina's clients send some paths without a tree; only Cohere's send `/v2`.
 _TREES: Final = tuple(DIALECTS)
-_AND_AT_ROOT: Final = (*_TREES, "")
+_AT_ROOT: Final = (*_TREES, "")
+_FLAG: Final = {"type": "boolean"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    """A path, with or without a body. `form` is the form of errors."""
+    """A method and a path. `answer` is one of several forms, or any object; `event` the form of the
+    events of a stream; `form` that of errors. The body has one of the fields `needs`."""
 
-    path: str
-    name: str
+    route: str
     summary: str
-    answer: Document
-    body: Document | None = None
+    answer: tuple[Form, ...] = ()
+    body: type[BaseModel] | None = None
+    name: str = ""  # Default: the words of the route
+    needs: tuple[str, ...] = ()
+    event: Form | None = None
     trees: tuple[str, ...] = _TREES
-    method: str = ""  # "": GET, or POST with a body
     form: Form = _OPENAI
-    errors: tuple[str, ...] = _BODY_ERRORS
-    parameters: Sequence[Document] = ()
-    # The name of a link, the operation at its end, and the other members of the link.
-    link: tuple[str, str, Document] | None = None
     has_key: bool = True
 
     def under(self, tree: str) -> tuple[str, Document]:
         """Return the path and its item in the URL tree `tree`; "": at the root."""
-        headers = () if self.body is None else _HEADERS_OF_BODIES
-        answer = {**self.answer, "headers": _headers("x-request-id", *headers)}
-        if self.link is not None:
-            name, leads_to, given = self.link
-            answer["links"] = {name: {"operationId": _id(tree, leads_to), "parameters": {}} | given}
-        errors = {
-            status: {"$ref": f"#/components/responses/{self.form.__name__}{status}"}
-            for status in self.errors
-        }
+        method, _, path = self.route.partition(" ")
+        name = self.name or re.sub(r"\W+", "_", self.route).strip("_")
+        answer = _json("The answer.", *self.answer)
+        if self.event is not None:
+            answer["content"]["text/event-stream"] = _events(self.event, self.form)
+        errors = {"$ref": f"#/components/responses/{self.form.__name__}"}
         operation: Document = {
-            "operationId": _id(tree, self.name),
+            "operationId": f"{tree}_{name}" if tree else name,
             "summary": self.summary,
             "tags": [tree or "server"],
-            "responses": {"200": answer, **errors},
+            "responses": {"200": answer, "default": errors},
             **({} if self.has_key else {"security": []}),
         }
-        if self.parameters:
-            operation["parameters"] = self.parameters
+        if parameters := [*_ids_in(path), *_queries(self.route, self.answer)]:
+            operation["parameters"] = parameters
         if self.body is not None:
-            content = {"application/json": {"schema": self.body}}
+            schema = _reference(self.body)
+            content = {"application/json": {"schema": _needing(schema, self.needs)}}
             operation["requestBody"] = {"required": True, "content": content}
-        method = self.method or ("get" if self.body is None else "post")
-        return f"/{tree}/{self.path}" if tree else f"/{self.path}", {method: operation}
-
-
-def _id(tree: str, name: str) -> str:
-    return f"{tree}_{name}" if tree else name
+        return f"/{tree}/{path}" if tree else f"/{path}", {method: operation}
 
 
 def _paths() -> Document:
-    operations = chain(
-        _generation(), _stored(), _pooling(), _models(), _tokenizers(), _without_key()
-    )
     paths: Document = {}
-    for path, item in (each.under(tree) for each in operations for tree in each.trees):
+    for path, item in (each.under(tree) for each in _OPERATIONS for tree in each.trees):
         paths.setdefault(path, {}).update(item)
     return paths
 
 
-def _generation() -> Iterator[_Operation]:
-    chat = _body(ChatBody, "messages", "prompt_token_ids")
-    prompts = _body(CompletionsBody, "prompt", "prompt_token_ids")
-    items, counted = _body(ResponsesBody, "input"), _body(ResponsesBody, "input", "instructions")
-    compactable = _body(ResponsesBody, "input", "previous_response_id", "conversation")
-    turns, count = _reference(MessagesBody), _json("The count.", MessageTokens)
-    chunks = _streamed(ChatCompletion, ChatCompletionChunk)
-    texts, events = _streamed(Completion, Completion), _streamed(Response, ResponseEvent)
-    message = _streamed(MessageAnswer, MessageEvent, form=_ANTHROPIC)
-    yield _Operation(
-        "chat/completions", "createChatCompletion", "Answer a conversation", chunks, chat
-    )
-    yield _Operation("completions", "createCompletion", "Complete texts", texts, prompts)
-    yield _Operation("responses", "createResponse", "Answer items", events, items)
-    summary = "Count the tokens of a response's prompt"
-    number = _json("The count.", InputTokens)
-    yield _Operation("responses/input_tokens", "countInputTokens", summary, number, counted)
-    summary, compacted = "Summarize a conversation", _json("The items left.", CompactedResponse)
-    yield _Operation("responses/compact", "compactResponse", summary, compacted, compactable)
-    summary = "Answer a conversation, for Anthropic's clients"
-    yield _Operation("messages", "createMessage", summary, message, turns, form=_ANTHROPIC)
-    path, name = "messages/count_tokens", "countMessageTokens"
-    summary, turns = "Count the tokens of a message's prompt", _reference(CountBody)
-    yield _Operation(path, name, summary, count, turns, form=_ANTHROPIC)
-
-
-_FLAG: Final = {"type": "boolean"}
 _TALK, _CHAT = "conversations/{conversation_id}", "chat/completions/{completion_id}"
 _Talk, _Metadata = stored.StoredConversation, stored.StoredMetadataBody
-# Operations on what is stored: method and path, summary, body and answer.
-_STORED: Final[Sequence[tuple[str, str, type[BaseModel] | None, Form]]] = (
-    ("get responses/{response_id}", "Return a response", None, Response),
-    ("delete responses/{response_id}", "Delete a response", None, stored.Deleted),
-    ("post responses/{response_id}/cancel", "End a background response", None, Response),
-    ("get responses/{response_id}/input_items", "List its input", None, stored.ItemList),
-    ("post conversations", "Begin a conversation", stored.ConversationBody, _Talk),
-    (f"get {_TALK}", "Return a conversation", None, _Talk),
-    (f"post {_TALK}", "Change its metadata", _Metadata, _Talk),
-    (f"delete {_TALK}", "Delete it with its items", None, stored.Deleted),
-    (f"get {_TALK}/items", "List its items", None, stored.ItemList),
-    (f"post {_TALK}/items", "Add items", stored.ConversationItemsBody, stored.ItemList),
-    (f"get {_TALK}/items/{{item_id}}", "Return an item", None, stored.StoredItem),
-    (f"delete {_TALK}/items/{{item_id}}", "Take an item out of it", None, _Talk),
-    ("get chat/completions", "List stored chats", None, stored.ChatList),
-    (f"get {_CHAT}", "Return a stored chat", None, ChatCompletion),
-    (f"post {_CHAT}", "Change its metadata", _Metadata, ChatCompletion),
-    (f"delete {_CHAT}", "Delete a stored chat", None, stored.Deleted),
-    (f"get {_CHAT}/messages", "List the messages of its request", None, stored.MessageList),
-)
-
-
-def _stored() -> Iterator[_Operation]:
-    for route, summary, body, answer in _STORED:
-        method, _, path = route.partition(" ")
-        yield _Operation(
-            path,
-            re.sub(r"\W+", "_", route).strip("_"),
-            summary,
-            _json("The object.", answer),
-            None if body is None else _reference(body),
-            method=method,
-            errors=_INFO_ERRORS if body is None else _BODY_ERRORS,
-            parameters=[*_ids_in(path), *_queries(method, answer)],
-        )
+_OPERATIONS: Final = (
+    _Operation(
+        "post chat/completions", "Answer a conversation", (ChatCompletion,), ChatBody,
+        "createChatCompletion", ("messages", "prompt_token_ids"), ChatCompletionChunk,
+    ),
+    _Operation(
+        "post completions", "Complete texts", (Completion,), CompletionsBody,
+        "createCompletion", ("prompt", "prompt_token_ids"), Completion,
+    ),
+    _Operation(
+        "post responses", "Answer items", (objects.Response,), ResponsesBody,
+        "createResponse", ("input",), objects.ResponseEvent,
+    ),
+    _Operation(
+        "post responses/input_tokens", "Count the tokens of a response's prompt",
+        (objects.InputTokens,), ResponsesBody, "countInputTokens", ("input", "instructions"),
+    ),
+    _Operation(
+        "post responses/compact", "Summarize a conversation",
+        (objects.CompactedResponse,), ResponsesBody, "compactResponse",
+        ("input", "previous_response_id", "conversation"),
+    ),
+    _Operation(
+        "post messages", "Answer a conversation, for Anthropic's clients",
+        (exchange.MessageAnswer,), MessagesBody, "createMessage",
+        event=exchange.MessageEvent, form=_ANTHROPIC,
+    ),
+    _Operation(
+        "post messages/count_tokens", "Count the tokens of a message's prompt",
+        (exchange.MessageTokens,), CountBody, "countMessageTokens", form=_ANTHROPIC,
+    ),
+    _Operation("get responses/{response_id}", "Return a response", (objects.Response,)),
+    _Operation("delete responses/{response_id}", "Delete a response", (stored.Deleted,)),
+    _Operation(
+        "post responses/{response_id}/cancel", "End a background response", (objects.Response,)
+    ),
+    _Operation("get responses/{response_id}/input_items", "List its input", (stored.ItemList,)),
+    _Operation("post conversations", "Begin a conversation", (_Talk,), stored.ConversationBody),
+    _Operation(f"get {_TALK}", "Return a conversation", (_Talk,)),
+    _Operation(f"post {_TALK}", "Change its metadata", (_Talk,), _Metadata),
+    _Operation(f"delete {_TALK}", "Delete it with its items", (stored.Deleted,)),
+    _Operation(f"get {_TALK}/items", "List its items", (stored.ItemList,)),
+    _Operation(
+        f"post {_TALK}/items", "Add items", (stored.ItemList,), stored.ConversationItemsBody
+    ),
+    _Operation(f"get {_TALK}/items/{{item_id}}", "Return an item", (stored.StoredItem,)),
+    _Operation(f"delete {_TALK}/items/{{item_id}}", "Take an item out of it", (_Talk,)),
+    _Operation("get chat/completions", "List stored chats", (stored.ChatList,)),
+    _Operation(f"get {_CHAT}", "Return a stored chat", (ChatCompletion,)),
+    _Operation(f"post {_CHAT}", "Change its metadata", (ChatCompletion,), _Metadata),
+    _Operation(f"delete {_CHAT}", "Delete a stored chat", (stored.Deleted,)),
+    _Operation(f"get {_CHAT}/messages", "List the messages of its request", (stored.MessageList,)),
+    _Operation(
+        "post embeddings", "Turn texts into vectors", (pooling.Embeddings,),
+        pooling.EmbeddingsBody, "createEmbeddings",
+    ),
+    _Operation(
+        "post rerank", "Order documents by relevance", (pooling.Rerank,), pooling.RerankBody,
+        "rerank", trees=(*_AT_ROOT, "v2"),
+    ),
+    _Operation(
+        "post score", "Score pairs of texts", (pooling.Scores,), pooling.ScoreBody,
+        "score", trees=_AT_ROOT,
+    ),
+    _Operation(
+        "get models", "List the models that can answer now", (models.ModelList,),
+        name="listModels",
+    ),
+    _Operation("get models/{id}", "Return one model", (models.Model,), name="retrieveModel"),
+    _Operation(
+        "post tokenize", "Return the tokens of texts, or of a conversation",
+        (tokens.CountedTokens, tokens.Tokens), tokens.TokenizeBody,
+        "tokenize", ("prompt", "messages", "text"), trees=_AT_ROOT,
+    ),
+    _Operation(
+        "post detokenize", "Return the text of tokens", (tokens.Detokenized,),
+        tokens.DetokenizeBody, "detokenize", trees=_AT_ROOT,
+    ),
+    _Operation(
+        "get tokenizer_info", "Describe the tokenizer", (models.TokenizerInfo,),
+        name="tokenizerInfo", trees=_AT_ROOT,
+    ),
+    _Operation(
+        "get version", "Return the server's version", (models.Version,),
+        name="version", trees=("",), has_key=False,
+    ),
+    _Operation(
+        "get openapi.json", "Describe this API", name="openapi", trees=("",), has_key=False
+    ),
+)  # fmt: skip
 
 
 def _ids_in(path: str) -> Iterator[Document]:
     for name in re.findall(r"{(\w+)}", path):
-        schema = {"type": "string", "pattern": "^[^/]+$"}
+        # The names of models have slashes, percent-encoded.
+        kind = {"minLength": 1} if name == "id" else {"pattern": "^[^/]+$"}
+        schema = {"type": "string", **kind}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _queries(method: str, answer: Form) -> Iterator[Document]:
-    if method == "get" and answer is Response:
+def _queries(route: str, answer: tuple[Form, ...]) -> Iterator[Document]:
+    method, form = route.partition(" ")[0], answer[0] if answer else Answer
+    if method == "get" and form is objects.Response:
         yield {**_query("stream", "Sends the events of a background response."), "schema": _FLAG}
         after = {"type": "integer", "minimum": 0}
         yield {**_query("starting_after", "Of its events, those after this."), "schema": after}
         yield {**_query("include_obfuscation", "Pads its deltas."), "schema": _FLAG}
-    if answer in (stored.ItemList, stored.StoredItem) or (method == "get" and answer is Response):
+    if form in (stored.ItemList, stored.StoredItem) or (
+        method == "get" and form is objects.Response
+    ):
         values = {"type": "array", "items": {"enum": sorted(INCLUDABLE)}}
         yield {**_query("include[]", "As in a response; no value has an effect."), "schema": values}
-    if method == "get" and issubclass(answer, stored.StoredList):
-        default = "desc" if answer is stored.ItemList else "asc"
+    if method == "get" and issubclass(form, stored.StoredList):
+        default = "desc" if form is stored.ItemList else "asc"
         order = {"enum": ["asc", "desc"], "default": default}
         limit = {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}
         yield _query("after", "The id of the last object of the page before.")
         yield {**_query("order", "Of the objects, by their age."), "schema": order}
         yield {**_query("limit", "The most objects of a page."), "schema": limit}
-    if answer is stored.ChatList:
+    if form is stored.ChatList:
         pairs = {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 16}
         about = "`metadata[key]=value`: lists the chats alone that have all these pairs."
         yield _query("model", "Lists the chats of this model alone.")
         yield {**_query("metadata", about), "style": "deepObject", "schema": pairs}
-
-
-def _pooling() -> Iterator[_Operation]:
-    vectors, body = _json("The vectors.", pooling.Embeddings), _reference(pooling.EmbeddingsBody)
-    yield _Operation("embeddings", "createEmbeddings", "Turn texts into vectors", vectors, body)
-    ranked, body = _json("The documents.", pooling.Rerank), _reference(pooling.RerankBody)
-    trees, summary = (*_AND_AT_ROOT, "v2"), "Order documents by relevance"
-    yield _Operation("rerank", "rerank", summary, ranked, body, trees)
-    scores, body = _json("The scores.", pooling.Scores), _reference(pooling.ScoreBody)
-    yield _Operation("score", "score", "Score pairs of texts", scores, body, _AND_AT_ROOT)
-
-
-def _models() -> Iterator[_Operation]:
-    description = "Whether models that cannot answer now are listed too."
-    yield _Operation(
-        "models",
-        "listModels",
-        "List the models that can answer now",
-        _json("The models.", models.ModelList),
-        errors=("400", *_READ_ERRORS),
-        parameters=[{**_query("all", description), "schema": _FLAG}],
-        link=("first", "retrieveModel", {"parameters": {"id": "$response.body#/data/0/id"}}),
-    )
-    in_path = {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    yield _Operation(
-        "models/{id}",
-        "retrieveModel",
-        "Return one model",
-        _json("The model.", models.Model),
-        errors=(*_READ_ERRORS, "404"),
-        parameters=[{**_query("id", "May contain slashes, percent-encoded."), **in_path}],
-    )
-
-
-def _tokenizers() -> Iterator[_Operation]:
-    yield _Operation(
-        "tokenize",
-        "tokenize",
-        "Return the tokens of texts, or of a conversation",
-        _json("Their tokens.", tokens.CountedTokens, tokens.Tokens),
-        _body(tokens.TokenizeBody, "prompt", "messages", "text"),
-        _AND_AT_ROOT,
-        link=("back", "detokenize", {"requestBody": {"tokens": "$response.body#/tokens"}}),
-    )
-    text, body = _json("Their text.", tokens.Detokenized), _reference(tokens.DetokenizeBody)
-    forth = ("forth", "tokenize", {"requestBody": {"prompt": "$response.body#/prompt"}})
-    summary, trees = "Return the text of tokens", _AND_AT_ROOT
-    yield _Operation("detokenize", "detokenize", summary, text, body, trees, link=forth)
-    yield _Operation(
-        "tokenizer_info",
-        "tokenizerInfo",
-        "Describe the tokenizer",
-        _json("The tokenizer.", models.TokenizerInfo),
-        trees=_AND_AT_ROOT,
-        errors=_INFO_ERRORS,
-        parameters=[_query("model", MODEL)],
-    )
-
-
-def _without_key() -> Iterator[_Operation]:
-    openapi = {"application/json": {"schema": {"type": "object"}}}
-    itself = {"description": "This document.", "content": openapi}
-    version = _json("The version.", models.Version)
-    for path, name, summary, answer in (
-        ("version", "version", "Return the server's version", version),
-        ("openapi.json", "openapi", "Describe this API", itself),
-    ):
-        yield _Operation(path, name, summary, answer, None, ("",), errors=("405",), has_key=False)
+    if form is models.ModelList:
+        yield {**_query("all", "Also models that cannot answer now."), "schema": _FLAG}
+    if form is models.TokenizerInfo:
+        yield _query("model", MODEL)
 
 
 def _query(name: str, description: str) -> Document:
     return {"name": name, "in": "query", "schema": {"type": "string"}, "description": description}
 
 
-def _streamed(whole: Form, event: Form, form: Form = _OPENAI) -> Document:
-    answer = _json("The whole answer, or events if `stream` is true.", whole)
+def _events(event: Form, form: Form) -> Document:
+    """Return the schema of one event. OpenAPI has no keyword for streams before 3.2."""
     schema: Document = {"anyOf": [_reference(event)]}
     data: Document = {"type": "string", "contentMediaType": "application/json"}
     contents, last = [{**data, "contentSchema": schema}], ""
@@ -506,36 +398,30 @@ def _streamed(whole: Form, event: Form, form: Form = _OPENAI) -> Document:
         schema["anyOf"].append(_reference(form))
         contents.append({"const": "[DONE]"})
         last = " The data of the last one is `[DONE]`."
-    # The schema of one event. OpenAPI has no keyword for streams before 3.2.
-    answer["content"]["text/event-stream"] = {
-        "schema": {
-            "type": "object",
-            "description": f"A server-sent event.{last}",
-            "properties": {"event": {"type": "string"}, "data": {"anyOf": contents}},
-            "required": ["data"],
-        }
+    described = {
+        "type": "object",
+        "description": f"A server-sent event.{last}",
+        "properties": {"event": {"type": "string"}, "data": {"anyOf": contents}},
+        "required": ["data"],
     }
-    return answer
+    return {"schema": described}
 
 
-def _body(model: type[BaseModel], *sources: str) -> Document:
-    """Return the schema of a body that needs one of the fields `sources`."""
+def _needing(schema: Document, names: tuple[str, ...]) -> Document:
+    """Return the schema of a body that needs one of these fields."""
+    if not names:
+        return schema
     empty: Document = {"not": {"enum": [None, []]}}
-    return {
-        "allOf": [_reference(model)],
-        "anyOf": [{"required": [name], "properties": {name: empty}} for name in sources],
-    }
+    needed = [{"required": [name], "properties": {name: empty}} for name in names]
+    return {"allOf": [schema], "anyOf": needed}
 
 
 def _json(description: str, *forms: Form) -> Document:
-    schemas = [_reference(form) for form in forms]
+    """Return an answer of one of these forms; of none: of any object."""
+    schemas = [_reference(form) for form in forms] or [{"type": "object"}]
     schema = {"anyOf": schemas} if len(schemas) > 1 else schemas[0]
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
 def _reference(model: type[BaseModel | Answer]) -> Document:
     return {"$ref": PREFIX + model.__name__}
-
-
-def _headers(*names: str) -> Document:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

@@ -10,23 +10,14 @@ from typing import Annotated, Any, Final, Literal, get_args
 from msgspec import UNSET, UnsetType
 from pydantic import BeforeValidator, Field, PlainValidator
 
-from vinery_serving.core import field_limits
+from vinery_serving.core import field_limits, pooling
 from vinery_serving.core.errors import MissingParameter
-from vinery_serving.core.pooling import (
-    PoolingInput,
-    PoolingRequest,
-    PoolingResult,
-    TextPair,
-    TextRole,
-    Truncation,
-)
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.generation import Priority, RequestId
 from vinery_serving.protocols.common.parameters import (
-    EVERY_SYSTEM,
     MODEL,
     TEXT_LIMIT,
     Identifier,
@@ -60,11 +51,9 @@ def _check_truncate(value: object) -> object:
 class PoolingBody(Wire):
     """The parameters of all three endpoints."""
 
-    model: ModelName | None = parameter(MODEL, of=EVERY_SYSTEM)
+    model: ModelName | None = parameter(MODEL)
     user: Identifier | None = parameter(
-        "The end user, for limits and reports of usage.",
-        of="OpenAI, vLLM, FastDeploy",
-        changes_nothing=True,
+        "The end user, for limits and reports of usage.", changes_nothing=True
     )
     truncate: Annotated[bool | Side, BeforeValidator(_check_truncate)] | None = parameter(
         "A text that is too long is refused (false, `NONE`, the default), or cut at the end (true, "
@@ -74,34 +63,29 @@ class PoolingBody(Wire):
         "The side that is cut. Default: `right`."
     )
     truncate_prompt_tokens: Annotated[int, Field(ge=_ALL_THAT_FIT, le=2**31 - 1)] | None = (
-        parameter(
-            "Cuts each text to this many tokens; -1: to as many as the model takes.",
-            of="vLLM, FastDeploy",
-        )
+        parameter("Cuts each text to this many tokens; -1: to as many as the model takes.")
     )
     truncation_side: Literal["left", "right"] | None = parameter(
-        "The side that is cut. Default: `right`.", of="vLLM"
+        "The side that is cut. Default: `right`."
     )
-    priority: Priority | None = parameter(
-        "No effect: the keys take turns.", of="vLLM, FastDeploy", changes_nothing=True
-    )
+    priority: Priority | None = parameter("No effect: the keys take turns.", changes_nothing=True)
     request_id: RequestId | None = parameter(
-        "The client's id of the request.", of="vLLM, FastDeploy", changes_nothing=True
+        "The client's id of the request.", changes_nothing=True
     )
     cache_salt: Identifier | None = parameter(
-        "Vectors and scores are not cached.", of="vLLM", changes_nothing=True
+        "Vectors and scores are not cached.", changes_nothing=True
     )
 
     def _request(
         self,
         endpoint: Endpoint,
-        inputs: tuple[PoolingInput, ...],
+        inputs: tuple[pooling.PoolingInput, ...],
         param: str,
         unused: Unused,
         **options: Any,
-    ) -> PoolingRequest:
+    ) -> pooling.PoolingRequest:
         """`inputs` are the values of the field `param`. Raises `InvalidRequest`."""
-        return PoolingRequest(
+        return pooling.PoolingRequest(
             endpoint,
             self.model,
             inputs,
@@ -113,7 +97,7 @@ class PoolingBody(Wire):
             **options,
         )
 
-    def _truncation(self) -> Truncation | None:
+    def _truncation(self) -> pooling.Truncation | None:
         """Raises `InvalidRequest` for parameters that contradict each other."""
         tokens, truncate = self.truncate_prompt_tokens, self.truncate
         if tokens == 0:
@@ -129,7 +113,7 @@ class PoolingBody(Wire):
             raise refusal("truncate", "names another side than the other parameter")
         keeps_start = truncate != "START" and side != "left"
         limit = None if tokens in (None, _ALL_THAT_FIT) else tokens
-        return Truncation(limit, keeps_start=keeps_start)
+        return pooling.Truncation(limit, keeps_start=keeps_start)
 
 
 class PoolingUsage(Answer, kw_only=True):
@@ -142,15 +126,15 @@ def usage(num_tokens: int) -> PoolingUsage:
 
 
 _ROLES: Final = {
-    "query": TextRole.QUERY,
-    "search_query": TextRole.QUERY,
-    "document": TextRole.DOCUMENT,
-    "passage": TextRole.DOCUMENT,
-    "search_document": TextRole.DOCUMENT,
+    "query": pooling.TextRole.QUERY,
+    "search_query": pooling.TextRole.QUERY,
+    "document": pooling.TextRole.DOCUMENT,
+    "passage": pooling.TextRole.DOCUMENT,
+    "search_document": pooling.TextRole.DOCUMENT,
 }
 
 
-def _read_inputs(value: object) -> tuple[PoolingInput, ...]:
+def _read_inputs(value: object) -> tuple[pooling.PoolingInput, ...]:
     inputs = read_prompts(value)
     if "" in inputs:
         raise invalid("must not have an empty text")
@@ -160,7 +144,7 @@ def _read_inputs(value: object) -> tuple[PoolingInput, ...]:
 _Text = Annotated[str, Field(min_length=1), TEXT_LIMIT]
 _Texts = Annotated[list[_Text], Field(min_length=1), Limited(field_limits.PROMPTS)]
 Inputs = Annotated[
-    tuple[PoolingInput, ...],
+    tuple[pooling.PoolingInput, ...],
     PlainValidator(_read_inputs, json_schema_input_type=_Text | _Texts | Ids | ManyIds),
 ]
 
@@ -169,18 +153,14 @@ class EmbeddingsBody(PoolingBody):
     """The parameters of embeddings."""
 
     input: Inputs = parameter(
-        "A text, several texts, token ids, or several lists of token ids.",
-        of=EVERY_SYSTEM,
-        is_required=True,
+        "A text, several texts, token ids, or several lists of token ids.", is_required=True
     )
     encoding_format: Literal["float", "base64"] | None = parameter(
         "`base64`: each vector as the base64 text of 32-bit floats, little-endian. Default: "
-        "`float`.",
-        of=EVERY_SYSTEM,
+        "`float`."
     )
     dimensions: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "The first numbers of each vector, scaled to length 1 again. Default: all numbers.",
-        of="OpenAI, vLLM, FastDeploy",
+        "The first numbers of each vector, scaled to length 1 again. Default: all numbers."
     )
     input_type: (
         Literal["query", "document", "passage", "search_query", "search_document"] | None
@@ -189,7 +169,7 @@ class EmbeddingsBody(PoolingBody):
         "The name of a text before each input in the model's config_sentence_transformers.json."
     )
 
-    def request(self, unused: Unused) -> PoolingRequest:
+    def request(self, unused: Unused) -> pooling.PoolingRequest:
         """Raises `InvalidRequest`."""
         request = self._request(
             Endpoint.EMBEDDINGS,
@@ -267,19 +247,17 @@ Texts = Annotated[
 class RerankBody(PoolingBody):
     """The parameters of rerank."""
 
-    query: Text = parameter("What the documents are ranked for.", of="OVMS, vLLM", is_required=True)
+    query: Text = parameter("What the documents are ranked for.", is_required=True)
     documents: Documents = parameter(
         "Texts, or objects with `text`. Other members of an object have no effect; "
         "`return_documents` repeats them, too.",
-        of="OVMS, vLLM",
         is_required=True,
     )
     top_n: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "The number of documents in the answer, the most relevant first. Default: all.",
-        of="OVMS, vLLM",
+        "The number of documents in the answer, the most relevant first. Default: all."
     )
     return_documents: bool | None = parameter(
-        "Whether the answer repeats the documents. Default: false.", of="OVMS"
+        "Whether the answer repeats the documents. Default: false."
     )
 
     max_tokens_per_doc: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
@@ -287,9 +265,9 @@ class RerankBody(PoolingBody):
         f"`/v2`: {COHERES_DOCUMENT_TOKENS}, as in Cohere's API; elsewhere: none."
     )
 
-    def request(self, unused: Unused, max_document_tokens: int | None) -> PoolingRequest:
+    def request(self, unused: Unused, max_document_tokens: int | None) -> pooling.PoolingRequest:
         """Raises `InvalidRequest`."""
-        pairs = tuple(TextPair(self.query, each.text) for each in self.documents)
+        pairs = tuple(pooling.TextPair(self.query, each.text) for each in self.documents)
         refuse_long("documents", len(self.query) + sum(len(each.text) for each in self.documents))
         limit = self.max_tokens_per_doc or max_document_tokens
         return self._request(Endpoint.RERANK, pairs, "documents", unused, max_document_tokens=limit)
@@ -356,16 +334,16 @@ _SOURCES: Final = (("text_1", "text_2"), ("queries", "documents"), ("data_1", "d
 class ScoreBody(PoolingBody):
     """The parameters of score: one text and several, or as many of each."""
 
-    text_1: Texts | None = parameter("One text, or several.", of="vLLM")
+    text_1: Texts | None = parameter("One text, or several.")
     text_2: Texts | None = parameter(
-        "The texts beside `text_1`: as many, or any number beside one text.", of="vLLM"
+        "The texts beside `text_1`: as many, or any number beside one text."
     )
-    queries: Texts | None = parameter("The same as `text_1`.", of="vLLM")
-    documents: Texts | None = parameter("The same as `text_2`.", of="vLLM")
-    data_1: Texts | None = parameter("The same as `text_1`.", of="vLLM")
-    data_2: Texts | None = parameter("The same as `text_2`.", of="vLLM")
+    queries: Texts | None = parameter("The same as `text_1`.")
+    documents: Texts | None = parameter("The same as `text_2`.")
+    data_1: Texts | None = parameter("The same as `text_1`.")
+    data_2: Texts | None = parameter("The same as `text_2`.")
 
-    def request(self, unused: Unused) -> PoolingRequest:
+    def request(self, unused: Unused) -> pooling.PoolingRequest:
         """Raises `InvalidRequest`."""
         names, first, second = self._texts()
         if len(first) == 1:
@@ -375,7 +353,7 @@ class ScoreBody(PoolingBody):
                 names[1],
                 f"has {len(second)} texts beside {len(first)}: send as many, or one `{names[0]}`",
             )
-        pairs = tuple(map(TextPair, first, second))
+        pairs = tuple(map(pooling.TextPair, first, second))
         refuse_long(names[1], sum(map(len, first)) + sum(map(len, second)))
         return self._request(Endpoint.SCORE, pairs, names[1], unused)
 
@@ -393,12 +371,12 @@ class ScoreBody(PoolingBody):
 
 @dataclass(frozen=True, slots=True)
 class PoolingExchange:
-    request: PoolingRequest
+    request: pooling.PoolingRequest
     is_base64: bool = False
     top_n: int | None = None
     documents: tuple[Document, ...] | None = None  # None: not in the answer
 
-    def body(self, result: PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
+    def body(self, result: pooling.PoolingResult, model: str, request_id: str) -> Iterator[bytes]:
         """Yield the parts of the answer's JSON. Each part takes little time."""
         used = usage(result.num_tokens)
         if self.request.endpoint is Endpoint.EMBEDDINGS:

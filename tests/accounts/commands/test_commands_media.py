@@ -98,7 +98,7 @@ def test_a_number_of_media_is_set_and_refusals_are_listed(vinery_: Vinery, searc
 
     assert "https://a.example.org" in vinery_("media", "denials").out
     (row,) = vinery_("media", "denials", "--json").rows
-    assert row["why"] == "No rule of the platform allows it."
+    assert row["why"] == "no rule allows it (platform)"
     assert row["num"] == 3
 
 

@@ -7,7 +7,7 @@ package, but none of the libraries behind it. The first bytes decide the type of
 types and names are often wrong.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -121,7 +121,7 @@ _READABLE: Final = {
 @dataclass(frozen=True, slots=True)
 class FileType:
     name: str
-    kind: MediaKind | None = None  # None: not read
+    kind: MediaKind
     codec: str = ""  # the name of the format in the library that reads it: Pillow or FFmpeg
     may_move: bool = False  # whether a picture may be animated
 
@@ -137,20 +137,6 @@ _BEGINNINGS: Final = {
     ),
     b"%PDF-": FileType("PDF", MediaKind.DOCUMENT),
     b"\x1a\x45\xdf\xa3": FileType("Matroska", MediaKind.VIDEO, "matroska"),
-    b"\0\0\x01\xba": FileType("MPEG"),
-    b"8BPS": FileType("Photoshop"),
-    **dict.fromkeys((b"%!PS", b"\xc5\xd0\xd3\xc6"), FileType("PostScript")),
-    b"\0\0\x01\0": FileType("ICO"),
-    b"icns": FileType("ICNS"),
-    **dict.fromkeys((b"\0\0\0\x0cjP  ", b"\xff\x4f\xff\x51"), FileType("JPEG 2000")),
-    **dict.fromkeys((b"\xff\x0a", b"\0\0\0\x0cJXL "), FileType("JPEG XL")),
-    b"SIMPLE  =": FileType("FITS"),
-    b"FLV\x01": FileType("Flash video"),
-    b"OggS": FileType("Ogg"),
-    b"\x30\x26\xb2\x75\x8e\x66\xcf\x11": FileType("Windows Media"),
-    b"PK\x03\x04": FileType("ZIP or Office"),
-    b"\x1f\x8b": FileType("gzip"),
-    b"{\\rtf": FileType("RTF"),
 }
 # In a RIFF file, after its size.
 _RIFF: Final = {
@@ -158,14 +144,14 @@ _RIFF: Final = {
     b"AVI ": FileType("AVI", MediaKind.VIDEO, "avi"),
 }
 _MP4: Final = FileType("MP4", MediaKind.VIDEO, "mov")
-# Brands of ISO/IEC 14496-12 files that are no videos. `mif1` and `msf1` name no codec.
-_PICTURE_BRANDS: Final = {
+# Brands of ISO/IEC 14496-12 files that are no videos. `mif1` and `msf1` name no codec. HEIC is not
+# read.
+_PICTURE_BRANDS: Final[Mapping[bytes, FileType | None]] = {
     **dict.fromkeys((b"avif", b"avis"), FileType("AVIF", MediaKind.IMAGE, "AVIF", may_move=True)),
-    **dict.fromkeys((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis"), FileType("HEIC")),
+    **dict.fromkeys((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis")),
 }
 # Boxes of QuickTime files that have no `ftyp`.
 _QUICKTIME_BOXES: Final = (b"moov", b"mdat", b"wide", b"skip")
-_MARKUP: Final = ((b"<svg", "SVG"), (b"<!doctype html", "HTML"), (b"<html", "HTML"))
 
 
 def kind_of(data: bytes) -> MediaKind | None:
@@ -175,7 +161,7 @@ def kind_of(data: bytes) -> MediaKind | None:
 
 
 def type_of(data: bytes) -> FileType | None:
-    """None: unknown."""
+    """None: no file of a type that is read."""
     head = data[:512]
     if head[:4] == b"RIFF":
         return _RIFF.get(head[8:12])
@@ -186,21 +172,14 @@ def type_of(data: bytes) -> FileType | None:
     for beginning, file_type in _BEGINNINGS.items():
         if head.startswith(beginning):
             return file_type
-    return _markup_type(head)
+    return None
 
 
-def _iso_type(head: bytes) -> FileType:
+def _iso_type(head: bytes) -> FileType | None:
     """By the major brand, and then the compatible brands."""
     starts = (8, *range(16, min(int.from_bytes(head[:4]), len(head)), 4))
     brands = [head[start : start + 4] for start in starts]
     return next((_PICTURE_BRANDS[each] for each in brands if each in _PICTURE_BRANDS), _MP4)
-
-
-def _markup_type(head: bytes) -> FileType | None:
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    if not text.startswith(b"<"):
-        return None
-    return next((FileType(name) for tag, name in _MARKUP if tag in text), None)
 
 
 def check_type(data: bytes, wanted: MediaKind, max_bytes: int) -> FileType:
@@ -213,19 +192,13 @@ def check_type(data: bytes, wanted: MediaKind, max_bytes: int) -> FileType:
         )
     found = type_of(data)
     if found is None:
-        raise Unreadable(f"is not a file of a known type. Send {_READABLE[wanted]}")
-    if found.kind is None:
-        raise Unreadable(f"is a file of type {found.name}, which is not read: {_instead(wanted)}")
+        raise Unreadable(f"is no file of a type that is read. Send {_READABLE[wanted]}")
     if found.kind is not wanted and not (wanted is MediaKind.VIDEO and found.may_move):
         raise Unreadable(
             f"is {_NAMES[found.kind]} ({found.name}), but was sent as {_NAMES[wanted]}. Send it "
-            f"as {_NAMES[found.kind]}, or {_instead(wanted)}"
+            f"as {_NAMES[found.kind]}, or send {_READABLE[wanted]} here"
         )
     return found
-
-
-def _instead(wanted: MediaKind) -> str:
-    return f"send {_READABLE[wanted]} here"
 
 
 def decode_image(data: bytes, limits: DecodeLimits, fit: Fit, param: str) -> Picture:

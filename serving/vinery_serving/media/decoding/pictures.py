@@ -9,25 +9,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from PIL import AvifImagePlugin, ExifTags, Image, ImageFile, TiffImagePlugin, WebPImagePlugin
 
 from vinery_serving.core.media import Clip, MediaKind, Picture
-from vinery_serving.media.decoding import (
-    DecodeLimits,
-    FileType,
-    Fit,
-    Unreadable,
-    check_size,
-    check_type,
-    evenly,
-    fitted,
-    rate_of,
-    reading,
-    too_large,
-)
+from vinery_serving.media import decoding
 
 # AVIF's decoder would start a thread for each core. Threads cost address space, which is limited.
 AvifImagePlugin.DEFAULT_MAX_THREADS = 1
@@ -39,15 +27,15 @@ _UPRIGHT: Final = 1
 _SPARE: Final = 2
 
 
-def read_picture(data: bytes, limits: DecodeLimits, fit: Fit) -> Picture:
+def read_picture(data: bytes, limits: decoding.DecodeLimits, fit: decoding.Fit) -> Picture:
     """Return the first frame. Raises `Unreadable`, and what `fit` raises."""
-    file_type = check_type(data, MediaKind.IMAGE, limits.max_bytes)
+    file_type = decoding.check_type(data, MediaKind.IMAGE, limits.max_bytes)
     with _reading(file_type, limits.max_pixels):
         image = _opened(data, file_type, limits.max_pixels)
         if file_type.codec != "JPEG":
             image.load()
         orientation = _orientation_of(image)
-    width, height = fitted(fit, _stored(image.size, orientation))
+    width, height = decoding.fitted(fit, _stored(image.size, orientation))
     stored_width, stored_height = _stored((width, height), orientation)
     with _reading(file_type, limits.max_pixels):
         image.draft(None, (_SPARE * stored_width, _SPARE * stored_height))
@@ -55,17 +43,19 @@ def read_picture(data: bytes, limits: DecodeLimits, fit: Fit) -> Picture:
         return Picture(height, width, _to_rgb(image, (width, height), orientation).tobytes())
 
 
-def read_animation(data: bytes, file_type: FileType, limits: DecodeLimits, fit: Fit) -> Clip:
+def read_animation(
+    data: bytes, file_type: decoding.FileType, limits: decoding.DecodeLimits, fit: decoding.Fit
+) -> Clip:
     """Return frames of a GIF, PNG, WebP or AVIF file. Raises `Unreadable` and what `fit` raises."""
     with _reading(file_type, limits.max_pixels):
         image = _opened(data, file_type, limits.max_pixels)
         image.load()
         orientation = _orientation_of(image)
-    size = fitted(fit, _stored(image.size, orientation))
+    size = decoding.fitted(fit, _stored(image.size, orientation))
     frames, times_s, now_ms = [], [], 0.0
     with _reading(file_type, limits.max_pixels):
         num_frames = _num_frames(image, limits)
-        wanted = frozenset(evenly(num_frames, limits.max_frames))
+        wanted = frozenset(decoding.evenly(num_frames, limits.max_frames))
         for index in range(num_frames):
             image.seek(index)
             image.load()
@@ -74,15 +64,15 @@ def read_animation(data: bytes, file_type: FileType, limits: DecodeLimits, fit: 
                 times_s.append(now_ms / 1000)
             now_ms += _duration_ms(image)
     width, height = size
-    return Clip(len(frames), height, width, b"".join(frames), rate_of(times_s))
+    return Clip(len(frames), height, width, b"".join(frames), decoding.rate_of(times_s))
 
 
-def _num_frames(image: ImageFile.ImageFile, limits: DecodeLimits) -> int:
+def _num_frames(image: ImageFile.ImageFile, limits: decoding.DecodeLimits) -> int:
     num_frames = int(getattr(image, "n_frames", 1))
     num_pixels = num_frames * image.width * image.height
     # Each frame takes time, however small it is.
     if num_frames > 10_000 or num_pixels > limits.max_video_pixels:
-        raise Unreadable(
+        raise decoding.Unreadable(
             f"has {num_frames} frames of {image.width} x {image.height} pixels, which take too "
             "long to decode. Send fewer or smaller ones"
         )
@@ -96,25 +86,25 @@ def _duration_ms(image: ImageFile.ImageFile) -> float:
 
 
 @contextmanager
-def _reading(file_type: FileType, max_pixels: int) -> Iterator[None]:
+def _reading(file_type: decoding.FileType, max_pixels: int) -> Iterator[None]:
     """Raise `Unreadable` for all errors of Pillow, which counts pixels at each allocation."""
     before = Image.MAX_IMAGE_PIXELS
     Image.MAX_IMAGE_PIXELS = (max_pixels + 1) // 2  # Pillow raises for twice as many
     try:
-        with reading(file_type.name), warnings.catch_warnings():
+        with decoding.reading(file_type.name), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 yield
             except Image.DecompressionBombError:
-                raise too_large("more", max_pixels) from None
+                raise decoding.too_large("more", max_pixels) from None
     finally:
         Image.MAX_IMAGE_PIXELS = before
 
 
-def _opened(data: bytes, file_type: FileType, max_pixels: int) -> ImageFile.ImageFile:
+def _opened(data: bytes, file_type: decoding.FileType, max_pixels: int) -> ImageFile.ImageFile:
     """Read the header. Raises `Unreadable`."""
     image = Image.open(BytesIO(data), formats=[file_type.codec])
-    check_size(*image.size, max_pixels)
+    decoding.check_size(*image.size, max_pixels)
     return image
 
 
@@ -147,7 +137,6 @@ _EIGHT_BIT_MODES: Final = {
     "1": "L",
     "La": "LA",
 }
-_Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def _stored(size: tuple[int, int], orientation: int) -> tuple[int, int]:
@@ -169,40 +158,25 @@ def _to_rgb(image: Image.Image, size: tuple[int, int], orientation: int) -> Imag
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        return _from_wide_values(image)
+    if image.mode.startswith("I;16"):
+        return _from_16_bits(image)
     mode = _EIGHT_BIT_MODES.get(image.mode)
     if mode is None:
-        raise Unreadable(f"has colours of a kind that is not read ({image.mode}): save it as RGB")
+        raise decoding.Unreadable(
+            f"has colours of a kind that is not read ({image.mode}): save it as RGB"
+        )
     if image.has_transparency_data:
         mode = {"L": "LA", "RGB": "RGBA"}.get(mode, mode)
     return image if image.mode == mode else image.convert(mode)
 
 
-def _from_wide_values(image: Image.Image) -> Image.Image:
-    """Grey values of 16 bits, 32 bits or floating point. Only the first have a known white."""
+def _from_16_bits(image: Image.Image) -> Image.Image:
     values = np.asarray(image)
-    if image.mode == "F":
-        values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
-    grey = Image.fromarray(_scaled(values, is_16_bit=image.mode.startswith("I;16")))
+    grey = Image.fromarray((values >> 8).astype(np.uint8))
     if isinstance(transparent := image.info.get("transparency"), int):
         alpha = np.where(values == transparent, 0, 255).astype(np.uint8)
         grey.putalpha(Image.fromarray(alpha))
     return grey
-
-
-def _scaled(values: _Array, *, is_16_bit: bool) -> _Array:
-    """Return values from 0 to 255 as uint8. An unknown white is the smallest usual one."""
-    if is_16_bit:
-        return (values >> 8).astype(np.uint8)
-    usual = (1.0, 255.0, 65535.0) if values.dtype.kind == "f" else (255.0, 65535.0)
-    low, high = min(float(values.min()), 0.0), float(values.max())
-    white = next((each for each in usual if high <= each), high)
-    scaled = values.astype(np.float32)
-    scaled -= low
-    scaled /= white - low
-    scaled *= 255.0
-    return np.rint(scaled, out=scaled).astype(np.uint8)
 
 
 def _on_white(image: Image.Image) -> Image.Image:

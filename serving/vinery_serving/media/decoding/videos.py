@@ -22,18 +22,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vinery_serving.core.media import Clip, MediaKind
-from vinery_serving.media.decoding import (
-    DecodeLimits,
-    FileType,
-    Fit,
-    Unreadable,
-    check_size,
-    check_type,
-    evenly,
-    fitted,
-    rate_of,
-    reading,
-)
+from vinery_serving.media import decoding
 from vinery_serving.media.decoding.pictures import read_animation
 
 # The decoders that may run, by FFmpeg's names.
@@ -54,41 +43,43 @@ class _Run:
     times: Sequence[int]
 
 
-def read_clip(data: bytes, limits: DecodeLimits, fit: Fit) -> Clip:
+def read_clip(data: bytes, limits: decoding.DecodeLimits, fit: decoding.Fit) -> Clip:
     """Return frames of a video or an animation. Raises `Unreadable` and what `fit` raises."""
-    file_type = check_type(data, MediaKind.VIDEO, limits.max_bytes)
+    file_type = decoding.check_type(data, MediaKind.VIDEO, limits.max_bytes)
     read = _read_video if file_type.kind is MediaKind.VIDEO else read_animation
     return read(data, file_type, limits, fit)
 
 
-def _read_video(data: bytes, file_type: FileType, limits: DecodeLimits, fit: Fit) -> Clip:
-    with reading(file_type.name):
+def _read_video(
+    data: bytes, file_type: decoding.FileType, limits: decoding.DecodeLimits, fit: decoding.Fit
+) -> Clip:
+    with decoding.reading(file_type.name):
         container = _opened(data, file_type)
         stream = _video_stream(container)
         context = stream.codec_context
-        check_size(context.width, context.height, limits.max_pixels)
+        decoding.check_size(context.width, context.height, limits.max_pixels)
         packets = _packets(container, stream, len(data), limits)
         context.options = {"max_pixels": str(limits.max_pixels)}  # also for frames of another size
         context.thread_count = 1
         frames = _decoded(context, _runs(packets, context.width * context.height, limits))
         first = next(frames, None)
     if first is None:
-        raise Unreadable("has no frame that can be decoded. Export the video again")
+        raise decoding.Unreadable("has no frame that can be decoded. Export the video again")
     num_turns = round(first.rotation / 90)
-    width, height = fitted(fit, _turned((first.width, first.height), num_turns))
+    width, height = decoding.fitted(fit, _turned((first.width, first.height), num_turns))
     pictures, times_s = [], []
-    with reading(file_type.name):
+    with decoding.reading(file_type.name):
         for frame in chain([first], frames):
             pictures.append(_rgb(frame, _turned((width, height), num_turns), num_turns))
             times_s.append(float((frame.pts or 0) * (stream.time_base or 0)))
-    return Clip(len(pictures), height, width, b"".join(pictures), rate_of(times_s))
+    return Clip(len(pictures), height, width, b"".join(pictures), decoding.rate_of(times_s))
 
 
 def _turned(size: tuple[int, int], num_turns: int) -> tuple[int, int]:
     return size[::-1] if num_turns % 2 else size
 
 
-def _opened(data: bytes, file_type: FileType) -> InputContainer:
+def _opened(data: bytes, file_type: decoding.FileType) -> InputContainer:
     return av.open(
         BytesIO(data),
         "r",
@@ -104,21 +95,23 @@ def _opened(data: bytes, file_type: FileType) -> InputContainer:
 
 
 def _refuse_other_files(*_: Any) -> Any:
-    raise Unreadable("refers to another file, which is not read. Export it as one file")
+    raise decoding.Unreadable("refers to another file, which is not read. Export it as one file")
 
 
 def _video_stream(container: InputContainer) -> VideoStream:
     if not container.streams.video:
-        raise Unreadable("has no video in it")
+        raise decoding.Unreadable("has no video in it")
     stream = container.streams.video[0]
     codec = stream.codec_context.codec.name if stream.codec_context else "unknown"
     if codec not in _CODECS:
-        raise Unreadable(f"has video of codec {codec}, which is not read: send {_CODEC_NAMES}")
+        raise decoding.Unreadable(
+            f"has video of codec {codec}, which is not read: send {_CODEC_NAMES}"
+        )
     return stream
 
 
 def _packets(
-    container: InputContainer, stream: VideoStream, num_bytes: int, limits: DecodeLimits
+    container: InputContainer, stream: VideoStream, num_bytes: int, limits: decoding.DecodeLimits
 ) -> list[_Packet]:
     """Return the packets of all frames, in the order of decoding."""
     _check_duration((container.duration or 0) / 1_000_000, limits)
@@ -127,7 +120,7 @@ def _packets(
     for number, packet in enumerate(container.demux(stream)):
         most_bytes -= packet.size
         if most_bytes < 0 or number > _MAX_PACKETS:  # the last packet is empty
-            raise Unreadable("has more frames than can be read. Send a shorter video")
+            raise decoding.Unreadable("has more frames than can be read. Send a shorter video")
         if packet.size:
             packets.append(packet)
     times = [_time_of(packet, index) for index, packet in enumerate(packets)]
@@ -136,9 +129,9 @@ def _packets(
     return packets
 
 
-def _check_duration(duration_s: float, limits: DecodeLimits) -> None:
+def _check_duration(duration_s: float, limits: decoding.DecodeLimits) -> None:
     if duration_s > limits.max_duration_s:
-        raise Unreadable(
+        raise decoding.Unreadable(
             f"lasts {duration_s:.1f} s, and at most {limits.max_duration_s:.1f} s are read. Send a "
             "shorter video"
         )
@@ -150,11 +143,11 @@ def _time_of(packet: _Packet, index: int) -> int:
     return index if packet.dts is None else packet.dts
 
 
-def _runs(packets: Sequence[_Packet], num_pixels: int, limits: DecodeLimits) -> list[_Run]:
+def _runs(packets: Sequence[_Packet], num_pixels: int, limits: decoding.DecodeLimits) -> list[_Run]:
     """Raises `Unreadable` if even the wanted key frames have too many pixels."""
     times = [_time_of(packet, index) for index, packet in enumerate(packets)]
     shown = sorted(range(len(packets)), key=times.__getitem__)
-    wanted = sorted(shown[each] for each in evenly(len(shown), limits.max_frames))
+    wanted = sorted(shown[each] for each in decoding.evenly(len(shown), limits.max_frames))
     # The last key frame up to each packet.
     numbers = (index if each.is_keyframe else 0 for index, each in enumerate(packets))
     keys = list(accumulate(numbers, max))
@@ -163,7 +156,9 @@ def _runs(packets: Sequence[_Packet], num_pixels: int, limits: DecodeLimits) -> 
     if sum(group[-1] - key + 1 for key, group in groups) > max_packets:
         groups = [(key, [key]) for key, _ in groups]
     if len(groups) > max_packets:
-        raise Unreadable("takes too long to decode. Send a shorter video, or one of fewer pixels")
+        raise decoding.Unreadable(
+            "takes too long to decode. Send a shorter video, or one of fewer pixels"
+        )
     return [
         _Run(packets[key : group[-1] + 1], sorted(times[each] for each in group))
         for key, group in groups

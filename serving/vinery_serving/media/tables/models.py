@@ -198,17 +198,15 @@ class MediaLimit(Stamped, ScopedRow):
         return f"at most {self.max_media} in a request"
 
 
-# Each reason in short, and as a sentence.
-_REASONS: Final = {
-    "no_rule": ("no rule allows it", "No rule of {whose} allows it."),
-    "address": ("the address is not public", "The address {detail} is not public."),
-    "content_type": ("content type", "The content type {detail} is not allowed."),
-    "max_bytes": ("too many bytes", "The file has more bytes than are allowed."),
-    "max_pixels": ("too many pixels", "The picture has more pixels than are allowed."),
-    "max_redirects": ("too many redirects", "The host redirects more often than is allowed."),
-    "timeout": ("too slow", "The host did not answer in the time that is allowed."),
-}
-DENIAL_REASONS: Final = tuple((reason, short) for reason, (short, _) in _REASONS.items())
+DENIAL_REASONS: Final = (
+    ("no_rule", "no rule allows it"),
+    ("address", "the address is not public"),
+    ("content_type", "content type"),
+    ("max_bytes", "too many bytes"),
+    ("max_pixels", "too many pixels"),
+    ("max_redirects", "too many redirects"),
+    ("timeout", "too slow"),
+)
 
 
 class MediaDenial(models.Model):
@@ -262,12 +260,8 @@ class MediaDenial(models.Model):
         return self.denial.what
 
     def why(self, *, with_address: bool = True) -> str:
-        """Return a sentence with the reason. Addresses are for administrators alone."""
-        is_address = self.reason == DenialReason.ADDRESS
-        detail = self.detail if with_address or not is_address else ""
-        detail = detail or ("of the host" if is_address else "of the file")
-        whose = {
-            "organization": f"the organisation {self.organization_name or self.organization_id}",
-            "project": f"the project {self.project_name or self.project_id}",
-        }.get(self.level, "the platform")
-        return _REASONS[self.reason][1].format(whose=whose, detail=detail)
+        """Return the reason, whose rules refused it, and the refused value. Addresses are for
+        administrators alone."""
+        is_shown = with_address or self.reason != DenialReason.ADDRESS
+        about = (self.level, self.detail if is_shown else "")
+        return f"{dict(DENIAL_REASONS)[self.reason]} ({', '.join(filter(None, about))})"

@@ -12,13 +12,7 @@ from vinery_accounts.models import LimitScope, Organization, Project, ScopedRow
 from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Resource, columns_of
 from vinery_serving.media.rules import DenialReason
-from vinery_serving.media.tables.models import (
-    DENIAL_REASONS,
-    MediaDenial,
-    MediaFolder,
-    MediaLimit,
-    MediaRule,
-)
+from vinery_serving.media.tables import models
 from vinery_serving.media.tables.tester import TEST
 from vinery_serving.media.tables.values import MAX_LIST, SCHEMES
 
@@ -95,7 +89,7 @@ class _ScopedResource(Resource[RowT]):
 def _list_of(
     column: str, child: Any, max_length: int = MAX_LIST, **more: Any
 ) -> serializers.ListField:
-    field: Any = MediaRule._meta.get_field(column)
+    field: Any = models.MediaRule._meta.get_field(column)
     details = {"help_text": field.help_text, "max_length": max_length, **more}
     return serializers.ListField(child=child, required=False, **details)
 
@@ -116,7 +110,7 @@ class MediaRuleSerializer(_ScopedSerializer):
     )
 
     class Meta:
-        model = MediaRule
+        model = models.MediaRule
         fields = [
             *(*_SCOPE_FIELDS, "host", "schemes", "ports", "content_types"),
             *("max_redirects", "timeout_s", "networks", *_RULE_FIELDS),
@@ -132,13 +126,13 @@ class MediaRuleSerializer(_ScopedSerializer):
         return body
 
 
-class MediaRules(_ScopedResource[MediaRule]):
+class MediaRules(_ScopedResource[models.MediaRule]):
     """Rules that allow media of requests to be fetched from the URLs of a host. Without a rule of
     the platform no URL is fetched. Administrators write rules of the platform. An organisation or
     a project without rules takes those of the wider scope; with rules of its own it narrows them:
     a URL must be allowed by each scope, and the strictest value counts. Owners write these."""
 
-    model = MediaRule
+    model = models.MediaRule
     serializer = MediaRuleSerializer
     filters = ScopedFilters.of(
         host=fields.text_filter("Exactly this host or pattern."),
@@ -157,7 +151,7 @@ class MediaRules(_ScopedResource[MediaRule]):
         "Add a rule for each host that is trusted."
     )
 
-    def hidden(self, access: Access, row: MediaRule | None) -> frozenset[str]:
+    def hidden(self, access: Access, row: models.MediaRule | None) -> frozenset[str]:
         return frozenset() if access.is_superuser else frozenset({"networks"})
 
     columns = columns_of(
@@ -169,18 +163,18 @@ class MediaFolderSerializer(_ScopedSerializer):
     """A rule that allows the files of a folder."""
 
     class Meta:
-        model = MediaFolder
+        model = models.MediaFolder
         fields = [*_SCOPE_FIELDS, "folder", *_RULE_FIELDS]
         validators = ()
         fixed = ("organization", "project")
 
 
-class MediaFolders(_ScopedResource[MediaFolder]):
+class MediaFolders(_ScopedResource[models.MediaFolder]):
     """Folders of the server whose files requests may name, with the folders below them. Without a
     folder of the platform no file is read. Administrators name folders of the platform; folders of
     an organisation or a project narrow them, and owners name these."""
 
-    model = MediaFolder
+    model = models.MediaFolder
     serializer = MediaFolderSerializer
     filters = ScopedFilters.of(
         folder=fields.text_filter("Exactly this folder."),
@@ -205,17 +199,17 @@ class MediaLimitSerializer(_ScopedSerializer):
     )
 
     class Meta:
-        model = MediaLimit
+        model = models.MediaLimit
         fields = [*_SCOPE_FIELDS, "max_media", "created_at", "updated_at"]
         validators = ()
         fixed = ("organization", "project")
 
 
-class MediaLimits(_ScopedResource[MediaLimit]):
+class MediaLimits(_ScopedResource[models.MediaLimit]):
     """How many pictures, videos and documents a request may have: the smallest number of the
     platform, the organisation and the project counts."""
 
-    model = MediaLimit
+    model = models.MediaLimit
     serializer = MediaLimitSerializer
     filters = ScopedFilters
     ordering = ("id",)
@@ -229,10 +223,10 @@ class MediaDenialSerializer(serializers.ModelSerializer):  # type: ignore[type-a
 
     what = serializers.CharField(help_text="The folder, or the URL without its path.")
     level = serializers.ChoiceField(choices=SCOPES, help_text="Whose rules refused it.")
-    reason = serializers.ChoiceField(choices=DENIAL_REASONS)
+    reason = serializers.ChoiceField(choices=models.DENIAL_REASONS)
 
     class Meta:
-        model = MediaDenial
+        model = models.MediaDenial
         fields = [
             *("id", "organization_id", "organization_name", "project_id", "project_name", "what"),
             *("scheme", "host", "port", "folder", "level", "reason", "detail", "rule_id", "num"),
@@ -247,11 +241,11 @@ class MediaDenialSerializer(serializers.ModelSerializer):  # type: ignore[type-a
         return body
 
 
-class MediaDenials(Resource[MediaDenial]):
+class MediaDenials(Resource[models.MediaDenial]):
     """Media that the rules refused, counted by project, host or folder, and reason; the newest
     first. Paths of URLs and names of files are not kept. Ids are 0 for a caller without a key."""
 
-    model = MediaDenial
+    model = models.MediaDenial
     serializer = MediaDenialSerializer
     filters = fields.Filters.of(
         organization_id=serializers.IntegerField(
@@ -263,7 +257,7 @@ class MediaDenials(Resource[MediaDenial]):
         project_id=serializers.IntegerField(
             required=False, min_value=0, max_value=fields.MAX_ID, help_text="The id of a project."
         ),
-        reason=fields.choice_filter(DENIAL_REASONS, "Only with this reason."),
+        reason=fields.choice_filter(models.DENIAL_REASONS, "Only with this reason."),
         level=fields.choice_filter(SCOPES, "Only those that rules of this scope refused."),
         host=fields.text_filter("Only of this host."),
     )
@@ -277,14 +271,14 @@ class MediaDenials(Resource[MediaDenial]):
         why=lambda denial: denial.why(with_address=False),
     )
 
-    def rows(self, access: Access) -> QuerySet[MediaDenial]:
-        rows = MediaDenial.objects.all()
+    def rows(self, access: Access) -> QuerySet[models.MediaDenial]:
+        rows = models.MediaDenial.objects.all()
         if access.is_superuser:
             return rows
         seen = Q(organization_id__in=access.organizations) | Q(project_id__in=access.projects)
         return rows.filter(seen)
 
-    def hidden(self, access: Access, row: MediaDenial | None) -> frozenset[str]:
+    def hidden(self, access: Access, row: models.MediaDenial | None) -> frozenset[str]:
         return frozenset() if access.is_superuser else frozenset({"detail"})
 
 

@@ -1,14 +1,13 @@
 """Tests a URL or a path step by step, as a request would fetch it. Nothing is kept.
 
 Rules, addresses, redirects and bytes come from `MediaFetcher.examine`, the fetcher of requests. The
-file is then decoded in a process of its own, and the processor of a vision model counts the tokens.
+file is then decoded in a process of its own.
 """
 
 import asyncio
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
@@ -22,11 +21,9 @@ from vinery_accounts.resources.fields import StrictSerializer, VisibleRelatedFie
 from vinery_serving.core.media import PathSource, UrlSource
 from vinery_serving.media.fetching import Examination, MediaFetcher
 from vinery_serving.media.files import is_file_url
-from vinery_serving.media.probe import Finding, probe
+from vinery_serving.media.probe import probe
 from vinery_serving.media.rules import Denial, MediaDenied, MediaPolicy, Step
 from vinery_serving.media.tables.policies import MediaPolicies
-from vinery_serving.models.models import ServedModel
-from vinery_serving.models.registry import models_seen_by
 
 # A test occupies a thread, and a connection to a server that may be slow.
 _RUNNING: Final = threading.BoundedSemaphore(4)
@@ -60,31 +57,21 @@ class Verdict:
         return self if access.is_superuser else replace(self, steps=tuple(steps))
 
 
-def test(
-    access: Access,
-    text: str,
-    organization_id: int | None,
-    project_id: int | None,
-    model: str | None = None,
-) -> Verdict:
-    """Test a URL or a path for a caller with these ids, and a loaded vision model that `access` may
-    know of, by default the first one. Blocks until the file is fetched, as long as its rule allows.
-
-    Raises `django.db.Error`, ValueError for another model, and `Conflict` while too many tests run.
-    """
-    seer = choose(access, model)  # before anything is fetched
+def test(text: str, organization_id: int | None, project_id: int | None) -> Verdict:
+    """Test a URL or a path for a caller with these ids. Blocks until the file is fetched, as long
+    as its rule allows. Raises `django.db.Error`, and `Conflict` while too many tests run."""
     policies = MediaPolicies()
     policies.refresh()
     policy = policies.policy_of(organization_id, project_id)
     if not _RUNNING.acquire(blocking=False):
         raise Conflict("Too many tests are running. Try again in a moment.")
     try:
-        return _verdict(text.strip(), policy, seer)
+        return _verdict(text.strip(), policy)
     finally:
         _RUNNING.release()
 
 
-def _verdict(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Verdict:
+def _verdict(text: str, policy: MediaPolicy) -> Verdict:
     is_path = text.startswith("/") or is_file_url(text)
     source: UrlSource | PathSource = PathSource(text) if is_path else UrlSource(text)
 
@@ -96,7 +83,7 @@ def _verdict(text: str, policy: MediaPolicy, seer: ServedModel | None) -> Verdic
     denial = examined.error.denial if isinstance(examined.error, MediaDenied) else None
     refusing = denial.level if denial and examined.steps[0].name == "denied" else None
     levels = _levels(policy, refusing, is_path=is_path)
-    return Verdict((*levels, *examined.steps, *_decoded(examined, seer)), denial)
+    return Verdict((*levels, *examined.steps, *_decoded(examined)), denial)
 
 
 def _levels(policy: MediaPolicy, refusing: str | None, *, is_path: bool) -> Iterator[Step]:
@@ -112,28 +99,12 @@ def _levels(policy: MediaPolicy, refusing: str | None, *, is_path: bool) -> Iter
             yield Step("rule", True, f"a rule of {level.whose} allows it")
 
 
-def _decoded(examined: Examination, seer: ServedModel | None) -> Iterator[Step]:
+def _decoded(examined: Examination) -> Iterator[Step]:
     if examined.content is None:
         return
     max_frames = settings.VINERY_DECODE_LIMITS["max_frames"]
-    content, folder = examined.content, None if seer is None else Path(seer.folder)
-    seen_pixels = 0 if seer is None else seer.options.get("max_image_pixels") or 0
-    found = probe(content.data, content.max_pixels, max_frames, folder, seen_pixels)
-    yield Step("decoding", not found.error, found.error or _what(found))
-    if seer is None and not found.error:
-        yield Step("tokens", None, "no vision model is loaded, so none can see it")
-    elif not found.error:
-        yield Step("tokens", not found.unseen, found.unseen or f"{seer} sees {found.seen}")
-
-
-def _what(found: Finding) -> str:
-    size = f"{found.width} x {found.height} pixels"
-    match found.kind:
-        case "video":
-            return f"video of {size}, {found.number} frames for a model"
-        case "document":
-            return f"document of {found.number} pages, the first of {size}"
-    return f"picture of {size}"
+    found = probe(examined.content.data, examined.content.max_pixels, max_frames)
+    yield Step("decoding", *found)
 
 
 class MediaTestSerializer(StrictSerializer):
@@ -156,20 +127,6 @@ class MediaTestSerializer(StrictSerializer):
         allow_null=True,
         help_text="For a request of this project.",
     )
-    model = serializers.CharField(
-        required=False,
-        allow_null=True,
-        max_length=128,
-        help_text="The loaded vision model that sees it; by default the first one.",
-    )
-
-    def validate_model(self, name: str | None) -> str | None:
-        """Return the name. Raises ValidationError unless a loaded vision model has the name."""
-        try:
-            choose(self.context["access"], name)
-        except ValueError as error:
-            raise serializers.ValidationError(str(error)) from None
-        return name
 
 
 class MediaStepSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -197,7 +154,7 @@ def _test(access: Access, what: str, **values: Any) -> dict[str, Any]:
     ids = (organization and organization.pk, project and project.pk)
     if not access.leads(*ids, Role.OWNER):
         raise PermissionDenied("Your role does not allow this. Ask an owner or administrator.")
-    return test(access, what, *ids, values.get("model")).seen_by(access).body
+    return test(what, *ids).seen_by(access).body
 
 
 TEST: Final = RowAction(
@@ -209,21 +166,3 @@ TEST: Final = RowAction(
     answer=MediaVerdictSerializer,
     is_of_list=True,
 )
-
-
-def vision_models(access: Access) -> list[ServedModel]:
-    """Return the loaded vision models that a person may know of, by name."""
-    return [each for each in models_seen_by(access) if each.is_loaded and each.takes_pictures]
-
-
-def choose(access: Access, name: str | None) -> ServedModel | None:
-    """Return the vision model with this name, by default the first one; None: none is loaded.
-    Raises ValueError for another name."""
-    models = vision_models(access)
-    if not name:
-        return models[0] if models else None
-    known = {model.name: model for model in models}
-    if name not in known:
-        others = f" Loaded: {', '.join(known)}." if known else ""
-        raise ValueError(f"{name} is not a loaded vision model.{others}")
-    return known[name]

@@ -3,7 +3,6 @@
 A field belongs to the endpoint, is refused, belongs to another server (see `foreign`), or is
 unknown. Unknown fields are ignored, as clients expect, and reported. OpenAI's clients keep data of
 their own in messages, items and tools, so unknown members of list entries are never refused.
-Anthropic's API refuses them, so its clients send none: see `Reported`.
 """
 
 import re
@@ -11,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
-from typing import Any, ClassVar, Final, Generic, NamedTuple
+from typing import Any, Final, Generic, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import InvalidRequest
@@ -26,17 +25,6 @@ from vinery_serving.protocols.common.refused import REFUSED, Refused, are_equal
 from vinery_serving.protocols.common.tools import HostedTool
 
 _END_OF_NAME: Final = re.compile(r"[.\[]")
-
-
-class Reported(reading.Wire):
-    """Base of the turns, blocks and tools of Messages: members without effect are also reported
-    from the entries of lists."""
-
-    model_config = ConfigDict(extra="allow")
-
-    # Members that Anthropic documents and that change nothing: the prefix cache is automatic.
-    harmless: ClassVar[frozenset[str]] = frozenset({"cache_control"})
-    is_left_out: ClassVar[bool] = False  # whether the prompt leaves the block out
 
 
 class Body(NamedTuple, Generic[reading.WireT]):
@@ -172,19 +160,12 @@ def _unknown_in(
             yield from _unknown_in(each, one, path, is_in_list=True)
     elif isinstance(value, BaseModel) and isinstance(sent, dict) and not _is_open(value):
         known = known_fields(type(value))
-        if isinstance(value, Reported) and value.is_left_out:
-            yield f"{path}.{sent['type']}", True
-        members: Iterable[tuple[str, Any]] = sent.items()
-        if isinstance(value, Reported):  # then first what is unknown
-            members = sorted(members, key=lambda each: each[0] in known)
-        for name, member in members:
+        for name, member in sent.items():
             inner = f"{path}.{name}" if path else name
             if name in known:
                 if isinstance(member, dict | list):
                     own = getattr(value, known[name])
                     yield from _unknown_in(own, member, inner, is_in_list=is_in_list)
-            elif isinstance(value, Reported) and member is not None:
-                yield inner, name in value.harmless
             elif member is not None and name not in _TAGS:
                 yield inner, is_in_list
 

@@ -11,46 +11,17 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, assert_never
 from msgspec import UNSET, UnsetType
 from pydantic import Field
 
-from vinery_serving.core.events import (
-    Arrived,
-    Compacted,
-    Completed,
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    FirstToken,
-    OfChoice,
-    Progress,
-    PromptScored,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-    TokenCounts,
-    TokensGenerated,
-    ToolCallDelta,
-    ToolCallStarted,
-)
+from vinery_serving.core import events
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.logprobs import Token
 from vinery_serving.core.memory import ToKeep
 from vinery_serving.core.request import GenerationRequest, ToolCall
 from vinery_serving.core.result import ChoiceResult, Result
-from vinery_serving.protocols.common.encoding import (
-    DONE,
-    KEEP_ALIVE,
-    Answer,
-    Encoder,
-    Obfuscated,
-    error_body,
-    frame,
-    json_bytes,
-    json_members,
-    json_text,
-    one_of,
-)
+from vinery_serving.protocols.common import encoding
 
-OtherDelta = ReasoningDelta | ToolCallStarted | ToolCallDelta  # the deltas that are not answer text
+OtherDelta = (
+    events.ReasoningDelta | events.ToolCallStarted | events.ToolCallDelta
+)  # the deltas that are not answer text
 Members = Mapping[str, Any]
 
 # What ended the answer: a stop string or token, `repetition_detected` or `quota_exceeded`; or null.
@@ -70,7 +41,7 @@ class Chunk(NamedTuple):
     chunk_extras: Members = {}
 
 
-class PromptDetails(Answer, kw_only=True):
+class PromptDetails(encoding.Answer, kw_only=True):
     """Tokens of the prompt: from the prefix cache, and of pictures and videos, if there are any."""
 
     cached_tokens: int
@@ -78,7 +49,7 @@ class PromptDetails(Answer, kw_only=True):
     video_tokens: int | UnsetType = UNSET
 
 
-class OutputDetails(Answer, kw_only=True):
+class OutputDetails(encoding.Answer, kw_only=True):
     """Tokens of the answer. Only speculative decoding has prediction tokens."""
 
     reasoning_tokens: int
@@ -86,7 +57,7 @@ class OutputDetails(Answer, kw_only=True):
     rejected_prediction_tokens: int | UnsetType = UNSET
 
 
-class Usage(Answer, kw_only=True):
+class Usage(encoding.Answer, kw_only=True):
     """Tokens of the whole request, with all its answers."""
 
     prompt_tokens: int
@@ -96,7 +67,7 @@ class Usage(Answer, kw_only=True):
     completion_tokens_details: OutputDetails
 
 
-def usage_object(usage: TokenCounts) -> Usage:
+def usage_object(usage: events.TokenCounts) -> Usage:
     return Usage(
         prompt_tokens=usage.num_prompt_tokens,
         completion_tokens=usage.num_output_tokens,
@@ -110,7 +81,7 @@ def usage_object(usage: TokenCounts) -> Usage:
     )
 
 
-def output_details(usage: TokenCounts) -> OutputDetails:
+def output_details(usage: events.TokenCounts) -> OutputDetails:
     if not usage.num_proposed_tokens:
         return OutputDetails(reasoning_tokens=usage.num_reasoning_tokens)
     return OutputDetails(
@@ -120,48 +91,48 @@ def output_details(usage: TokenCounts) -> OutputDetails:
     )
 
 
-class CalledFunction(Answer, kw_only=True):
+class CalledFunction(encoding.Answer, kw_only=True):
     name: str
     arguments: str
 
 
-class CalledCustomTool(Answer, kw_only=True):
+class CalledCustomTool(encoding.Answer, kw_only=True):
     name: str
     input: str
 
 
-class FunctionToolCall(Answer, kw_only=True):
+class FunctionToolCall(encoding.Answer, kw_only=True):
     id: str
     type: Literal["function"] = "function"
     function: CalledFunction
 
 
-class CustomToolCall(Answer, kw_only=True):
+class CustomToolCall(encoding.Answer, kw_only=True):
     id: str
     type: Literal["custom"] = "custom"
     custom: CalledCustomTool
 
 
-class CalledFunctionDelta(Answer, kw_only=True):
+class CalledFunctionDelta(encoding.Answer, kw_only=True):
     """More of a call: the name first, then parts of the arguments."""
 
     name: str | UnsetType = UNSET
     arguments: str
 
 
-class CalledCustomToolDelta(Answer, kw_only=True):
+class CalledCustomToolDelta(encoding.Answer, kw_only=True):
     """More of a call: the name first, then parts of the input."""
 
     name: str | UnsetType = UNSET
     input: str
 
 
-class ToolCallChunk(Answer, kw_only=True):
+class ToolCallChunk(encoding.Answer, kw_only=True):
     """More of a call. The first chunk has the id and the type."""
 
     index: int
     id: str | UnsetType = UNSET
-    type: Annotated[str, one_of("function", "custom")] | UnsetType = UNSET
+    type: Annotated[str, encoding.one_of("function", "custom")] | UnsetType = UNSET
     function: CalledFunctionDelta | UnsetType = UNSET
     custom: CalledCustomToolDelta | UnsetType = UNSET
 
@@ -182,23 +153,27 @@ def called_function(call: ToolCall) -> CalledFunction:
     return CalledFunction(name=call.name, arguments=call.arguments)
 
 
-def call_delta(event: ToolCallStarted | ToolCallDelta) -> bytes:
+def call_delta(event: events.ToolCallStarted | events.ToolCallDelta) -> bytes:
     """Return the members of a delta: the start of a call, or more arguments or input."""
-    if isinstance(event, ToolCallDelta):
+    if isinstance(event, events.ToolCallDelta):
         member = b'"custom":{"input":' if event.is_custom else b'"function":{"arguments":'
-        return b'"tool_calls":[{"index":%d,%b%b}}]' % (event.index, member, json_text(event.text))
+        return b'"tool_calls":[{"index":%d,%b%b}}]' % (
+            event.index,
+            member,
+            encoding.json_text(event.text),
+        )
     opened = ToolCallChunk(index=event.index, id=event.id)
     if event.is_custom:
         opened.type, opened.custom = "custom", CalledCustomToolDelta(name=event.name, input="")
     else:
         function = CalledFunctionDelta(name=event.name, arguments="")
         opened.type, opened.function = "function", function
-    return b'"tool_calls":[%b]' % json_bytes(opened)
+    return b'"tool_calls":[%b]' % encoding.json_bytes(opened)
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkExchange(ABC):
-    keep_alive: ClassVar[bytes] = KEEP_ALIVE
+    keep_alive: ClassVar[bytes] = encoding.KEEP_ALIVE
     id_prefix: ClassVar[str]
     kind: ClassVar[str]  # the `object` of the answer
     chunk_kind: ClassVar[str]  # the `object` of a chunk
@@ -215,15 +190,15 @@ class ChunkExchange(ABC):
     metadata: Members = field(default_factory=dict)  # Constant members that chunks do not have
     to_keep: ToKeep | None = None
 
-    def encoder(self, identity: AnswerIdentity) -> Encoder:
+    def encoder(self, identity: AnswerIdentity) -> encoding.Encoder:
         encoder = ChunkEncoder(self, self._head(identity, self.chunk_kind))
-        return Obfuscated(encoder, identity) if self.is_obfuscated else encoder
+        return encoding.Obfuscated(encoder, identity) if self.is_obfuscated else encoder
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         usage = usage_object(result.usage)
         choices = [self.choice(choice, result) for choice in result.choices]
         members = {**self._head(identity, self.kind), **self.metadata, "usage": usage}
-        return json_bytes(self.answer(result, **members, choices=choices))
+        return encoding.json_bytes(self.answer(result, **members, choices=choices))
 
     def _head(self, identity: AnswerIdentity, kind: str) -> Members:
         return {
@@ -247,19 +222,19 @@ class ChunkExchange(ABC):
         }
 
     @abstractmethod
-    def choice(self, choice: ChoiceResult, result: Result) -> Answer:
+    def choice(self, choice: ChoiceResult, result: Result) -> encoding.Answer:
         """Return a choice of a whole answer."""
 
     @abstractmethod
-    def answer(self, result: Result, **members: Any) -> Answer:
+    def answer(self, result: Result, **members: Any) -> encoding.Answer:
         """Return the whole answer. Chats and completions share `members`."""
 
-    def finish_reason(self, reason: FinishReason) -> str:
+    def finish_reason(self, reason: events.FinishReason) -> str:
         return reason.value
 
     @abstractmethod
     def logprobs(
-        self, source: Started | Result, choice: int, *, is_streamed: bool
+        self, source: events.Started | Result, choice: int, *, is_streamed: bool
     ) -> Callable[[Sequence[Token]], object]:
         """Return a function that returns the `logprobs` of a choice's next tokens."""
 
@@ -268,11 +243,11 @@ class ChunkExchange(ABC):
         """Return the content of a chunk's choice, or b"" for no chunk."""
 
     @abstractmethod
-    def start(self, event: Started, choice: int) -> Chunk | None:
+    def start(self, event: events.Started, choice: int) -> Chunk | None:
         """Return the first chunk of a choice."""
 
     @abstractmethod
-    def tokens(self, event: TokensGenerated) -> Chunk:
+    def tokens(self, event: events.TokensGenerated) -> Chunk:
         """Return a chunk with token ids."""
 
 
@@ -282,7 +257,7 @@ class ChunkEncoder:
     def __init__(self, form: ChunkExchange, head: Members) -> None:
         choices = range(form.request.num_choices)
         self._form = form
-        self._open = b"data: " + json_bytes(head)[:-1] + b',"choices":['
+        self._open = b"data: " + encoding.json_bytes(head)[:-1] + b',"choices":['
         self._opens = [self._open + b'{"index":%d,' % at + form.open for at in choices]
         self._text_opens = [start + form.text_open for start in self._opens]
         self._delta = form.delta
@@ -297,50 +272,50 @@ class ChunkEncoder:
         self._arrival = b""
         self._set_usage(b"null")  # OpenAI's `usage` is null before the last chunk
 
-    def feed(self, event: Event) -> bytes:
-        if self._late and isinstance(event, OfChoice):
+    def feed(self, event: events.Event) -> bytes:
+        if self._late and isinstance(event, events.OfChoice):
             late = self._late.pop(event.choice, None)
             if late is not None:
                 return self._chunk(event.choice, late) + self.feed(event)
         match event:
-            case TextDelta():
+            case events.TextDelta():
                 end = self._end
                 if self._has_logprobs:
                     logprobs = self._logprobs[event.choice](event.tokens)
-                    end = self._scored % json_bytes(logprobs) + self._close
-                return self._text_opens[event.choice] + json_text(event.text) + end
-            case ReasoningDelta() | ToolCallDelta() | ToolCallStarted():
+                    end = self._scored % encoding.json_bytes(logprobs) + self._close
+                return self._text_opens[event.choice] + encoding.json_text(event.text) + end
+            case events.ReasoningDelta() | events.ToolCallDelta() | events.ToolCallStarted():
                 delta = self._delta(event)
                 return self._opens[event.choice] + delta + self._end if delta else b""
-            case Started():
+            case events.Started():
                 return self._start(event)
-            case TokensGenerated():
+            case events.TokensGenerated():
                 return self._chunk(event.choice, self._form.tokens(event))
-            case PromptScored() | FirstToken() | Compacted():
+            case events.PromptScored() | events.FirstToken() | events.Compacted():
                 return b""  # only whole answers have scored prompts
-            case Finished():
+            case events.Finished():
                 end = b'%b%b,"logprobs":null,"finish_reason":%b,"stop_reason":%b' % (
                     self._form.no_text,
                     self._form.close,
-                    json_bytes(self._form.finish_reason(event.reason)),
-                    json_bytes(event.cause),
+                    encoding.json_bytes(self._form.finish_reason(event.reason)),
+                    encoding.json_bytes(event.cause),
                 )
                 return self._opens[event.choice] + end + self._close
-            case Arrived():
+            case events.Arrived():
                 return self._set_arrival(event.elapsed_s)
-            case Progress():
-                return self._set_usage(json_bytes(usage_object(event.usage)))
-            case Completed() if self._form.includes_usage:
-                usage = json_bytes(usage_object(event.usage))
-                return self._open + b'],"usage":' + usage + b"}\n\n" + DONE
-            case Completed():
-                return DONE
-            case Failed():
-                return frame(error_body(event.error)) + DONE
+            case events.Progress():
+                return self._set_usage(encoding.json_bytes(usage_object(event.usage)))
+            case events.Completed() if self._form.includes_usage:
+                usage = encoding.json_bytes(usage_object(event.usage))
+                return self._open + b'],"usage":' + usage + b"}\n\n" + encoding.DONE
+            case events.Completed():
+                return encoding.DONE
+            case events.Failed():
+                return encoding.frame(encoding.error_body(event.error)) + encoding.DONE
             case _:
                 assert_never(event)
 
-    def _start(self, event: Started) -> bytes:
+    def _start(self, event: events.Started) -> bytes:
         form, choices = self._form, range(len(self._opens))
         self._logprobs = [form.logprobs(event, at, is_streamed=True) for at in choices]
         chunks = {at: chunk for at in choices if (chunk := form.start(event, at))}
@@ -370,4 +345,4 @@ class ChunkEncoder:
 
 
 def _after_others(members: Members) -> bytes:
-    return b"," + json_members(members) if members else b""
+    return b"," + encoding.json_members(members) if members else b""

@@ -1,5 +1,5 @@
 """The parameters that choose the next token: sampling, beam search, speculative decoding, changes
-of logits, and log-probabilities."""
+of logits, log-probabilities. And those that end an answer: limits, stop strings and tokens."""
 
 from abc import abstractmethod
 from typing import Annotated, Literal
@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from vinery_serving.core import field_limits, request
-from vinery_serving.core.dialects import Dialect
+from vinery_serving.core.dialects import V3, Dialect
 from vinery_serving.core.errors import InvalidRequest, cited
+from vinery_serving.core.field_limits import FieldLimit
 from vinery_serving.protocols.common.parameters import (
-    EVERY_SYSTEM,
+    NO_LIMIT,
     Args,
     Limited,
+    MaxTokens,
     TokenId,
     TokenIds,
     TopLogprobs,
@@ -34,43 +36,36 @@ class SamplingFields(Wire):
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = parameter(
         "0 and values below 0.00001 are greedy. Default: the model's generation_config.json, "
-        "else 1.",
-        of=EVERY_SYSTEM,
+        "else 1."
     )
     top_p: Probability | None = parameter(
-        "0 keeps only the most likely token. Default: the model's, else 1.", of=EVERY_SYSTEM
+        "0 keeps only the most likely token. Default: the model's, else 1."
     )
     top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = parameter(
-        "0 and -1 keep all tokens. Default: the model's, else all on /v1 and 40 on /v3.",
-        of="OVMS, vLLM, FastDeploy",
+        "0 and -1 keep all tokens. Default: the model's, else all on /v1 and 40 on /v3."
     )
     min_p: Probability | None = parameter(
         "Excludes tokens with a probability below this fraction of the most likely token's; 1 "
-        "keeps only the most likely. Default: the model's.",
-        of="OVMS, vLLM, FastDeploy",
+        "keeps only the most likely. Default: the model's."
     )
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = parameter(
         "Equal seeds draw equal random numbers. Rounding depends on the cache and on what else "
         "runs, so answers may still differ, above all at high temperatures and in bf16. Negative "
-        "seeds are mapped to the engine's range. Default: random.",
-        of=EVERY_SYSTEM,
+        "seeds are mapped to the engine's range. Default: random."
     )
     frequency_penalty: Penalty | None = parameter(
-        "Grows with the number of times that a token was generated. Default: the model's.",
-        of=EVERY_SYSTEM,
+        "Grows with the number of times that a token was generated. Default: the model's."
     )
     presence_penalty: Penalty | None = parameter(
-        "Applies to tokens that were generated before. Default: the model's.", of=EVERY_SYSTEM
+        "Applies to tokens that were generated before. Default: the model's."
     )
     # The engine computes with float16, and refuses 0: smaller values would become 0.
     repetition_penalty: Annotated[float, Field(ge=0.01, le=1000)] | None = parameter(
-        "Applies to tokens of the prompt, too; 1 is none. Default: the model's.",
-        of="OVMS, vLLM, FastDeploy",
+        "Applies to tokens of the prompt, too; 1 is none. Default: the model's."
     )
     n: NumSamples | None = parameter(
         "The number of answers. Each answer has its own seed and is streamed during generation; "
-        "`best_of` is not needed.",
-        of=EVERY_SYSTEM,
+        "`best_of` is not needed."
     )
 
     def sampling(self) -> request.Sampling:
@@ -91,18 +86,16 @@ class SearchFields(Wire):
 
     best_of: NumSamples | None = parameter(
         "On /v3 the beam width. On /v1 the number of sampled answers, of which the `n` with the "
-        "best mean log-probability are returned; not in streams.",
-        of="OVMS, OpenAI, FastDeploy",
+        "best mean log-probability are returned; not in streams."
     )
     use_beam_search: bool | None = parameter(
-        "Beam search with `best_of` beams, or `n` without `best_of`; at most 64.", of="vLLM"
+        "Beam search with `best_of` beams, or `n` without `best_of`; at most 64."
     )
     length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = parameter(
-        "Beam search: the exponent of the answer's length. A score is divided by that power.",
-        of="OVMS, vLLM",
+        "Beam search: the exponent of the answer's length. A score is divided by that power."
     )
     early_stopping: bool | Literal["never"] | None = parameter(
-        "Beam search: when the search ends; true, false or `never`.", of="vLLM"
+        "Beam search: when the search ends; true, false or `never`."
     )
     no_repeat_ngram_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
         "Beam search: no sequence of this many tokens occurs twice."
@@ -170,16 +163,14 @@ class SpeculationFields(Wire):
     num_assistant_tokens: DraftTokens | None = parameter(
         "The number of tokens that a draft model, head or prompt lookup proposes in a step, for "
         "models served with speculation. Default: generation_config.json, else 5, or fewer where "
-        "answers are slower. No effect while the model proposes none for this reason.",
-        of="OVMS",
+        "answers are slower. No effect while the model proposes none for this reason."
     )
     assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = parameter(
         "A draft model ends its proposal with a token of less confidence, or with the 16th token; "
-        "not with `num_assistant_tokens`. A head takes no threshold.",
-        of="OVMS",
+        "not with `num_assistant_tokens`. A head takes no threshold."
     )
     max_ngram_size: DraftTokens | None = parameter(
-        "The longest sequence of tokens that a prompt lookup searches for. Default: 3.", of="OVMS"
+        "The longest sequence of tokens that a prompt lookup searches for. Default: 3."
     )
 
     def speculation(self) -> request.SpeculativeDecoding:
@@ -260,44 +251,39 @@ EngineArgs = Annotated[Args, AfterValidator(_for_the_engine)]
 
 class TokenFields(Wire):
     logit_bias: LogitBias | None = parameter(
-        "Added to the logits of these token ids; from -100 to 100.", of="OpenAI, vLLM"
+        "Added to the logits of these token ids; from -100 to 100."
     )
     bad_words: Words | None = parameter(
-        "Words that the model does not generate at the start of a text or after a space.",
-        of="vLLM, FastDeploy",
+        "Words that the model does not generate at the start of a text or after a space."
     )
     bad_words_token_ids: WordsOfIds | None = parameter(
-        "Token ids, or sequences of token ids, that the model does not generate.", of="FastDeploy"
+        "Token ids, or sequences of token ids, that the model does not generate."
     )
-    allowed_token_ids: AllowedIds | None = parameter(
-        "The model generates only these tokens.", of="vLLM"
-    )
+    allowed_token_ids: AllowedIds | None = parameter("The model generates only these tokens.")
     logits_processors_args: EngineArgs | None = parameter(
-        "Arguments for the administrator's logits processors; refused if the model has none.",
-        of="FastDeploy",
+        "Arguments for the administrator's logits processors; refused if the model has none."
     )
     vllm_xargs: EngineArgs | None = parameter(
-        "vLLM's name of `logits_processors_args`; send only one of both.", of="vLLM"
+        "vLLM's name of `logits_processors_args`; send only one of both."
     )
     # vLLM has the same limit; OpenAI has 5 for completions.
     prompt_logprobs: TopLogprobs | None = parameter(
-        "The number of alternatives for each token of the prompt; not in streams.", of="vLLM"
+        "The number of alternatives for each token of the prompt; not in streams."
     )
     logprob_token_ids: LogprobIds | None = parameter(
-        "Tokens whose log-probabilities are always returned.", of="vLLM"
+        "Tokens whose log-probabilities are always returned."
     )
     temp_scaled_logprobs: bool | None = parameter(
-        "Log-probabilities after division of the logits by the temperature.", of="FastDeploy"
+        "Log-probabilities after division of the logits by the temperature."
     )
     top_p_normalized_logprobs: bool | None = parameter(
-        "Log-probabilities among the tokens that `top_p` keeps.", of="FastDeploy"
+        "Log-probabilities among the tokens that `top_p` keeps."
     )
     return_token_ids: bool | None = parameter(
-        "Returns the ids of all tokens of the prompt and the answer, and their text.",
-        of="vLLM, FastDeploy",
+        "Returns the ids of all tokens of the prompt and the answer, and their text."
     )
     return_tokens_as_token_ids: bool | None = parameter(
-        "Writes the tokens of log-probabilities as `token_id:5`.", of="vLLM"
+        "Writes the tokens of log-probabilities as `token_id:5`."
     )
 
     @property
@@ -346,3 +332,157 @@ class TokenFields(Wire):
 def _require_at_least(n: int, best_of: int) -> None:
     if best_of < n:
         raise refusal("best_of", f"must be at least `n`, which is {n}")
+
+
+_STOP_CHARS = Limited(field_limits.STOP_CHARS)
+
+
+def _one_or_many(value: object) -> object:
+    """An empty text is no stop string: forms of tools without code send it."""
+    if isinstance(value, str):
+        return [_STOP_CHARS.check(value)] if value else []
+    if isinstance(value, list):
+        return value
+    raise invalid("must be a string or an array of strings")
+
+
+_StopText = Annotated[str, Field(min_length=1), _STOP_CHARS]
+_OneStop = Annotated[str, _STOP_CHARS]
+# /v1 has fewer.
+Stop = Annotated[
+    list[_StopText],
+    Field(fail_fast=True),
+    BeforeValidator(_one_or_many, json_schema_input_type=_OneStop | list[_StopText]),
+    Limited(field_limits.STOPS_V3),
+]
+StopIds = Annotated[TokenIds, Limited(field_limits.STOP_IDS)]
+# 0 ends the reasoning at once. vLLM uses negative values for "no budget".
+ReasoningTokens = Annotated[int, Field(ge=-1, le=2**32 - 1)]
+PatternSize = Annotated[int, Field(ge=0), Limited(field_limits.PATTERN_TOKENS)]
+
+
+class RepetitionDetection(Wire):
+    """`repetition_detection`, with vLLM's defaults: a `max_pattern_size` of 0 detects nothing,
+    and a `min_pattern_size` of 0 is 1."""
+
+    max_pattern_size: PatternSize = parameter(
+        "The longest repeated pattern, in tokens; 0 detects nothing.", default=0
+    )
+    min_pattern_size: PatternSize = parameter(
+        "The shortest repeated pattern, in tokens. Default: 1.", default=0
+    )
+    min_count: Annotated[int, Field(ge=0, le=2**31 - 1)] = parameter(
+        "The number of repetitions that end the answer; at least 2.", default=0
+    )
+
+    def repetition(self) -> request.Repetition | None:
+        """Return the condition that ends a choice. Raises `InvalidRequest` for sizes and
+        counts that no repetition has."""
+        if self.max_pattern_size == 0:
+            return None
+        if self.min_count < 2:
+            raise refusal(
+                "repetition_detection.min_count",
+                "must be at least 2, because a pattern that occurs once is no repetition",
+            )
+        if self.min_pattern_size > self.max_pattern_size:
+            raise refusal(
+                "repetition_detection.min_pattern_size",
+                f"must be at most `max_pattern_size`, which is {self.max_pattern_size}",
+            )
+        return request.Repetition(
+            max_size=self.max_pattern_size,
+            min_size=max(1, self.min_pattern_size),
+            min_count=self.min_count,
+        )
+
+
+class StoppingFields(Wire):
+    max_tokens: MaxTokens | None = parameter(
+        "The limit of output tokens; -1 is no limit but those of the model. Default for "
+        "completions: 16 on /v1, none on /v3. Completions accept 0 with `echo` or "
+        "`prompt_logprobs`."
+    )
+    max_completion_tokens: MaxTokens | None = parameter(
+        "The same as `max_tokens`, and replaces it."
+    )
+    max_output_tokens: MaxTokens | None = parameter(
+        "The same as `max_tokens` and `max_completion_tokens`, and replaces both."
+    )
+    min_tokens: Annotated[int, Field(ge=0, le=2**32 - 1)] | None = parameter(
+        "With fewer output tokens, only the limit ends an answer."
+    )
+    stop: Stop | None = parameter(
+        "One or more stop strings: at most 4 on /v1, 16 on /v3. A stop string may begin and end "
+        "inside of tokens. An empty text is none."
+    )
+    include_stop_str_in_output: bool | None = parameter(
+        "Whether the answer ends with the stop string. Default: false, but true for streams on /v3."
+    )
+    stop_token_ids: StopIds | None = parameter(
+        "Tokens that end an answer, in addition to the model's end tokens."
+    )
+    ignore_eos: bool | None = parameter(
+        "The model's end tokens do not end an answer; `stop_token_ids` still do."
+    )
+    thinking_token_budget: ReasoningTokens | None = parameter(
+        "Ends the reasoning after this many tokens; -1 is no budget. For models that end their "
+        "reasoning with one token."
+    )
+    reasoning_max_tokens: ReasoningTokens | None = parameter(
+        "FastDeploy's name of `thinking_token_budget`, which replaces it."
+    )
+    repetition_detection: RepetitionDetection | None = parameter(
+        "Ends an answer that repeats a pattern of tokens."
+    )
+
+    def stopping(
+        self, dialect: Dialect, *, is_streamed: bool, default_limit: int | None
+    ) -> request.Stopping:
+        """Return the conditions that end a choice. Raises `InvalidRequest` for too many stop
+        strings, and for limits that contradict each other."""
+        stops = tuple(self.stop or ())
+        max_stops = self.max_stops(dialect)
+        if len(stops) > max_stops.value:
+            raise refusal("stop", max_stops.sentence(len(stops)))
+        name, limit = self.output_limit
+        reasoning_limit = self.thinking_token_budget
+        if reasoning_limit is None:
+            reasoning_limit = self.reasoning_max_tokens
+        repetition = self.repetition_detection
+        return request.Stopping(
+            max_tokens=None if limit == NO_LIMIT else limit,
+            max_tokens_param=name,
+            is_unlimited=limit == NO_LIMIT,
+            default_max_tokens=default_limit,
+            stop=stops,
+            include_stop_text=self.includes_stop_text(dialect, is_streamed=is_streamed),
+            min_tokens=self.min_tokens or 0,
+            stop_token_ids=tuple(self.stop_token_ids or ()),
+            ignore_eos=bool(self.ignore_eos),
+            max_reasoning_tokens=None if reasoning_limit == -1 else reasoning_limit,
+            repetition=None if repetition is None else repetition.repetition(),
+        )
+
+    def max_stops(self, dialect: Dialect) -> FieldLimit:
+        return field_limits.STOPS_V3 if dialect.name == V3.name else field_limits.STOPS_V1
+
+    def refuse_min_above_max(self) -> None:
+        """Raises `InvalidRequest` for a `min_tokens` above the limit."""
+        name, limit = self.output_limit
+        if limit not in (None, NO_LIMIT) and (self.min_tokens or 0) > limit:
+            raise refusal("min_tokens", f"must be at most `{name}`, which is {limit}")
+
+    @property
+    def output_limit(self) -> tuple[str, int | None]:
+        """The limit of output tokens, after the name of its field. The newest name wins."""
+        for name in ("max_output_tokens", "max_completion_tokens"):
+            value: int | None = getattr(self, name)
+            if value is not None:
+                return name, value
+        return "max_tokens", self.max_tokens
+
+    def includes_stop_text(self, dialect: Dialect, *, is_streamed: bool) -> bool:
+        if self.include_stop_str_in_output is not None:
+            return self.include_stop_str_in_output
+        return is_streamed and dialect.streams_stop_text

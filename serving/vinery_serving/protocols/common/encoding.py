@@ -16,24 +16,8 @@ from msgspec import UNSET, UnsetType
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from vinery_serving.core import events
 from vinery_serving.core.errors import InvalidKey, LimitReached, MethodNotAllowed, ServingError
-from vinery_serving.core.events import (
-    Arrived,
-    Compacted,
-    Completed,
-    Event,
-    Failed,
-    Finished,
-    FirstToken,
-    Progress,
-    PromptScored,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-    TokensGenerated,
-    ToolCallDelta,
-    ToolCallStarted,
-)
 from vinery_serving.core.ids import AnswerIdentity
 
 DONE = b"data: [DONE]\n\n"
@@ -174,7 +158,7 @@ def _on_one_line(encoded: bytes) -> bytes:
 class Encoder(Protocol):
     """Encodes events as server-sent events. Holds the state of one stream."""
 
-    def feed(self, event: Event) -> bytes:
+    def feed(self, event: events.Event) -> bytes:
         """Return the frames of `event` with their blank lines, or b"" for none. OpenAI's streams
         end with `data: [DONE]`, in the frames of `Completed` and `Failed`. No event may follow."""
 
@@ -184,11 +168,11 @@ class OpenItem:
     """The item of a response, or the block of a message, that a stream is writing. `begun_by` is
     the first event; `delta_open` holds the bytes of a delta's frame before the text."""
 
-    begun_by: TextDelta | ReasoningDelta | ToolCallStarted
+    begun_by: events.TextDelta | events.ReasoningDelta | events.ToolCallStarted
     delta_open: bytes
 
 
-_TEXTS = TextDelta | ReasoningDelta
+_TEXTS = events.TextDelta | events.ReasoningDelta
 ItemT = TypeVar("ItemT", bound=OpenItem)
 
 
@@ -199,61 +183,71 @@ class ItemEncoder(ABC, Generic[ItemT]):
     def __init__(self) -> None:
         self._open: ItemT | None = None
 
-    def feed(self, event: Event) -> bytes:
+    def feed(self, event: events.Event) -> bytes:
         item = self._open
         # Deltas first: every token has one.
         if isinstance(event, _TEXTS) and item is not None and type(item.begun_by) is type(event):
             return self._delta(item, event)
         return self._encode(event)
 
-    def _encode(self, event: Event) -> bytes:
+    def _encode(self, event: events.Event) -> bytes:
         match event:
-            case TextDelta() | ReasoningDelta():
+            case events.TextDelta() | events.ReasoningDelta():
                 return self._close() + self._begin(event) + self.feed(event)
-            case ToolCallDelta():
+            case events.ToolCallDelta():
                 return self._delta(self._open_call(event.index), event)
-            case ToolCallStarted():
+            case events.ToolCallStarted():
                 return self._close() + self._begin(event)
-            case Started():
+            case events.Started():
                 return self._start(event)
-            case Finished():
+            case events.Finished():
                 return self._finish(event)
-            case Progress() | Arrived() | PromptScored() | FirstToken() | TokensGenerated():
+            case (
+                events.Progress()
+                | events.Arrived()
+                | events.PromptScored()
+                | events.FirstToken()
+                | events.TokensGenerated()
+            ):
                 return b""
-            case Compacted():
+            case events.Compacted():
                 return b""
-            case Completed():
+            case events.Completed():
                 return self._complete(event)
-            case Failed():
+            case events.Failed():
                 return self._fail(event.error)
             case _:
                 assert_never(event)
 
     def _open_call(self, index: int) -> ItemT:
         match self._open:
-            case OpenItem(begun_by=ToolCallStarted(index=at)) as item if at == index:
+            case OpenItem(begun_by=events.ToolCallStarted(index=at)) as item if at == index:
                 return item
         raise ValueError("a delta of a tool call that is not the open item")
 
     @abstractmethod
-    def _begin(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> bytes:
+    def _begin(
+        self, event: events.TextDelta | events.ReasoningDelta | events.ToolCallStarted
+    ) -> bytes:
         """Open the item that begins with `event`, and return the frames before its first delta."""
 
     @abstractmethod
-    def _delta(self, item: ItemT, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bytes: ...
+    def _delta(
+        self, item: ItemT, event: events.TextDelta | events.ReasoningDelta | events.ToolCallDelta
+    ) -> bytes: ...
 
     @abstractmethod
     def _close(self) -> bytes:
         """Return the end of the open item; b"" if none is open."""
 
     @abstractmethod
-    def _start(self, event: Started) -> bytes: ...
+    def _start(self, event: events.Started) -> bytes: ...
 
     @abstractmethod
-    def _finish(self, event: Finished) -> bytes: ...
+    def _finish(self, event: events.Finished) -> bytes: ...
 
     @abstractmethod
-    def _complete(self, event: Completed) -> bytes: ...
+    def _complete(self, event: events.Completed) -> bytes: ...
 
     @abstractmethod
     def _fail(self, error: ServingError) -> bytes: ...
@@ -262,7 +256,7 @@ class ItemEncoder(ABC, Generic[ItemT]):
 # `stream_options.include_obfuscation`: the size of a delta's frame is a multiple of this number
 # of bytes. Few tokens are longer, so most deltas of a stream have the same size.
 _BUCKET_BYTES = 32
-_DELTAS = TextDelta | ReasoningDelta | ToolCallDelta
+_DELTAS = events.TextDelta | events.ReasoningDelta | events.ToolCallDelta
 _PADDING_CLOSE = b'"}\n\n'
 
 
@@ -274,7 +268,7 @@ class Obfuscated:
         # Only the length of the padding matters.
         self._padding = (identity.token * _BUCKET_BYTES)[:_BUCKET_BYTES].encode()
 
-    def feed(self, event: Event) -> bytes:
+    def feed(self, event: events.Event) -> bytes:
         frames = self._encoder.feed(event)
         if not frames or not isinstance(event, _DELTAS):
             return frames

@@ -18,7 +18,6 @@ from vinery_serving.core.errors import InvalidRequest, MissingParameter
 from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
 from vinery_serving.core.request import Grammar, GrammarKind
 from vinery_serving.protocols.common.parameters import (
-    EVERY_SYSTEM,
     SCHEMA_LIMITS,
     Description,
     Identifier,
@@ -26,7 +25,7 @@ from vinery_serving.protocols.common.parameters import (
     Limited,
     parameter,
 )
-from vinery_serving.protocols.common.reading import Wire, invalid, only_null, refusing
+from vinery_serving.protocols.common.reading import Wire, invalid
 
 RESPONSE_FORMAT = (
     "Text, a JSON object, a JSON schema or an XGrammar tag. A format that cannot be compiled is "
@@ -65,10 +64,10 @@ _STRICT = (
 class JsonSchema(Wire):
     """A schema with its name."""
 
-    name: Identifier | None = parameter("Repeated by Responses.", of=EVERY_SYSTEM)
-    description: Description | None = parameter("Repeated by Responses.", of="OpenAI, vLLM")
-    schema_: JsonSchemaObject | None = parameter(_KEY_ORDER, of=EVERY_SYSTEM, alias="schema")
-    strict: bool | None = parameter(_STRICT, of="OpenAI, vLLM")
+    name: Identifier | None = parameter("Repeated by Responses.")
+    description: Description | None = parameter("Repeated by Responses.")
+    schema_: JsonSchemaObject | None = parameter(_KEY_ORDER, alias="schema")
+    strict: bool | None = parameter(_STRICT)
 
 
 def _with_tag(value: Any) -> Any:
@@ -92,9 +91,7 @@ class _Format(Wire):
     model_config = ConfigDict(json_schema_extra=_add_tag_schema)
 
     type: FormatType = parameter(
-        "`text`, `json_object`, `json_schema`, or the type of a tag.",
-        of=EVERY_SYSTEM,
-        is_required=True,
+        "`text`, `json_object`, `json_schema`, or the type of a tag.", is_required=True
     )
     tag: SkipJsonSchema[JsonSchemaObject | None] = None
 
@@ -104,7 +101,7 @@ class _Format(Wire):
 class ResponseFormat(_Format):
     """Chat's `response_format`."""
 
-    json_schema: JsonSchema | None = parameter("The schema and its name.", of=EVERY_SYSTEM)
+    json_schema: JsonSchema | None = parameter("The schema and its name.")
     schema_: JsonSchemaObject | None = parameter(
         "With `json_object`: the schema of the object, as in llama.cpp.", alias="schema"
     )
@@ -162,26 +159,21 @@ class StructuredOutputs(Wire):
 
     model_config = ConfigDict(extra="forbid")
 
-    json_: Schema | None = parameter(_SCHEMA_OR_TEXT, of="vLLM", alias="json")
-    regex: PatternText | None = parameter(_REGEX, of="vLLM")
-    choice: SomeChoices | None = parameter(_CHOICE, of="vLLM")
-    grammar: GrammarText | None = parameter(_EBNF, of="vLLM")
-    structural_tag: Schema | None = parameter(_TAG_OR_TEXT, of="vLLM")
-    json_object: bool | None = parameter(_OBJECT, of="vLLM")
-    disable_any_whitespace: bool | None = parameter("JSON without whitespace.", of="vLLM")
-    disable_additional_properties: Annotated[
-        bool | None,
-        refusing(
-            bool,
-            "is not supported: set additionalProperties to false in the schema",
-            Literal[False] | None,
-        ),
-    ] = parameter("Only false: set `additionalProperties` in the schema.", of="vLLM")
-    whitespace_pattern: Annotated[
-        None, only_null("is not supported: the answer has at most one space after a comma or colon")
-    ] = parameter("Refused: the answer has at most one space after a comma or colon.", of="vLLM")
+    json_: Schema | None = parameter(_SCHEMA_OR_TEXT, alias="json")
+    regex: PatternText | None = parameter(_REGEX)
+    choice: SomeChoices | None = parameter(_CHOICE)
+    grammar: GrammarText | None = parameter(_EBNF)
+    structural_tag: Schema | None = parameter(_TAG_OR_TEXT)
+    json_object: bool | None = parameter(_OBJECT)
+    disable_any_whitespace: bool | None = parameter("JSON without whitespace.")
+    disable_additional_properties: Literal[False] | None = parameter(
+        "Only false: set `additionalProperties` in the schema."
+    )
+    whitespace_pattern: None = parameter(
+        "Refused: the answer has at most one space after a comma or colon."
+    )
     disable_fallback: bool | None = parameter(
-        "No effect: the server has one grammar compiler and no fallback.", of="vLLM"
+        "No effect: the server has one grammar compiler and no fallback."
     )
 
     def grammars(self) -> Iterator[Grammar]:
@@ -201,14 +193,14 @@ class FormatFields(Wire):
     """The format parameters that all endpoints have."""
 
     structured_outputs: StructuredOutputs | None = parameter(
-        "One constraint on the answer, with vLLM's names.", of="vLLM"
+        "One constraint on the answer, with vLLM's names."
     )
-    structural_tag: Schema | None = parameter(_TAG_OR_TEXT, of="FastDeploy")
-    guided_json: Schema | None = parameter(_SCHEMA_OR_TEXT, of="vLLM, FastDeploy")
-    guided_regex: PatternText | None = parameter(_REGEX, of="vLLM, FastDeploy")
-    guided_choice: Choices | None = parameter(_CHOICE, of="vLLM, FastDeploy")
-    guided_grammar: GrammarText | None = parameter(_EBNF, of="vLLM, FastDeploy")
-    guided_json_object: bool | None = parameter(_OBJECT, of="vLLM")
+    structural_tag: Schema | None = parameter(_TAG_OR_TEXT)
+    guided_json: Schema | None = parameter(_SCHEMA_OR_TEXT)
+    guided_regex: PatternText | None = parameter(_REGEX)
+    guided_choice: Choices | None = parameter(_CHOICE)
+    guided_grammar: GrammarText | None = parameter(_EBNF)
+    guided_json_object: bool | None = parameter(_OBJECT)
 
     def constraint(
         self, *formats: ResponseFormat | TextFormat | None, others: Iterable[Grammar] = ()

@@ -10,23 +10,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from vinery_serving.core import field_limits
+from vinery_serving.core import request as core
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.request import (
-    PROMPT_FIELDS,
-    Conversation,
-    Endpoint,
-    GenerationRequest,
-    Grammar,
-    Handling,
-    RawPrompts,
-)
 from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common import decoding
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.formats import FormatFields
 from vinery_serving.protocols.common.media import MediaHashes, check_media, with_hashes
 from vinery_serving.protocols.common.parameters import (
-    EVERY_SYSTEM,
     MODEL,
     Identifier,
     Limited,
@@ -36,8 +27,7 @@ from vinery_serving.protocols.common.parameters import (
     sent_parameters,
 )
 from vinery_serving.protocols.common.prompting import EncodingFields
-from vinery_serving.protocols.common.reading import Wire, invalid, only_null, refusal, refusing
-from vinery_serving.protocols.common.stopping import StoppingFields
+from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 
 def _from_zero(value: int) -> int:
@@ -61,42 +51,35 @@ class StreamOptions(Wire):
 
     include_usage: bool | None = parameter(
         "A last chunk has the total usage, and `usage` is null before it. Responses always end "
-        "with their usage.",
-        of=EVERY_SYSTEM,
+        "with their usage."
     )
-    include_obfuscation: bool | None = parameter(
-        "Pads deltas to equal sizes. Default: false.", of="OpenAI, vLLM"
-    )
+    include_obfuscation: bool | None = parameter("Pads deltas to equal sizes. Default: false.")
     continuous_usage_stats: bool | None = parameter(
-        "With `include_usage`, every chunk has the usage so far.", of="vLLM"
+        "With `include_usage`, every chunk has the usage so far."
     )
 
 
 class DeliveryFields(Wire):
     """Which model answers, and how the answer is sent: `Handling` and the streaming options."""
 
-    model: ModelName | None = parameter(MODEL, of=EVERY_SYSTEM)
+    model: ModelName | None = parameter(MODEL)
     stream: bool | None = parameter(
-        "Sends the answer as server-sent events; the last is `data: [DONE]`.", of=EVERY_SYSTEM
+        "Sends the answer as server-sent events; the last is `data: [DONE]`."
     )
-    stream_options: StreamOptions | None = parameter(
-        "Options of a stream; only with `stream`.", of=EVERY_SYSTEM
-    )
+    stream_options: StreamOptions | None = parameter("Options of a stream; only with `stream`.")
     stream_interval: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "The least number of tokens in a chunk, except the first and the last.", of="vLLM"
+        "The least number of tokens in a chunk, except the first and the last."
     )
     max_streaming_response_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "FastDeploy's name of `stream_interval`, which replaces it.", of="FastDeploy"
+        "FastDeploy's name of `stream_interval`, which replaces it."
     )
     priority: Priority | None = parameter(
-        "A key's waiting requests with a lower number start first. At least 0, the default.",
-        of="vLLM",
+        "A key's waiting requests with a lower number start first. At least 0, the default."
     )
-    request_id: RequestId | None = parameter("A part of the answer's id.", of="vLLM")
+    request_id: RequestId | None = parameter("A part of the answer's id.")
     cache_salt: CacheSalt | None = parameter(
         "Only prompts of the same organisation with the same salt share the prefix cache, unless "
-        "the model lets organisations share it.",
-        of="vLLM",
+        "the model lets organisations share it."
     )
 
     @property
@@ -114,8 +97,8 @@ class DeliveryFields(Wire):
         options = self.stream_options
         return options is not None and self.includes_usage and bool(options.continuous_usage_stats)
 
-    def handling(self) -> Handling:
-        return Handling(
+    def handling(self) -> core.Handling:
+        return core.Handling(
             priority=self.priority or 0,
             stream_interval=self.stream_interval or self.max_streaming_response_tokens or 1,
             answer_id=self.request_id,
@@ -151,17 +134,6 @@ AnyMetadata = Annotated[
     Limited(field_limits.METADATA),
 ]
 
-Prewarm = Annotated[
-    bool,
-    refusing(
-        lambda value: value is True,
-        "must be false: to fill the cache, send a request for one token",
-        Literal[False],
-    ),
-]
-Comparison = Annotated[
-    str, only_null("names a response to compare with, but this server compares none. Leave it out")
-]
 
 _REPEATED = "Repeated by Responses, without other effect."
 _END_USER = (
@@ -174,17 +146,13 @@ _AUTOMATIC_CACHE = "The prefix cache is automatic: equal starts of prompts stay 
 class PromptCacheOptions(Wire):
     """`prompt_cache_options`. The last two members are refused."""
 
-    mode: Literal["implicit", "explicit"] | None = parameter(
-        _REPEATED, of="OpenAI", changes_nothing=True
+    mode: Literal["implicit", "explicit"] | None = parameter(_REPEATED, changes_nothing=True)
+    ttl: Literal["30m", "12h"] | None = parameter(_REPEATED, changes_nothing=True)
+    prewarm: Literal[False] | None = parameter(
+        "Only false: to fill the cache, send a request for one token.", changes_nothing=True
     )
-    ttl: Literal["30m", "12h"] | None = parameter(_REPEATED, of="OpenAI", changes_nothing=True)
-    prewarm: Prewarm | None = parameter(
-        "Only false: to fill the cache, send a request for one token.",
-        of="OpenAI",
-        changes_nothing=True,
-    )
-    comparison_response_id: Comparison | None = parameter(
-        "Only null: this server compares no responses.", of="OpenAI", changes_nothing=True
+    comparison_response_id: None = parameter(
+        "Only null: this server compares no responses.", changes_nothing=True
     )
 
 
@@ -214,31 +182,27 @@ class MetadataFields(Wire):
 
     service_tier: Identifier | None = parameter(
         "`flex` waits for all requests of other tiers, which are one: the answer has `flex` or "
-        "`default`.",
-        of="OpenAI, vLLM",
+        "`default`."
     )
     user: User | None = parameter(
-        f"A text, or an object with its `id`. {_END_USER}",
-        of="OpenAI, vLLM, FastDeploy",
-        changes_nothing=True,
+        f"A text, or an object with its `id`. {_END_USER}", changes_nothing=True
     )
     safety_identifier: SafetyIdentifier | None = parameter(
-        f"{_END_USER} Replaces `user`.", of="OpenAI, vLLM", changes_nothing=True
+        f"{_END_USER} Replaces `user`.", changes_nothing=True
     )
     metadata: AnyMetadata | None = parameter(
-        "The answer repeats it; at most 16 pairs.", of=EVERY_SYSTEM, changes_nothing=True
+        "The answer repeats it; at most 16 pairs.", changes_nothing=True
     )
     store: bool | None = parameter(
         "Whether the answer is stored. Responses under `/v1` are stored unless this is false, "
         "everything else if it is true; completions and messages never. The project of the key "
-        "says for how long. A response says in `store` whether it was stored.",
-        of="OVMS, OpenAI, vLLM",
+        "says for how long. A response says in `store` whether it was stored."
     )
     prompt_cache_key: Identifier | None = parameter(
-        f"Repeated by Responses. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
+        f"Repeated by Responses. {_AUTOMATIC_CACHE}", changes_nothing=True
     )
     session_id: Identifier | None = parameter(
-        f"A hint for caches. {_AUTOMATIC_CACHE}", of="vLLM", changes_nothing=True
+        f"A hint for caches. {_AUTOMATIC_CACHE}", changes_nothing=True
     )
 
     @property
@@ -248,10 +212,10 @@ class MetadataFields(Wire):
 
     # The spelling with a hyphen is that of OpenAI's first description.
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = parameter(
-        f"Repeated by Responses. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
+        f"Repeated by Responses. {_AUTOMATIC_CACHE}", changes_nothing=True
     )
     prompt_cache_options: PromptCacheOptions | None = parameter(
-        f"Repeated by Responses. {_AUTOMATIC_CACHE}", of="OpenAI, vLLM", changes_nothing=True
+        f"Repeated by Responses. {_AUTOMATIC_CACHE}", changes_nothing=True
     )
 
 
@@ -262,7 +226,7 @@ class GenerationBody(
     FormatFields,
     decoding.SpeculationFields,
     decoding.SearchFields,
-    StoppingFields,
+    decoding.StoppingFields,
     decoding.SamplingFields,
     DeliveryFields,
 ):
@@ -270,20 +234,16 @@ class GenerationBody(
 
     mm_hashes: MediaHashes | None = parameter(
         "The SHA-256 of each picture, video and file, in their order, as 64 hex digits. A file "
-        "with another hash is refused; usage records have the hashes.",
-        of="FastDeploy",
+        "with another hash is refused; usage records have the hashes."
     )
     include_reasoning: bool | None = parameter(
-        "False leaves the reasoning out of the answer. Its tokens still count.", of="vLLM"
+        "False leaves the reasoning out of the answer. Its tokens still count."
     )
     skip_special_tokens: bool | None = parameter(
-        "False shows special tokens in the text. Reasoning and tool calls are then not parsed.",
-        of="OVMS, vLLM",
+        "False shows special tokens in the text. Reasoning and tool calls are then not parsed."
     )
     spaces_between_special_tokens: bool | None = parameter(
-        "No effect: only tokenizers that decode word by word add such spaces.",
-        of="vLLM",
-        changes_nothing=True,
+        "No effect: only tokenizers that decode word by word add such spaces.", changes_nothing=True
     )
 
     def refuse_contradictions(self) -> None:
@@ -304,24 +264,24 @@ class GenerationBody(
 
     def request(
         self,
-        endpoint: Endpoint,
-        prompt: Conversation | RawPrompts,
+        endpoint: core.Endpoint,
+        prompt: core.Conversation | core.RawPrompts,
         dialect: Dialect,
         *,
         unused: Unused = NOTHING_UNUSED,
-        grammar: Grammar | None = None,
+        grammar: core.Grammar | None = None,
         default_limit: int | None = None,
         shows_arrival: bool | None = None,
         parses_output: bool | None = None,
         is_kept: bool = False,
-    ) -> GenerationRequest:
+    ) -> core.GenerationRequest:
         """Return the request, independent of the protocol. Raises `InvalidRequest`."""
-        refuse_long(PROMPT_FIELDS[endpoint], prompt.num_chars)
-        if isinstance(prompt, Conversation):
-            check_media(prompt, dialect, PROMPT_FIELDS[endpoint])
+        refuse_long(core.PROMPT_FIELDS[endpoint], prompt.num_chars)
+        if isinstance(prompt, core.Conversation):
+            check_media(prompt, dialect, core.PROMPT_FIELDS[endpoint])
         prompt = with_hashes(prompt, self.mm_hashes or ())
         n, is_streamed = self.n or 1, bool(self.stream)
-        return GenerationRequest(
+        return core.GenerationRequest(
             endpoint=endpoint,
             model=self.model,
             prompt=prompt,

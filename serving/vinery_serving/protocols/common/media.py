@@ -1,7 +1,7 @@
 """The parts of a message that hold a picture, a video or a file, named as in chats and Responses.
 
 A data URL has the file itself. Other URLs and paths stay as the client sent them: the media rules
-are checked before a fetch. `file_id` is refused: Vinery stores no files.
+are checked before a fetch. Vinery stores no files, so `file_id` names none.
 """
 
 import re
@@ -31,7 +31,7 @@ from vinery_serving.core.media import (
 )
 from vinery_serving.core.request import Conversation, RawPrompts
 from vinery_serving.protocols.common.parameters import Limited
-from vinery_serving.protocols.common.reading import Wire, invalid, missing, only_null, refusal
+from vinery_serving.protocols.common.reading import Wire, invalid, missing, refusal
 
 
 def _hash(value: object) -> str:
@@ -42,7 +42,6 @@ def _hash(value: object) -> str:
 
 _Hash = Annotated[str, PlainValidator(_hash, json_schema_input_type=str)]
 MediaHashes = Annotated[list[_Hash], Field(fail_fast=True), Limited(field_limits.MEDIA)]
-_NO_FILES: Final = "names a stored file, but this server stores none: send "
 _DETAILS: Final[Mapping[str | None, Detail]] = {
     "low": Detail.LOW,
     "high": Detail.HIGH,
@@ -134,7 +133,6 @@ class WireImage(WireMedia):
     type: Literal["image_url", "input_image"]
     image_url: _UrlOrObject | None = None
     detail: _Detail | None = None
-    file_id: Annotated[None, only_null(_NO_FILES + "the file in a data URL, or its URL")] = None
 
     @model_validator(mode="after")
     def _has_a_picture(self) -> Self:
@@ -176,7 +174,6 @@ class WireFileContents(Wire):
     file_data: FileData | None = None
     file_url: Source | None = None
     filename: Filename | None = None
-    file_id: Annotated[None, only_null(_NO_FILES + "its contents as `file_data`")] = None
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:

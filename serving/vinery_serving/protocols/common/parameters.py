@@ -25,19 +25,18 @@ from vinery_serving.core.request import ToolChoice
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.reading import invalid, refusal, types_of
 
-SETTING: Final = "x-setting"  # the keyword of a JSON schema that names the setting of its limit
 _KEYWORDS: Final = {
     Counted.ENTRIES: ("array", "maxItems"),
     Counted.MEMBERS: ("object", "maxProperties"),
     Counted.CHARACTERS: ("string", "maxLength"),
     Counted.NUMBER: ("integer", "maximum"),
 }
-# With the members of `JsonSize`.
-_OTHER_KEYWORDS: Final = {
-    Counted.CHARACTERS: ("x-max-characters", "num_chars"),
-    Counted.VALUES: ("x-max-values", "num_values"),
-    Counted.PROPERTIES: ("x-max-properties", "num_properties"),
-    Counted.ENUM_VALUES: ("x-max-enum-values", "num_enum_values"),
+# The members of `JsonSize`.
+_SIZES: Final = {
+    Counted.CHARACTERS: "num_chars",
+    Counted.VALUES: "num_values",
+    Counted.PROPERTIES: "num_properties",
+    Counted.ENUM_VALUES: "num_enum_values",
 }
 _TYPES: Final[Mapping[Counted, tuple[type, ...]]] = {
     Counted.ENTRIES: (list, tuple),
@@ -81,7 +80,10 @@ class Limited(_Check):
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         found = handler(schema)
-        _add(found, *_KEYWORDS[self.limit.counted], self.limit)
+        kind, keyword = _KEYWORDS[self.limit.counted]
+        for option in found.get("anyOf", [found]):
+            if option.get("type") == kind:
+                option[keyword] = self.limit.value
         return found
 
 
@@ -101,26 +103,10 @@ class LimitedJson(_Check):
                 f"must not have an integer of more than {MAX_NUMBER_DIGITS} digits"
             ) from None
         for limit in self.limits:
-            found = getattr(size, _OTHER_KEYWORDS[limit.counted][1])
+            found = getattr(size, _SIZES[limit.counted])
             if found > limit.value:
                 raise invalid(limit.sentence(found))
         return value
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        found = handler(schema)
-        for limit in self.limits:
-            _add(found, "object", _OTHER_KEYWORDS[limit.counted][0], limit)
-        return found
-
-
-def _add(schema: JsonSchemaValue, kind: str, keyword: str, limit: FieldLimit) -> None:
-    """Add the limit and its setting to each option of a schema that has the type."""
-    for option in schema.get("anyOf", [schema]):
-        if option.get("type") == kind:
-            option[keyword] = limit.value
-            option[SETTING] = limit.setting
 
 
 def refuse_long(param: str, num_chars: int) -> None:
@@ -182,41 +168,32 @@ EFFORT = (
     "reasoning tokens."
 )
 
-# The systems whose documents have a parameter, for `parameter(..., of=...)`. OVMS is OpenVINO Model
-# Server. The sources are the documents of 2026: OpenVINO Model Server 2026.4, OpenAI's API
-# description, vLLM 0.33, FastDeploy 2.
-EVERY_SYSTEM: Final = "OVMS, OpenAI, vLLM, FastDeploy"
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """The facts about a parameter besides the type and the description."""
+    """Marks the field of a parameter. `changes_nothing`: it has no effect on the generated text."""
 
-    of: str
     changes_nothing: bool
 
 
 def parameter(
     description: str,
     *,
-    of: str = "",
     changes_nothing: bool = False,
     alias: str | None = None,
     default: Any = None,
     is_required: bool = False,
 ) -> Any:
-    """Return the pydantic field of a request parameter. `of` names the systems that document the
-    parameter. Fields of Messages, Anthropic's, name none. `changes_nothing` marks a parameter that
-    has no effect on the generated text."""
+    """Return the pydantic field of a request parameter."""
     if is_required:
         default = PydanticUndefined
     field: FieldInfo = Field(default=default, alias=alias, description=description)
-    field.metadata.append(Parameter(of, changes_nothing))
+    field.metadata.append(Parameter(changes_nothing))
     return field
 
 
 def parameter_of(field: FieldInfo) -> Parameter | None:
-    """Return the facts that `parameter` gave to a field. None for other fields."""
+    """Return the mark of a field that `parameter` made. None for other fields."""
     return next((each for each in field.metadata if isinstance(each, Parameter)), None)
 
 

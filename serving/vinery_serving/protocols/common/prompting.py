@@ -104,24 +104,20 @@ class TemplateFields(Wire):
 
     chat_template: Template | None = parameter(
         "A template that replaces the model's, for models with `trust_request_chat_template`. "
-        "A sandbox limits time and memory.",
-        of="vLLM, FastDeploy",
+        "A sandbox limits time and memory."
     )
     chat_template_kwargs: TemplateKwargs | None = parameter(
-        "Variables for the template. A variable that the server sets is refused.",
-        of="OVMS, vLLM, FastDeploy",
+        "Variables for the template. A variable that the server sets is refused."
     )
     disable_chat_template: bool | None = parameter(
-        "The prompt is the text of the messages, without a template.", of="FastDeploy"
+        "The prompt is the text of the messages, without a template."
     )
     add_generation_prompt: bool | None = parameter(
-        "Whether the prompt ends with the start of an answer. Default: true.", of="OVMS, vLLM"
+        "Whether the prompt ends with the start of an answer. Default: true."
     )
-    continue_final_message: bool | None = parameter(
-        "The answer continues the last message.", of="vLLM"
-    )
+    continue_final_message: bool | None = parameter("The answer continues the last message.")
     documents: Documents | None = parameter(
-        "Documents for the template; refused if the template uses none.", of="vLLM"
+        "Documents for the template; refused if the template uses none."
     )
 
     def rendering(self, effort: str | None = None) -> Rendering:
@@ -164,19 +160,16 @@ class TemplateFields(Wire):
 class EncodingFields(Wire):
     add_special_tokens: bool | None = parameter(
         "Whether the tokenizer adds tokens such as BOS. Default: only for raw prompts, because "
-        "chat templates write their own.",
-        of="vLLM",
+        "chat templates write their own."
     )
     truncate_prompt_tokens: TruncateTo | None = parameter(
-        "Keeps this many tokens of the prompt; -1: as many as fit into the context with the "
-        "answer.",
-        of="vLLM",
+        "Keeps this many tokens of the prompt; -1: as many as fit into the context with the answer."
     )
     truncation_side: Literal["left", "right"] | None = parameter(
-        "The side of the prompt that truncation removes. Default: `left`.", of="vLLM"
+        "The side of the prompt that truncation removes. Default: `left`."
     )
     return_prompt_text: bool | None = parameter(
-        "Returns the text of the prompt that the model read.", of="vLLM"
+        "Returns the text of the prompt that the model read."
     )
 
     def encoding(self) -> Encoding:

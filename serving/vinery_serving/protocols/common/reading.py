@@ -7,12 +7,12 @@ Every error is an `InvalidRequest`: `param` is the path of the field, such as
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from vinery_serving.core.dialects import V3, Dialect
@@ -38,7 +38,8 @@ _SENTENCES: Mapping[str, str] = {
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
     "string_pattern_mismatch": "must match {pattern}",
-    "literal_error": "must be one of {expected}",
+    "literal_error": "must be {expected}",
+    "none_required": "is not supported by this server: leave it out",
     "extra_forbidden": "is not a known field",
 }
 _TOO_DEEP = "it nests more than {} levels"
@@ -72,25 +73,6 @@ def unsupported(sentence: str) -> PydanticCustomError:
 def refusal(param: str, sentence: str) -> InvalidRequest:
     """Return the error of a field that contradicts or needs another, worded as by `invalid`."""
     return InvalidRequest(f"`{param}` {sentence}.", param=param)
-
-
-def refusing(
-    is_refused: Callable[[object], bool], sentence: str, accepted: Any = None
-) -> BeforeValidator:
-    """Return the annotation that refuses some values as unsupported. `accepted` is the type of
-    the other values in the OpenAPI document."""
-
-    def check(value: object) -> object:
-        if is_refused(value):
-            raise unsupported(sentence)
-        return value
-
-    return BeforeValidator(check, json_schema_input_type=accepted)
-
-
-def only_null(sentence: str) -> BeforeValidator:
-    """Return the annotation of a member whose values are all unsupported."""
-    return refusing(lambda value: value is not None, sentence)
 
 
 def read_object(body: bytes) -> dict[str, Any]:
@@ -176,8 +158,8 @@ def _error(detail: ErrorDetails) -> InvalidRequest:
     match detail["type"]:
         case "missing_part":
             return MissingParameter(f"`{param}` {detail['msg']}.", param=param)
-        case "unsupported":
-            return UnsupportedParameter(f"`{param}` {detail['msg']}.", param=param)
+        case "unsupported" | "none_required":
+            return UnsupportedParameter(f"`{param}` {_sentence(detail)}.", param=param)
         case _:
             return refusal(param, _sentence(detail))
 
@@ -185,11 +167,14 @@ def _error(detail: ErrorDetails) -> InvalidRequest:
 def _sentence(detail: ErrorDetails) -> str:
     template = _SENTENCES.get(detail["type"])
     if template is None:
-        return detail["msg"] if detail["type"] == "invalid" else cited(detail["msg"])
+        is_own = detail["type"] in ("invalid", "unsupported")
+        return detail["msg"] if is_own else cited(detail["msg"])
     return template.format(**{key: _plain(value) for key, value in detail.get("ctx", {}).items()})
 
 
 def _plain(value: object) -> object:
+    if value == "False":
+        return "false"
     return f"{value:g}" if isinstance(value, float) else value
 
 

@@ -15,12 +15,10 @@ from vinery_serving.core.tasks import Endpoint
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A parameter that the server refuses. `reason` follows "is not supported by this server".
-    `harmless` holds the values that ask for the default; the server accepts them, and null. `of` is
-    as for `parameter`."""
+    `harmless` holds the values that ask for the default; the server accepts them, and null."""
 
     reason: str
     harmless: tuple[object, ...] = ()
-    of: str = ""
 
     def message(self, name: str) -> str:
         or_default = f", or set it to {json.dumps(self.harmless[0])}" if self.harmless else ""
@@ -51,53 +49,41 @@ _EVERYWHERE: Refusals = {
         "vLLM's endpoints that only render prompts use it; use `/tokenize` with "
         "`return_token_strs`",
         (False,),
-        of="vLLM",
     ),
     "return_weight_versions": Refused(
-        "the weights of a model do not change while it is served", (False,), of="vLLM"
+        "the weights of a model do not change while it is served", (False,)
     ),
     "routed_experts_prompt_start": Refused(
-        "the engine does not report which experts computed a token", (0,), of="vLLM"
+        "the engine does not report which experts computed a token", (0,)
     ),
     "include_draft_logprobs": Refused(
-        "the engine does not report the log-probabilities of a draft model",
-        (False,),
-        of="FastDeploy",
+        "the engine does not report the log-probabilities of a draft model", (False,)
     ),
-    "watermarking": Refused("the engine samples tokens without a watermark", (False,), of="vLLM"),
+    "watermarking": Refused("the engine samples tokens without a watermark", (False,)),
     "logits_processors": Refused(
         "a request cannot contain code; an administrator registers processors, and "
         "`logits_processors_args` passes arguments to them",
         ([],),
-        of="vLLM",
     ),
-    "detokenize": Refused(
-        "answers are text; use `return_token_ids` for the token ids", (True,), of="vLLM"
-    ),
+    "detokenize": Refused("answers are text; use `return_token_ids` for the token ids", (True,)),
     "prompt_embeds": Refused(
-        "the engine takes the tokens of a prompt, not their embeddings; send text", ([],), of="vLLM"
+        "the engine takes the tokens of a prompt, not their embeddings; send text", ([],)
     ),
     "kv_transfer_params": Refused(
-        "each engine computes its own prompts and sends its cache to no other engine",
-        ({},),
-        of="vLLM",
+        "each engine computes its own prompts and sends its cache to no other engine", ({},)
     ),
-    "ec_transfer_params": Refused(
-        "pictures and videos are encoded where they are used", ({},), of="vLLM"
-    ),
-    "mm_payload": Refused("pictures and videos are parts of messages", ({},), of="vLLM"),
-    "mm_processor_kwargs": Refused(_OWN_PIXELS, ({},), of="vLLM"),
-    "media_io_kwargs": Refused(_OWN_PIXELS, ({},), of="vLLM"),
+    "ec_transfer_params": Refused("pictures and videos are encoded where they are used", ({},)),
+    "mm_payload": Refused("pictures and videos are parts of messages", ({},)),
+    "mm_processor_kwargs": Refused(_OWN_PIXELS, ({},)),
+    "media_io_kwargs": Refused(_OWN_PIXELS, ({},)),
 }
 
 _IN_CONVERSATIONS: Refusals = {
-    "modalities": Refused(_WRITES_TEXT, (["text"], []), of="OVMS, OpenAI, vLLM"),
-    "audio": Refused(_WRITES_TEXT, of="OVMS, OpenAI, vLLM"),
-    "chunk_frames": Refused(_WRITES_TEXT, of="OVMS"),
-    "moderation": Refused("it has no moderation model", of="OpenAI, vLLM"),
-    "web_search_options": Refused(
-        "it has no web search; give the model a function that searches", of="OpenAI, vLLM"
-    ),
+    "modalities": Refused(_WRITES_TEXT, (["text"], [])),
+    "audio": Refused(_WRITES_TEXT),
+    "chunk_frames": Refused(_WRITES_TEXT),
+    "moderation": Refused("it has no moderation model"),
+    "web_search_options": Refused("it has no web search; give the model a function that searches"),
 }
 
 _WITHOUT_CHOICES: Refusals = {
@@ -113,22 +99,17 @@ _IN_RESPONSES: Refusals = {
     "prompt_token_ids": Refused(
         "this endpoint reads `input`; use `chat/completions` or `completions`", ([],)
     ),
-    "access_programs": Refused("they belong to OpenAI's own models", of="OpenAI"),
-    "background_options": Refused("background responses begin as soon as they can", of="OpenAI"),
+    "access_programs": Refused("they belong to OpenAI's own models"),
+    "background_options": Refused("background responses begin as soon as they can"),
     "enable_response_messages": Refused(
-        _NO_MEMBER.format("the model's literal input and output", "completions"),
-        (False,),
-        of="vLLM",
+        _NO_MEMBER.format("the model's literal input and output", "completions"), (False,)
     ),
     "previous_input_messages": Refused(
         "their format belongs to one family of models; send the whole conversation in `input`",
         ([],),
-        of="vLLM",
     ),
-    "personality": Refused(
-        "the presets belong to OpenAI's own models; use `instructions`", of="OpenAI"
-    ),
-    "prompt": Refused("it stores no prompts; use `instructions` and `input`", of="OpenAI"),
+    "personality": Refused("the presets belong to OpenAI's own models; use `instructions`"),
+    "prompt": Refused("it stores no prompts; use `instructions` and `input`"),
 }
 
 _IN_MESSAGES: Refusals = {
@@ -154,16 +135,14 @@ _PADDED = "the engine pads the texts of a batch itself"
 _TEXTS_ONLY = "its models of this kind read text only"
 
 _WITH_VECTORS: Refusals = {
-    "messages": Refused(
-        "this endpoint reads `input`; send the texts of the messages in it", of="vLLM"
-    ),
-    "add_special_tokens": Refused(_TOKENS, (True,), of="vLLM, FastDeploy"),
-    "normalize": Refused(_SCALED, of="FastDeploy"),
-    "use_activation": Refused(_SCALED, of="vLLM"),
-    "padding": Refused(_PADDED, ("do_not_pad",), of="vLLM"),
-    "mm_processor_kwargs": Refused(_TEXTS_ONLY, ({},), of="vLLM"),
-    "embed_dtype": Refused(_FLOATS, ("float32",), of="vLLM"),
-    "endianness": Refused(f"{_FLOATS} in little-endian order", ("native", "little"), of="vLLM"),
+    "messages": Refused("this endpoint reads `input`; send the texts of the messages in it"),
+    "add_special_tokens": Refused(_TOKENS, (True,)),
+    "normalize": Refused(_SCALED),
+    "use_activation": Refused(_SCALED),
+    "padding": Refused(_PADDED, ("do_not_pad",)),
+    "mm_processor_kwargs": Refused(_TEXTS_ONLY, ({},)),
+    "embed_dtype": Refused(_FLOATS, ("float32",)),
+    "endianness": Refused(f"{_FLOATS} in little-endian order", ("native", "little")),
     "output_dtype": Refused(_FLOATS, ("float",)),
     "output_dimension": Refused("`dimensions` is the number of numbers of a vector"),
     "embedding_type": Refused(
@@ -175,9 +154,9 @@ _WITH_VECTORS: Refusals = {
 
 _WITH_SCORES: Refusals = {
     "add_special_tokens": Refused(_PAIR_TOKENS, (True,)),
-    "use_activation": Refused(_SCORES, (True,), of="vLLM"),
-    "padding": Refused(_PADDED, ("do_not_pad",), of="vLLM"),
-    "mm_processor_kwargs": Refused(_TEXTS_ONLY, ({},), of="vLLM"),
+    "use_activation": Refused(_SCORES, (True,)),
+    "padding": Refused(_PADDED, ("do_not_pad",)),
+    "mm_processor_kwargs": Refused(_TEXTS_ONLY, ({},)),
     "instruction": Refused("send it as the beginning of the query"),
 }
 

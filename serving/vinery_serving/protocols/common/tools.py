@@ -16,7 +16,7 @@ from vinery_serving.protocols.common.parameters import (
     JsonSchemaObject,
     Limited,
 )
-from vinery_serving.protocols.common.reading import Wire, invalid, only_null, refusal
+from vinery_serving.protocols.common.reading import Wire, invalid, refusal
 
 # The descriptions of parameters that chats and Responses have.
 TOOLS: Final = (
@@ -42,9 +42,7 @@ class WireFunction(Wire):
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Description | None = None
     parameters: JsonSchemaObject | None = None
-    input_schema: Annotated[
-        None, only_null("is Anthropic's name. Send the schema as `parameters`")
-    ] = None
+    input_schema: None = None  # Anthropic's name of `parameters`
     strict: bool | None = None
 
     def to_core(self, path: str) -> Tool:

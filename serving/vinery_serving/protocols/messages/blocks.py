@@ -4,110 +4,44 @@ A block becomes parts of a message, a tool call, or reasoning; the result of a t
 Consecutive turns of one role are one turn, as in Anthropic's API.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
-from pydantic import Field, GetCoreSchemaHandler, model_validator
-from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.media import MediaKind, MediaPart, MediaSource
 from vinery_serving.core.request import ContentPart, Message, Role, TextPart, ToolCall
-from vinery_serving.protocols.common import reading
-from vinery_serving.protocols.common.body_fields import Reported
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.media import FileData, Filename, Source
 from vinery_serving.protocols.common.messages import OrText
 from vinery_serving.protocols.common.parameters import Identifier, Limited, LimitedJson, Text
+from vinery_serving.protocols.common.reading import Wire, refusal
 
-_NO_FILES: Final = (
-    "names a stored file, but this server stores none: send its contents as `base64`, or its `url`"
-)
 _FAILED: Final = TextPart("Error:")  # the model has no other sign that a tool failed
 
-# The types of blocks that Anthropic documents and this server refuses, with the reasons.
-_HOSTED: Final = (
-    "which belongs to a tool that Anthropic runs, and this server runs none: send what it holds "
-    "as text"
-)
-_SHORTENED: Final = (
-    "which Anthropic's server writes when it shortens a conversation: send the messages themselves"
-)
-_CHANGED: Final = (
-    "which changes the tools between two turns: send the tools of this turn in `tools`"
-)
 
-REFUSED_BLOCKS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        (
-            "server_tool_use", "web_search_tool_result", "web_fetch_tool_result",
-            "code_execution_tool_result", "bash_code_execution_tool_result",
-            "text_editor_code_execution_tool_result", "tool_search_tool_result",
-            "advisor_tool_result", "mcp_tool_use", "mcp_tool_result", "mcp_tool_listing",
-        ),
-        _HOSTED,
-    ),
-    "container_upload": "which names a stored file, and this server stores none",
-    "tool_reference": "which names a tool for the model to load: send the tool in `tools`",
-    "browser_state": "which belongs to Anthropic's browser tools: send what it holds as text",
-    "compaction": _SHORTENED,
-    "fallback": "which marks a change of the model, and this server changes none: leave it out",
-    "tool_addition": _CHANGED,
-    "tool_removal": _CHANGED,
-}  # fmt: skip
-
-
-def _wrong_type(value: object, types: Sequence[str]) -> PydanticCustomError:
-    """Return the error of a block whose type is none of `types`."""
-    if not isinstance(value, Mapping):
-        return reading.invalid("must be an object")
-    kind = value.get("type")
-    if kind is None:
-        return reading.missing("must have a `type`")
-    if isinstance(kind, str) and kind in REFUSED_BLOCKS:
-        return reading.unsupported(f"is of type {kind}, {REFUSED_BLOCKS[kind]}")
-    return reading.invalid(f"must have one of these types: {', '.join(types)}")
-
-
-@dataclass(frozen=True, slots=True)
 class _ByType:
-    """Annotation of a union of models that differ by `type`. A block of another type gets the error
-    of `_wrong_type`, a source gets an error that lists the types."""
-
-    is_source: bool = False
+    """Annotation of a union of models that differ by `type`. The error of another block or source
+    lists the types."""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        choices: dict[Any, CoreSchema] = {}
-        types = []
-        for each in get_args(source):
-            (kind,) = get_args(each.model_fields["type"].annotation)
-            choices[f"<type={kind}>"] = handler.generate_schema(each)
-            types += [] if each is StoredFile else [kind]
-
-        def choose_tag(value: Any) -> str:
-            tag = f"<type={value.get('type')}>" if isinstance(value, dict) else ""
-            return tag if tag in choices else "<other>"
-
-        def refuse(value: Any) -> None:
-            raise _wrong_type(value, types)
-
-        if self.is_source:
-            known = core_schema.typed_dict_field(core_schema.literal_schema(types))
-            choices["<other>"] = core_schema.typed_dict_schema({"type": known})
-        else:
-            choices["<other>"] = core_schema.no_info_plain_validator_function(refuse)
-        return core_schema.tagged_union_schema(choices, choose_tag)
+        blocks = get_args(source)
+        kinds = {get_args(each.model_fields["type"].annotation)[0]: each for each in blocks}
+        return core_schema.tagged_union_schema(
+            {f"<type={kind}>": handler.generate_schema(each) for kind, each in kinds.items()},
+            lambda value: f"<type={value.get('type')}>" if isinstance(value, dict) else None,
+            custom_error_type="invalid",
+            custom_error_message=f"must have one of these types: {', '.join(kinds)}",
+        )
 
 
-class TextBlock(Reported):
+class TextBlock(Wire):
     """A text. The citations of an earlier answer are not sent to the model."""
-
-    harmless: ClassVar = Reported.harmless | {"citations"}
 
     type: Literal["text"]
     text: Text
@@ -117,7 +51,7 @@ class TextBlock(Reported):
         return (TextPart(self.text),)
 
 
-class Base64Source(Reported):
+class Base64Source(Wire):
     """The file itself. The bytes show the type, whatever the `media_type`."""
 
     type: Literal["base64"]
@@ -129,7 +63,7 @@ class Base64Source(Reported):
         return self.data, f"{path}.data"
 
 
-class UrlSource(Reported):
+class UrlSource(Wire):
     """A URL that the media rules allow, or a data URL."""
 
     type: Literal["url"]
@@ -139,7 +73,7 @@ class UrlSource(Reported):
         return self.url, f"{path}.url"
 
 
-class PlainText(Reported):
+class PlainText(Wire):
     """The text of a document."""
 
     type: Literal["text"]
@@ -147,37 +81,16 @@ class PlainText(Reported):
     media_type: Identifier | None = None
 
 
-class StoredFile(reading.Wire):
-    """Never valid: the server stores no files."""
-
-    type: SkipJsonSchema[Literal["file"]]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse(cls, value: Any) -> None:
-        raise reading.unsupported(_NO_FILES)
+ImageSource = Annotated[Base64Source | UrlSource, _ByType()]
 
 
-ImageSource = Annotated[Base64Source | UrlSource | StoredFile, _ByType(is_source=True)]
+class Transformations(Wire):
+    """`transformations` of a picture. One that is too large is scaled down."""
+
+    oversized_image: Literal["downsize"] | None = None
 
 
-class Transformations(Reported):
-    """`transformations` of a picture."""
-
-    oversized_image: (
-        Annotated[
-            Literal["downsize"],
-            reading.refusing(
-                lambda value: value == "error",
-                "must be downsize: a picture that is too large is scaled down",
-                Literal["downsize"],
-            ),
-        ]
-        | None
-    ) = None
-
-
-class ImageBlock(Reported):
+class ImageBlock(Wire):
     """A picture."""
 
     type: Literal["image"]
@@ -185,7 +98,6 @@ class ImageBlock(Reported):
     transformations: Transformations | None = None
 
     def parts(self, path: str) -> tuple[ContentPart, ...]:
-        assert isinstance(self.source, Base64Source | UrlSource)
         source, param = self.source.source(f"{path}.source")
         return (MediaPart(MediaKind.IMAGE, source, param),)
 
@@ -197,35 +109,23 @@ _ListOf = Annotated[
 ]
 
 
-class ContentSource(Reported):
+class ContentSource(Wire):
     """A document of blocks."""
 
     type: Literal["content"]
     content: _ListOf[SimpleBlock]
 
 
-DocumentSource = Annotated[
-    Base64Source | UrlSource | StoredFile | PlainText | ContentSource, _ByType(is_source=True)
-]
+DocumentSource = Annotated[Base64Source | UrlSource | PlainText | ContentSource, _ByType()]
 
 
-class Citations(Reported):
-    """`citations` of a document."""
+class Citations(Wire):
+    """`citations` of a document. Answers have none."""
 
-    enabled: (
-        Annotated[
-            bool,
-            reading.refusing(
-                lambda value: value is True,
-                "must be false: answers have no citations",
-                Literal[False],
-            ),
-        ]
-        | None
-    ) = None
+    enabled: Literal[False] | None = None
 
 
-class DocumentBlock(Reported):
+class DocumentBlock(Wire):
     """A PDF file, a picture, or a text. The context, and the title of a text, become texts before
     the document; the title of a file is the filename."""
 
@@ -247,13 +147,12 @@ class DocumentBlock(Reported):
                 source, param = file.source(path)
                 part = MediaPart(MediaKind.DOCUMENT, source, param, filename=self.title)
                 return (*self._heads(self.context), part)
-        raise AssertionError("the validator refuses all other sources")
 
     def _heads(self, *texts: str | None) -> tuple[TextPart, ...]:
         return tuple(TextPart(text) for text in texts if text)
 
 
-class SearchResultBlock(Reported):
+class SearchResultBlock(Wire):
     """A result of the client's own search: title and source as one text, then the texts."""
 
     type: Literal["search_result"]
@@ -270,10 +169,8 @@ class SearchResultBlock(Reported):
 InnerBlock = Annotated[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock, _ByType()]
 
 
-class ToolResultBlock(Reported):
+class ToolResultBlock(Wire):
     """The result of a tool. A failed result begins with `Error:`."""
-
-    harmless: ClassVar = Reported.harmless | {"toolset_name"}
 
     type: Literal["tool_result"]
     tool_use_id: Identifier
@@ -286,10 +183,8 @@ class ToolResultBlock(Reported):
         return Message(Role.TOOL, (*head, *parts), tool_call_id=self.tool_use_id)
 
 
-class ToolUseBlock(Reported):
+class ToolUseBlock(Wire):
     """An earlier call of a tool."""
-
-    harmless: ClassVar = Reported.harmless | {"caller", "toolset_name"}
 
     type: Literal["tool_use"]
     id: Identifier
@@ -300,7 +195,7 @@ class ToolUseBlock(Reported):
         return ToolCall(self.id, self.name, json_bytes(self.input).decode())
 
 
-class ThinkingBlock(Reported):
+class ThinkingBlock(Wire):
     """Earlier reasoning. This server reads no signature."""
 
     type: Literal["thinking"]
@@ -308,10 +203,8 @@ class ThinkingBlock(Reported):
     signature: Text | None = None
 
 
-class RedactedThinkingBlock(Reported):
+class RedactedThinkingBlock(Wire):
     """Encrypted reasoning of another server. The prompt leaves it out."""
-
-    is_left_out: ClassVar = True
 
     type: Literal["redacted_thinking"]
     data: Text | None = None
@@ -339,26 +232,13 @@ def _content_parts(blocks: Sequence[Any], path: str) -> Iterator[ContentPart]:
         yield from block.parts(f"{path}[{at}]")
 
 
-class Turn(Reported):
+class Turn(Wire):
     """A message of the user or the assistant, or an instruction between them."""
 
     role: Literal["user", "assistant", "system"]
     content: Blocks
-    clear_at: Annotated[
-        Literal["never"] | None,
-        reading.refusing(
-            lambda value: value not in (None, "never"),
-            "must be never: this server keeps no conversations. Leave the message out of later "
-            "requests",
-            Literal["never"] | None,
-        ),
-    ] = None
-    output_config: Annotated[
-        None,
-        reading.only_null(
-            "is not supported by this server: an answer has the `output_config` of its request"
-        ),
-    ] = None
+    clear_at: Literal["never"] | None = None
+    output_config: None = None
 
 
 Turns = Annotated[list[Turn], Field(min_length=1, fail_fast=True), Limited(field_limits.MESSAGES)]
@@ -426,9 +306,7 @@ def _answer(placed: Sequence[_Placed]) -> Message:
 
 def _misplaced(path: str, block: object, role: Role) -> Exception:
     kind = getattr(block, "type", "")
-    return reading.refusal(
-        path, f"is of type {kind}, which has no meaning in a message of the {role}"
-    )
+    return refusal(path, f"is of type {kind}, which has no meaning in a message of the {role}")
 
 
 def system_messages(blocks: Sequence[TextBlock] | None) -> tuple[Message, ...]:

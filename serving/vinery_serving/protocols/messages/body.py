@@ -4,13 +4,12 @@ Only the client runs tools.
 """
 
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.errors import cited
 from vinery_serving.core.field_limits import FieldLimit
 from vinery_serving.core.request import (
     Conversation,
@@ -22,7 +21,7 @@ from vinery_serving.core.request import (
     ToolMode,
 )
 from vinery_serving.core.request import Effort as CoreEffort
-from vinery_serving.protocols.common.body_fields import Reported
+from vinery_serving.protocols.common.decoding import Stop
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.formats import schema_grammar
 from vinery_serving.protocols.common.generation import AnyMetadata, GenerationBody
@@ -37,60 +36,39 @@ from vinery_serving.protocols.common.parameters import (
     parameter,
 )
 from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, missing, only_null, refusing, unsupported
-from vinery_serving.protocols.common.stopping import Stop
+from vinery_serving.protocols.common.reading import Wire, missing, unsupported
 from vinery_serving.protocols.common.tools import NAME_PATTERN, refuse_too_much, resolve_choice
 from vinery_serving.protocols.messages.blocks import TextBlocks, Turns, messages_of, system_messages
 
 _DIRECT: Final = "direct"
+
+
+def _has_direct(value: list[str]) -> list[str]:
+    if _DIRECT not in value:
+        raise unsupported("must have direct: this server runs no code that could call the tool")
+    return value
+
+
 Callers = Annotated[
     list[Identifier],
     Field(fail_fast=True, json_schema_extra={"contains": {"const": _DIRECT}}),
+    AfterValidator(_has_direct),
     Limited(field_limits.TOOLS),
 ]
 Examples = Annotated[list[Args], Field(fail_fast=True), Limited(field_limits.TOOLS)]
 _MODES: Final = {"auto": ToolMode.AUTO, "any": ToolMode.REQUIRED, "none": ToolMode.NONE}
-_FUNCTION: Final = (
-    "is OpenAI's: send the function's `name` and `description`, and its parameters as "
-    "`input_schema`"
-)
 
 
-def _custom(value: object) -> object:
-    if value == "function":
-        raise unsupported(_FUNCTION)
-    if isinstance(value, str) and value != "custom":
-        raise unsupported(
-            f"is {cited(value[:64])}, a tool of Anthropic's, but this server has none: send a tool "
-            "with `name`, `description` and `input_schema`"
-        )
-    return value
-
-
-class ClientTool(Reported):
+class ClientTool(Wire):
     """A tool that the client runs. The prompt has every tool, and the input of a call is streamed
     during generation."""
 
-    harmless: ClassVar = Reported.harmless | {"defer_loading", "eager_input_streaming"}
-
-    type: (
-        Annotated[
-            Literal["custom"], BeforeValidator(_custom, json_schema_input_type=Literal["custom"])
-        ]
-        | None
-    ) = None
+    type: Literal["custom"] | None = None
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     description: Description | None = None
     input_schema: JsonSchemaObject
     strict: bool | None = None
-    allowed_callers: Annotated[
-        Callers | None,
-        refusing(
-            lambda value: isinstance(value, list) and _DIRECT not in value,
-            "must have direct: this server runs no code that could call the tool",
-            Callers | None,
-        ),
-    ] = None
+    allowed_callers: Callers | None = None
     input_examples: Examples | None = None
 
     def to_core(self) -> Tool:
@@ -165,34 +143,20 @@ class OutputConfig(Wire):
 
     effort: Effort | None = parameter(EFFORT)
     format: JsonFormat | None = parameter("A JSON schema that the answer fits.")
-    task_budget: Annotated[
-        None,
-        only_null(
-            "is not supported by this server: its models do not know budgets of tasks. Use "
-            "`max_tokens`"
-        ),
-    ] = parameter("Refused: models of this server do not know budgets of tasks.")
+    task_budget: None = parameter("Refused: models of this server do not know budgets of tasks.")
 
 
-def _keeps_all(value: object) -> object:
-    """Clients ask for edits that keep everything."""
-    edits = value.get("edits") if isinstance(value, dict) else None
-    for edit in edits if isinstance(edits, list) else ():
-        match edit:
-            case {"type": "clear_thinking_20251015", "keep": "all"}:
-                continue
-        raise unsupported(
-            "asks the server to shorten the conversation, but this server sends the model all "
-            "messages of a request: shorten them before you send them"
-        )
-    return value
+class Edit(Wire):
+    """A change of the conversation that keeps everything. The server makes no other."""
+
+    type: Literal["clear_thinking_20251015"]
+    keep: Literal["all"]
 
 
-ContextManagement = Annotated[
-    dict[str, Any],
-    BeforeValidator(_keeps_all, json_schema_input_type=dict[str, Any]),
-    Limited(field_limits.ARGS_MEMBERS),
-]
+class ContextEdits(Wire):
+    """`context_management`."""
+
+    edits: Annotated[list[Edit], Field(fail_fast=True, max_length=20)] | None = None
 
 
 class MessagesBody(TemplateFields, GenerationBody):
@@ -226,7 +190,7 @@ class MessagesBody(TemplateFields, GenerationBody):
         "At most 16 pairs. `user_id` is the end user, for limits and reports of usage.",
         changes_nothing=True,
     )
-    context_management: ContextManagement | None = parameter(
+    context_management: ContextEdits | None = parameter(
         "Only edits that keep all thinking: others are refused.", changes_nothing=True
     )
 

@@ -11,39 +11,17 @@ from msgspec import UNSET, UnsetType
 from pydantic import Field
 from pydantic_core import from_json
 
+from vinery_serving.core import events
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import ContextTooLong, ServingError
-from vinery_serving.core.events import (
-    Completed,
-    Event,
-    Finished,
-    FinishReason,
-    Progress,
-    ReasoningDelta,
-    Started,
-    TextDelta,
-    TokenCounts,
-    ToolCallDelta,
-    ToolCallStarted,
-)
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.memory import NO_MEMORY, Memory
 from vinery_serving.core.request import Endpoint, GenerationRequest, ToolCall
 from vinery_serving.core.result import Item, ReasoningItem, Result, TextItem
 from vinery_serving.core.tools import INVALID_JSON
 from vinery_serving.core.unused import Unused
+from vinery_serving.protocols.common import encoding
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.encoding import (
-    Answer,
-    Encoder,
-    ItemEncoder,
-    Obfuscated,
-    OpenItem,
-    json_bytes,
-    json_text,
-    named_frame,
-    one_of,
-)
 from vinery_serving.protocols.messages.body import CountBody, MessagesBody
 
 _TYPES: Final[Mapping[int, str]] = {
@@ -60,12 +38,12 @@ _TYPES: Final[Mapping[int, str]] = {
 _NUMBERS: Final = re.compile(r"length is (\d+) tokens.* \((\d+) in .*, (\d+) in the completion\)")
 
 
-class MessageErrorDetails(Answer, kw_only=True):
-    type: Annotated[str, one_of("invalid_request_error", *_TYPES.values(), "api_error")]
+class MessageErrorDetails(encoding.Answer, kw_only=True):
+    type: Annotated[str, encoding.one_of("invalid_request_error", *_TYPES.values(), "api_error")]
     message: str
 
 
-class MessageError(Answer, kw_only=True):
+class MessageError(encoding.Answer, kw_only=True):
     """The body of every error of this endpoint, in Anthropic's form."""
 
     type: Literal["error"] = "error"
@@ -97,21 +75,21 @@ def _message(error: ServingError) -> str:
 
 SIGNATURE: Final = "vinery"  # clients drop thinking without one; this server reads none
 
-_EVENTS: Final = one_of(
+_EVENTS: Final = encoding.one_of(
     "message_start", "content_block_start", "content_block_delta", "content_block_stop",
     "message_delta", "message_stop", "ping", "error",
 )  # fmt: skip
-_STOP_REASON: Final = one_of(
+_STOP_REASON: Final = encoding.one_of(
     "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
 )
 
 
-class AnswerText(Answer, kw_only=True):
+class AnswerText(encoding.Answer, kw_only=True):
     type: Literal["text"] = "text"
     text: str
 
 
-class AnswerThinking(Answer, kw_only=True):
+class AnswerThinking(encoding.Answer, kw_only=True):
     """Reasoning of the model. This server reads no signature."""
 
     type: Literal["thinking"] = "thinking"
@@ -119,7 +97,7 @@ class AnswerThinking(Answer, kw_only=True):
     signature: str
 
 
-class AnswerToolUse(Answer, kw_only=True):
+class AnswerToolUse(encoding.Answer, kw_only=True):
     """A call of a tool. Arguments that are no JSON object are its member `INVALID_JSON`."""
 
     type: Literal["tool_use"] = "tool_use"
@@ -131,11 +109,11 @@ class AnswerToolUse(Answer, kw_only=True):
 AnswerBlock = AnswerText | AnswerThinking | AnswerToolUse
 
 
-class ThinkingTokens(Answer, kw_only=True):
+class ThinkingTokens(encoding.Answer, kw_only=True):
     thinking_tokens: int
 
 
-class MessageUsage(Answer, kw_only=True):
+class MessageUsage(encoding.Answer, kw_only=True):
     """Tokens of the whole request. The prompt has the first three together."""
 
     input_tokens: Annotated[int, Field(description="Without the tokens from the prefix cache.")]
@@ -147,7 +125,7 @@ class MessageUsage(Answer, kw_only=True):
     output_tokens_details: ThinkingTokens
 
 
-class MessageAnswer(Answer, kw_only=True):
+class MessageAnswer(encoding.Answer, kw_only=True):
     id: str
     type: Literal["message"] = "message"
     role: Literal["assistant"] = "assistant"
@@ -160,12 +138,13 @@ class MessageAnswer(Answer, kw_only=True):
     usage: MessageUsage
 
 
-class MessageDelta(Answer, kw_only=True):
+class MessageDelta(encoding.Answer, kw_only=True):
     """More of a block, or the end of the message."""
 
     type: (
         Annotated[
-            str, one_of("text_delta", "thinking_delta", "signature_delta", "input_json_delta")
+            str,
+            encoding.one_of("text_delta", "thinking_delta", "signature_delta", "input_json_delta"),
         ]
         | UnsetType
     ) = UNSET
@@ -177,7 +156,7 @@ class MessageDelta(Answer, kw_only=True):
     stop_sequence: str | UnsetType | None = UNSET
 
 
-class MessageEvent(Answer, kw_only=True):
+class MessageEvent(encoding.Answer, kw_only=True):
     """An event of a streamed message. The members depend on `type`."""
 
     type: Annotated[str, _EVENTS]
@@ -190,7 +169,7 @@ class MessageEvent(Answer, kw_only=True):
     obfuscation: str | UnsetType = UNSET
 
 
-class MessageTokens(Answer, kw_only=True):
+class MessageTokens(encoding.Answer, kw_only=True):
     input_tokens: int
 
 
@@ -200,7 +179,7 @@ Ending = tuple[str, str | None]  # `stop_reason` and `stop_sequence`
 def message(
     identity: AnswerIdentity,
     content: Sequence[AnswerBlock],
-    usage: TokenCounts,
+    usage: events.TokenCounts,
     ending: Ending | None = None,
 ) -> MessageAnswer:
     """Return the message, by default unfinished."""
@@ -216,7 +195,7 @@ def message(
 
 
 def ending(
-    reason: FinishReason,
+    reason: events.FinishReason,
     cause: str | int | None,
     request: GenerationRequest,
     *,
@@ -225,20 +204,20 @@ def ending(
     """Return `stop_reason` and `stop_sequence`. `refusal` and `pause_turn` never come: this server
     has no classifiers, and runs no tools."""
     match reason:
-        case FinishReason.TOOL_CALLS:
+        case events.FinishReason.TOOL_CALLS:
             return "tool_use", None
-        case FinishReason.LENGTH if is_context_full:
+        case events.FinishReason.LENGTH if is_context_full:
             return "model_context_window_exceeded", None
-        case FinishReason.LENGTH:
+        case events.FinishReason.LENGTH:
             return "max_tokens", None
-        case FinishReason.STOP if isinstance(cause, str) and cause in request.stopping.stop:
+        case events.FinishReason.STOP if isinstance(cause, str) and cause in request.stopping.stop:
             return "stop_sequence", cause
-        case FinishReason.STOP:
+        case events.FinishReason.STOP:
             return "end_turn", None
     assert_never(reason)
 
 
-def usage_object(usage: TokenCounts) -> MessageUsage:
+def usage_object(usage: events.TokenCounts) -> MessageUsage:
     """Return Anthropic's `usage`. Cached tokens are no `input_tokens` there."""
     return MessageUsage(
         input_tokens=max(0, usage.num_prompt_tokens - usage.num_cached_tokens),
@@ -277,13 +256,13 @@ def input_object(arguments: str) -> dict[str, Any]:
 
 
 def _framed(event: MessageEvent) -> bytes:
-    return named_frame(event.type, json_bytes(event))
+    return encoding.named_frame(event.type, encoding.json_bytes(event))
 
 
 PING = _framed(MessageEvent(type="ping"))
 
 
-class MessagesEncoder(ItemEncoder[OpenItem]):
+class MessagesEncoder(encoding.ItemEncoder[encoding.OpenItem]):
     """Encodes the events of one stream, which has one choice."""
 
     def __init__(self, identity: AnswerIdentity, request: GenerationRequest) -> None:
@@ -291,31 +270,37 @@ class MessagesEncoder(ItemEncoder[OpenItem]):
         self._identity, self._request = identity, request
         self._num_blocks = 0
         self._ending: Ending = ("end_turn", None)
-        self._unsent: Started | None = None  # waits for the next event
+        self._unsent: events.Started | None = None  # waits for the next event
 
-    def _encode(self, event: Event) -> bytes:
+    def _encode(self, event: events.Event) -> bytes:
         if self._unsent is None:
             return super()._encode(event)
         started, self._unsent = self._unsent, None
-        known = event.usage if isinstance(event, Progress | Completed) else TokenCounts()
-        usage = TokenCounts(started.num_prompt_tokens, known.num_cached_tokens)
+        known = (
+            event.usage
+            if isinstance(event, events.Progress | events.Completed)
+            else events.TokenCounts()
+        )
+        usage = events.TokenCounts(started.num_prompt_tokens, known.num_cached_tokens)
         unfinished = message(self._identity, (), usage)
         start = _framed(MessageEvent(type="message_start", message=unfinished)) + PING
         return start + super()._encode(event)
 
-    def _start(self, event: Started) -> bytes:
+    def _start(self, event: events.Started) -> bytes:
         self._unsent = event
         return b""
 
-    def _begin(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> bytes:
+    def _begin(
+        self, event: events.TextDelta | events.ReasoningDelta | events.ToolCallStarted
+    ) -> bytes:
         block: AnswerBlock
         match event:
-            case TextDelta():
+            case events.TextDelta():
                 block, names = AnswerText(text=""), (b"text_delta", b"text")
-            case ReasoningDelta():
+            case events.ReasoningDelta():
                 block = AnswerThinking(thinking="", signature="")
                 names = b"thinking_delta", b"thinking"
-            case ToolCallStarted(id=id_, name=name):
+            case events.ToolCallStarted(id=id_, name=name):
                 block = AnswerToolUse(id=tool_use_id(id_), name=name, input={})
                 names = b"input_json_delta", b"partial_json"
         index = self._num_blocks
@@ -324,36 +309,40 @@ class MessagesEncoder(ItemEncoder[OpenItem]):
             b"event: content_block_delta\ndata: "
             b'{"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":' % (index, *names)
         )
-        self._open = OpenItem(event, delta)
+        self._open = encoding.OpenItem(event, delta)
         return _framed(MessageEvent(type="content_block_start", index=index, content_block=block))
 
-    def _delta(self, item: OpenItem, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bytes:
-        return item.delta_open + json_text(event.text) + b"}}\n\n"
+    def _delta(
+        self,
+        item: encoding.OpenItem,
+        event: events.TextDelta | events.ReasoningDelta | events.ToolCallDelta,
+    ) -> bytes:
+        return item.delta_open + encoding.json_text(event.text) + b"}}\n\n"
 
     def _close(self) -> bytes:
         block, self._open = self._open, None
         if block is None:
             return b""
         index, signed = self._num_blocks - 1, b""
-        if isinstance(block.begun_by, ReasoningDelta):
+        if isinstance(block.begun_by, events.ReasoningDelta):
             delta = MessageDelta(type="signature_delta", signature=SIGNATURE)
             signed = _framed(MessageEvent(type="content_block_delta", index=index, delta=delta))
         return signed + _framed(MessageEvent(type="content_block_stop", index=index))
 
-    def _finish(self, event: Finished) -> bytes:
+    def _finish(self, event: events.Finished) -> bytes:
         self._ending = ending(
             event.reason, event.cause, self._request, is_context_full=event.is_context_full
         )
         return self._close()
 
-    def _complete(self, event: Completed) -> bytes:
+    def _complete(self, event: events.Completed) -> bytes:
         stop_reason, stop_sequence = self._ending
         delta = MessageDelta(stop_reason=stop_reason, stop_sequence=stop_sequence)
         end = MessageEvent(type="message_delta", delta=delta, usage=usage_object(event.usage))
         return _framed(end) + _framed(MessageEvent(type="message_stop"))
 
     def _fail(self, error: ServingError) -> bytes:
-        return named_frame("error", json_bytes(error_object(error)))
+        return encoding.named_frame("error", encoding.json_bytes(error_object(error)))
 
 
 def parse(
@@ -380,9 +369,9 @@ class MessagesExchange:
     request: GenerationRequest
     is_obfuscated: bool = False
 
-    def encoder(self, identity: AnswerIdentity) -> Encoder:
+    def encoder(self, identity: AnswerIdentity) -> encoding.Encoder:
         encoder = MessagesEncoder(identity, self.request)
-        return Obfuscated(encoder, identity) if self.is_obfuscated else encoder
+        return encoding.Obfuscated(encoder, identity) if self.is_obfuscated else encoder
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         (choice,) = result.choices
@@ -390,7 +379,7 @@ class MessagesExchange:
             choice.finish_reason, choice.cause, self.request, is_context_full=choice.is_context_full
         )
         content = [block(item) for item in choice.items]
-        return json_bytes(message(identity, content, result.usage, ended))
+        return encoding.json_bytes(message(identity, content, result.usage, ended))
 
 
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
@@ -401,4 +390,4 @@ def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
 
 
 def count_body(num_tokens: int) -> bytes:
-    return json_bytes(MessageTokens(input_tokens=num_tokens))
+    return encoding.json_bytes(MessageTokens(input_tokens=num_tokens))

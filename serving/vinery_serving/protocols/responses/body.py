@@ -4,23 +4,13 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
-from msgspec import UNSET, to_builtins
 from pydantic import BeforeValidator, Field
 
-from vinery_serving.core import field_limits
+from vinery_serving.core import field_limits, request
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import UnsupportedParameter
 from vinery_serving.core.memory import Needs
-from vinery_serving.core.request import (
-    Conversation,
-    Grammar,
-    Message,
-    Role,
-    TextGrammar,
-    TextPart,
-    Tool,
-    ToolChoice,
-)
+from vinery_serving.protocols.common import tools as wire_tools
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat, TextFormat
 from vinery_serving.protocols.common.generation import GenerationBody, Metadata
 from vinery_serving.protocols.common.parameters import (
@@ -34,21 +24,7 @@ from vinery_serving.protocols.common.parameters import (
     parameter,
 )
 from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, refusal, refusing
-from vinery_serving.protocols.common.tools import (
-    PARALLEL_CALLS,
-    TOOL_CHOICE,
-    TOOLS,
-    CallableTool,
-    HostedTool,
-    NamespaceTool,
-    WireToolChoice,
-    WireTools,
-    clients_tools,
-    echoed_choice,
-    hosted_kinds,
-    resolve_choice,
-)
+from vinery_serving.protocols.common.reading import Wire, refusal
 from vinery_serving.protocols.responses import objects
 from vinery_serving.protocols.responses.input import (
     CompactionItem,
@@ -92,28 +68,16 @@ class ContextManagement(Wire):
 class ReasoningOptions(Wire):
     """`reasoning`."""
 
-    effort: Effort | None = parameter(EFFORT, of="OVMS, OpenAI, vLLM")
+    effort: Effort | None = parameter(EFFORT)
     summary: Summary | None = parameter(
-        "The answer has the whole reasoning, whichever summary is asked for.",
-        of="OVMS, OpenAI, vLLM",
+        "The answer has the whole reasoning, whichever summary is asked for."
     )
-    generate_summary: Summary | None = parameter("The deprecated name of `summary`.", of="OpenAI")
+    generate_summary: Summary | None = parameter("The deprecated name of `summary`.")
     context: Literal["auto", "current_turn", "all_turns"] | None = parameter(
-        "Which earlier reasoning the template gets. The template selects what to show.", of="OpenAI"
+        "Which earlier reasoning the template gets. The template selects what to show."
     )
-    mode: (
-        Annotated[
-            Literal["standard"],
-            refusing(
-                lambda value: value == "pro",
-                "must be standard: the served models have one reasoning mode",
-                Literal["standard"],
-            ),
-        ]
-        | None
-    ) = parameter(
-        "Only `standard`; `pro` is refused, because the served models have one reasoning mode.",
-        of="OpenAI",
+    mode: Literal["standard"] | None = parameter(
+        "Only `standard`; `pro` is refused, because the served models have one reasoning mode."
     )
 
 
@@ -121,11 +85,10 @@ class TextOptions(Wire):
     """`text`."""
 
     format: TextFormat | None = parameter(
-        "The format of the answer: the `response_format` of chats without the inner object.",
-        of="OVMS, OpenAI, vLLM",
+        "The format of the answer: the `response_format` of chats without the inner object."
     )
     verbosity: Literal["low", "medium", "high"] | None = parameter(
-        "Repeated. The served models have no such setting.", of="OpenAI, vLLM", changes_nothing=True
+        "Repeated. The served models have no such setting.", changes_nothing=True
     )
 
 
@@ -133,64 +96,54 @@ class ResponsesBody(TemplateFields, GenerationBody):
     """The parameters of Responses."""
 
     input: Input | None = parameter(
-        "A text, or items: messages, reasoning, tool calls and their outputs.",
-        of="OVMS, OpenAI, vLLM",
+        "A text, or items: messages, reasoning, tool calls and their outputs."
     )
-    instructions: Text | None = parameter("A system message before all others.", of="OpenAI, vLLM")
+    instructions: Text | None = parameter("A system message before all others.")
     previous_response_id: Identifier | None = parameter(
-        "A stored response, whose conversation comes before `input`. Its `instructions` do not.",
-        of="OpenAI, vLLM",
+        "A stored response, whose conversation comes before `input`. Its `instructions` do not."
     )
     conversation: ConversationId | None = parameter(
         "A stored conversation, as its id or an object with its `id`. Its items come before "
-        "`input`, and the items of this request and of its answer are added to it.",
-        of="OpenAI",
+        "`input`, and the items of this request and of its answer are added to it."
     )
     background: bool | None = parameter(
         "True answers at once with a queued response, which is read, streamed and cancelled by its "
-        "id.",
-        of="OpenAI, vLLM",
+        "id."
     )
-    tools: WireTools | None = parameter(TOOLS, of="OVMS, OpenAI, vLLM")
-    tool_choice: WireToolChoice = parameter(TOOL_CHOICE, of="OVMS, OpenAI, vLLM")
-    parallel_tool_calls: bool | None = parameter(PARALLEL_CALLS, of="OVMS, OpenAI, vLLM")
+    tools: wire_tools.WireTools | None = parameter(wire_tools.TOOLS)
+    tool_choice: wire_tools.WireToolChoice = parameter(wire_tools.TOOL_CHOICE)
+    parallel_tool_calls: bool | None = parameter(wire_tools.PARALLEL_CALLS)
     reasoning: ReasoningOptions | None = parameter(
-        "How to reason, and how to return the reasoning.", of="OVMS, OpenAI, vLLM"
+        "How to reason, and how to return the reasoning."
     )
-    text: TextOptions | None = parameter("The format of the answer.", of="OVMS, OpenAI, vLLM")
-    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT, of="OVMS")
+    text: TextOptions | None = parameter("The format of the answer.")
+    response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT)
     include: Include | None = parameter(
         "`message.output_text.logprobs` and `reasoning.encrypted_content` add members to the "
-        "answer. The values about hosted tools have no effect.",
-        of="OpenAI, vLLM",
+        "answer. The values about hosted tools have no effect."
     )
     max_tool_calls: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "Repeated. A limit for hosted tools, which this server does not have.",
-        of="OpenAI, vLLM",
-        changes_nothing=True,
+        "Repeated. A limit for hosted tools, which this server does not have.", changes_nothing=True
     )
     logprobs: bool | None = parameter(
-        "Returns the log-probability of each token of the answer, as OVMS and `include` do.",
-        of="OVMS",
+        "Returns the log-probability of each token of the answer, as OVMS and `include` do."
     )
     top_logprobs: TopLogprobs | None = parameter(
-        "The number of alternatives for each token, from 0 to 20.", of="OpenAI, vLLM"
+        "The number of alternatives for each token, from 0 to 20."
     )
     truncation: Literal["auto", "disabled"] | None = parameter(
         "`auto` leaves out the oldest messages until the prompt fits into the context; "
-        "`disabled` refuses a longer prompt.",
-        of="OVMS, OpenAI, vLLM",
+        "`disabled` refuses a longer prompt."
     )
     context_management: (
         Annotated[list[ContextManagement], Field(fail_fast=True, max_length=1)] | None
     ) = parameter(
         "At most one entry of the type `compaction`. A prompt of more than `compact_threshold` "
         "tokens (at least 1000), or one that does not fit into the context with its answer, is "
-        "summarized before the answer, by the same model.",
-        of="OpenAI",
+        "summarized before the answer, by the same model."
     )
     metadata: Metadata | None = parameter(
-        "The answer repeats it; at most 16 pairs.", of="OVMS, OpenAI, vLLM", changes_nothing=True
+        "The answer repeats it; at most 16 pairs.", changes_nothing=True
     )
 
     @property
@@ -201,8 +154,13 @@ class ResponsesBody(TemplateFields, GenerationBody):
 
     def hosted_features(self) -> tuple[str, ...]:
         """Return also the tools that OpenAI hosts, which the model does not get."""
-        kinds = (f"tools.{kind}" for kind in hosted_kinds(self.tools or ()))
+        kinds = (f"tools.{kind}" for kind in wire_tools.hosted_kinds(self.tools or ()))
         return (*super().hosted_features(), *dict.fromkeys(kinds))
+
+    def refuse_contradictions(self) -> None:
+        super().refuse_contradictions()
+        if self.stream and (self.n or 1) > 1:
+            raise refusal("n", "must be 1 if `stream` is true")
 
     def refuse_background(self, *, is_kept: bool) -> None:
         """Raises `InvalidRequest` for a response of the background that cannot be stored."""
@@ -252,20 +210,20 @@ class ResponsesBody(TemplateFields, GenerationBody):
         """Return whether the client wants the response to be stored: OpenAI's default is true."""
         return self.store is not False if dialect == V1 else self.store is True
 
-    def prompt(self, num_recalled: int = 0) -> Conversation:
+    def prompt(self, num_recalled: int = 0) -> request.Conversation:
         """Return the prompt. Raises `InvalidRequest` for a tool choice that `tools` contradicts."""
-        tools = clients_tools(self.tools or ())
-        return Conversation(
+        tools = wire_tools.clients_tools(self.tools or ())
+        return request.Conversation(
             messages=self._messages(num_recalled),
             tools=tools,
-            tool_choice=resolve_choice(self.tool_choice, tools),
+            tool_choice=wire_tools.resolve_choice(self.tool_choice, tools),
             parallel_tool_calls=self.parallel_tool_calls is not False,
             template_kwargs=self.chat_template_kwargs or {},
             rendering=self.rendering(None if self.reasoning is None else self.reasoning.effort),
             drops_oldest=self.truncation == "auto",
         )
 
-    def grammar(self, dialect: Dialect) -> Grammar | None:
+    def grammar(self, dialect: Dialect) -> request.Grammar | None:
         """Return the constraint on the answer. Raises `UnsupportedParameter` for a
         `response_format` on /v1, which only OVMS has in Responses."""
         chat_format = self.response_format
@@ -276,38 +234,43 @@ class ResponsesBody(TemplateFields, GenerationBody):
             )
         return self.constraint(None if self.text is None else self.text.format, chat_format)
 
-    def _messages(self, num_recalled: int) -> tuple[Message, ...]:
+    def _messages(self, num_recalled: int) -> tuple[request.Message, ...]:
         messages = messages_of(self.input or (), num_recalled)
         if self.reasoning is not None and self.reasoning.context == "current_turn":
             messages = without_old_reasoning(messages)
         if not self.instructions:
             return messages
-        return (Message(Role.SYSTEM, (TextPart(self.instructions),)), *messages)
+        return (
+            request.Message(request.Role.SYSTEM, (request.TextPart(self.instructions),)),
+            *messages,
+        )
 
 
-def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> objects.Members:
+def echo(wire: ResponsesBody, tools: Sequence[request.Tool], *, is_kept: bool) -> objects.Members:
     """Return the members of the answer that repeat the request, as plain JSON values, with
     OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
     text, (_, limit) = wire.text or TextOptions(), wire.output_limit
     reasoning, retention = wire.reasoning or ReasoningOptions(), wire.prompt_cache_retention
-    echoed = {
+    echoed: dict[str, Any] = {
         "instructions": wire.instructions,
         "max_output_tokens": None if limit == NO_LIMIT else limit,
         "max_tool_calls": wire.max_tool_calls,
         "previous_response_id": wire.previous_response_id,
-        "tools": [_tool(tool) for tool in wire.tools or () if not isinstance(tool, HostedTool)],
-        "tool_choice": echoed_choice(wire.tool_choice or ToolChoice(), tools),
+        "tools": [
+            _tool(tool) for tool in wire.tools or () if not isinstance(tool, wire_tools.HostedTool)
+        ],
+        "tool_choice": wire_tools.echoed_choice(wire.tool_choice or request.ToolChoice(), tools),
         "parallel_tool_calls": wire.parallel_tool_calls is not False,
-        "reasoning": objects.EchoedReasoning(
-            effort=reasoning.effort,
-            summary=reasoning.summary or reasoning.generate_summary,
-            context=reasoning.context or UNSET,
-            mode=reasoning.mode or UNSET,
-        ),
-        "text": objects.EchoedText(
-            format=_format(text.format or wire.response_format),
-            verbosity=text.verbosity or "medium",
-        ),
+        "reasoning": {
+            "effort": reasoning.effort,
+            "summary": reasoning.summary or reasoning.generate_summary,
+            **({"context": reasoning.context} if reasoning.context else {}),
+            **({"mode": reasoning.mode} if reasoning.mode else {}),
+        },
+        "text": {
+            "format": _format(text.format or wire.response_format),
+            "verbosity": text.verbosity or "medium",
+        },
         "temperature": wire.temperature,
         "top_p": wire.top_p,
         "presence_penalty": wire.presence_penalty,
@@ -326,51 +289,41 @@ def echo(wire: ResponsesBody, tools: Sequence[Tool], *, is_kept: bool) -> object
     if wire.prompt_cache_options is not None:
         # Strict clients need both members or none of the object.
         mode, ttl = wire.prompt_cache_options.mode, wire.prompt_cache_options.ttl
-        cache = objects.EchoedCacheOptions(mode=mode or "implicit", ttl=ttl or "30m")
-        echoed["prompt_cache_options"] = cache
+        echoed["prompt_cache_options"] = {"mode": mode or "implicit", "ttl": ttl or "30m"}
     if wire.conversation is not None:
         echoed["conversation"] = {"id": wire.conversation}
-    plain: objects.Members = to_builtins(echoed)
-    return plain
+    return echoed
 
 
-def _format(sent: TextFormat | ResponseFormat | None) -> objects.EchoedFormat:
+def _format(sent: TextFormat | ResponseFormat | None) -> objects.Members:
     if sent is None or sent.tag is not None:
-        return objects.EchoedFormat(type="text")  # strict clients refuse tags
+        return {"type": "text"}  # strict clients refuse tags
     schema = sent.json_schema if isinstance(sent, ResponseFormat) else sent
     if sent.type != "json_schema" or schema is None:
-        return objects.EchoedFormat(type=sent.type)
-    return objects.EchoedFormat(
-        type="json_schema",
-        name=schema.name or "response",  # Strict clients need a name, but some clients send none
-        description=schema.description,
-        schema=UNSET if schema.schema_ is None else schema.schema_,
-        strict=schema.strict,
-    )
+        return {"type": sent.type}
+    return {
+        "type": "json_schema",
+        "name": schema.name or "response",  # Strict clients need a name, but some clients send none
+        "description": schema.description,
+        **({} if schema.schema_ is None else {"schema": schema.schema_}),
+        "strict": schema.strict,
+    }
 
 
-def _tool(
-    tool: NamespaceTool | CallableTool,
-) -> objects.EchoedFunction | objects.EchoedCustomTool | objects.EchoedNamespace:
-    if not isinstance(tool, NamespaceTool):
+def _tool(tool: wire_tools.NamespaceTool | wire_tools.CallableTool) -> objects.Members:
+    if not isinstance(tool, wire_tools.NamespaceTool):
         return _member(tool.to_core(""))
     tools = [_member(each) for each in tool.members("")]
-    return objects.EchoedNamespace(name=tool.name, description=tool.description or "", tools=tools)
+    head = {"type": "namespace", "name": tool.name, "description": tool.description or ""}
+    return {**head, "tools": tools}
 
 
-def _member(tool: Tool) -> objects.EchoedFunction | objects.EchoedCustomTool:
-    name, description = tool.name, tool.description
-    if tool.is_custom:
-        written = _input_format(tool.input_grammar)
-        return objects.EchoedCustomTool(name=name, description=description, format=written)
-    return objects.EchoedFunction(
-        name=name, description=description, parameters=tool.parameters, strict=tool.strict
-    )
-
-
-def _input_format(grammar: TextGrammar | None) -> objects.EchoedInputFormat:
-    if grammar is None:
-        return objects.EchoedInputFormat(type="text")
-    return objects.EchoedInputFormat(
-        type="grammar", syntax=grammar.syntax.value, definition=grammar.definition
-    )
+def _member(tool: request.Tool) -> objects.Members:
+    head = {"name": tool.name, "description": tool.description}
+    if not tool.is_custom:
+        return {"type": "function", **head, "parameters": tool.parameters, "strict": tool.strict}
+    grammar, written = tool.input_grammar, {"type": "text"}
+    if grammar is not None:
+        source = {"syntax": grammar.syntax.value, "definition": grammar.definition}
+        written = {"type": "grammar", **source}
+    return {"type": "custom", **head, "format": written}

@@ -17,7 +17,6 @@ from vinery_serving.core.events import (
     Event,
     Finished,
     FinishReason,
-    FirstToken,
     OfChoice,
     ReasoningDelta,
     Started,
@@ -31,54 +30,23 @@ from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, Needs, Rec
 from vinery_serving.core.request import Conversation, Endpoint, GenerationRequest, ToolCall
 from vinery_serving.core.result import Item as CoreItem
 from vinery_serving.core.result import ReasoningItem, Result, TextItem
+from vinery_serving.protocols.common import encoding
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.encoding import (
-    DONE,
-    KEEP_ALIVE,
-    Encoder,
-    ItemEncoder,
-    Obfuscated,
-    OpenItem,
-    json_bytes,
-    json_text,
-    named_frame,
-)
 from vinery_serving.protocols.common.logprobs import content_logprobs
 from vinery_serving.protocols.common.reading import refusal
+from vinery_serving.protocols.responses import objects as forms
 from vinery_serving.protocols.responses.body import ResponsesBody, echo
 from vinery_serving.protocols.responses.memory import joined, memory_items, user_items, with_id
-from vinery_serving.protocols.responses.objects import (
-    COMPLETED,
-    IN_PROGRESS,
-    INCOMPLETE,
-    Cause,
-    CompactedResponse,
-    InputTokens,
-    Item,
-    Members,
-    Names,
-    OutputCall,
-    OutputCustomCall,
-    OutputMessage,
-    OutputReasoning,
-    Response,
-    ResponseEvent,
-    ResponseObjects,
-    SummaryText,
-    ThoughtText,
-    names_of,
-    text_part,
-)
 
 
 @dataclass(slots=True)
-class _OpenItem(OpenItem):
+class _OpenItem(encoding.OpenItem):
     """The item that the stream is writing. `position` holds the members of all events,
     `delta_close` the bytes of a delta's frame between text and sequence number."""
 
     delta_close: bytes
     index: int
-    position: Members
+    position: forms.Members
     texts: list[str] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
 
@@ -92,45 +60,47 @@ class _OpenItem(OpenItem):
             case ToolCallStarted():
                 return ToolCall(begun.id, begun.name, text, begun.is_custom)
 
-    def event(self, name: str, /, **members: Any) -> ResponseEvent:
-        return ResponseEvent(type=f"response.{name}", **self.position, **members)
+    def event(self, name: str, /, **members: Any) -> forms.ResponseEvent:
+        return forms.ResponseEvent(type=f"response.{name}", **self.position, **members)
 
-    def opening(self) -> Iterable[ResponseEvent]:
+    def opening(self) -> Iterable[forms.ResponseEvent]:
         match self.begun_by:
             case TextDelta():
-                yield self.event("content_part.added", part=text_part(""))
+                yield self.event("content_part.added", part=forms.text_part(""))
             case ReasoningDelta():
-                yield self.event("reasoning_summary_part.added", part=SummaryText(text=""))
+                yield self.event("reasoning_summary_part.added", part=forms.SummaryText(text=""))
 
-    def closing(self, item: Item) -> Iterable[ResponseEvent]:
+    def closing(self, item: forms.Item) -> Iterable[forms.ResponseEvent]:
         """Yield the events after the last delta of `item`."""
         text = "".join(self.texts)
         match item:
-            case OutputMessage(content=[part]):
+            case forms.OutputMessage(content=[part]):
                 yield self.event("output_text.done", text=text, logprobs=part.logprobs)
                 yield self.event("content_part.done", part=part)
-            case OutputReasoning():
+            case forms.OutputReasoning():
                 yield self.event("reasoning_summary_text.done", text=text)
-                yield self.event("reasoning_summary_part.done", part=SummaryText(text=text))
+                yield self.event("reasoning_summary_part.done", part=forms.SummaryText(text=text))
                 self.position = {"item_id": item.id, "output_index": self.index, "content_index": 0}
-                yield self.event("content_part.added", part=ThoughtText(text=""))
+                yield self.event("content_part.added", part=forms.ThoughtText(text=""))
                 yield self.event("reasoning_text.done", text=text)
-                yield self.event("content_part.done", part=ThoughtText(text=text))
-            case OutputCall(name=name, namespace=space):
+                yield self.event("content_part.done", part=forms.ThoughtText(text=text))
+            case forms.OutputCall(name=name, namespace=space):
                 end = "function_call_arguments.done"
                 yield self.event(end, name=name, namespace=space, arguments=text)
-            case OutputCustomCall():
+            case forms.OutputCustomCall():
                 yield self.event("custom_tool_call_input.done", input=text)
-        yield ResponseEvent(type="response.output_item.done", output_index=self.index, item=item)
+        yield forms.ResponseEvent(
+            type="response.output_item.done", output_index=self.index, item=item
+        )
 
 
-class ResponsesEncoder(ItemEncoder[_OpenItem]):
-    def __init__(self, objects: ResponseObjects) -> None:
+class ResponsesEncoder(encoding.ItemEncoder[_OpenItem]):
+    def __init__(self, objects: forms.ResponseObjects) -> None:
         super().__init__()
         self._objects = objects
         self._sequence_number = 0
-        self._items: list[Item] = []
-        self._cuts: list[Cause] = []
+        self._items: list[forms.Item] = []
+        self._cuts: list[forms.Cause] = []
         self._is_in_progress = True
 
     def _encode(self, event: Event) -> bytes:
@@ -141,10 +111,12 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
         item = self._objects.compaction(event.content)
         if not event.content:
             kind = "response.compaction.compacting"
-            return self._frame(ResponseEvent(type=kind, item_id=item.id, output_index=0))
+            return self._frame(forms.ResponseEvent(type=kind, item_id=item.id, output_index=0))
         self._items.append(item)
         kinds = (f"response.output_item.{name}" for name in ("added", "done"))
-        return self._frames(ResponseEvent(type=kind, output_index=0, item=item) for kind in kinds)
+        return self._frames(
+            forms.ResponseEvent(type=kind, output_index=0, item=item) for kind in kinds
+        )
 
     def _start(self, event: Started) -> bytes:
         self._objects = self._objects.with_sampling(event.sampling)
@@ -163,25 +135,27 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
     def _begin(self, event: TextDelta | ReasoningDelta | ToolCallStarted) -> bytes:
         index, close = len(self._items), b',"sequence_number":'
         opened = self._open = _OpenItem(event, b"", close, index, {})
-        item = self._objects.item(index, opened.core(), IN_PROGRESS, is_empty=True)
+        item = self._objects.item(index, opened.core(), forms.IN_PROGRESS, is_empty=True)
         place: dict[str, Any] = {}
         match item:
-            case OutputMessage():
+            case forms.OutputMessage():
                 # The deltas of a message without log-probabilities.
                 name, place = "output_text", {"content_index": 0}
                 opened.delta_close = b',"logprobs":[]' + close
-            case OutputReasoning():  # in a summary, which every client reads
+            case forms.OutputReasoning():  # in a summary, which every client reads
                 name, place = "reasoning_summary_text", {"summary_index": 0}
-            case OutputCall():
+            case forms.OutputCall():
                 # `call_id` is from OVMS.
                 name, place = "function_call_arguments", {"call_id": item.call_id}
-            case OutputCustomCall():
+            case forms.OutputCustomCall():
                 name = "custom_tool_call_input"
         opened.position = {"item_id": item.id, "output_index": index, **place}
         kind = f"response.{name}.delta"
-        members = json_bytes({"type": kind, **opened.position})[:-1]
+        members = encoding.json_bytes({"type": kind, **opened.position})[:-1]
         opened.delta_open = b'event: %b\ndata: %b,"delta":' % (kind.encode(), members)
-        added = ResponseEvent(type="response.output_item.added", output_index=index, item=item)
+        added = forms.ResponseEvent(
+            type="response.output_item.added", output_index=index, item=item
+        )
         return self._frame(added) + self._frames(opened.opening())
 
     def _delta(self, item: _OpenItem, event: TextDelta | ReasoningDelta | ToolCallDelta) -> bytes:
@@ -190,11 +164,11 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
             item.tokens += event.tokens
             logprobs = content_logprobs(event.tokens)
             return self._frame(item.event("output_text.delta", delta=event.text, logprobs=logprobs))
-        text, number = json_text(event.text), self._sequence_number
+        text, number = encoding.json_text(event.text), self._sequence_number
         self._sequence_number += 1
         return b"%b%b%b%d}\n\n" % (item.delta_open, text, item.delta_close, number)
 
-    def _close(self, status: str = COMPLETED) -> bytes:
+    def _close(self, status: str = forms.COMPLETED) -> bytes:
         opened, self._open = self._open, None
         if opened is None:
             return b""
@@ -206,67 +180,35 @@ class ResponsesEncoder(ItemEncoder[_OpenItem]):
         if event.reason is not FinishReason.LENGTH:
             return self._close()
         self._cuts.append(event.cause)
-        return self._close(INCOMPLETE)
+        return self._close(forms.INCOMPLETE)
 
     def _complete(self, event: Completed) -> bytes:
         response = self._objects.finished(self._items, event.usage, event.at, cuts=self._cuts)
         response.store &= event.is_kept
-        return self._state(f"response.{response.status}", response) + DONE
+        return self._state(f"response.{response.status}", response) + encoding.DONE
 
     def _fail(self, error: ServingError) -> bytes:
         # Clients ignore events before the one that creates the response.
         start = self._start(Started()) if self._sequence_number == 0 else b""
-        flat = ResponseEvent(
+        flat = forms.ResponseEvent(
             type="error", code=error.code, message=error.message, param=error.param
         )
         items, opened = self._items, self._open
         if opened is not None:
-            items = [*items, self._objects.item(opened.index, opened.core(), INCOMPLETE)]
+            items = [*items, self._objects.item(opened.index, opened.core(), forms.INCOMPLETE)]
         response = self._objects.failed(items, error)
-        return start + self._frame(flat) + self._state("response.failed", response) + DONE
+        return start + self._frame(flat) + self._state("response.failed", response) + encoding.DONE
 
-    def _state(self, name: str, response: Response) -> bytes:
-        return self._frame(ResponseEvent(type=name, response=response))
+    def _state(self, name: str, response: forms.Response) -> bytes:
+        return self._frame(forms.ResponseEvent(type=name, response=response))
 
-    def _frames(self, events: Iterable[ResponseEvent]) -> bytes:
+    def _frames(self, events: Iterable[forms.ResponseEvent]) -> bytes:
         return b"".join(map(self._frame, events))
 
-    def _frame(self, event: ResponseEvent) -> bytes:
+    def _frame(self, event: forms.ResponseEvent) -> bytes:
         event.sequence_number = self._sequence_number
         self._sequence_number += 1
-        return named_frame(event.type, json_bytes(event))
-
-
-class ChoicesInOrder:
-    """Feeds another encoder one choice after the other. The events of a later choice wait
-    until all choices before it have finished."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        self._encoder = encoder
-        self._current = 0
-        self._waiting: dict[int, list[Event]] = {}
-
-    def feed(self, event: Event) -> bytes:
-        match event:
-            case _ if not isinstance(event, OfChoice) or isinstance(event, FirstToken):
-                return self._encoder.feed(event)
-            case _ if event.choice == self._current:
-                frames = self._encoder.feed(event)
-                return frames + self._release() if isinstance(event, Finished) else frames
-            case _:
-                self._waiting.setdefault(event.choice, []).append(event)
-                return b""
-
-    def _release(self) -> bytes:
-        """Encode the waiting events of the next choice, and of its finished successors."""
-        frames = b""
-        is_finished = True
-        while is_finished:
-            self._current += 1
-            waiting = self._waiting.pop(self._current, [])
-            frames += b"".join([self._encoder.feed(event) for event in waiting])
-            is_finished = bool(waiting) and isinstance(waiting[-1], Finished)
-        return frames
+        return encoding.named_frame(event.type, encoding.json_bytes(event))
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +263,7 @@ def parse(
     return ResponsesExchange(
         request,
         echo(wire, conversation.tools, is_kept=is_kept),
-        names_of(conversation.tools),
+        forms.names_of(conversation.tools),
         packs_reasoning="reasoning.encrypted_content" in (wire.include or ()),
         is_obfuscated=wire.is_obfuscated,
         to_keep=ToKeep(memory_items(body), needs or Needs(), is_kept) if has_items else None,
@@ -347,11 +289,11 @@ class ResponsesExchange:
     stay when the conversation is summarized. `is_compact`: the answer has these beside the
     compaction, and is no response."""
 
-    keep_alive: ClassVar[bytes] = KEEP_ALIVE
+    keep_alive: ClassVar[bytes] = encoding.KEEP_ALIVE
 
     request: GenerationRequest
-    echo: Members
-    names: Names
+    echo: forms.Members
+    names: forms.Names
     packs_reasoning: bool = False
     is_obfuscated: bool = False
     to_keep: ToKeep | None = None
@@ -374,13 +316,11 @@ class ResponsesExchange:
         after some conversations: then the last words stand for the summary."""
         summary = summary.strip() or f"There is none. The last words were:\n{self.last_words}"
         kept = None if self.is_compact else [Raw(each.payload) for each in self.user_items]
-        return json_bytes({"summary": summary, "kept": kept})
+        return encoding.json_bytes({"summary": summary, "kept": kept})
 
-    def encoder(self, identity: AnswerIdentity) -> Encoder:
-        encoder: Encoder = ResponsesEncoder(self._objects(identity))
-        if self.is_obfuscated:
-            encoder = Obfuscated(encoder, identity)
-        return ChoicesInOrder(encoder) if self.request.num_choices > 1 else encoder
+    def encoder(self, identity: AnswerIdentity) -> encoding.Encoder:
+        encoder = ResponsesEncoder(self._objects(identity))
+        return encoding.Obfuscated(encoder, identity) if self.is_obfuscated else encoder
 
     def body(self, identity: AnswerIdentity, result: Result) -> bytes:
         choices = result.choices
@@ -390,22 +330,22 @@ class ResponsesExchange:
         response = objects.finished(items, result.usage, result.completed_at, cuts=cuts)
         response.store &= result.is_kept
         if not self.is_compact:
-            return json_bytes(response)
+            return encoding.json_bytes(response)
         kept = [with_id(each, identity.token, at) for at, each in enumerate(self.user_items)]
-        compacted = CompactedResponse(
+        compacted = forms.CompactedResponse(
             id=response.id,
             created_at=response.created_at,
             output=[*(Raw(each.payload) for each in kept), *items],
             usage=response.usage,
         )
-        return json_bytes(compacted)
+        return encoding.json_bytes(compacted)
 
     def queued(self, identity: AnswerIdentity) -> bytes:
-        return json_bytes(self._objects(identity).with_sampling(None).queued())
+        return encoding.json_bytes(self._objects(identity).with_sampling(None).queued())
 
-    def _objects(self, identity: AnswerIdentity) -> ResponseObjects:
+    def _objects(self, identity: AnswerIdentity) -> forms.ResponseObjects:
         dialect = self.request.dialect
-        return ResponseObjects(identity, self.echo, self.names, dialect, self.packs_reasoning)
+        return forms.ResponseObjects(identity, self.echo, self.names, dialect, self.packs_reasoning)
 
 
 def parse_count(
@@ -425,4 +365,4 @@ def parse_count(
 
 
 def count_body(num_tokens: int) -> bytes:
-    return json_bytes(InputTokens(input_tokens=num_tokens))
+    return encoding.json_bytes(forms.InputTokens(input_tokens=num_tokens))

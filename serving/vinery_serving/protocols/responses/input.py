@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import (
     AfterValidator,
@@ -112,29 +112,16 @@ class CustomCall(WireCustomCall, NamedCall):
     """`custom_tool_call`: a call of a custom tool."""
 
 
-class LocalShellCall(ReplayedCall):
-    """`local_shell_call`."""
+class BuiltInCall(ReplayedCall):
+    """`local_shell_call`, `shell_call` and `apply_patch_call`: the client runs these tools."""
 
-    tool: ClassVar[str] = "local_shell"
-    action: AnyObject
-
-    def to_call(self) -> ToolCall:
-        return ToolCall(self.known_id, self.tool, _json(self.action))
-
-
-class ShellCall(LocalShellCall):
-    """`shell_call`."""
-
-    tool = "shell"
-
-
-class ApplyPatchCall(ReplayedCall):
-    """`apply_patch_call`."""
-
-    operation: AnyObject
+    type: str
+    action: AnyObject | None = None
+    operation: AnyObject | None = None
 
     def to_call(self) -> ToolCall:
-        return ToolCall(self.known_id, "apply_patch", _json(self.operation))
+        arguments = self.action or self.operation or {}
+        return ToolCall(self.known_id, self.type.removesuffix("_call"), _json(arguments))
 
 
 class CallOutput(Wire):
@@ -147,121 +134,61 @@ class CallOutput(Wire):
         return Message(Role.TOOL, content_parts(self.output, "output"), tool_call_id=self.call_id)
 
 
-class LocalShellOutput(Wire):
-    """`local_shell_call_output`, whose `id` is the id of the call."""
+class BuiltInOutput(Wire):
+    """The output of a `BuiltInCall`. That of `local_shell_call` has the call's id as `id`."""
 
-    id: Identifier
-    output: Text
+    call_id: Identifier | None = None
+    id: Identifier | None = None
+    status: Identifier | None = None
+    output: AnyJson = None
 
-    def to_core(self) -> Message:
-        return _tool_message(self.id, self.output)
-
-
-class ShellOutput(Wire):
-    """`shell_call_output`: the streams and the outcome of each command."""
-
-    call_id: Identifier
-    output: AnyList
+    @property
+    def known_id(self) -> str:
+        return self.call_id or self.id or ""
 
     def to_core(self) -> Message:
-        return _tool_message(self.call_id, _json(self.output))
-
-
-class ApplyPatchOutput(Wire):
-    """`apply_patch_call_output`."""
-
-    call_id: Identifier
-    status: Identifier
-    output: Text | None = None
-
-    def to_core(self) -> Message:
-        return _tool_message(self.call_id, self.output or self.status)
+        return _tool_message(self.known_id, _text(self.output) or self.status or "completed")
 
 
 class HostedCall(Wire):
-    """A call of a hosted tool, with its output in the same item."""
+    """A call of a tool that OpenAI or an MCP server runs, with its output in the same item:
+    `web_search_call`, `file_search_call`, `code_interpreter_call` and `mcp_call`."""
 
-    tool: ClassVar[str]
+    type: str
     id: Identifier | None = None
     status: Identifier | None = None
+    # The arguments of each kind of call.
+    name: Identifier | None = None
+    arguments: Annotated[str, Limited(field_limits.ARGUMENTS)] | None = None
+    action: AnyObject | None = None
+    queries: Texts | None = None
+    code: Text | None = None
+    # The outputs. An `error` replaces the output.
+    error: AnyJson = None
+    output: Text | None = None
+    results: AnyList | None = None
+    outputs: AnyList | None = None
 
-    def to_call(self) -> ToolCall:
-        return ToolCall(self._known_id, self.tool, self._arguments())
-
-    def to_core(self) -> Message:
-        return _tool_message(self._known_id, self._result() or self.status or "completed")
+    @property
+    def _tool(self) -> str:
+        return self.type.removesuffix("_call")
 
     @property
     def _known_id(self) -> str:
         """Some clients leave out the ids of hosted calls."""
-        return self.id or self.tool
-
-    @abstractmethod
-    def _arguments(self) -> str:
-        """Return the JSON text of an object."""
-
-    def _result(self) -> str | None:
-        """Return the tool's output. None: the item has no output."""
-        return None
-
-
-class WebSearchCall(HostedCall):
-    """`web_search_call`, which has no results."""
-
-    tool = "web_search"
-    action: AnyObject | None = None
-
-    def _arguments(self) -> str:
-        return _json(self.action or {})
-
-
-class FileSearchCall(HostedCall):
-    """`file_search_call`."""
-
-    tool = "file_search"
-    queries: Texts
-    results: AnyList | None = None
-
-    def _arguments(self) -> str:
-        return _json({"queries": self.queries})
-
-    def _result(self) -> str | None:
-        return None if self.results is None else _json(self.results)
-
-
-class CodeInterpreterCall(HostedCall):
-    """`code_interpreter_call`."""
-
-    tool = "code_interpreter"
-    code: Text | None = None
-    outputs: AnyList | None = None
-
-    def _arguments(self) -> str:
-        return _json({"code": self.code or ""})
-
-    def _result(self) -> str | None:
-        return None if self.outputs is None else _json(self.outputs)
-
-
-class McpCall(HostedCall):
-    """`mcp_call`. An `error` replaces the output."""
-
-    tool = "mcp"
-    name: Identifier
-    arguments: Annotated[str, Limited(field_limits.ARGUMENTS)]
-    output: Text | None = None
-    error: AnyJson = None
+        return self.id or self._tool
 
     def to_call(self) -> ToolCall:
-        return replace(super().to_call(), name=self.name)
+        sent = {"queries": self.queries, "code": self.code}
+        own = {name: value for name, value in sent.items() if value is not None}
+        arguments = self.arguments or _json(self.action or own)
+        return ToolCall(self._known_id, self.name or self._tool, arguments)
 
-    def _arguments(self) -> str:
-        return self.arguments or "{}"
-
-    def _result(self) -> str | None:
-        if self.error is not None:
-            return self.error if isinstance(self.error, str) else _json({"error": self.error})
-        return self.output
+    def to_core(self) -> Message:
+        error = {"error": self.error} if isinstance(self.error, dict | list) else self.error
+        found = (error, self.output, self.results, self.outputs)
+        text = _text(next((each for each in found if each is not None), None))
+        return _tool_message(self._known_id, text or self.status or "completed")
 
 
 class ReasoningText(Wire):
@@ -355,16 +282,16 @@ InputItem = Annotated[
     | Annotated[CallOutput, Tag("<type=function_call_output>")]
     | Annotated[CustomCall, Tag("<type=custom_tool_call>")]
     | Annotated[CallOutput, Tag("<type=custom_tool_call_output>")]
-    | Annotated[LocalShellCall, Tag("<type=local_shell_call>")]
-    | Annotated[LocalShellOutput, Tag("<type=local_shell_call_output>")]
-    | Annotated[ShellCall, Tag("<type=shell_call>")]
-    | Annotated[ShellOutput, Tag("<type=shell_call_output>")]
-    | Annotated[ApplyPatchCall, Tag("<type=apply_patch_call>")]
-    | Annotated[ApplyPatchOutput, Tag("<type=apply_patch_call_output>")]
-    | Annotated[WebSearchCall, Tag("<type=web_search_call>")]
-    | Annotated[FileSearchCall, Tag("<type=file_search_call>")]
-    | Annotated[CodeInterpreterCall, Tag("<type=code_interpreter_call>")]
-    | Annotated[McpCall, Tag("<type=mcp_call>")]
+    | Annotated[BuiltInCall, Tag("<type=local_shell_call>")]
+    | Annotated[BuiltInCall, Tag("<type=shell_call>")]
+    | Annotated[BuiltInCall, Tag("<type=apply_patch_call>")]
+    | Annotated[BuiltInOutput, Tag("<type=local_shell_call_output>")]
+    | Annotated[BuiltInOutput, Tag("<type=shell_call_output>")]
+    | Annotated[BuiltInOutput, Tag("<type=apply_patch_call_output>")]
+    | Annotated[HostedCall, Tag("<type=web_search_call>")]
+    | Annotated[HostedCall, Tag("<type=file_search_call>")]
+    | Annotated[HostedCall, Tag("<type=code_interpreter_call>")]
+    | Annotated[HostedCall, Tag("<type=mcp_call>")]
     | Annotated[ItemReference, Tag("<type=item_reference>")]
     | Annotated[CompactionItem, Tag("<type=compaction>")]
     | Annotated[CompactionTrigger, Tag("<type=compaction_trigger>")]
@@ -503,6 +430,10 @@ def without_old_reasoning(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def _tool_message(call_id: str, text: str) -> Message:
     return Message(Role.TOOL, (TextPart(text),), tool_call_id=call_id)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else _json(value)
 
 
 def _json(value: object) -> str:

@@ -10,14 +10,12 @@ from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.memory import MemoryItem, Recalled
 from vinery_serving.protocols.common.messages import PlainMessage
 from vinery_serving.protocols.responses.input import (
-    ApplyPatchOutput,
+    BuiltInOutput,
     CallOutput,
     CompactionItem,
     InputItem,
     ItemReference,
-    LocalShellOutput,
     ReplayedCall,
-    ShellOutput,
     Summary,
 )
 
@@ -151,9 +149,7 @@ def _check_calls(items: Sequence[InputItem | Summary]) -> None:
     called, answered = set(calls), dict[str, None]()
     for each in items:
         match each:
-            case CallOutput(call_id=id_) | ShellOutput(call_id=id_) | ApplyPatchOutput(call_id=id_):
-                answered[id_] = None
-            case LocalShellOutput(id=id_):
+            case CallOutput(call_id=id_) | BuiltInOutput(known_id=id_):
                 answered[id_] = None
     for id_ in answered:
         if id_ not in called:

@@ -154,63 +154,6 @@ class IncompleteDetails(Answer, kw_only=True):
     ) = UNSET
 
 
-class EchoedInputFormat(Answer, kw_only=True):
-    """The `format` of a custom tool, repeated. A grammar comes with its members."""
-
-    type: Annotated[str, one_of("text", "grammar")]
-    syntax: Annotated[str, one_of("lark", "regex")] | UnsetType = UNSET
-    definition: str | UnsetType = UNSET
-
-
-class EchoedCustomTool(Answer, kw_only=True):
-    type: Literal["custom"] = "custom"
-    name: str
-    description: str | None
-    format: EchoedInputFormat
-
-
-class EchoedFunction(Answer, kw_only=True):
-    type: Literal["function"] = "function"
-    name: str
-    description: str | None
-    parameters: Members | None
-    strict: bool | None
-
-
-class EchoedNamespace(Answer, kw_only=True):
-    type: Literal["namespace"] = "namespace"
-    name: str
-    description: str
-    tools: list[EchoedFunction | EchoedCustomTool]
-
-
-class EchoedReasoning(Answer, kw_only=True):
-    effort: str | None
-    summary: str | None
-    context: str | UnsetType = UNSET
-    mode: str | UnsetType = UNSET
-
-
-class EchoedFormat(Answer, kw_only=True):
-    """`text.format`, repeated. A schema comes with its members."""
-
-    type: str
-    name: str | UnsetType = UNSET
-    description: str | UnsetType | None = UNSET
-    schema: dict[str, Any] | UnsetType = UNSET
-    strict: bool | UnsetType | None = UNSET
-
-
-class EchoedText(Answer, kw_only=True):
-    format: EchoedFormat
-    verbosity: Annotated[str, one_of("low", "medium", "high")]
-
-
-class EchoedCacheOptions(Answer, kw_only=True):
-    mode: str
-    ttl: str
-
-
 class Response(Answer, kw_only=True):
     """A response in any state. Members that repeat the request have OpenAI's defaults."""
 
@@ -231,11 +174,11 @@ class Response(Answer, kw_only=True):
     max_tool_calls: int | None
     previous_response_id: str | None
     conversation: dict[str, str] | UnsetType = UNSET
-    tools: list[EchoedFunction | EchoedCustomTool | EchoedNamespace]
+    tools: list[dict[str, Any]]
     tool_choice: Literal["none", "auto", "required"] | dict[str, Any]
     parallel_tool_calls: bool
-    reasoning: EchoedReasoning
-    text: EchoedText
+    reasoning: dict[str, Any]
+    text: dict[str, Any]
     temperature: float
     top_p: float
     presence_penalty: float
@@ -250,7 +193,7 @@ class Response(Answer, kw_only=True):
     safety_identifier: str | None
     prompt_cache_key: str | None
     prompt_cache_retention: str | None
-    prompt_cache_options: EchoedCacheOptions | UnsetType = UNSET
+    prompt_cache_options: dict[str, str] | UnsetType = UNSET
 
 
 class ResponseEvent(Answer, kw_only=True):
