@@ -94,20 +94,10 @@ async def test_broken_graphs_and_a_folder_without_a_tokenizer_never_appear(tmp_p
         check_loads(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("exporter", "message"),
-    [
-        ("sys.exit('ValueError: pass trust_remote_code=True')", "needs code that it brings"),
-        ("import flash_attn", r"needs the Python package flash_attn"),
-        ("sys.exit('OSError: [Errno 28] No space left on device')", "The disk became full"),
-        ("sys.exit('KeyError: 7')", r"export of qwen2 failed\. The exporter ended with: KeyError"),
-    ],
-)
-async def test_a_failed_export_leaves_nothing_and_names_its_cause(
-    tmp_path: Path, exporter: str, message: str
-) -> None:
-    running = Running(tmp_path, f"import sys\ndef main():\n    {exporter}")
-    with pytest.raises(ConvertError, match=message):
+async def test_a_failed_export_leaves_nothing_and_names_its_cause(tmp_path: Path) -> None:
+    running = Running(tmp_path, "import sys\ndef main():\n    sys.exit('KeyError: 7')")
+    ended = r"export of qwen2 failed\. The exporter ended with: KeyError: 7"
+    with pytest.raises(ConvertError, match=ended):
         await running.convert()
     assert running.left == []
 

@@ -42,7 +42,6 @@ async def test_a_small_checkpoint_becomes_a_model_that_generates(
         *(source, output, parse(options), environments), lambda _: None, log.extend
     )
     assert converted["task"] == "text-generation"
-    assert converted["peak_memory_bytes"] > 100 << 20
     assert weights in types_of(output), log.decode(errors="replace")
     assert (
         "chat_template" in json.loads((output / "tokenizer_config.json").read_text())

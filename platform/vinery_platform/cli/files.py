@@ -58,7 +58,7 @@ def list_models(arguments: argparse.Namespace) -> int:
 
 
 def _row(model: CatalogueModel, machine: Machine, *, as_json: bool) -> dict[str, Any]:
-    fits, need = model.fits(machine), model.need_on(machine)
+    fits, need = model.fits(machine), model.need
     if as_json:
         memory = asdict(need) | {"total_bytes": need.total_bytes}
         return asdict(model) | {"size_bytes": model.size_bytes, "memory": memory, "fits": fits}

@@ -54,7 +54,7 @@ def python_of(environment: Path) -> Path:
 @dataclass(frozen=True, slots=True)
 class EnvironmentState:
     line: str
-    state: str  # ready, obsolete, being made, missing
+    state: str  # ready, obsolete, missing
     num_bytes: int
     folder: Path
 
@@ -69,9 +69,6 @@ class Environments:
     def __init__(self, folder: Path, torch_index: str = "") -> None:
         self._folder = folder
         self._torch_index = torch_index
-
-    def log_path(self, line: Line) -> Path:
-        return self._folder / f"{line.name}.log"
 
     def find(self, line: Line) -> Path | None:
         environment = self._folder / line.name
@@ -88,12 +85,8 @@ class Environments:
 
     def _state(self, line: Line) -> EnvironmentState:
         folder = self._folder / line.name
-        if self.find(line):
-            state = "ready"
-        elif self._is_locked(line):
-            state, folder = "being made", self._draft(line)
-        else:
-            state = "obsolete" if folder.exists() else "missing"
+        state = "obsolete" if folder.exists() else "missing"
+        state = "ready" if self.find(line) else state
         return EnvironmentState(line.name, state, folder_bytes(folder), folder)
 
     @contextmanager
@@ -131,7 +124,6 @@ class Environments:
             is_there = (self._folder / line.name).exists()
             self._discard(self._folder / line.name)
             self._discard(self._draft(line))
-        self.log_path(line).unlink(missing_ok=True)
         return is_there
 
     async def _make(self, line: Line, write: Callable[[bytes], object]) -> Path:
@@ -144,18 +136,11 @@ class Environments:
                 f"{free / 2**30:.1f} GB. Free some, or remove one that is not needed: vinery "
                 "convert remove LINE"
             )
-        with self.log_path(line).open("wb") as log:
-
-            def both(chunk: bytes) -> None:
-                log.write(chunk)
-                log.flush()
-                write(chunk)
-
-            try:
-                await self._install(line, draft, both)
-            except BaseException:
-                self._discard(draft)
-                raise
+        try:
+            await self._install(line, draft, write)
+        except BaseException:
+            self._discard(draft)
+            raise
         (draft / _NOTE).write_text(json.dumps({"digest": line.digest}), encoding="utf-8")
         self._discard(final)
         return draft.rename(final)
@@ -220,13 +205,6 @@ class Environments:
             yield
         finally:
             os.close(lock)
-
-    def _is_locked(self, line: Line) -> bool:
-        try:
-            with self._lock(line, fcntl.LOCK_SH, ""):
-                return False
-        except ConvertError:
-            return True
 
 
 def _take(lock: int, how: int) -> bool:
