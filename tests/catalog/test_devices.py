@@ -86,7 +86,9 @@ def test_what_cannot_be_a_device_is_refused_even_when_none_is_known(
 
 @table("text", ["cpu", "Cpu", "AUTO:cpu"])
 def test_devices_are_written_in_capitals(text: str) -> None:
-    with pytest.raises(ValueError, match=r"Did you mean CPU\?"):
+    with pytest.raises(
+        ValueError, match=r"There is no device cpu .*Devices: CPU|There is no device Cpu"
+    ):
         check_device(text, ONE_CPU)
 
 

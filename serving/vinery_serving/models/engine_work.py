@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -11,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -195,12 +195,11 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 def _memory_bytes(pid: int) -> int | None:
     """Return the resident memory of an engine process of this host; None for another process."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        num_pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    except OSError:
+        process = psutil.Process(pid)
+        is_engine = ENGINE_MODULE in process.cmdline()
+        return int(process.memory_info().rss) if is_engine else None
+    except psutil.Error:
         return None
-    num_bytes = int(num_pages) * os.sysconf("SC_PAGE_SIZE")
-    return num_bytes if ENGINE_MODULE.encode() in words else None
 
 
 NUM_LINES: Final = 50

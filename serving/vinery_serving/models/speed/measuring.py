@@ -1,8 +1,8 @@
 """Sends requests to an engine, several at once, and measures the answers.
 
 The gateway uses the same socket: a client of the HTTP API sees the same speed, plus well under a
-millisecond for each request. A measurement needs no key and is no usage. Prompts are plain
-sentences, each different, the same in each run.
+millisecond for each request. A measurement needs no key and is no usage. Prompts are words of a
+list, each prompt different, the same in each run.
 """
 
 import asyncio
@@ -130,18 +130,9 @@ def memory_bytes(pid: int) -> int:
         return 0
 
 
-_SUBJECTS: Final = (
-    *("The harbour", "A small library", "The night train", "Our neighbour", "The old bridge"),
-    *("A team of engineers", "The morning market", "The weather station", "A quiet garden"),
-)
-_VERBS: Final = (
-    *("waits for", "depends on", "was built beside", "gives way to", "looks like"),
-    *("has changed since", "is older than", "opens before", "closes after"),
-)
-_OBJECTS: Final = (
-    *("the first snow of the year", "a long and careful plan", "the river behind the mill"),
-    *("everything that people remember", "seven boxes of paper", "the road to the mountains"),
-    *("what the town had expected", "a letter from the capital", "the sound of the bells"),
+_WORDS: Final = (
+    "the harbour library train neighbour bridge market weather garden waits for depends on looks "
+    "like gives way to opens before snow river mill plan letter road mountains sound of bells and"
 )
 _QUESTION: Final = "\nRepeat the last sentence, and then write how the story goes on.\n"
 
@@ -153,8 +144,7 @@ def prompt_ids(encode: Encode, number: int, num_tokens: int) -> list[int]:
     random = Random(number)
     ids = encode(f"Story {number}. ")
     while len(ids) < num_tokens:
-        words = (random.choice(_SUBJECTS), random.choice(_VERBS), random.choice(_OBJECTS))
-        ids += encode(f"{' '.join(words)}. ")
+        ids += encode(f"{' '.join(random.choices(_WORDS.split(), k=10))}. ")
     return ids[:num_tokens]
 
 
