@@ -41,7 +41,6 @@ def test_names_are_divided_changed_removed_and_added(root: Client, chat: ServedM
     "name, targets, field, sentence",
     [
         ("chat", "chat", "name", "A model is served under this name."),
-        ("x", "", "targets", "This field is required."),
         ("x", "chat=many", "targets", "Write chat=90: a weight is a whole number."),
         ("x", "chat\0=1", "targets", "Use letters, digits"),
     ],

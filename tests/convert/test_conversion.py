@@ -109,16 +109,6 @@ async def test_an_export_beyond_its_memory_limit_ends_with_a_sentence(tmp_path: 
     assert running.left == []
 
 
-async def test_a_cancelled_conversion_leaves_nothing(tmp_path: Path) -> None:
-    running = Running(tmp_path, f"{COPY}    import time; time.sleep(600)\n")
-    task = asyncio.create_task(running.convert())
-    await until(lambda: b"scratch is" in running.log)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert running.left == []
-
-
 _CONVERT = """
 import asyncio, sys
 from pathlib import Path
