@@ -132,14 +132,10 @@ def test_a_wrong_value_is_explained_beside_its_field(
     assert not ModelJob.objects.exists()
 
 
-def test_a_pulled_checkpoint_is_suggested_and_converted_again(root: Client, tmp_path: Path) -> None:
+def test_a_converted_checkpoint_is_converted_again(root: Client, tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "tiny")
     model = registry.add_model(TINY_CHAT, name="mine")
     done: dict[str, Any] = {"model": model, "state": JobState.DONE}
-    result = {"folder": str(source), "precision": "int8"}
-    ModelJob.objects.create(kind=JobKind.PULL, result=result, **done)
-    assert f'<option value="{source}">' in text_of(root.get(CONVERT))
-
     page = f"{LIST}{model.pk}/"
     assert "Convert again" not in text_of(root.get(page))
     ModelJob.objects.create(kind=JobKind.CONVERT, parameters={"source": str(source)}, **done)

@@ -133,13 +133,6 @@ def convert(asked: Conversion) -> ModelJob:
     )
 
 
-def pulled_checkpoints() -> list[str]:
-    """Return the folders of at most 100 pulled checkpoints that are there, the newest first."""
-    pulls = ModelJob.objects.filter(kind=JobKind.PULL, state=JobState.DONE)
-    found = pulls.filter(result__has_key="precision").values_list("result__folder", flat=True)
-    return [each for each in dict.fromkeys(found[:100]) if Path(each).is_dir()]
-
-
 def checkpoint_of(model: ServedModel) -> str:
     """Return the folder of the model's last converted checkpoint; empty: there is none, the
     conversion has not ended, or the folder is gone."""
