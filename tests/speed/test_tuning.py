@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
-from vinery_serving.models.speed import tune_job
-from vinery_serving.models.speed.measuring import Answer, Engine, MeasurementFailed, Run
-from vinery_serving.models.speed.tuning import Tuner, knobs
+from vinery_serving.models.speed import tune
+from vinery_serving.models.speed.bench import Answer, Engine, MeasurementFailed, Run
+from vinery_serving.models.speed.tune import Tuner, knobs
 
 Speed = Callable[[Mapping[str, Any]], float]
 
@@ -154,9 +154,9 @@ def test_settings_that_a_model_or_device_lacks_are_not_tried() -> None:
 
 
 def test_trials_that_do_not_fit_are_refused(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune_job.psutil, "virtual_memory", lambda: SimpleNamespace(available=2**20))
+    monkeypatch.setattr(tune.psutil, "virtual_memory", lambda: SimpleNamespace(available=2**20))
     parameters = {"folder": str(tmp_path), "device": "CPU", "options": {}, "time_limit_s": 10}
     names = {"kind": "tune", "job_id": 1, "node_pid": 0, "model": "m", "home": tmp_path}
     document = JobDocument(**names, parameters={**parameters, "max_context": 0})
     with pytest.raises(JobFailed, match=r"Trials need 0\.8 GB of memory for 2 engines"):
-        tune_job.run(document, Reporter())
+        tune.run(document, Reporter())
