@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
 from django.conf import settings
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -194,6 +193,8 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
 
 def _memory_bytes(pid: int) -> int | None:
     """Return the resident memory of an engine process of this host; None for another process."""
+    import psutil  # few commands show engines
+
     try:
         process = psutil.Process(pid)
         is_engine = ENGINE_MODULE in process.cmdline()

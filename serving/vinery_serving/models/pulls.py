@@ -6,7 +6,9 @@ threads.
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -15,7 +17,6 @@ import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from vinery_accounts.outbound.client import DaemonThreads, ThreadsBusy
 from vinery_serving.models import devices, job_requests, registry
 from vinery_serving.models.convert.options import Precision
 from vinery_serving.models.hub import catalogue
@@ -33,7 +34,7 @@ from vinery_serving.processes.apart import NoAnswer, run_apart
 
 ResultT = TypeVar("ResultT")
 MAX_QUESTIONS: Final = 4
-_THREADS: Final = DaemonThreads(MAX_QUESTIONS)
+_RUNNING: Final = threading.BoundedSemaphore(MAX_QUESTIONS)
 _CPU: Final = "CPU"
 
 
@@ -120,22 +121,26 @@ class Judged:
 def ask(question: Callable[[], ResultT], within_s: float = 25.0) -> ResultT:
     """Return the answer. Raises what the question raises, and `HubUnavailable` after the deadline
     or while too many questions run."""
+    if not _RUNNING.acquire(blocking=False):
+        raise HubUnavailable("Too many questions to hubs are running. Try again in a moment.")
+    answer: Future[ResultT] = Future()
+
+    def answer_it() -> None:
+        try:
+            answer.set_result(question())
+        except Exception as error:
+            answer.set_exception(error)
+        finally:
+            _RUNNING.release()
+
+    threading.Thread(target=answer_it, daemon=True).start()
     try:
-        return asyncio.run(_answer(question, within_s))
-    except ThreadsBusy:
-        raise HubUnavailable(
-            "Too many questions to hubs are running. Try again in a moment."
-        ) from None
+        return answer.result(timeout=within_s)
     except TimeoutError:
         raise HubUnavailable(
             f"The hub did not answer within {within_s:g} s. Check the network, HTTPS_PROXY and "
             "HF_ENDPOINT."
         ) from None
-
-
-async def _answer(question: Callable[[], ResultT], within_s: float) -> ResultT:
-    async with asyncio.timeout(within_s):
-        return await _THREADS.call(question)
 
 
 def look(asked: Repository, context: int = CONTEXT_TOKENS, within_s: float = 25.0) -> Judged:
