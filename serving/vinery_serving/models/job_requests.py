@@ -254,15 +254,9 @@ def _take_speed(job: ModelJob, result: Mapping[str, Any]) -> None:
     names = {each.name: each.full_name for each in known.devices} if known else {}
     SpeedResult.objects.create(
         model_id=job.model_id,
-        folder=asked["folder"],
-        device=asked["device"],
         device_name=names.get(asked["device"], ""),
-        options=asked["options"],
-        versions={"vinery": settings.VINERY_VERSION, **result["versions"]},
-        num_prompt_tokens=result["num_prompt_tokens"],
-        num_output_tokens=result["num_output_tokens"],
-        num_other_tokens=result["num_other_tokens"],
-        points=result["points"],
+        **{name: asked[name] for name in ("folder", "device", "options")},
+        **{**result, "versions": {"vinery": settings.VINERY_VERSION, **result["versions"]}},
     )
     results = SpeedResult.objects.filter(model_id=job.model_id)
     results.exclude(pk__in=list(results.values_list("pk", flat=True)[:MAX_RESULTS])).delete()

@@ -15,9 +15,9 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from vinery_serving.models.convert import child
 from vinery_serving.models.convert.checkpoint import ConvertError, Line, lines
@@ -51,14 +51,6 @@ def python_of(environment: Path) -> Path:
     return environment / "bin" / "python"
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentState:
-    line: str
-    state: str  # ready, obsolete, missing
-    num_bytes: int
-    folder: Path
-
-
 class Environments:
     """The environments below one folder.
 
@@ -80,14 +72,14 @@ class Environments:
         is_usable = note.get("digest") == line.digest and python_of(environment).exists()
         return environment if is_usable else None
 
-    def states(self) -> list[EnvironmentState]:
-        return list(map(self._state, lines().values()))
-
-    def _state(self, line: Line) -> EnvironmentState:
-        folder = self._folder / line.name
-        state = "obsolete" if folder.exists() else "missing"
-        state = "ready" if self.find(line) else state
-        return EnvironmentState(line.name, state, folder_bytes(folder), folder)
+    def states(self) -> Iterator[dict[str, Any]]:
+        """Yield each line with its state (ready, obsolete or missing), folder and size."""
+        for line in lines().values():
+            folder = self._folder / line.name
+            state = "obsolete" if folder.exists() else "missing"
+            state = "ready" if self.find(line) else state
+            num_bytes = folder_bytes(folder)
+            yield {"line": line.name, "state": state, "folder": folder, "num_bytes": num_bytes}
 
     @contextmanager
     def used(self, line: Line) -> Iterator[Path]:

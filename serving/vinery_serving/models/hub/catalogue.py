@@ -64,18 +64,12 @@ def find(name: str) -> CatalogueModel | None:
     return next((each for each in catalogue() if each.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    name: str
-    repository: str
-    problem: str
-
-
-def check(hub: Hub) -> Iterator[Checked]:
+def check(hub: Hub) -> Iterator[dict[str, str]]:
     """Compare the entries with a hub, one after the other. Raises `HubUnavailable`."""
     for model in catalogue():
         if not model.shipped:
-            yield Checked(model.name, model.repository, _problem(hub, model))
+            problem = _problem(hub, model)
+            yield {"name": model.name, "repository": model.repository, "problem": problem}
 
 
 def _problem(hub: Hub, model: CatalogueModel) -> str:

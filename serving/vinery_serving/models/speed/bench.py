@@ -19,7 +19,6 @@ from random import Random
 from statistics import median
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import psutil
 
@@ -30,7 +29,7 @@ from vinery_serving.processes.confine import Needs
 from vinery_serving.prompting.folder import ModelFolder, UnusableFolder
 from vinery_serving.prompting.tokenizer import load_tokenizer
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
-from vinery_serving.transport.messages import Accepted, Hello, Rejected, Submit, TokenOutput
+from vinery_serving.transport.messages import Accepted, Rejected, Submit, TokenOutput
 from vinery_serving.transport.sockets import EngineAddress, UnixAddress, engine_socket, settings_key
 from vinery_serving.transport.waiting import WaitingRequests
 
@@ -175,67 +174,42 @@ _WARM_UP_TOKENS: Final = 8
 _PING_TIMEOUT_S: Final = 60.0
 
 
-class SpeedPoint(msgspec.Struct, frozen=True):
-    """The speed with one number of streams. Tokens per second are of all streams together."""
-
-    streams: int
-    prompt_tokens_per_s: float
-    output_tokens_per_s: float
-    first_token_s: float  # the median
-    memory_bytes: int  # of the engine's process
-
-    @classmethod
-    def of(cls, run: Run, pid: int) -> "SpeedPoint":
-        return cls(
-            streams=len(run.answers),
-            prompt_tokens_per_s=round(run.prompt_tokens_per_s, 2),
-            output_tokens_per_s=round(run.output_tokens_per_s, 2),
-            first_token_s=round(run.first_token_s, 4),
-            memory_bytes=memory_bytes(pid),
-        )
-
-
-class SpeedCard(msgspec.Struct, frozen=True):
-    points: tuple[SpeedPoint, ...]
-    num_prompt_tokens: int  # of each request
-    num_output_tokens: int
-    num_other_tokens: int  # that clients used meanwhile: they made the measured requests slower
-
-
-async def measure(
-    engine: Engine, encode: Encode, report: Callable[[int], object], *, seed: int
-) -> SpeedCard:
-    """Measure an engine beside its other requests. `report` gets each number of streams. Another
-    `seed` gives other prompts, so that none is in the prefix cache.
-
-    Raises `MeasurementFailed`, EngineDisconnected and TimeoutError.
-    """
+async def _measure(
+    engine: Engine, encode: Encode, reporter: Reporter, *, seed: int
+) -> dict[str, Any]:
+    """Measure an engine beside its other requests. Another `seed` gives other prompts, so that none
+    is in the prefix cache. Raises `MeasurementFailed`, EngineDisconnected and TimeoutError."""
     hello = engine.client.hello
     assert hello is not None
-    num_prompt, num_output = _lengths(hello)
+    room = hello.max_context or _PROMPT_TOKENS * 2
+    num_prompt, num_output = min(_PROMPT_TOKENS, room // 2), min(_OUTPUT_TOKENS, room // 4)
     before = (await engine.client.ping(_PING_TIMEOUT_S)).tokens.num_output_tokens
     await engine.run([prompt_ids(encode, seed, num_prompt)], _WARM_UP_TOKENS)
     points = []
-    for streams in STREAMS:
-        if streams > hello.max_running:
-            break
-        report(streams)
+    for streams in (each for each in STREAMS if each <= hello.max_running):
+        reporter.progress(f"measuring {streams} streams" if streams > 1 else "measuring")
         first = seed + 100 * streams
         prompts = [prompt_ids(encode, first + at, num_prompt) for at in range(streams)]
-        points.append(SpeedPoint.of(await engine.run(prompts, num_output), hello.pid))
+        points.append(_point(await engine.run(prompts, num_output), hello.pid))
     after = (await engine.client.ping(_PING_TIMEOUT_S)).tokens.num_output_tokens
-    num_others = max(0, after - before - engine.num_own_tokens)
-    return SpeedCard(tuple(points), num_prompt, num_output, num_others)
+    return {
+        "points": points,
+        "num_prompt_tokens": num_prompt,  # of each request
+        "num_output_tokens": num_output,
+        # That clients used meanwhile: they made the measured requests slower.
+        "num_other_tokens": max(0, after - before - engine.num_own_tokens),
+    }
 
 
-def _lengths(hello: Hello) -> tuple[int, int]:
-    """Return the tokens of a prompt and of an output; less for a short context."""
-    room = hello.max_context or _PROMPT_TOKENS * 2
-    num_output = min(_OUTPUT_TOKENS, room // 4)
-    num_prompt = min(_PROMPT_TOKENS, room // 2)
-    if min(num_output, num_prompt) < 1:
-        raise MeasurementFailed(f"A context of {hello.max_context} tokens is too short to measure.")
-    return num_prompt, num_output
+def _point(run: Run, pid: int) -> dict[str, float]:
+    """Return the speed with one number of streams, see `SpeedResult.points`."""
+    return {
+        "streams": len(run.answers),
+        "prompt_tokens_per_s": round(run.prompt_tokens_per_s, 2),
+        "output_tokens_per_s": round(run.output_tokens_per_s, 2),
+        "first_token_s": round(run.first_token_s, 4),
+        "memory_bytes": memory_bytes(pid),
+    }
 
 
 # A model that is asleep wakes first, and may have to wait for memory.
@@ -257,7 +231,7 @@ def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
             "The engine ended or did not answer. Load the model, then measure again."
         ) from None
     versions = {name: metadata.version(name) for name in _PACKAGES}
-    return {**msgspec.to_builtins(card), "versions": versions}
+    return {**card, "versions": versions}
 
 
 def needs(document: JobDocument) -> Needs:
@@ -280,7 +254,7 @@ def encode_of(folder: Path) -> Encode:
 
 async def _measure_model(
     document: JobDocument, address: EngineAddress, encode: Encode, reporter: Reporter
-) -> SpeedCard:
+) -> dict[str, Any]:
     run_dir = document.home / "run"
     client = EngineClient(UnixAddress(engine_socket(run_dir, address)), document.engine_key)
     waiting = WaitingRequests(run_dir, document.node_key)
@@ -289,11 +263,7 @@ async def _measure_model(
         reporter.progress("waiting for the model")
         with waiting.of(address.model_id):
             await client.wait_connected(_CONNECT_TIMEOUT_S)
-
-        def report(streams: int) -> None:
-            reporter.progress(f"measuring {streams} streams" if streams > 1 else "measuring")
-
-        return await measure(Engine(client), encode, report, seed=10_000 * document.job_id)
+        return await _measure(Engine(client), encode, reporter, seed=10_000 * document.job_id)
     finally:
         await waiting.close()
         await client.close()
