@@ -262,21 +262,6 @@ def _take_speed(job: ModelJob, result: Mapping[str, Any]) -> None:
     results.exclude(pk__in=list(results.values_list("pk", flat=True)[:MAX_RESULTS])).delete()
 
 
-def why_futile(job: ModelJob) -> str:
-    """Return why a measurement can no longer succeed, for administrators; empty: it can, or the job
-    is of another kind. The job's process knows the engine's socket alone."""
-    model = job.model
-    if job.kind != JobKind.BENCH:
-        return ""
-    if job.parameters.get("settings_digest") != model.settings_digest:
-        return "The model was changed meanwhile. Measure it again."
-    if model.shown_state is ShownState.FAILED:
-        return f"The model does not load: {model.status.last_error}"
-    if model.shown_state in (ShownState.UNLOADING, ShownState.UNLOADED):
-        return "The model was unloaded. Load it, wait until it is ready, and measure it then."
-    return ""
-
-
 _TAKERS: Final[Mapping[JobKind, Callable[[ModelJob, Mapping[str, Any]], None]]] = {
     JobKind.PULL: _take_pull,
     JobKind.CONVERT: _take_folder,
