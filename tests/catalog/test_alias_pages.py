@@ -5,8 +5,7 @@ from django.test import Client
 
 from tests.catalog.conftest import LIST, error_at, page, text_of
 from tests.tables import table
-from vinery_serving.models.aliases import ModelAlias
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 
 pytestmark = pytest.mark.django_db
 NEW = f"{LIST}aliases/new/"

@@ -14,10 +14,9 @@ from vinery_accounts.models import AuditEntry, Limit, Organization, Project
 from vinery_platform.cli import main
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.models import engine_work
-from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.job_rows import Asked, JobState, ModelJob, record_event
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 from vinery_serving.transport.messages import EngineStats
 
 pytestmark = pytest.mark.django_db

@@ -19,9 +19,8 @@ from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS
 from vinery_serving.models import registry
-from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import EngineState, EngineStatus
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 
 pytestmark = pytest.mark.django_db
 

@@ -16,11 +16,10 @@ from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.limits import prices_of
 from vinery_serving.core.tasks import Task
 from vinery_serving.models import registry
-from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.job_requests import MEASURABLE
 from vinery_serving.models.job_rows import SpeedResult, bytes_text, newest_speeds
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import MODEL_NAME, ModelAlias, ServedModel
 from vinery_serving.models.resource import MODEL_ALIASES, MODELS, targets_text
 
 

@@ -20,13 +20,12 @@ from vinery_accounts.resources.forms import ParametersForm
 from vinery_accounts.resources.limits import prices_of
 from vinery_serving.core.tasks import Task
 from vinery_serving.models import job_resource
-from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_work import NO_LOG, engine_log_path, log_after
 from vinery_serving.models.host_rows import replicas_by_model
 from vinery_serving.models.job_requests import checkpoint_of, has_changed_since
 from vinery_serving.models.job_resource import MODEL_EVENTS, MODEL_JOBS
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedResult, bytes_text
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 from vinery_serving.models.resource import MODELS
 from vinery_serving.pages.console import actions_of, body_of
 from vinery_serving.pages.model_form import ChangedModelForm, known_devices
