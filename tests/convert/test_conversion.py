@@ -17,9 +17,8 @@ from tests.conftest import until_in_loop as until
 from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import write_environment
 from vinery_serving.models.convert import conversion
-from vinery_serving.models.convert.checkpoint import ConvertError
+from vinery_serving.models.convert.checkpoint import ConvertError, parse
 from vinery_serving.models.convert.conversion import check_loads, convert
-from vinery_serving.models.convert.options import parse
 from vinery_serving.processes.confine import ESSENTIAL, Part, available
 
 _TINY_CHAT = Path(__file__).resolve().parents[2] / "models" / "tiny-chat"
@@ -114,7 +113,7 @@ import asyncio, sys
 from pathlib import Path
 from vinery_serving.models.convert.conversion import convert
 from vinery_serving.models.convert.environments import Environments
-from vinery_serving.models.convert.options import ConvertOptions
+from vinery_serving.models.convert.checkpoint import ConvertOptions
 source, output, environments = map(Path, sys.argv[1:])
 asyncio.run(convert(source, output, ConvertOptions(), Environments(environments), lambda _: None,
     lambda _: None))

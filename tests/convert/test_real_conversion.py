@@ -9,8 +9,8 @@ import pytest
 
 from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import borrow_environment
+from vinery_serving.models.convert.checkpoint import parse
 from vinery_serving.models.convert.conversion import convert
-from vinery_serving.models.convert.options import parse
 
 
 def types_of(folder: Path) -> set[str]:

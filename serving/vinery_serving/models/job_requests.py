@@ -21,8 +21,7 @@ from django.utils import timezone
 from vinery_accounts.access import changes
 from vinery_serving.core.tasks import Task, explanation
 from vinery_serving.models import devices
-from vinery_serving.models.convert.checkpoint import ConvertError, find_refusal
-from vinery_serving.models.convert.options import parse
+from vinery_serving.models.convert.checkpoint import ConvertError, find_refusal, parse
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.job_rows import (
     UNFINISHED,

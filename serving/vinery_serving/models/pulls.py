@@ -18,7 +18,7 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from vinery_serving.models import devices, job_requests, registry
-from vinery_serving.models.convert.options import Precision
+from vinery_serving.models.convert.checkpoint import Precision
 from vinery_serving.models.hub import catalogue
 from vinery_serving.models.hub import repository as hub_repository
 from vinery_serving.models.hub.client import Hub

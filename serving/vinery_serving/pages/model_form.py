@@ -21,7 +21,7 @@ from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import OptionDocument, option_documents
 from vinery_serving.engine.options import PURPOSES, tasks_of_option
 from vinery_serving.models import devices
-from vinery_serving.models.convert.options import ConvertOptions, Precision
+from vinery_serving.models.convert.checkpoint import ConvertOptions, Precision
 from vinery_serving.models.devices import Device
 from vinery_serving.models.folder_options import shipped_models
 from vinery_serving.models.job_requests import Conversion

@@ -22,7 +22,7 @@ from typing import Any, Final
 import psutil
 
 from vinery_serving.models.convert import child
-from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError
+from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError, ConvertOptions, parse
 from vinery_serving.models.convert.child import ChildFailed
 from vinery_serving.models.convert.environments import (
     Environments,
@@ -31,7 +31,6 @@ from vinery_serving.models.convert.environments import (
     python_of,
     torch_index,
 )
-from vinery_serving.models.convert.options import ConvertOptions, parse
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.processes.calls import Act
 from vinery_serving.processes.confine import Needs
