@@ -5,7 +5,6 @@ left is removed. Programs run as `bin/python -m`: a virtual environment may be r
 first lines of its scripts name the old folder.
 """
 
-import asyncio
 import fcntl
 import json
 import os
@@ -91,23 +90,18 @@ class Environments:
             yield environment
 
     async def ensure(self, line: Line, write: Callable[[bytes], object]) -> Path:
-        """Return the environment, made first if missing or obsolete. Waits for another process that
-        makes it. Raises `ConvertError`."""
+        """Return the environment, made first if missing or obsolete. Raises `ConvertError`, also
+        while another process makes or uses it."""
         if environment := self.find(line):
             return environment
-        lock = self._open_lock(line)
+        busy = f"Another process makes or uses the environment {line.name}. Try again later."
         try:
-            async with asyncio.timeout(_INSTALL_TIMEOUT_S):
-                # No event tells of the end of another process's lock.
-                while not _take(lock, fcntl.LOCK_EX):  # noqa: ASYNC110
-                    await asyncio.sleep(0.5)
-            return self.find(line) or await self._make(line, write)
+            with self._lock(line, fcntl.LOCK_EX, busy):
+                return self.find(line) or await self._make(line, write)
         except TimeoutError:
             raise ConvertError(
                 f"The environment {line.name} was not made within {_INSTALL_TIMEOUT_S:g} s."
             ) from None
-        finally:
-            os.close(lock)
 
     def remove(self, line: Line) -> bool:
         """Remove an environment; False: there is none. Raises `ConvertError` while it is used."""
@@ -183,29 +177,19 @@ class Environments:
         path.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)
 
-    def _open_lock(self, line: Line) -> int:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return os.open(self._folder / f".{line.name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-
     @contextmanager
     def _lock(self, line: Line, how: int, busy: str) -> Iterator[None]:
         """Raises `ConvertError` with the text `busy` while another process holds the lock."""
-        lock = self._open_lock(line)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._folder / f".{line.name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            if not _take(lock, how):
-                raise ConvertError(busy)
+            try:
+                fcntl.flock(lock, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConvertError(busy) from None
             yield
         finally:
             os.close(lock)
-
-
-def _take(lock: int, how: int) -> bool:
-    """Take a lock; False: another process holds it."""
-    try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def pip_needs(folder: Path) -> Needs:
