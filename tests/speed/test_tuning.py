@@ -95,7 +95,7 @@ async def test_each_trial_is_reported_also_if_it_does_not_load_and_none_is_too_l
     stages: list[str] = []
     found = await tuner(took_s, report=stages.append).run()
     trials = enumerate(found.trials, start=1)
-    assert stages == [f"trial {number}: {each.what}" for number, each in trials]
+    assert stages[1:] == [f"trial {number}: {each.what}" for number, each in trials]
 
     found = await tuner(took_s, time_limit_s=0.0).run()
     assert found.trials == ()

@@ -207,6 +207,6 @@ def _properties_of(device: str, known: DeviceList | None) -> Collection[str] | N
     if not found or not all(each.properties for each in found):
         return None
     # GenAI reads these names, which are no properties of the plugin.
-    own = ("PREFILL_HINT", "GENERATE_HINT", "PREFILL_CONFIG", "GENERATE_CONFIG")
-    own = own if "NPU" in families else ()
+    of_npu = ("PREFILL_HINT", "GENERATE_HINT", "PREFILL_CONFIG", "GENERATE_CONFIG")
+    own = of_npu if "NPU" in families else ()
     return {*_COMMON, *own}.union(*(each.properties for each in found))

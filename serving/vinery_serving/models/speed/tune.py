@@ -150,6 +150,7 @@ class Tuner:
         end_s = began_s + self.time_limit_s
         best, best_gain, is_complete = dict(self.present), 1.0, True
         settings = list(knobs(self.present, device=self.device, is_vision=self.is_vision))
+        self.report("measuring the present options")
         async with self.start(self.present) as base:
             await self._warm_up(base)
             for changes in settings:
