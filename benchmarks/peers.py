@@ -32,10 +32,10 @@ from benchmarks.machine import WebCpu, show, wait_until_calm
 from benchmarks.measures import Run, medians, num_same_texts, summary
 from benchmarks.peer_report import BARE, GATEWAYS, PROXIES, VINERY, Gateway, PeerReport, Point
 from benchmarks.peer_servers import STARTS, Absent, Peers, Starts, litellm, scripted
+from benchmarks.peer_weights import write_checkpoint
 from benchmarks.platform_under_test import PlatformFailed, own_platform
 from benchmarks.prompts import Prompt, PromptSource, rambling
 from benchmarks.settings import HALF_BILLION, RESULTS, default_cache, numbers
-from tests.random_models.checkpoints import write_checkpoint
 from tests.random_models.folder import write_folder
 from vinery_serving.engine.options import EngineOptions
 

@@ -84,7 +84,6 @@ for _name in (
     "vinery_accounts.console.urls",
     "vinery_serving.pages.console",
     "vinery_serving.pages.console_add",
-    "vinery_serving.pages.console_model",
     "vinery_serving.pages.devices_console",
     "vinery_serving.pages.live_console",
     "vinery_serving.pages.media_console",

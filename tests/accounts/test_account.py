@@ -22,11 +22,10 @@ pytestmark = pytest.mark.django_db
     [
         ("", "localhost:8000", False, ""),
         ("", "vinery.example", True, ""),
-        ("", "vinery.example", False, "over https only"),
-        ("", "127.0.0.1:8000", False, "Open http://localhost:8000 instead"),
-        ("", "10.1.2.3", True, "by its name, over https"),
+        *(("", each, False, "over https") for each in ("vinery.example", "127.0.0.1:8000")),
+        ("", "10.1.2.3", True, "names of hosts"),
         ("https://vinery.example", "10.1.2.3", False, ""),
-        ("http://vinery.example", "10.1.2.3", True, "over https only"),
+        ("http://vinery.example", "10.1.2.3", True, "over https"),
         ("http://vinery.example", "localhost", False, ""),
     ],
 )

@@ -102,62 +102,46 @@ def test_an_alert_contains_the_time_at_which_the_quota_runs_out(search: Project)
     assert quota.runs_out_at == alert.runs_out_at
 
 
-# -- The time at which a quota is used up, from its window and the last days
+# -- The time at which a quota is used up
 
 HOUR_S = 3600.0
 
 
-def of_day(num_used: int, *, num_before: int = 0, amount: int = 1000) -> Use:
-    return Use(amount, num_used, num_before, 0.0, DAY_S)
+def of_day(num_used: int, at_s: float, amount: int = 1000) -> Use:
+    return Use(amount, num_used, num_used, at_s, DAY_S)
 
 
 @table(
-    "use, at_h, out_after_h",
+    "num_used, at_h, out_after_h",
     [
-        (of_day(500), 6, 12),
-        # The quota lasts until its reset.
-        (of_day(200), 6, None),
-        (of_day(0), 6, None),
-        # The quota is used up now.
-        (of_day(1000), 6, 6),
-        (of_day(1200), 6, 6),
-        # The week before counts as an eighth of a day: three hours. So a busy one shortens the
-        # forecast of a quiet day,
-        (of_day(100, num_before=7), 1, None),
-        (of_day(100, num_before=7 * 3000), 1, 1 + 900 / ((100 + 3000 / 8) / 4)),
+        # Some quotas last until their reset, and some are used up now.
+        *((500, 6, 12), (800, 12, 15), (200, 6, None), (0, 6, None), (1000, 6, 6), (1200, 6, 6)),
         # Too little of the amount, or too short a time, is no ground for a forecast.
-        (of_day(99, num_before=7 * 3000), 1, None),
-        (of_day(300), 0.24, None),
-        (of_day(300), 0.25, 0.25 + 700 / (300 / 0.25)),
-        (of_day(300, num_before=7 * 3000), 0.1, 0.1 + 700 / ((300 + 3000 / 8) / 3.1)),
-        # and a quiet one does not hide a busy afternoon.
-        (of_day(800), 12, 15),
-        (of_day(800, num_before=7), 12, 12 + 200 / ((800 + 1 / 8) / 15)),
-        # A budget without a reset follows the last days.
-        (Use(amount=1000, num_used=300, num_before=70), 0, 70 * 24),
-        (Use(amount=1000, num_used=300), 0, None),
+        *((99, 1, None), (100, 1, 10), (300, 0.24, None), (300, 0.25, 0.25 + 700 / (300 / 0.25))),
     ],
 )
-def test_a_quota_runs_out_at_the_pace_of_its_window_and_of_the_week_before(
-    use: Use, at_h: int, out_after_h: float | None
+def test_a_quota_runs_out_at_the_pace_of_its_window(
+    num_used: int, at_h: float, out_after_h: float | None
 ) -> None:
     expected = None if out_after_h is None else pytest.approx(out_after_h * HOUR_S)
+    assert runs_out_at(of_day(num_used, at_h * HOUR_S), at_h * HOUR_S) == expected
 
-    assert BEFORE_S == 7 * DAY_S
-    assert runs_out_at(use, at_h * HOUR_S) == expected
+
+def test_a_budget_without_a_reset_follows_the_last_days() -> None:
+    assert runs_out_at(Use(1000, 300, 70, BEFORE_S), 0) == pytest.approx(70 * DAY_S)
+    assert runs_out_at(Use(1000, 300, 0, BEFORE_S), 0) is None
 
 
 @given(
     amount=st.integers(1, 10**11),
     num_used=st.integers(0, 10**11),
-    num_before=st.integers(0, 10**11),
     at_s=st.floats(0, DAY_S, exclude_max=True),
 )
 def test_the_forecast_is_before_the_reset_and_sooner_with_more_usage(
-    amount: int, num_used: int, num_before: int, at_s: float
+    amount: int, num_used: int, at_s: float
 ) -> None:
-    found = runs_out_at(of_day(num_used, num_before=num_before, amount=amount), at_s)
-    more = runs_out_at(of_day(num_used + 1, num_before=num_before, amount=amount), at_s)
+    found = runs_out_at(of_day(num_used, at_s, amount), at_s)
+    more = runs_out_at(of_day(num_used + 1, at_s, amount), at_s)
 
     assert found is None or at_s <= found < DAY_S
     if found is not None:

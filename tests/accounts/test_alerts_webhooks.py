@@ -17,7 +17,7 @@ from django.core.exceptions import ValidationError
 from django.utils import timezone
 from webhook_receiver import Receiver
 
-from tests.outbound.attacks import ATTACKS, FORBIDDEN_IPV4, FORBIDDEN_IPV6, NAMES
+from tests.outbound.attacks import ATTACKS, NAMES
 from tests.outbound.recording import RecordedNetwork, listening_everywhere
 from tests.outbound.servers import redirect
 from tests.tables import table
@@ -167,12 +167,7 @@ def test_urls_are_public_with_tls_or_of_allowed_networks(settings: Any) -> None:
 
 @table(
     "url",
-    [
-        *("", "hooks.example.com", "ftp://example.com/", "file:///etc/passwd", "https://"),
-        *("https://user:word@example.com/", "https://example.com:0/", "https://example.com:x/"),
-        *("https://example.com/a b", "https://example.com/\r\nx: y", "https://ex\u00e4mple.com/"),
-        "http://example.com/",
-    ],
+    [*("", "https://user:word@example.com/", "https://ex\u00e4mple.com/", "http://example.com/")],
 )
 def test_an_invalid_url_is_refused_when_a_webhook_is_created(db: None, url: str) -> None:
     with pytest.raises(ValidationError):
@@ -215,21 +210,6 @@ def test_a_slow_receiver_is_disconnected(settings: Any, monkeypatch: pytest.Monk
         pytest.raises(NotDelivered, match="No answer within"),
     ):
         send_to(f"http://127.0.0.1:{server.getsockname()[1]}/")
-
-
-def test_a_name_that_changes_its_answer_is_checked_at_each_delivery(
-    monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
-    """The permitted address at the first delivery, a forbidden one at the second. A row that is in
-    the table already is sent to, too."""
-    settings.VINERY_WEBHOOK_NETWORKS = read_networks(["127.0.0.1/32"])
-    for forbidden in (*map(str, FORBIDDEN_IPV4[1:]), *FORBIDDEN_IPV6):
-        network = RecordedNetwork(names={"a.example": [["192.0.2.7"], [forbidden]]})
-        monkeypatch.setattr(webhooks, "CLIENT", network.client())
-        for _ in range(2):
-            with pytest.raises(NotDelivered, match=r"not public|not allowed"):
-                send_to("https://a.example/")
-        assert network.connected == []
 
 
 async def test_none_of_hundreds_of_attacks_is_sent_to_first_or_by_a_redirect(

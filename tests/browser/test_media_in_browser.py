@@ -65,7 +65,7 @@ def test_the_tester_shows_each_step_and_allows_what_it_refused_by_the_keyboard(
     assert admin.fits()
 
     page = _test(admin, url)
-    assert "(loopback)" in _steps(page)["Denied"]
+    assert "is not public" in _steps(page)["Denied"]
     admin.enter(admin.page.get_by_role("link", name=f"Change the rule: {host}"))
     _save_with_the_network(admin)
 

@@ -130,7 +130,7 @@ def test_a_model_of_an_archive_is_named_and_tuned(admin: Administrator, archive:
     admin.follow("Tune")
     page.get_by_label("Time limit in seconds").fill("10")
     admin.press("Start")
-    page.locator("#search").get_by_text("trial 1 of").wait_for()
+    page.locator("#search").get_by_text("trial 1:").wait_for()
     follow(page.get_by_role("link", name="Cancel the search"))
     admin.press("Cancel the job")
     page.locator("#jobs").get_by_text("Cancelled", exact=True).wait_for()

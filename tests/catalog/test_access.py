@@ -7,10 +7,9 @@ from tests.catalog.conftest import ADD, LIST, address, text_of
 from tests.fakes.hub import FakeHub
 from tests.hub.conftest import hub as hub
 from vinery_serving.models import job_requests
-from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.job_requests import Tune
 from vinery_serving.models.job_rows import ModelJob
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 
 pytestmark = pytest.mark.django_db
 NEW = f"{LIST}aliases/new/"

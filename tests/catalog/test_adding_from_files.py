@@ -13,7 +13,6 @@ from tests.convert.checkpoints import write_checkpoint
 from tests.fakes.hub import FakeHub
 from tests.hub.archives import FILES, write_zip
 from tests.hub.conftest import hub
-from tests.hub.gguf_files import write_gguf
 from tests.tables import table
 from vinery_serving.models import registry
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob
@@ -49,7 +48,6 @@ def test_an_archive_is_pulled_by_its_digest(root: Client, hub: FakeHub, tmp_path
         ("", "This field is required."),
         ("models/tiny.zip", "Write a URL, or an absolute path"),
         ("/nowhere/tiny.zip", "cannot be read: No such file"),
-        ("ftp://store/m.zip", "begins with https:// or s3://"),
     ],
 )
 def test_a_wrong_source_is_explained(root: Client, hub: FakeHub, what: str, sentence: str) -> None:
@@ -57,29 +55,6 @@ def test_a_wrong_source_is_explained(root: Client, hub: FakeHub, what: str, sent
 
     assert sentence in error_at(text, "repository")
     assert not ServedModel.objects.exists()
-
-
-def test_a_gguf_file_is_pulled_unless_it_will_not_load_or_its_name_is_taken(
-    root: Client, tmp_path: Path
-) -> None:
-    path = write_gguf(tmp_path / "horse.gguf", "horse")
-
-    text = text_of(root.post(FILE, {"repository": str(path), "device": "CPU"}))
-    assert "horse" in error_at(text, "repository")
-    assert not ModelJob.objects.exists()
-
-    path = write_gguf(tmp_path / "small.gguf", "llama")
-    root.post(FILE, {"repository": str(path), "device": "CPU", "name": "mine"})
-    job = ModelJob.objects.get()
-    assert (job.model.name, job.parameters["path"]) == ("mine", str(path))
-    assert not job.model.is_loaded
-
-    registry.add_model(TINY_CHAT, name="taken")
-    form = {"repository": str(path), "device": "CPU", "name": "taken"}
-    text = text_of(root.post(FILE, form))
-    assert "Another model is served under this name." in error_at(text, "name")
-    root.post(FILE, form | {"replaces": "on"})
-    assert ModelJob.objects.get(model__name="taken").model.folder == str(TINY_CHAT)
 
 
 @pytest.mark.parametrize("what", ["https://store/m.zip", "/models/m.gguf"])
@@ -91,11 +66,6 @@ def test_a_url_on_the_page_of_hubs_leads_to_its_page(root: Client, hub: FakeHub,
 
 
 # -- Checkpoints
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    return write_checkpoint(tmp_path / "tiny")
 
 
 def test_a_checkpoint_is_converted_with_its_options(root: Client, tmp_path: Path) -> None:
@@ -114,36 +84,20 @@ def test_a_checkpoint_is_converted_with_its_options(root: Client, tmp_path: Path
     assert "Converting tiny. This page shows the progress." in text_of(response)
 
 
-@table(
-    "changed, field, sentence",
-    [
-        ({"folder": "/nowhere"}, "folder", "There is no folder /nowhere."),
-        ({"folder": "tiny"}, "folder", "Write an absolute path"),
-        ({"precision": "int1"}, "precision", "int1 is not one of the available choices"),
-        ({"group_size": "64"}, "group_size", "group_size is for int4 and not for int8."),
-        ({"task": "image-text-to-text"}, "task", "cannot be converted for the task"),
-        ({"name": "a b"}, "name", "Use letters, digits"),
-    ],
-)
-def test_a_wrong_value_is_explained_beside_its_field(
-    root: Client, checkpoint: Path, changed: dict[str, str], field: str, sentence: str
-) -> None:
-    form = {"folder": str(checkpoint), "device": "CPU", "precision": "int8"}
-
-    text = text_of(root.post(CONVERT, form | changed))
-
-    assert sentence in error_at(text, field)
+def test_a_wrong_value_is_explained_beside_its_field(root: Client, tmp_path: Path) -> None:
+    form = {"device": "CPU", "precision": "int8", "folder": "tiny"}
+    text = text_of(root.post(CONVERT, form))
+    assert "Write an absolute path" in error_at(text, "folder")
+    form |= {"folder": str(write_checkpoint(tmp_path / "tiny")), "group_size": "64"}
+    text = text_of(root.post(CONVERT, form))
+    assert "group_size is for int4 and not for int8." in error_at(text, "group_size")
     assert not ModelJob.objects.exists()
 
 
-def test_a_pulled_checkpoint_is_suggested_and_converted_again(root: Client, tmp_path: Path) -> None:
+def test_a_converted_checkpoint_is_converted_again(root: Client, tmp_path: Path) -> None:
     source = write_checkpoint(tmp_path / "tiny")
     model = registry.add_model(TINY_CHAT, name="mine")
     done: dict[str, Any] = {"model": model, "state": JobState.DONE}
-    result = {"folder": str(source), "precision": "int8"}
-    ModelJob.objects.create(kind=JobKind.PULL, result=result, **done)
-    assert f'<option value="{source}">' in text_of(root.get(CONVERT))
-
     page = f"{LIST}{model.pk}/"
     assert "Convert again" not in text_of(root.get(page))
     ModelJob.objects.create(kind=JobKind.CONVERT, parameters={"source": str(source)}, **done)
@@ -157,8 +111,3 @@ def test_a_pulled_checkpoint_is_suggested_and_converted_again(root: Client, tmp_
     form = {"folder": str(source), "name": "mine", "device": "CPU", "precision": "fp16"}
     root.post(CONVERT, form | {"replaces": "on"})
     assert ModelJob.objects.first().parameters["precision"] == "fp16"  # type: ignore[union-attr]
-
-
-@table("wanted", ["x", "0", "9" * 30])
-def test_a_model_that_does_not_exist_leaves_the_form_empty(root: Client, wanted: str) -> None:
-    assert 'name="folder"' in text_of(root.get(CONVERT, {"model": wanted}))

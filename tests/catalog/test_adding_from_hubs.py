@@ -62,14 +62,6 @@ def test_a_search_lists_what_matches_and_asked_checkpoints(root: Client, tiny: F
     assert "No file of acme/tiny matches *.gguf" in text
 
 
-def test_a_hub_that_does_not_answer_is_named(root: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda _: None)
-
-    for words in ("tiny", NAME):
-        assert "127.0.0.1:9 cannot be reached" in text_of(root.get(HUB, {"q": words}))
-
-
 @table("body", [b"[{}]", b"[1]", b"{", b'[{"id": "a", "downloads": "many"}]'])
 def test_an_answer_that_is_no_list_of_models_is_refused(tiny: FakeHub, body: bytes) -> None:
     tiny.fault("api", Fault(body=body))

@@ -5,8 +5,7 @@ from django.test import Client
 
 from tests.catalog.conftest import LIST, error_at, page, text_of
 from tests.tables import table
-from vinery_serving.models.aliases import ModelAlias
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 
 pytestmark = pytest.mark.django_db
 NEW = f"{LIST}aliases/new/"
@@ -41,7 +40,6 @@ def test_names_are_divided_changed_removed_and_added(root: Client, chat: ServedM
     "name, targets, field, sentence",
     [
         ("chat", "chat", "name", "A model is served under this name."),
-        ("x", "", "targets", "This field is required."),
         ("x", "chat=many", "targets", "Write chat=90: a weight is a whole number."),
         ("x", "chat\0=1", "targets", "Use letters, digits"),
     ],

@@ -12,8 +12,7 @@ from vinery_accounts.access import changes
 from vinery_accounts.models import AuditEntry
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_serving.models import registry
-from vinery_serving.models.aliases import ModelAlias
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 from vinery_serving.models.resource import MODELS
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]

@@ -54,24 +54,6 @@ def test_the_last_lines_are_returned_or_where_the_log_is(folder_of_logs: Path) -
     assert [line.split()[-1] for line in lines] == [str(number) for number in range(30, 80)]
 
 
-def test_administrators_see_state_reason_and_log_and_a_user_names_and_states(
-    root: Client, failed: ServedModel, folder_of_logs: Path, alice: Client
-) -> None:
-    write(folder_of_logs, "the weights do not fit", HOSTILE)
-    assert "The reason." in page(root, LIST)
-    text = page(root, f"{LIST}{failed.pk}/")
-    for expected in ("org/tiny", "Failed", "The reason."):
-        assert expected in text
-    text = page(root, f"{LIST}{failed.pk}/log/")
-    assert "the weights do not fit" in text and HOSTILE not in text
-
-    text = page(alice, LIST)
-    assert "org/tiny" in text and "Failed" in text
-    assert "The reason." not in text
-    assert "the weights do not fit" not in text
-    assert "vinery logs" not in text
-
-
 def log_of(model: str) -> LogFile:
     path = log_path(Path(settings.VINERY_LOG_DIR), engine_name(model))
     return LogFile(path, LogBounds(max_bytes=1000, num_files=3))

@@ -1,4 +1,4 @@
-"""Keys, limits and weights name models that are served, in each front end."""
+"""Keys, limits and weights name models that are served."""
 
 import re
 import secrets
@@ -9,7 +9,6 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.test import Client
 
-import vinery_platform.cli
 from tests.catalog.conftest import TINY_CHAT
 from tests.tables import table
 from vinery_accounts.access import changes
@@ -20,9 +19,8 @@ from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS
 from vinery_serving.models import registry
-from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import EngineState, EngineStatus
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 
 pytestmark = pytest.mark.django_db
 
@@ -87,39 +85,6 @@ def test_limits_and_weights_name_models() -> None:
                 resource.create(EVERYTHING, {**values, "model": name})
     Limit.objects.update(model="gone")
     LIMITS.change(EVERYTHING, Limit.objects.get(), {"amount": 20})
-
-
-def test_each_front_end_shows_the_nearest_name(
-    owner: User, client: Client, capsys: pytest.CaptureFixture[str]
-) -> None:
-    client.force_login(owner)
-    project = first_project().pk
-    of_key: dict[str, Any] = {"name": "k", "project": project, "scopes": ["inference"]}
-    for path, body in (
-        ("keys/", of_key | {"models": ["tiny-chatt"]}),
-        ("limits/", A_DAY | {"model": "tiny-chatt"}),
-    ):
-        answer = client.post(f"/api/{path}", body, content_type="application/json")
-        assert answer.status_code == 400
-        assert NO_CHATT in answer.content.decode()
-    of_limit = {"of": "model", "model": "tiny-chatt", "metric": "tokens", "window": "day"}
-    of_limit |= {"amount": "10", "time_zone": "UTC", "week_start": "monday"}
-    once = {"once": "x" * 16, "models": ["tiny-chatt"]}
-    in_admin = of_key | {"owner": owner.pk, "models": "tiny-chatt", "allowed_models": "tiny-chatt"}
-    for path, form in (
-        ("/console/keys/new/", of_key | once),
-        ("/console/limits/new/", of_limit),
-        ("/admin/accounts/apikey/add/", in_admin),
-        ("/admin/accounts/limit/add/", of_limit | {"scope": "model", "scope_id": 0}),
-    ):
-        assert NO_CHATT in client.post(path, form).content.decode(), path
-    for words in (
-        "key create --name k --model tiny-chatt",
-        "limit set --model tiny-chatt --metric tokens --window day --amount 5",
-    ):
-        assert vinery_platform.cli.main(words.split()) != 0
-        assert NO_CHATT in capsys.readouterr().err
-    assert not ApiKey.objects.exists() and not Limit.objects.exists()
 
 
 @table(

@@ -41,10 +41,10 @@ def test_the_text_form_of_protocol_buffers_is_read() -> None:
 @table(
     "text, message",
     [
-        ("a: {", "line 1: the end of the file is not expected"),
+        ("a: {", "line 1: the end is not expected"),
         *(("a: 1\n}", "line 2: } is not expected"), ("a: 'x", "line 1: ' is not expected")),
         ("a:\n\n?", "line 3: \\? is not expected"),
-        *(("a: '\\xzz'", "line 1: the text has a wrong escape"), ("a {" * 100, "line 1: ")),
+        *(("a: '\\xzz'", "line 1: '.*' is not expected"), ("a {" * 100, "line 1: ")),
     ],
 )
 def test_what_is_no_text_form_is_refused_with_its_line(text: str, message: str) -> None:
@@ -217,7 +217,7 @@ def test_a_second_import_changes_nothing(repository: Path, run: Run) -> None:
     status, first = run(*command, "--no-load")
     assert status == 0
     assert "  taken over:     max_num_seqs is the option max_running: 128" in first
-    assert "  no counterpart: unknown_config: Vinery does not know it" in first
+    assert "  no counterpart: unknown_config: Vinery has no such option" in first
     assert "  no counterpart: --rest_port: set VINERY_PORT" in first
     served = ServedModel.objects.get()
     assert (served.name, served.options["cache_size_gb"], served.is_loaded) == ("chat", 2, False)

@@ -22,14 +22,14 @@ from vinery_accounts.models import AuditEntry
 from vinery_accounts.resources.base import EVERYTHING, Conflict
 from vinery_serving.models import devices, job_requests, pulls
 from vinery_serving.models.devices import Device
-from vinery_serving.models.engine_status import EngineStatus, ShownState
+from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.verdict import Answer
 from vinery_serving.models.job_requests import take_result
 from vinery_serving.models.job_resource import MODEL_JOBS
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, secret_of
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.pulls import Judged, Pull, Repository, facts_of
+from vinery_serving.models.pulls import Judged, Pull, Repository
 from vinery_serving.models.resource import MODELS
 from vinery_serving.node import job_runner
 from vinery_serving.node.job_runner import JobRunner
@@ -264,27 +264,3 @@ def test_a_migration_takes_secrets_out_of_stored_urls() -> None:
     )
     assert secret_of(waits) == f"?{SIGNATURE}"
     assert other.parameters == plain
-
-
-@pytest.mark.usefixtures("tiny")
-def test_engines_that_the_node_has_measured_correct_the_estimate_for_other_models() -> None:
-    def memory() -> str:
-        verdict = judged().verdict
-        assert verdict is not None
-        return dict(facts_of(verdict))["memory"]
-
-    before = memory()
-    measured(name="a", loaded_bytes=300 << 20)
-    corrected = memory()
-    measured(name="b", loaded_bytes=9 << 30, device="GPU.0")
-    measured(name="c", loaded_bytes=9 << 30, options={"draft_model": "/m"})
-
-    assert "engine 0.2 GB (estimated)" in before
-    assert "engine 0.3 GB (as measured here with other models)" in corrected
-    assert memory() == corrected != before
-
-
-def measured(*, loaded_bytes: int, **columns: Any) -> None:
-    """A model in the folder of tiny-chat, whose engine the node has measured."""
-    model = ServedModel.objects.create(folder=str(TINY_CHAT), **columns)
-    EngineStatus.objects.create(model=model, loaded_bytes=loaded_bytes)

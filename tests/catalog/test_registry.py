@@ -1,18 +1,17 @@
-"""Changes of served models are in the audit log, from the command line and from the admin."""
+"""Changes of served models, with their entries in the audit log."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
-from django.urls import reverse
 
-from tests.catalog.conftest import TINY_CHAT
+from tests.catalog.conftest import MODELS, TINY_CHAT
 from vinery_accounts.access import changes
-from vinery_accounts.models import AuditEntry, User
+from vinery_accounts.models import AuditEntry
 from vinery_serving.models import registry
 from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus
+from vinery_serving.models.folder_options import shipped_folder
 from vinery_serving.models.models import ServedModel
 from vinery_serving.transport.sockets import settings_key
 
@@ -37,25 +36,17 @@ def test_changes_by_the_registry_are_audited(tmp_path: Path) -> None:
     assert entry.organization_id is None
 
 
-def test_changes_by_the_admin_are_audited(client: Client) -> None:
-    client.force_login(User.objects.create_superuser("root"))
-    form = {"name": "chat", "folder": str(TINY_CHAT), "device": "CPU", "options": "{}"}
-    client.post(reverse("admin:serving_servedmodel_add"), form)
-    model = ServedModel.objects.get()
-    stamp = model.updated_at
-    page = reverse("admin:serving_servedmodel_change", args=[model.pk])
-    client.post(page, form | {"device": "GPU"})
-    for action in ("load", "unload", "load"):
-        chosen = {"action": action, "_selected_action": [model.pk]}
-        client.post(reverse("admin:serving_servedmodel_changelist"), chosen)
-    model.refresh_from_db()
-    assert (model.device, model.is_loaded) == ("GPU", True)
-    assert model.updated_at > stamp
-    client.post(reverse("admin:serving_servedmodel_delete", args=[model.pk]), {"post": "yes"})
-
-    switched = ("model.load", "model.unload", "model.load")
-    assert audited() == ["model.create", "model.update", *switched, "model.delete"]
-    assert set(AuditEntry.objects.values_list("actor", flat=True)) == {"root"}
+def test_a_shipped_name_does_for_its_folder_unless_there_is_one_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("", ".", "..", "../models/tiny-chat", "training", "tiny"):
+        assert shipped_folder(name) is None
+    monkeypatch.chdir(tmp_path)
+    seer = registry.add_model(Path("tiny-vision"), name="seer", load=False)
+    assert Path(seer.folder) == MODELS / "tiny-vision"
+    (tmp_path / "tiny-vision").symlink_to(TINY_CHAT)
+    mine = registry.add_model(Path("tiny-vision"), name="mine", load=False)
+    assert Path(mine.folder) == TINY_CHAT
 
 
 def test_a_failed_model_is_waiting_only_after_what_the_node_reacts_to() -> None:

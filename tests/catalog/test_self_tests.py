@@ -4,7 +4,6 @@ import argparse
 
 import pytest
 from django.test import Client
-from django.urls import reverse
 
 from tests.catalog.conftest import LIST, text_of
 from tests.catalog.conftest import MODELS as FOLDERS
@@ -18,7 +17,6 @@ from vinery_serving.models.models import ServedModel
 from vinery_serving.models.resource import MODELS
 
 pytestmark = pytest.mark.django_db
-CHANGES = "admin:serving_servedmodel_changelist"
 FAILURE = f"{PICTURES_FAILED} GPU.1: Some different pictures look alike to the model: red and blue."
 
 
@@ -44,14 +42,8 @@ def by_console(client: Client, model: ServedModel) -> str:
     return text_of(client.post(f"{LIST}{model.pk}/self-test/", follow=True))
 
 
-def by_admin(client: Client, model: ServedModel) -> str:
-    form = {"action": "self-test", "_selected_action": [model.pk]}
-    return text_of(client.post(reverse(CHANGES), form, follow=True))
-
-
-def test_a_button_and_an_action_ask_for_an_audited_test(root: Client, seer: ServedModel) -> None:
+def test_a_button_asks_for_an_audited_test(root: Client, seer: ServedModel) -> None:
     assert "Testing seer" in by_console(root, seer)
-    assert "1 of the selected served models being tested." in by_admin(root, seer)
 
     seer.refresh_from_db()
     assert seer.test_asked_at is not None
@@ -79,10 +71,8 @@ def test_a_model_without_an_engine_that_sees_is_not_tested(
 
 
 def test_a_failure_is_shown_to_administrators_alone(root: Client, seer: ServedModel) -> None:
-    page = reverse("admin:serving_servedmodel_change", args=[seer.pk])
     body = MODELS.serializer(seer, context={"access": EVERYTHING}).data["engine"]
     assert FAILURE in text_of(root.get(LIST))
-    assert FAILURE in text_of(root.get(page))
     assert body["reason"] == MODELS.columns["last_error"](seer) == FAILURE
     root.force_login(User.objects.create_user("alice"))
     assert PICTURES_FAILED not in text_of(root.get(LIST))

@@ -1,18 +1,13 @@
-"""The admin's form of a served model, and the permission to load one."""
+"""The admin's form of a served model, states, and the permission to load one."""
 
-from pathlib import Path
 from typing import Any
 
-import pytest
 from django.contrib.auth.models import Permission
 from django.test import Client
 
 from tests.catalog.conftest import TINY_CHAT as FOLDER
-from tests.catalog.conftest import text_of
 from tests.tables import table
 from vinery_accounts.models import User
-from vinery_serving.models import devices
-from vinery_serving.models.devices import Device
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.models import ServedModel
 
@@ -23,14 +18,6 @@ ADD = f"{MODELS}add/"
 
 def address(model: ServedModel, page: str = "change/") -> str:
     return f"{MODELS}{model.pk}/{page}"
-
-
-def served(state: EngineState | None = None, **status: Any) -> ServedModel:
-    """A model, with the status of its engine if `state` is given."""
-    model = ServedModel.objects.create(name="chat", folder=TINY_CHAT)
-    if state is not None:
-        EngineStatus.objects.create(model=model, state=state, **status)
-    return model
 
 
 def errors_of(client: Client, **values: str) -> dict[str, Any]:
@@ -68,22 +55,6 @@ def test_a_missing_folder_is_refused_once_and_with_wrong_options_together(root: 
     assert ServedModel.objects.get().options == {}
 
 
-@pytest.fixture
-def with_devices(settings: Any, tmp_path: Path) -> None:
-    """The node has found a processor."""
-    settings.VINERY_RUN_DIR = tmp_path
-    devices.write(tmp_path, [Device("CPU", "Intel Core")])
-
-
-def test_a_model_without_folder_and_device_is_renamed(root: Client, with_devices: None) -> None:
-    model = ServedModel.objects.create(name="chat", folder="/nowhere", device="GPU")
-    form = {"name": "new", "folder": "/nowhere", "device": "GPU", "options": "{}"}
-    assert root.post(address(model), form).status_code == 302
-
-    model.refresh_from_db()
-    assert model.name == "new"
-
-
 @table(
     "is_loaded, state, shown",
     [
@@ -92,14 +63,13 @@ def test_a_model_without_folder_and_device_is_renamed(root: Client, with_devices
         *((False, EngineState.READY, "Unloading"), (False, None, "Unloaded")),
     ],
 )
-def test_the_list_shows_the_state(
-    root: Client, is_loaded: bool, state: EngineState | None, shown: str
+def test_a_model_has_the_state_that_is_asked_for_until_the_node_reports(
+    db: None, is_loaded: bool, state: EngineState | None, shown: str
 ) -> None:
-    ServedModel.objects.all().delete()
-    served(state)
-    ServedModel.objects.update(is_loaded=is_loaded)
-
-    assert f">{shown}</span>" in text_of(root.get(MODELS))
+    model = ServedModel(name="chat", folder=TINY_CHAT, is_loaded=is_loaded)
+    if state is not None:
+        model.engine = EngineStatus(model=model, state=state)
+    assert model.shown_state.label == shown
 
 
 def test_a_user_with_view_permission_cannot_load(client: Client, db: None) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import until_in_loop as until
 from vinery_serving.models.convert import child
-from vinery_serving.models.convert.child import ChildFailed, MemoryExceeded
+from vinery_serving.models.convert.child import ChildFailed
 
 _FOREVER = "import time\nwhile True: time.sleep(1)"
 
@@ -18,56 +18,25 @@ def python(code: str) -> tuple[str, ...]:
     return (sys.executable, "-c", code)
 
 
-async def run(
-    code: str, memory_bytes: int = 0, timeout_s: float = 60.0, writes: tuple[Path, ...] = ()
-) -> tuple[int, bytes]:
+async def run(code: str, timeout_s: float = 60.0, writes: tuple[Path, ...] = ()) -> bytes:
     needs = child.program_needs((Path(sys.executable),), writes, writes)
     output = bytearray()
-    limits = {"memory_bytes": memory_bytes, "timeout_s": timeout_s}
-    peak = await child.run(python(code), output.extend, needs, **limits)
-    return peak, bytes(output)
+    await child.run(python(code), output.extend, needs, timeout_s=timeout_s)
+    return bytes(output)
 
 
-async def test_its_output_is_passed_on_without_secrets_and_its_memory_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_its_output_is_passed_on_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VINERY_SECRET_KEY", "secret")
     monkeypatch.setenv("HF_TOKEN", "secret")
-    _, output = await run("import os; print(dict(os.environ))")
+    output = await run("import os; print(dict(os.environ))")
     assert b"secret" not in output
     assert b"PATH" in output
     with pytest.raises(ChildFailed, match="ended with status 1") as failed:
         await run("raise SystemExit('no weights here')")
     assert failed.value.last_line == "no weights here"
 
-    measured = tmp_path / "measured"
 
-    class Memory(child._Memory):
-        async def watch(self) -> None:
-            watching = asyncio.create_task(super().watch())
-            await until(lambda: self.peak_bytes > 80 << 20)
-            measured.touch()
-            watching.cancel()
-
-    monkeypatch.setattr(child, "_Memory", Memory)
-    wait = f"while not os.path.exists({str(measured)!r}): time.sleep(0.02)"
-    peak, output = await run(f"import os, time; a = b'x' * (90 << 20)\nprint('done')\n{wait}")
-    assert output == b"done\n"
-    assert 80 << 20 < peak < 800 << 20
-
-
-async def test_more_memory_or_time_than_the_limit_ends_it_and_its_children_count() -> None:
-    with pytest.raises(MemoryExceeded, match=r"its limit of 200 MB\. Raise the limit"):
-        await run("a = b'x' * (600 << 20)", 200 << 20)
-    # Each of them stays below the limit.
-    code = (
-        "import subprocess, sys, time\n"
-        "grow = 'a = b\"x\" * (120 << 20); import time; time.sleep(60)'\n"
-        "all_ = [subprocess.Popen([sys.executable, '-c', grow]) for _ in range(3)]\n"
-        "time.sleep(60)"
-    )
-    with pytest.raises(MemoryExceeded):
-        await run(code, 200 << 20)
+async def test_more_time_than_the_limit_ends_it() -> None:
     of_other_tests = set(psutil.Process().children(recursive=True))
     with pytest.raises(TimeoutError):
         await run(_FOREVER, timeout_s=0.5)

@@ -11,12 +11,13 @@ from tests.tables import table
 from vinery_serving.models.convert.checkpoint import (
     Checkpoint,
     ConvertError,
+    ConvertOptions,
     architecture_of,
     architectures,
     line_named,
     lines,
+    parse,
 )
-from vinery_serving.models.convert.options import ConvertOptions, parse
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import pytest
 
 from tests.convert.checkpoints import write_checkpoint
 from tests.convert.fake_environment import borrow_environment
+from vinery_serving.models.convert.checkpoint import parse
 from vinery_serving.models.convert.conversion import convert
-from vinery_serving.models.convert.options import parse
 
 
 def types_of(folder: Path) -> set[str]:
@@ -42,7 +42,6 @@ async def test_a_small_checkpoint_becomes_a_model_that_generates(
         *(source, output, parse(options), environments), lambda _: None, log.extend
     )
     assert converted["task"] == "text-generation"
-    assert converted["peak_memory_bytes"] > 100 << 20
     assert weights in types_of(output), log.decode(errors="replace")
     assert (
         "chat_template" in json.loads((output / "tokenizer_config.json").read_text())

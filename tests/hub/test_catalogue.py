@@ -84,17 +84,17 @@ def test_an_entry_that_differs_is_reported(
 
     (checked,) = check(Hub(hub.endpoint))
 
-    assert problem in checked.problem
+    assert problem in checked["problem"]
 
 
 @pytest.mark.usefixtures("one")
 def test_an_entry_is_in_order_if_the_hub_has_it_and_reported_if_it_lacks_it(hub: FakeHub) -> None:
     (checked,) = check(Hub(hub.endpoint))
-    assert "has no repository acme/tiny-chat" in checked.problem
+    assert "has no repository acme/tiny-chat" in checked["problem"]
 
     hub.add_folder("acme/tiny-chat", TINY_CHAT, cardData={"license": "apache-2.0"})
     (checked,) = check(Hub(hub.endpoint))
-    assert (checked.name, checked.problem) == ("tiny", "")
+    assert (checked["name"], checked["problem"]) == ("tiny", "")
 
     hub.fault("api", Fault(status=500))
     with pytest.raises(HubUnavailable):

@@ -117,7 +117,7 @@ def test_what_is_not_there_is_a_sentence_and_without_the_client_its_package(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for url in ("s3://models/none.zip", "s3://nobucket/tiny.tar.gz"):
-        with pytest.raises(PullFailed, match=f"There is no {url}. Check the bucket"):
+        with pytest.raises(PullFailed, match=f"{url} cannot be read: .*Check the bucket"):
             ArchiveOrigin.look(url)
     with pytest.raises(PullFailed, match="is a folder of the store"):
         ArchiveOrigin.look("s3://models/chat")
@@ -132,9 +132,8 @@ def test_what_is_not_there_is_a_sentence_and_without_the_client_its_package(
 @pytest.mark.parametrize(
     ("variables", "sentence"),
     [
-        ({"AWS_ACCESS_KEY_ID": "AKIAOTHER"}, "may not be read with these credentials"),
-        ({"AWS_SECRET_ACCESS_KEY": "another-secret"}, "may not be read with these credentials"),
-        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "There are no credentials for"),
+        ({"AWS_SECRET_ACCESS_KEY": "another-secret"}, "cannot be read: .*AWS_SECRET_ACCESS_KEY"),
+        ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "Unable to locate credentials"),
         ({"AWS_ENDPOINT_URL": "store:9000"}, "cannot be read: Invalid endpoint: store:9000"),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}, "Check the network, AWS_ENDPOINT_URL"),
         ({"AWS_PROFILE": "none"}, r"cannot be read: The config profile \(none\) could not"),

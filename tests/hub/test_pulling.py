@@ -235,7 +235,7 @@ def test_a_full_disk_another_process_and_a_folder_that_is_none_are_named(
         pulled(tiny, tmp_path / "models")
 
     tiny.fault(SMALL, Fault(), Fault(status=404, error_code="EntryNotFound"))
-    with pytest.raises(PullFailed, match="that it does not have"):
+    with pytest.raises(PullFailed, match="answers 404"):
         pulled(tiny, tmp_path)
 
 

@@ -88,7 +88,7 @@ def test_what_needs_a_token_is_read_with_one(
 @table(
     "fault, error, sentence",
     [
-        (Fault(status=403), PullFailed, "refuses acme/tiny with this token"),
+        (Fault(status=403), PullFailed, "no repository acme/tiny that may be read"),
         (Fault(status=429), HubUnavailable, "limits requests now"),
         (Fault(status=500), HubUnavailable, "answers 500. Try again later"),
         (Fault(status=418), PullFailed, "answers 418"),

@@ -22,7 +22,7 @@ from tests.database_threads import in_thread
 from tests.tables import table
 from vinery_accounts.base import change_signal
 from vinery_serving.models import job_requests as jobs
-from vinery_serving.models.engine_status import EngineState, EngineStatus, ShownState
+from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.job_rows import (
     MAX_EVENTS,
     JobKind,
@@ -354,8 +354,8 @@ def test_each_host_fetches_for_itself_and_the_first_one_does_all_else() -> None:
     other = ModelJob.objects.create(
         model=model_without_files("n"), kind=JobKind.FETCH, parameters={"host": "another"}
     )
-    assert set(job_runner._read_jobs(lambda: True)[0]) == {pull.pk, fetch.pk}
-    assert set(job_runner._read_jobs(lambda: False)[0]) == {fetch.pk}
+    assert set(job_runner._read_jobs(lambda: True)) == {pull.pk, fetch.pk}
+    assert set(job_runner._read_jobs(lambda: False)) == {fetch.pk}
     assert other.is_unfinished
 
 
@@ -363,33 +363,6 @@ def test_a_killed_process_is_begun_again(tmp_path: Path) -> None:
     job = begin(tmp_path, num_kills=2, result={"folder": str(TINY_CHAT)})
     meanwhile(until(job, in_state(JobState.DONE)))
     assert job.num_attempts == 3
-
-
-def test_a_measurement_of_a_model_that_cannot_be_measured_any_more_ends(tmp_path: Path) -> None:
-    model = ServedModel.objects.create(name="m", folder=str(TINY_CHAT))
-    EngineStatus.objects.create(model=model, state=EngineState.ASLEEP)
-    waits = {"blocks": True, "settings_digest": model.settings_digest}
-
-    def does_not_load() -> None:
-        EngineStatus.objects.update(state=EngineState.FAILED, last_error="The weights are cut.")
-
-    def changes() -> None:
-        EngineStatus.objects.update(state=EngineState.READY, last_error="")
-        ServedModel.objects.update(options={"max_running": 2})
-
-    async def run(job: ModelJob, then: Callable[[], None]) -> str:
-        async with a_node():
-            await until(job, has_begun)
-            await in_thread(then)
-            await until(job, in_state(JobState.FAILED))
-        return job.error
-
-    first = begin(tmp_path, JobKind.BENCH, **waits)
-    assert asyncio.run(run(first, does_not_load)) == "The model does not load: The weights are cut."
-    EngineStatus.objects.update(state=EngineState.READY)
-    second = begin(tmp_path, JobKind.BENCH, **waits)
-    assert asyncio.run(run(second, changes)) == "The model was changed meanwhile. Measure it again."
-    assert not any(map(psutil.pid_exists, processes(tmp_path)))
 
 
 def test_a_paused_job_has_no_process_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ MAX_BYTES = 1000
 
 
 def check_public(address: str) -> None:
-    reason = addresses.why_not_public(address)
-    if reason is not None:
-        raise addresses.AddressRefused(reason)
+    if not addresses.is_public(address):
+        raise addresses.AddressRefused(address)
 
 
 def check_here(address: str) -> None:

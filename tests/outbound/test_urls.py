@@ -40,12 +40,6 @@ def test_a_url_that_can_be_misread_is_refused_with_the_reason(text: str, reason:
         read_url(text)
 
 
-@table("host, notation", URLS["notations"])
-def test_odd_notations_of_addresses_are_refused_by_name(host: str, notation: str) -> None:
-    with pytest.raises(UrlRefused, match=f"not {notation}"):
-        read_url(f"http://{host}/")
-
-
 def test_no_notation_but_four_decimal_numbers_is_read_as_an_address() -> None:
     for ip in FORBIDDEN_IPV4:
         for text in numbers(ip):

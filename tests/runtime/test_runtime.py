@@ -16,9 +16,8 @@ from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.state.drain import LiveRequest
 from vinery_serving.gateway.state.model_rows import read_models
 from vinery_serving.gateway.state.runtime import Runtime, _repeat
-from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import EngineState, EngineStatus
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 
 
 class Keys:

@@ -25,9 +25,8 @@ from vinery_serving.gateway.state.model_rows import read_models
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.media.tables.models import MediaFolder, MediaLimit, MediaRule
 from vinery_serving.media.tables.policies import MediaPolicies
-from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import EngineState, EngineStatus
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 
 
 @pytest.fixture(autouse=True)

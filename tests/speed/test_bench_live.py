@@ -21,9 +21,9 @@ from vinery_serving.models.job_requests import take_result
 from vinery_serving.models.job_rows import JobKind, JobState, ModelJob, SpeedResult
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.models.models import ServedModel
-from vinery_serving.models.speed import bench_job
-from vinery_serving.models.speed.measuring import Engine, MeasurementFailed, prompt_ids
-from vinery_serving.models.speed.tune_job import trial_engine
+from vinery_serving.models.speed import bench
+from vinery_serving.models.speed.bench import Engine, MeasurementFailed, prompt_ids
+from vinery_serving.models.speed.tune import trial_engine
 from vinery_serving.processes.confine import Part, available
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.sockets import EngineAddress, engine_socket, settings_key
@@ -44,13 +44,13 @@ def a_document(home: Path, folder: Path = TINY_CHAT, engine_key: bytes = b"") ->
 
 @pytest.mark.live
 async def test_an_engine_is_measured_through_its_socket_beside_others(tmp_path: Path) -> None:
-    output, encode = io.StringIO(), bench_job.encode_of(TINY_CHAT)
+    output, encode = io.StringIO(), bench.encode_of(TINY_CHAT)
     async with trial_engine(TINY_CHAT, "CPU", {}, 1024, 120) as engine:
         address = EngineAddress(3, settings_key(DIGEST))
         document = a_document(tmp_path, engine_key=engine.client.key)
         engine_socket(tmp_path / "run", address).symlink_to(engine.client.path)
         other = asyncio.create_task(keep_asking(engine, prompt_ids(encode, 1, 64)))
-        result = await asyncio.to_thread(bench_job.run, document, Reporter(output))
+        result = await asyncio.to_thread(bench.run, document, Reporter(output))
         other.cancel()
         await asyncio.gather(other, return_exceptions=True)
     stages = [json.loads(line)["stage"] for line in output.getvalue().splitlines()]
@@ -75,7 +75,7 @@ async def test_a_measurement_waits_for_its_model_as_requests_do_and_may_end(tmp_
     node = WaitingServer(tmp_path / "run", KEY, heard.set)
     await node.start()
     reporter = Reporter(io.StringIO())
-    measuring = asyncio.create_task(asyncio.to_thread(bench_job.run, document, reporter))
+    measuring = asyncio.create_task(asyncio.to_thread(bench.run, document, reporter))
     await heard.wait()
     assert node.waits[3].num_requests == 1
     has_seen.set()

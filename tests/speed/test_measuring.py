@@ -1,6 +1,6 @@
 """Speeds from the times of answers, and the prompts of measurements."""
 
-from vinery_serving.models.speed.measuring import Answer, Run, next_turn, prompt_ids
+from vinery_serving.models.speed.bench import Answer, Run, next_turn, prompt_ids
 
 
 def answer(began_s: float, *chunks: tuple[float, int], num_prompt_tokens: int = 100) -> Answer:

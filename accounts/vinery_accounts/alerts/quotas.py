@@ -20,12 +20,8 @@ from vinery_accounts.models import Alert, ApiKey, Limit, LimitScope, Project, Us
 
 _MS: Final = 1000
 DAY_S: Final = 86_400.0
+# A quota without a window has the pace of so many seconds before now.
 BEFORE_S: Final = 7 * DAY_S
-"""The length of the period before the window that counts for the pace, in seconds."""
-
-# The period before the window counts as this part of a window. Early in a window, that period
-# outweighs the few requests so far; later it hardly counts.
-_WEIGHT: Final = 0.125
 # A shorter time or a smaller part of the amount may be one test, and no pace.
 _LEAST_S: Final = 900.0
 _LEAST_PART: Final = 0.1
@@ -33,14 +29,13 @@ _LEAST_PART: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The usage of a quota. Times are Unix times in seconds. `end_s` is None without a window.
-    `num_before` is the usage in the `BEFORE_S` before the window, or before now without a
-    window."""
+    """The usage of a quota, and in it the usage of the last `period_s` seconds. `end_s` is the Unix
+    time at which the window ends; None: there is no window."""
 
     amount: int
     num_used: int
-    num_before: int = 0
-    start_s: float = 0.0
+    num_lately: int
+    period_s: float
     end_s: float | None = None
 
 
@@ -68,27 +63,22 @@ def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
     rules = {limit: rule for limit, rule in valid_rules(limits).items() if rule.is_quota}
     windows = {rule: quota_window(rule, now_s) for rule in rules.values()}
     used = read_use({rule: start_ms for rule, (start_ms, _) in windows.items()})
-    since_ms = {rule: _days_before(*windows[rule], now_s) for rule in windows if used[rule]}
-    lately = read_use(since_ms)
+    # Now is rounded to whole hours, so that quotas share their queries.
+    since_ms = int(now_s // 3600 * 3600 * _MS - BEFORE_S * _MS)
+    endless = [rule for rule, (_, end_ms) in windows.items() if end_ms is None and used[rule]]
+    lately = read_use(dict.fromkeys(endless, since_ms))
     quotas = []
     for limit, rule in rules.items():
         start_ms, end_ms = windows[rule]
-        num_used = used[rule]
-        num_before = lately.get(rule, 0) - (num_used if end_ms else 0)
         start_s, end_s = start_ms / _MS, None if end_ms is None else end_ms / _MS
-        use = Use(limit.amount, num_used, max(0, num_before), start_s, end_s)
+        use = Use(limit.amount, used[rule], used[rule], now_s - start_s, end_s)
+        if end_s is None:
+            use = Use(limit.amount, used[rule], lately.get(rule, 0), BEFORE_S)
         ends = [
             None if at_s is None else _moment(at_s) for at_s in (end_s, runs_out_at(use, now_s))
         ]
-        quotas.append(Quota(limit, num_used, _moment(start_s), *ends))
+        quotas.append(Quota(limit, used[rule], _moment(start_s), *ends))
     return quotas
-
-
-def _days_before(start_ms: int, end_ms: int | None, now_s: float) -> int:
-    """Return the start (Unix ms) of the period before the window, or before now without one. Now is
-    rounded to whole hours, so that quotas share their queries."""
-    at_ms = start_ms if end_ms is not None else int(now_s // 3600 * 3600 * _MS)
-    return at_ms - int(BEFORE_S * _MS)
 
 
 def _moment(at_s: float) -> datetime:
@@ -96,34 +86,22 @@ def _moment(at_s: float) -> datetime:
 
 
 def runs_out_at(use: Use, now_s: float) -> float | None:
-    """Return the Unix time in seconds at which the quota runs out.
+    """Return the Unix time in seconds at which the quota runs out at the pace of its period.
 
     Returns now if nothing is left, and None if the quota lasts until its window ends or for more
-    than a century, or if there is too little usage to forecast. The forecast is linear. The pace is
-    a mean of the window so far and the period before. That period counts as an eighth of a window.
-    Without usage before the window, only the window counts.
+    than a century, or if there is too little usage to forecast.
     """
     num_left = use.amount - use.num_used
     if num_left <= 0:
         return now_s
-    is_known = use.end_s is None or use.num_before or now_s - use.start_s >= _LEAST_S
-    if not is_known or use.num_used < _LEAST_PART * use.amount:
+    is_small = use.period_s < _LEAST_S or use.num_used < _LEAST_PART * use.amount
+    if is_small or not use.num_lately:
         return None
-    pace = _pace(use, now_s)
-    if pace <= 0 or num_left / pace > 100 * 365 * DAY_S:
+    wait_s = num_left * use.period_s / use.num_lately
+    if wait_s > 100 * 365 * DAY_S:
         return None
-    at_s = now_s + num_left / pace
+    at_s = now_s + wait_s
     return at_s if use.end_s is None or at_s < use.end_s else None
-
-
-def _pace(use: Use, now_s: float) -> float:
-    pace_before = use.num_before / BEFORE_S
-    if use.end_s is None:
-        return pace_before
-    weight_s = _WEIGHT * (use.end_s - use.start_s) if use.num_before else 0.0
-    # The pace of the first minute is not representative.
-    elapsed_s = max(now_s - use.start_s, 60.0)
-    return (use.num_used + pace_before * weight_s) / (elapsed_s + weight_s)
 
 
 # -- Alerts of thresholds, once in a window

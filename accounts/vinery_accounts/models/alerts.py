@@ -15,12 +15,7 @@ from vinery_accounts.base.limit_table import Metric
 from vinery_accounts.base.money import money
 from vinery_accounts.base.names import check_name
 from vinery_accounts.base.querysets import Stamped
-from vinery_accounts.outbound.addresses import (
-    AddressRefused,
-    is_within,
-    read_address,
-    why_not_public,
-)
+from vinery_accounts.outbound.addresses import AddressRefused, is_public, is_within, read_address
 from vinery_accounts.outbound.urls import Url, UrlRefused, read_url
 
 WEBHOOK_PURPOSE: Final = b"vinery webhooks"
@@ -49,7 +44,7 @@ def check_address(address: str, *, is_tls: bool) -> None:
         raise AddressRefused(
             "Use https://: the administrator has not allowed http:// to this address."
         )
-    if why_not_public(address, allows_translated=True) is not None:
+    if not is_public(address, allows_translated=True):
         raise AddressRefused(
             "This address is not public, and the administrator has not allowed it."
         )

@@ -166,19 +166,4 @@ def _read_ipv4(name: str, *, is_ascii: bool) -> str:
             return str(IPv4Address(name))
     except AddressValueError:
         pass
-    raise UrlRefused(
-        f"Write the address as four decimal numbers, such as 192.0.2.1, not {_notation(name)}."
-    )
-
-
-def _notation(name: str) -> str:
-    parts = name.split(".")
-    if any(part.startswith("0x") for part in parts):
-        return "in hexadecimal"
-    if any(len(part) > 1 and part.startswith("0") for part in parts):
-        return "in octal"
-    if len(parts) == 1:
-        return "as one number"
-    if len(parts) < 4:
-        return "in a short form"
-    return "in another form"
+    raise UrlRefused("Write the address as four decimal numbers, such as 192.0.2.1.")

@@ -1,7 +1,7 @@
 """Rate limits of sign-in, by name and by address.
 
-Allauth counts the attempts. This module chooses the counter, and adds how long to wait and a reset
-after a new password. Wrong passwords of strangers must not lock a user out for ever:
+Allauth counts the attempts. This module chooses the counter, and adds a reset after a new
+password. Wrong passwords of strangers must not lock a user out for ever:
 
     a known device         has a counter of its own, and its network does not count
     a second factor        protects the account also from a guessed password, so wrong passwords
@@ -9,10 +9,7 @@ after a new password. Wrong passwords of strangers must not lock a user out for 
     all others             one counter for each name, from any network"""
 
 import hmac
-import math
 import secrets
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +18,6 @@ from allauth.core.internal import ratelimit
 from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.core.cache import cache
-from django.core.exceptions import ValidationError
 from django.core.signing import BadSignature, TimestampSigner
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
@@ -33,7 +29,6 @@ TOO_MANY: Final = "too_many_login_attempts"
 # The names of the rates in `ACCOUNT_RATE_LIMITS`.
 _USUAL: Final = "login_failed"
 _APP: Final = "allauth.account"
-_MINUTE_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,43 +62,17 @@ def name_key(username: object) -> str:
     return str(username).lower()
 
 
-def code_key(user: User) -> str:
-    return f"mfa-auth-user-{user.pk}"
-
-
 def has_second_factor(user: User) -> bool:
     kinds = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
     return bool(Authenticator.objects.filter(user=user, type__in=kinds).exists())
 
 
-def too_many(request: HttpRequest, counter: Counter) -> ValidationError:
-    wait_s = max(
-        (_wait_s(cache_key, rate) for cache_key, rate in _rates(request, counter)),
-        default=_MINUTE_S,
-    )
-    num_minutes = max(1, math.ceil(wait_s / _MINUTE_S))
-    wait = "a minute" if num_minutes == 1 else f"{num_minutes} minutes"
-    return ValidationError(f"Too many failed login attempts. Try again in {wait}.", code=TOO_MANY)
-
-
 def forget(user: User) -> None:
     """Reset the count of wrong passwords for this name. Counts of addresses stay."""
-    for cache_key, _ in _rates(None, Counter(name_key(user.get_username()))):
-        cache.delete(cache_key)
-
-
-def _rates(request: HttpRequest | None, counter: Counter) -> Iterator[tuple[str, ratelimit.Rate]]:
-    action = {"app": _APP, "action": counter.action}
-    for rate in ratelimit.get_rates(**action):
-        if request is not None or rate.per == "key":
-            yield ratelimit.get_cache_key(request, **action, rate=rate, key=counter.key), rate
-
-
-def _wait_s(cache_key: str, rate: ratelimit.Rate) -> float:
-    """Seconds until one more attempt is allowed. The newest attempt is the first in the cache."""
-    attempts: list[float] = cache.get(cache_key, [])
-    is_open = len(attempts) < rate.amount
-    return 0.0 if is_open else attempts[rate.amount - 1] + rate.duration - time.time()
+    named, key = {"app": _APP, "action": _USUAL}, name_key(user.get_username())
+    for rate in ratelimit.get_rates(**named):
+        if rate.per == "key":
+            cache.delete(ratelimit.get_cache_key(None, **named, rate=rate, key=key))
 
 
 _SALT: Final = "vinery known devices"

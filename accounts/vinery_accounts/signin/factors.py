@@ -63,11 +63,9 @@ class _OneUse:
         try:
             code: str = super().clean_code()  # type: ignore[misc]
         except ValidationError as error:
-            if error.code != attempts.TOO_MANY:
-                raise
-            log.locked_out(context.request, self.user)
-            counter = attempts.Counter(attempts.code_key(self.user))
-            raise attempts.too_many(context.request, counter) from None
+            if error.code == attempts.TOO_MANY:
+                log.locked_out(context.request, self.user)
+            raise
         # Users may type spaces between the digits.
         plain = "".join(filter(str.isalnum, code)).upper()
         num_periods = 2 * app_settings.TOTP_TOLERANCE + 1

@@ -1,6 +1,5 @@
 """Passkeys: where browsers make them, and the form of a new one."""
 
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -8,6 +7,8 @@ from allauth.mfa.webauthn.forms import AddWebAuthnForm
 from django import forms
 from django.conf import settings
 from django.http import HttpRequest
+
+from vinery_accounts.outbound.addresses import read_address
 
 _LOCAL: Final = "localhost"
 
@@ -28,29 +29,17 @@ def why_none(request: HttpRequest) -> str:
     """Why browsers make no passkey here, and what helps; empty if they do (Web Authentication,
     5.1.3 and "relying party identifier")."""
     origin = _origin_of(request)
-    host = origin.hostname or ""
-    if _is_local(host):
+    is_secure = origin.scheme == "https" and read_address(origin.hostname or "") is None
+    if is_secure or _is_local(origin.hostname):
         return ""
-    if (address := _address(host)) is not None:
-        here = f"Browsers keep passkeys for host names, and not for addresses such as {host}."
-        if address.is_loopback:
-            port = "" if origin.port is None else f":{origin.port}"
-            return f"{here} Open http://{_LOCAL}{port} instead."
-        return f"{here} Open this server by its name, over https."
-    if origin.scheme != "https":
-        return f"Browsers keep passkeys over https only. Ask an administrator for https on {host}."
-    return ""
+    return (
+        "Browsers keep passkeys for names of hosts over https, and for localhost: open this server "
+        "by such an address, or ask an administrator for one."
+    )
 
 
 def _is_local(host: str | None) -> bool:
     return host is not None and (host == _LOCAL or host.endswith(f".{_LOCAL}"))
-
-
-def _address(host: str) -> Any:
-    try:
-        return ip_address(host)
-    except ValueError:
-        return None
 
 
 class AddForm(AddWebAuthnForm):  # type: ignore[misc]

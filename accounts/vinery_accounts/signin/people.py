@@ -63,7 +63,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         self._login_failed_rl_usage = attempts.consume(request, counter)
         if not self._login_failed_rl_usage:
             log.locked_out(request, user)
-            raise attempts.too_many(request, counter)
+            raise self.validation_error(attempts.TOO_MANY)
 
     def is_reauthentication_required(self, *, app: str, **more: Any) -> bool:
         """Whether the user needs another proof of identity. Not within five minutes of a sign-in:

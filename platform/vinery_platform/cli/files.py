@@ -21,7 +21,7 @@ from vinery_platform.cli.shape import (
 from vinery_platform.config import env
 from vinery_platform.config.home import Home
 from vinery_serving.models.convert.checkpoint import ConvertError, architectures, line_named
-from vinery_serving.models.convert.environments import Environments, EnvironmentState, torch_index
+from vinery_serving.models.convert.environments import Environments, torch_index
 from vinery_serving.models.hub.catalogue import CatalogueModel, catalogue, check
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import PullFailed
@@ -58,7 +58,7 @@ def list_models(arguments: argparse.Namespace) -> int:
 
 
 def _row(model: CatalogueModel, machine: Machine, *, as_json: bool) -> dict[str, Any]:
-    fits, need = model.fits(machine), model.need_on(machine)
+    fits, need = model.fits(machine), model.need
     if as_json:
         memory = asdict(need) | {"total_bytes": need.total_bytes}
         return asdict(model) | {"size_bytes": model.size_bytes, "memory": memory, "fits": fits}
@@ -78,12 +78,9 @@ def check_models(arguments: argparse.Namespace) -> int:
     """Compare the repositories, sizes and licences of the catalogue with a hub. The exit status is
     1 if one differs."""
     with failing_on(PullFailed):
-        found = list(check(Hub.of_environment(arguments.endpoint)))
-    rows = [asdict(each) for each in found]
-    if not arguments.json:
-        rows = [row | {"problem": row["problem"] or "none"} for row in rows]
+        rows = list(check(Hub.of_environment(arguments.endpoint)))
     print_rows(rows, _CHECK_HEADS, as_json=arguments.json)
-    return int(any(each.problem for each in found))
+    return int(any(row["problem"] for row in rows))
 
 
 def add_convert(parser: argparse.ArgumentParser) -> None:
@@ -102,16 +99,11 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
 
 def environments(arguments: argparse.Namespace) -> int:
     """List the environments with state and size."""
-    rows = [_environment_row(each, as_json=arguments.json) for each in _environments().states()]
+    rows = [row | {"folder": str(row["folder"])} for row in _environments().states()]
+    if not arguments.json:
+        rows = [row | {"size": gigabytes(row["num_bytes"])} for row in rows]
     print_rows(rows, ("line", "state", "size", "folder"), as_json=arguments.json)
     return 0
-
-
-def _environment_row(state: EnvironmentState, *, as_json: bool) -> dict[str, Any]:
-    row = {"line": state.line, "state": state.state, "folder": str(state.folder)}
-    if as_json:
-        return row | {"num_bytes": state.num_bytes}
-    return row | {"size": f"{state.num_bytes / 2**30:.1f} GiB" if state.num_bytes else None}
 
 
 @failing_on(ConvertError)

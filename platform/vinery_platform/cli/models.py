@@ -36,7 +36,7 @@ from vinery_platform.cli.shape import (
     subcommands,
 )
 from vinery_serving.models import job_requests, pulls
-from vinery_serving.models.convert.options import ConvertOptions
+from vinery_serving.models.convert.checkpoint import ConvertOptions
 from vinery_serving.models.hub.catalogue import find
 from vinery_serving.models.hub.client import Hub, search
 from vinery_serving.models.hub.errors import PullFailed

@@ -15,7 +15,7 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from vinery_accounts.outbound.addresses import is_within, known_networks, why_not_public
+from vinery_accounts.outbound.addresses import is_public, is_within, known_networks
 from vinery_accounts.outbound.urls import DEFAULT_PORTS, Url
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.media.files import is_inside
@@ -235,10 +235,9 @@ class Permit:
 
     def check_address(self, address: str) -> None:
         """Raises `MediaDenied` for an address that is not public and that a level does not name."""
-        why = why_not_public(address)
-        for each in self._latest if why is not None else ():
+        for each in () if is_public(address) else self._latest:
             if not is_within(address, known_networks(each.rule.networks)):
-                message = f"{_host(each)} has an address that is not public ({why}), and "
+                message = f"{_host(each)} has an address that is not public, and "
                 message += f"{_rules_of(each.level)} do not allow it."
                 raise self._denied(DenialReason.ADDRESS, each, message, address)
 

@@ -65,8 +65,6 @@ def check_device(text: str, known: DeviceList | None) -> None:
     for name in _parts(text):
         if known is not None and not _is_there(name, known.names):
             text = f"There is no device {name} on this machine."
-            if _is_there(name.upper(), known.names):
-                raise ValueError(f"{text} Did you mean {name.upper()}?")
             found = ", ".join(map(str, known.devices)) or "none"
             advice = "After a change, `vinery devices` looks for them again."
             raise ValueError(f"{text} Devices: {found}. {advice}")
@@ -138,13 +136,6 @@ _COMMON: Final = (
     *("ALLOW_AUTO_BATCHING", "AUTO_BATCH_TIMEOUT", "CACHE_DIR", "CACHE_MODE"),
     *("DEVICE_PROPERTIES", "ENABLE_MMAP", "MODEL_PROPERTIES", "sampler_num_threads"),
 )
-_OF_COMPOUNDS: Final = {
-    "AUTO": "DEVICE_BIND_BUFFER ENABLE_RUNTIME_FALLBACK ENABLE_STARTUP_FALLBACK "
-    "EXECUTION_MODE_HINT LOG_LEVEL MODEL_PRIORITY MULTI_DEVICE_PRIORITIES PERFORMANCE_HINT "
-    "PERFORMANCE_HINT_NUM_REQUESTS PERF_COUNT SCHEDULE_POLICY",
-    "HETERO": "MODEL_DISTRIBUTION_POLICY MULTI_DEVICE_PRIORITIES",
-    "BATCH": "MULTI_DEVICE_PRIORITIES PERF_COUNT",
-}
 # Names that Vinery sets, each with its option.
 _OWN: Final = {
     "adapters": "adapters",
@@ -208,14 +199,14 @@ def _refusals(options: EngineOptions, device: str) -> Iterator[str]:
 
 
 def _properties_of(device: str, known: DeviceList | None) -> Collection[str] | None:
-    """Return the names that can be set; None: unknown."""
-    compound, families = compound_of(device), families_of(device)
-    if known is None or not families:
+    """Return the names that can be set; None: unknown, as for devices that consist of others."""
+    families = families_of(device)
+    if known is None or compound_of(device) or not families:
         return None
     found = [each for each in known.devices if each.name.partition(".")[0] in families]
     if not found or not all(each.properties for each in found):
         return None
-    own = _OF_COMPOUNDS.get(compound or "", "").split()
-    if "NPU" in families:  # GenAI reads these names, which are no properties of the plugin
-        own += ["PREFILL_HINT", "GENERATE_HINT", "PREFILL_CONFIG", "GENERATE_CONFIG"]
+    # GenAI reads these names, which are no properties of the plugin.
+    of_npu = ("PREFILL_HINT", "GENERATE_HINT", "PREFILL_CONFIG", "GENERATE_CONFIG")
+    own = of_npu if "NPU" in families else ()
     return {*_COMMON, *own}.union(*(each.properties for each in found))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from django.db import models
 
@@ -107,6 +107,11 @@ class EngineStatus(models.Model):
     def has_failed(self) -> bool:
         """Whether loading failed, even if the node tries again."""
         return self.state in (EngineState.RETRYING, EngineState.FAILED)
+
+    @property
+    def work(self) -> Any:
+        """What the engine does now, `EngineStats`, if the model was loaded with it; else None."""
+        return getattr(self.model, "engine_work", {}).get(self.model.name)
 
     @property
     def memory_text(self) -> str:

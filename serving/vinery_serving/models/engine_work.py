@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from vinery_serving.core.events import TokenCounts
@@ -133,11 +131,17 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     memory_bytes = serializers.SerializerMethodField(
         help_text="Resident memory of the process; null: it does not run on this host."
     )
-    num_running = serializers.SerializerMethodField(
-        help_text="Answers that are generated now; null: the engine does not answer."
+    num_running = serializers.IntegerField(
+        source="work.num_running",
+        read_only=True,
+        allow_null=True,
+        help_text="Answers that are generated now; null: the engine does not answer.",
     )
-    num_waiting = serializers.SerializerMethodField(
-        help_text="Answers that wait for a slot; null: the engine does not answer."
+    num_waiting = serializers.IntegerField(
+        source="work.num_waiting",
+        read_only=True,
+        allow_null=True,
+        help_text="Answers that wait for a slot; null: the engine does not answer.",
     )
     needed_bytes = serializers.IntegerField(
         read_only=True,
@@ -149,8 +153,10 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
         help_text="When the oldest of them came; null: none waits."
     )
 
-    work = serializers.SerializerMethodField(
-        help_text="Speeds, waits and caches; null: the engine does not answer."
+    work = EngineWorkSerializer(
+        read_only=True,
+        allow_null=True,
+        help_text="Speeds, waits and caches; null: the engine does not answer.",
     )
     replicas = ReplicaSerializer(
         many=True,
@@ -171,36 +177,20 @@ class EngineSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
     def get_memory_bytes(self, status: EngineStatus) -> int | None:
         return None if status.pid is None else _memory_bytes(status.pid)
 
-    def get_num_running(self, status: EngineStatus) -> int | None:
-        work = self._work(status)
-        return None if work is None else work.num_running
-
-    def get_num_waiting(self, status: EngineStatus) -> int | None:
-        work = self._work(status)
-        return None if work is None else work.num_waiting
-
     def get_waiting_since(self, status: EngineStatus) -> datetime | None:
         return status.waiting_since if status.num_waiting_to_load else None
-
-    @extend_schema_field(EngineWorkSerializer(allow_null=True))
-    def get_work(self, status: EngineStatus) -> dict[str, Any] | None:
-        work = self._work(status)
-        return None if work is None else EngineWorkSerializer(work).data
-
-    def _work(self, status: EngineStatus) -> EngineStats | None:
-        known: Mapping[str, EngineStats] = getattr(status.model, "engine_work", IDLE)
-        return known.get(status.model.name)
 
 
 def _memory_bytes(pid: int) -> int | None:
     """Return the resident memory of an engine process of this host; None for another process."""
+    import psutil  # few commands show engines
+
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        num_pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    except OSError:
+        process = psutil.Process(pid)
+        is_engine = ENGINE_MODULE in process.cmdline()
+        return int(process.memory_info().rss) if is_engine else None
+    except psutil.Error:
         return None
-    num_bytes = int(num_pages) * os.sysconf("SC_PAGE_SIZE")
-    return num_bytes if ENGINE_MODULE.encode() in words else None
 
 
 NUM_LINES: Final = 50

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 import msgspec
 from django.conf import settings
 
-from vinery_serving.core.model_files import FolderState, folder_state, folders_of, layers_of
+from vinery_serving.core.model_files import FolderState, folder_state, folders_of
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
@@ -111,7 +111,6 @@ def check_folder_options(options: EngineOptions, folder: Path) -> None:
         _check_draft("draft_model", Path(options.draft_model))
     if options.eagle3_head:
         _check_draft("eagle3_head", Path(options.eagle3_head))
-        check_head(Path(options.eagle3_head), folder)
     if options.cache_interval_multiplier and not _has_linear_attention(folder / _GRAPH):
         raise ValueError(
             "cache_interval_multiplier is for models with linear attention, and this one has none. "
@@ -135,12 +134,10 @@ def _check_draft(option: str, folder: Path) -> None:
         raise ValueError(f"{option} must be an absolute path, and {folder} is not.")
     if not (folder / _GRAPH).is_file():
         raise ValueError(f"The folder {folder} of {option} has no {_GRAPH}.")
-    kind, is_head = kind_of_head(folder), option == "eagle3_head"
-    if kind == "DFlash":
-        raise ValueError(f"{folder} is a DFlash head, which Vinery does not run. Leave it out.")
-    if kind == "EAGLE-3" and not is_head:
+    wanted = option == "eagle3_head"
+    if is_head(folder) and not wanted:
         raise ValueError(f"{folder} is an EAGLE-3 head: set the option eagle3_head to it.")
-    if kind is None and is_head:
+    if wanted and not is_head(folder):
         raise ValueError(
             f"{folder} is no EAGLE-3 head: its graph and config.json do not mention one. Set the "
             "option draft_model if it is a model that reads tokens."
@@ -153,41 +150,14 @@ def _has_linear_attention(graph: Path) -> bool:
     return graph.is_file() and re.search(states, graph.read_bytes()) is not None
 
 
-# -- Heads for speculative decoding: models that read the hidden states of another model. The
-# exporter notes the kind of a head at the end of the graph; the training notes it in config.json.
-
-# With so many layers or more, GenAI 2026.4.1 chooses those that a head reads.
-_LEAST_LAYERS: Final = 10
-
-
-def kind_of_head(folder: Path) -> str | None:
-    """Return `EAGLE-3` or `DFlash`; None for another model. Raises OSError or UnusableFolder."""
-    text = _notes(folder) + (read_text(folder / "config.json") or "").lower().encode()
-    kinds = {b"eagle3": "EAGLE-3", b"dflash": "DFlash"}
-    return next((kind for mark, kind in kinds.items() if mark in text), None)
-
-
-def check_head(head: Path, folder: Path) -> None:
-    """Raises ValueError for an EAGLE-3 head that GenAI 2026.4.1 cannot join to the model."""
-    notes = _notes(head)
-    if b"eagle3_mode" not in notes:
-        raise ValueError(
-            f"{head} has no note eagle3_mode in its graph, by which OpenVINO GenAI knows a head: "
-            "export it again with optimum-intel 2.2 or newer."
-        )
-    num_layers = layers_of(read_object(folder / "config.json"))
-    if b"hidden_layers_list" not in notes and num_layers < _LEAST_LAYERS:
-        raise ValueError(
-            f"OpenVINO GenAI chooses the layers that a head reads only in models with "
-            f"{_LEAST_LAYERS} layers or more, and config.json names {num_layers}. Such a head "
-            "needs the note hidden_layers_list in its graph."
-        )
-
-
-def _notes(folder: Path) -> bytes:
+def is_head(folder: Path) -> bool:
+    """Whether a model reads the hidden states of another model, and proposes tokens to it: the
+    exporter notes this at the end of the graph, the training in config.json. Raises OSError or
+    UnusableFolder."""
     with (folder / _GRAPH).open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - (1 << 16)))
-        return file.read().lower()
+        notes = file.read().lower()
+    return b"eagle3" in notes + (read_text(folder / "config.json") or "").lower().encode()
 
 
 # -- Models that ship with Vinery: a name stands for the folder, in a clone and in a wheel
@@ -268,10 +238,11 @@ def check_folder(path: Path, options: EngineOptions) -> None:
     weights = graph.with_suffix(".bin")
     if not weights.is_file():
         raise ValueError(f"{path} has no {weights.name}, the weights. Copy the folder again.")
-    if graph.name == _GRAPH and (kind := kind_of_head(path)) is not None:
-        is_eagle = kind == "EAGLE-3"
-        advice = "set the option eagle3_head of its model to it" if is_eagle else "serve another"
-        raise ValueError(f"{path} is a head ({kind}), which answers nothing by itself: {advice}.")
+    if graph.name == _GRAPH and is_head(path):
+        raise ValueError(
+            f"{path} is an EAGLE-3 head, which answers nothing by itself: set the option "
+            "eagle3_head of its model to it."
+        )
     task = read_task(path)
     if not options.chat_template:
         _try_templates(templates_of(path, read_object(path / "tokenizer_config.json")))

@@ -44,9 +44,6 @@ class MemorySerializer(serializers.Serializer):  # type: ignore[type-arg]
     overhead_bytes = serializers.IntegerField()
     total_bytes = serializers.IntegerField()
     context_tokens = serializers.IntegerField(help_text="For which the KV cache is.")
-    is_corrected = serializers.BooleanField(
-        help_text="Whether the overhead is that of engines which were measured on this server."
-    )
 
 
 class MachineSerializer(serializers.Serializer):  # type: ignore[type-arg]
@@ -104,7 +101,7 @@ def catalogue_body() -> dict[str, Any]:
     machine = pulls.machine_for("CPU")
     data = [
         asdict(each)
-        | {"size_bytes": each.size_bytes, "need": each.need_on(machine), "fits": each.fits(machine)}
+        | {"size_bytes": each.size_bytes, "need": each.need, "fits": each.fits(machine)}
         for each in catalogue()
     ]
     serializer: Any = CatalogueSerializer({"object": "list", "data": data})

@@ -21,8 +21,7 @@ from django.utils import timezone
 from vinery_accounts.access import changes
 from vinery_serving.core.tasks import Task, explanation
 from vinery_serving.models import devices
-from vinery_serving.models.convert.checkpoint import ConvertError, find_refusal
-from vinery_serving.models.convert.options import parse
+from vinery_serving.models.convert.checkpoint import ConvertError, find_refusal, parse
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.job_rows import (
     UNFINISHED,
@@ -131,13 +130,6 @@ def convert(asked: Conversion) -> ModelJob:
         device=asked.device,
         is_loaded=asked.is_loaded,
     )
-
-
-def pulled_checkpoints() -> list[str]:
-    """Return the folders of at most 100 pulled checkpoints that are there, the newest first."""
-    pulls = ModelJob.objects.filter(kind=JobKind.PULL, state=JobState.DONE)
-    found = pulls.filter(result__has_key="precision").values_list("result__folder", flat=True)
-    return [each for each in dict.fromkeys(found[:100]) if Path(each).is_dir()]
 
 
 def checkpoint_of(model: ServedModel) -> str:
@@ -261,33 +253,12 @@ def _take_speed(job: ModelJob, result: Mapping[str, Any]) -> None:
     names = {each.name: each.full_name for each in known.devices} if known else {}
     SpeedResult.objects.create(
         model_id=job.model_id,
-        folder=asked["folder"],
-        device=asked["device"],
         device_name=names.get(asked["device"], ""),
-        options=asked["options"],
-        versions={"vinery": settings.VINERY_VERSION, **result["versions"]},
-        num_prompt_tokens=result["num_prompt_tokens"],
-        num_output_tokens=result["num_output_tokens"],
-        num_other_tokens=result["num_other_tokens"],
-        points=result["points"],
+        **{name: asked[name] for name in ("folder", "device", "options")},
+        **{**result, "versions": {"vinery": settings.VINERY_VERSION, **result["versions"]}},
     )
     results = SpeedResult.objects.filter(model_id=job.model_id)
     results.exclude(pk__in=list(results.values_list("pk", flat=True)[:MAX_RESULTS])).delete()
-
-
-def why_futile(job: ModelJob) -> str:
-    """Return why a measurement can no longer succeed, for administrators; empty: it can, or the job
-    is of another kind. The job's process knows the engine's socket alone."""
-    model = job.model
-    if job.kind != JobKind.BENCH:
-        return ""
-    if job.parameters.get("settings_digest") != model.settings_digest:
-        return "The model was changed meanwhile. Measure it again."
-    if model.shown_state is ShownState.FAILED:
-        return f"The model does not load: {model.status.last_error}"
-    if model.shown_state in (ShownState.UNLOADING, ShownState.UNLOADED):
-        return "The model was unloaded. Load it, wait until it is ready, and measure it then."
-    return ""
 
 
 _TAKERS: Final[Mapping[JobKind, Callable[[ModelJob, Mapping[str, Any]], None]]] = {

@@ -1,4 +1,4 @@
-"""The table of served models."""
+"""The tables of served models and of their other names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 
 from vinery_serving.core.model_files import COPIES, copy_of, folders_of
@@ -20,7 +20,6 @@ from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions, of_engine
 from vinery_serving.models import devices
-from vinery_serving.models.aliases import MODEL_NAME, ModelAlias
 from vinery_serving.models.devices import check_device, check_device_options
 from vinery_serving.models.engine_status import UNREADABLE, EngineState, EngineStatus, ShownState
 from vinery_serving.models.host_rows import check_labels
@@ -30,6 +29,17 @@ from vinery_serving.models.job_rows import FOLDER_KINDS, JobKind, JobState, Mode
 if TYPE_CHECKING:
     from vinery_serving.models.folder_options import Findings
 
+MODEL_NAME: Final = RegexValidator(
+    r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\Z",
+    "Use letters, digits and . _ : / - only, beginning with a letter or digit.",
+)
+ALIAS_NAME: Final = RegexValidator(
+    r"^[A-Za-z0-9][A-Za-z0-9._:/-]*\*?\Z",
+    "Use letters, digits and . _ : / - only, beginning with a letter or digit. The last character "
+    "may be a *, for all names that begin so.",
+)
+_MAX_TARGETS: Final = 20
+_MAX_WEIGHT: Final = 1_000_000
 # Fields that must suit each other.
 _TOGETHER: Final = ("options", "device", "replica_devices", "folder")
 
@@ -422,3 +432,62 @@ _CHECKS: Final[Mapping[str, Callable[[Any], None]]] = {
     "host_labels": check_labels,
     "project_ids": _check_projects,
 }
+
+
+# -- Other names
+
+
+class ModelAlias(models.Model):
+    """Another name of one model, or one that divides its requests between several."""
+
+    name = models.CharField(
+        max_length=128,
+        unique=True,
+        error_messages={"unique": "There is an alias of this name already."},
+        validators=[ALIAS_NAME],
+        help_text="The name that clients send as `model`; claude-* is each name that begins so.",
+    )
+    targets = models.JSONField(
+        help_text='The models by their weights, such as {"qwen-a": 90, "qwen-b": 10}: each '
+        "request gets one of them by chance, those with a weight of 0 only if no other can answer."
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("name",)
+        verbose_name_plural = "model aliases"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean_fields(self, exclude: Collection[str] | None = None) -> None:
+        """Raises ValidationError, also for the name of a model, and for targets that are none."""
+        super().clean_fields(exclude)
+        if self.name in _served([self.name]):
+            raise ValidationError({"name": "A model is served under this name."})
+        try:
+            _check_targets(self.targets)
+        except ValueError as error:
+            raise ValidationError({"targets": str(error)}) from error
+
+
+def _check_targets(targets: object) -> None:
+    """Raises ValueError for anything but names of served models with their weights."""
+    if not isinstance(targets, dict) or not targets:
+        raise ValueError('Give models with their weights, such as {"qwen-a": 90, "qwen-b": 10}.')
+    if len(targets) > _MAX_TARGETS:
+        raise ValueError(f"An alias has at most {_MAX_TARGETS} models.")
+    served = _served(targets)
+    for name, weight in targets.items():
+        if name not in served:
+            raise ValueError(f"No model is served under the name {name}.")
+        if type(weight) is not int or not 0 <= weight <= _MAX_WEIGHT:
+            raise ValueError(f"The weight of {name} must be 0 to {_MAX_WEIGHT:,}.")
+    if not any(targets.values()):
+        raise ValueError("At least one weight must be above 0.")
+
+
+def _served(names: Iterable[str]) -> set[str]:
+    models_ = ServedModel.objects.filter(name__in=names)
+    return set(models_.values_list("name", flat=True))

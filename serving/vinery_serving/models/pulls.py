@@ -17,15 +17,14 @@ import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
-from vinery_serving.core.model_files import weights_bytes_of
 from vinery_serving.models import devices, job_requests, registry
-from vinery_serving.models.convert.options import Precision
+from vinery_serving.models.convert.checkpoint import Precision
 from vinery_serving.models.hub import catalogue
 from vinery_serving.models.hub import repository as hub_repository
 from vinery_serving.models.hub.client import Hub
 from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.formats import wanted_files
-from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, MeasuredEngine, this_machine
+from vinery_serving.models.hub.machine import CONTEXT_TOKENS, Machine, this_machine
 from vinery_serving.models.hub.origins import ArchiveOrigin, FilesOrigin, HubOrigin, Origin
 from vinery_serving.models.hub.repository import is_archive
 from vinery_serving.models.hub.verdict import Answer, Verdict, gigabytes, will_it_load
@@ -146,8 +145,7 @@ def ask(question: Callable[[], ResultT], within_s: float = 25.0) -> ResultT:
 
 def look(asked: Repository, context: int = CONTEXT_TOKENS, within_s: float = 25.0) -> Judged:
     """Ask the hub, and judge the model for the device. Raises `PullFailed`."""
-    machine = machine_for(asked.device)  # in this thread, which may ask the database
-    return ask(lambda: judge(asked, machine, context), within_s)
+    return ask(lambda: judge(asked, machine_for(asked.device), context), within_s)
 
 
 def judge(asked: Repository, machine: Machine, context: int = CONTEXT_TOKENS) -> Judged:
@@ -222,7 +220,6 @@ def facts_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """Yield names and texts of a verdict for pages and commands, the most important first."""
     need, machine = verdict.need, verdict.machine
     commit = f" at {verdict.commit[:12]}" if verdict.commit else ""  # files of this machine: none
-    basis = "(as measured here with other models)" if need.is_corrected else "(estimated)"
     yield "model", f"{verdict.repository}{commit}"
     yield "loads", verdict.answer
     yield "format", f"{verdict.format}, {verdict.precision or 'precision unknown'}"
@@ -233,28 +230,16 @@ def facts_of(verdict: Verdict) -> Iterator[tuple[str, str]]:
         "memory",
         f"{gigabytes(need.total_bytes)} of {gigabytes(machine.memory_bytes)}: weights "
         f"{gigabytes(need.weights_bytes)}, KV cache of {need.context_tokens:,} tokens "
-        f"{gigabytes(need.kv_cache_bytes)}, engine {gigabytes(need.overhead_bytes)} {basis}",
+        f"{gigabytes(need.kv_cache_bytes)}, engine {gigabytes(need.overhead_bytes)}",
     )
 
 
 def machine_for(device: str) -> Machine:
-    """Return this machine, with the memory of a device and the engines that were measured there."""
+    """Return this machine, with the memory of a device."""
     known = devices.read(Path(settings.VINERY_RUN_DIR))
     found = [each for each in known.devices if each.name == device] if known else []
     own_bytes = found[0].memory_bytes if found and device != _CPU else None
-    engines = _measured() if device == _CPU else ()
-    return this_machine(Path(settings.VINERY_PULLED_DIR), device, own_bytes, engines)
-
-
-def _measured() -> Iterator[MeasuredEngine]:
-    """The engines that the node has measured on the CPU: memory of other devices is not measured.
-    An engine with a draft model is left out, because it has the weights of two models."""
-    for model in ServedModel.objects.filter(device=_CPU).select_related("engine"):
-        weights_bytes = weights_bytes_of(Path(model.folder))
-        loaded_bytes = model.status.loaded_bytes
-        has_draft = model.options.get("draft_model") or model.options.get("eagle3_head")
-        if weights_bytes and loaded_bytes and not has_draft:
-            yield MeasuredEngine(weights_bytes, loaded_bytes)
+    return this_machine(Path(settings.VINERY_PULLED_DIR), device, own_bytes)
 
 
 def add_shipped(name: str, served_as: str | None, *, device: str, load: bool) -> ServedModel | None:

@@ -11,9 +11,8 @@ from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access
 from vinery_accounts.access.served import Served, visible_models
 from vinery_serving.core.tasks import Task
-from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import EngineState, ShownState
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 
 REFERENCE_MODEL: Final = "tiny-chat"
 

@@ -14,10 +14,9 @@ from vinery_accounts.resources import fields
 from vinery_accounts.resources.base import Conflict, PlatformResource, RowAction, columns_of
 from vinery_accounts.resources.fields import Filters, StrictModelSerializer, serializer_of
 from vinery_serving.models import hub_resource, job_requests, registry
-from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import ShownState
 from vinery_serving.models.engine_work import IDLE, EngineSerializer, engine_work
-from vinery_serving.models.models import ServedModel
+from vinery_serving.models.models import ModelAlias, ServedModel
 
 
 class ModelAliasSerializer(StrictModelSerializer):

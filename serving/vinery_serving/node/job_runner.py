@@ -29,7 +29,7 @@ from vinery_accounts.base import change_signal
 from vinery_accounts.base.connections import giving_back
 from vinery_serving.cluster.folders import is_small
 from vinery_serving.cluster.lease import host_id
-from vinery_serving.models.job_requests import take_result, why_futile
+from vinery_serving.models.job_requests import take_result
 from vinery_serving.models.job_rows import (
     FOLDER_KINDS,
     UNFINISHED,
@@ -92,22 +92,19 @@ class JobRunner:
                         job_id: each for job_id, each in self._running.items() if not each[1].done()
                     }
                     try:
-                        jobs, futile = await asyncio.to_thread(_read_jobs, self._leads)
+                        jobs = await asyncio.to_thread(_read_jobs, self._leads)
                     except DatabaseError as error:
                         log.warning("database unavailable, jobs left unchanged error=%s", error)
                     else:
-                        await self._follow(jobs, futile, wake.set)
+                        await self._follow(jobs, wake.set)
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_POLL_INTERVAL_S):
                             await wake.wait()
             finally:
                 await asyncio.shield(self._end(list(self._running)))
 
-    async def _follow(
-        self, jobs: Mapping[int, ModelJob], futile: Mapping[int, str], on_end: Callable[[], None]
-    ) -> None:
-        """Bring each job to what is asked of it. `futile` has the reasons of jobs that cannot end
-        well, `on_end` is called when one has ended."""
+    async def _follow(self, jobs: Mapping[int, ModelJob], on_end: Callable[[], None]) -> None:
+        """Bring each job to what is asked of it. `on_end` is called when one has ended."""
         unwanted = [
             job_id
             for job_id in self._running
@@ -115,12 +112,9 @@ class JobRunner:
         ]
         await self._end(unwanted)
         for job in jobs.values():
-            if job.asked == Asked.RUN and job.pk in futile:
-                await self._end([job.pk] if job.pk in self._running else [])
-                await _fail(job, futile[job.pk])
-            elif job.pk in self._running:
+            if job.pk in self._running:
                 continue
-            elif job.asked == Asked.CANCEL:
+            if job.asked == Asked.CANCEL:
                 if await _discard(job, self._command):
                     await _write(job, JobState.CANCELLED)
             elif job.asked == Asked.PAUSE:
@@ -296,21 +290,19 @@ def _turn(job: ModelJob) -> str:
 
 
 @giving_back
-def _read_jobs(leads: Callable[[], bool]) -> tuple[dict[int, ModelJob], dict[int, str]]:
-    """Return the jobs of this host that have not ended, the oldest first, and why some of them
-    cannot end well."""
+def _read_jobs(leads: Callable[[], bool]) -> dict[int, ModelJob]:
+    """Return the jobs of this host that have not ended, the oldest first."""
     does_others = leads()
     # A paused job that is to go on waits for its turn.
     paused = ModelJob.objects.filter(state=JobState.PAUSED, asked=Asked.RUN)
     paused.update(state=JobState.WAITING)
-    unfinished = ModelJob.objects.filter(state__in=UNFINISHED).select_related("model__engine")
+    unfinished = ModelJob.objects.filter(state__in=UNFINISHED).select_related("model")
     own, fetches = str(host_id()), JobKind.FETCH
-    jobs = {
+    return {
         job.pk: job
         for job in unfinished.order_by("pk")
         if (job.parameters["host"] == own if job.kind == fetches else does_others)
     }
-    return jobs, {id_: why for id_, job in jobs.items() if (why := why_futile(job))}
 
 
 async def _write(job: ModelJob, state: JobState, **columns: object) -> None:

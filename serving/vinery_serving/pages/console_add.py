@@ -76,7 +76,7 @@ class AddFromCatalogue(AddPage):
         prices = prices_of([each.name for each in served.values()])
         return super().get_context_data(**kwargs) | {
             "rows": [
-                (model, bytes_text(model.need_on(machine).total_bytes), fits, known, price)
+                (model, bytes_text(model.need.total_bytes), fits, known, price)
                 for model, fits in rows
                 for known in [served.get(model.name)]
                 for price in [prices.get(known.name) if known else ""]

@@ -20,8 +20,8 @@ from vinery_accounts.resources.forms import ParametersForm, ResourceForm, form_f
 from vinery_serving.core.tasks import Task
 from vinery_serving.engine.option_parsing import OptionDocument, option_documents
 from vinery_serving.engine.options import PURPOSES, tasks_of_option
-from vinery_serving.models import devices, job_requests
-from vinery_serving.models.convert.options import ConvertOptions, Precision
+from vinery_serving.models import devices
+from vinery_serving.models.convert.checkpoint import ConvertOptions, Precision
 from vinery_serving.models.devices import Device
 from vinery_serving.models.folder_options import shipped_models
 from vinery_serving.models.job_requests import Conversion
@@ -242,7 +242,6 @@ class ConvertForm(FilesForm):
         self.initial = {"precision": ConvertOptions.precision, **self.initial}
         self.fields["name"].required = False
         self.fields["name"].help_text += " Empty: named after the folder."
-        self.fields["folder"].widget.attrs["list"] = "checkpoints"
         self.order_fields(["folder", "precision", "name"])
 
     @property
@@ -250,9 +249,6 @@ class ConvertForm(FilesForm):
         """The options of a valid form that differ from their defaults."""
         values = {each.name: self.cleaned_data.get(each.name) for each in fields(ConvertOptions)}
         return {name: value for name, value in values.items() if value not in (None, "", False)}
-
-    def checkpoints(self) -> list[str]:
-        return job_requests.pulled_checkpoints()
 
 
 class FolderForm(ModelForm):

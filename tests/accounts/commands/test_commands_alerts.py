@@ -65,26 +65,10 @@ def test_a_webhook_is_added_tested_removed_and_changed(
     assert vinery_(*change, "--url", "https://10.0.0.1/").status == 1
 
 
-@table("words, is_kept", [((), True), (("--grace", "12h"), True), (("--grace", "none"), False)])
-def test_a_secret_is_rotated(vinery_: Vinery, words: tuple[str, ...], is_kept: bool) -> None:
-    Webhook.objects.all().delete()
-    old = vinery_("alerts", "add-webhook", "pager", URL).out.splitlines()[-1]
-    webhook = Webhook.objects.get()
-
-    rotated = vinery_("alerts", "rotate-webhook", str(webhook.pk), *words)
-
-    assert rotated.status == 0
-    assert re.fullmatch(r"whsec_\S{44}\n", rotated.out)
-    assert rotated.out.strip() != old
-    webhook.refresh_from_db()
-    assert (webhook.previous_secret_until is not None) is is_kept
-
-
 @table(
     "words",
     [
-        *("test", "test --webhook 7", "remove-webhook 7", "change-webhook 7 --name x"),
-        *("rotate-webhook 7", "rotate-webhook 7 --grace 90d"),
+        *("test", "remove-webhook 7", "rotate-webhook 7 --grace 90d"),
         "add-webhook pager http://example.com/",
         "add-webhook pager https://example.com/ --organization unknown",
     ],

@@ -13,10 +13,9 @@ from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.engines.models import ModelEntry, Place
 from vinery_serving.gateway.state.copies import Models
-from vinery_serving.models.aliases import ModelAlias
 from vinery_serving.models.engine_status import EngineState
 from vinery_serving.models.host_rows import Placement
-from vinery_serving.models.models import ServedModel, own_folder, stored_folder
+from vinery_serving.models.models import ModelAlias, ServedModel, own_folder, stored_folder
 from vinery_serving.transport.sockets import settings_key
 
 log = logging.getLogger(__name__)

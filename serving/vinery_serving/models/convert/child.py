@@ -10,14 +10,11 @@ import resource
 import signal
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import Final
-
-import psutil
 
 from vinery_serving.models.convert.checkpoint import ConvertError
 from vinery_serving.processes import parent
@@ -44,10 +41,6 @@ class ChildFailed(ConvertError):
     def last_line(self) -> str:
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
         return lines[-1] if lines else "it wrote nothing"
-
-
-class MemoryExceeded(ConvertError):
-    """The program needed more than its limit."""
 
 
 def program_needs(
@@ -80,13 +73,13 @@ async def run(
     timeout_s: float | None = None,
     variables: Mapping[str, str] | None = None,
     passed_on: Sequence[str] = (),
-) -> int:
-    """Run a program, pass the output to `write`, and return the peak memory in bytes, at most
+) -> None:
+    """Run a program, and pass the output to `write`. Each of its processes has at most
     `memory_bytes`; 0: as much as there is. The program is confined to its `needs` and gets
     `variables`, and of this process's variables those that `environment_with` has for `passed_on`:
     packages and checkpoints may run code of others.
 
-    Raises `ChildFailed`, `MemoryExceeded` and TimeoutError. On cancellation the program gets
+    Raises `ConvertError`, and TimeoutError. On cancellation the program gets
     SIGTERM, and the group SIGKILL after 5 s at most.
     """
     environment = environment_with("LC_", "TMPDIR", *passed_on)
@@ -107,18 +100,14 @@ async def run(
         environment=environment | dict(variables or {}),
         before_exec=before_exec,
     )
-    memory = _Memory(child, memory_bytes)
-    watching = asyncio.create_task(memory.watch())
     try:
         async with asyncio.timeout(timeout_s):
             output = await _copy(await child.output(), write)
             status = await child.wait()
     finally:
-        watching.cancel()
         await asyncio.shield(child.end(_GRACE_S))
     if status:
-        _raise(child.name, status, output, memory)
-    return memory.peak_bytes
+        _raise(child.name, status, output, memory_bytes)
 
 
 async def _copy(reader: asyncio.StreamReader, write: Callable[[bytes], object]) -> str:
@@ -129,10 +118,10 @@ async def _copy(reader: asyncio.StreamReader, write: Callable[[bytes], object]) 
     return tail.decode(errors="replace")
 
 
-def _raise(name: str, status: int, output: str, memory: "_Memory") -> None:
-    if memory.is_exceeded or (memory.limit_bytes and _OUT_OF_MEMORY.search(output)):
-        raise MemoryExceeded(
-            f"It needed more memory than its limit of {memory.limit_bytes >> 20} MB. Raise the "
+def _raise(name: str, status: int, output: str, memory_bytes: int) -> None:
+    if memory_bytes and _OUT_OF_MEMORY.search(output):
+        raise ConvertError(
+            f"It needed more memory than its limit of {memory_bytes >> 20} MB. Raise the "
             "limit, or convert on a machine with more memory."
         )
     if status == -signal.SIGKILL:
@@ -143,36 +132,3 @@ def _raise(name: str, status: int, output: str, memory: "_Memory") -> None:
         )
     how = f"signal {-status}" if status < 0 else f"status {status}"
     raise ChildFailed(f"{name} ended with {how}.", output)
-
-
-class _Memory:
-    """Measures the memory of a group of processes, and kills the group above the limit."""
-
-    def __init__(self, child: ChildProcess, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        self.peak_bytes = 0
-        self.is_exceeded = False
-        self._child = child
-
-    async def watch(self) -> None:
-        while not self.is_exceeded:
-            self.peak_bytes = max(self.peak_bytes, _allocated_bytes(self._child.pid))
-            if self.limit_bytes and self.peak_bytes > self.limit_bytes:
-                self.is_exceeded = True
-                self._child.kill()
-            await asyncio.sleep(0.2)
-
-
-def _allocated_bytes(pid: int) -> int:
-    """Return the anonymous memory of a process and its descendants; files do not count."""
-    try:
-        others = psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return 0
-    num_kb = 0
-    for each in (pid, *(each.pid for each in others)):
-        with suppress(OSError):
-            status = Path(f"/proc/{each}/status").read_text(encoding="ascii")
-            found = re.findall(r"^(?:RssAnon|RssShmem):\s+(\d+) kB", status, re.MULTILINE)
-            num_kb += sum(map(int, found))
-    return num_kb * 1024

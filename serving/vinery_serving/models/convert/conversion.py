@@ -14,7 +14,6 @@ import re
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from typing import Any, Final
 import psutil
 
 from vinery_serving.models.convert import child
-from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError
+from vinery_serving.models.convert.checkpoint import Checkpoint, ConvertError, ConvertOptions, parse
 from vinery_serving.models.convert.child import ChildFailed
 from vinery_serving.models.convert.environments import (
     Environments,
@@ -32,7 +31,6 @@ from vinery_serving.models.convert.environments import (
     python_of,
     torch_index,
 )
-from vinery_serving.models.convert.options import ConvertOptions, parse
 from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
 from vinery_serving.processes.calls import Act
 from vinery_serving.processes.confine import Needs
@@ -121,7 +119,6 @@ async def convert(
 
     Raises `ConvertError`. On cancellation the programs end, and the draft is removed.
     """
-    began_s = time.monotonic()
     checkpoint = Checkpoint.read(source, options.task)
     _check_output(output, checkpoint)
     line = checkpoint.architecture.line
@@ -132,7 +129,7 @@ async def convert(
     try:
         with environments.used(line) as folder:
             report("converting")
-            peak = await _export(folder, checkpoint, output, options, write)
+            await _export(folder, checkpoint, output, options, write)
         report("checking the converted model")
         await _check(draft, write)
         _finish(draft, output)
@@ -143,15 +140,13 @@ async def convert(
         "task": checkpoint.task,
         "line": line.name,
         "num_bytes": folder_bytes(output),
-        "peak_memory_bytes": peak,
-        "took_s": round(time.monotonic() - began_s, 1),
     }
 
 
 async def _export(
     environment: Path, checkpoint: Checkpoint, output: Path, options: ConvertOptions, write: Write
-) -> int:
-    """Returns the most memory that the exporter had, in bytes. Raises `ConvertError`."""
+) -> None:
+    """Raises `ConvertError`."""
     draft, scratch = _drafts(output)
     words = options.arguments(checkpoint, draft)
     command = (str(python_of(environment)), "-c", _EXPORTER, "export", "openvino", *words)
@@ -172,11 +167,12 @@ async def _export(
     }
     memory_bytes = _memory_limit(options)
     try:
-        return await child.run(
-            command, write, needs, memory_bytes=memory_bytes, variables=variables
-        )
+        await child.run(command, write, needs, memory_bytes=memory_bytes, variables=variables)
     except ChildFailed as error:
-        raise ConvertError(_explained(error, checkpoint)) from error
+        raise ConvertError(
+            f"The export of {checkpoint.architecture.model_type} failed. The exporter ended with: "
+            f"{error.last_line}"
+        ) from error
 
 
 async def _check(draft: Path, write: Write) -> None:
@@ -263,46 +259,3 @@ def _drafts(output: Path) -> tuple[Path, Path]:
     """Return the folders of the draft, and of what the exporter keeps meanwhile."""
     draft = output.with_name(f".{output.name}.converting")
     return draft, draft.with_name(f"{draft.name}.scratch")
-
-
-# -- What an administrator reads when an export fails: the cause and what to do
-
-# A pattern in the exporter's output, and a sentence.
-_KNOWN: Final = (
-    (
-        r"trust_remote_code|contains custom code",
-        "The checkpoint needs code that it brings. If you trust its authors and have read it, "
-        "convert with trust_remote_code.",
-    ),
-    (
-        r"MAX_TRANSFORMERS_VERSION|maximum allowed Transformers|max version|"
-        r"MIN_TRANSFORMERS_VERSION|minimum required",
-        "The exporter refuses the release of transformers in this environment.",
-    ),
-    (
-        r"Error while deserializing header|InvalidHeader|MetadataIncompleteBuffer|"
-        r"UnpicklingError|unexpected EOF",
-        "A weights file of the checkpoint is damaged or cut. Fetch it again.",
-    ),
-    (
-        r"size mismatch for|ignore_mismatched_sizes",
-        "The weights do not fit config.json: they belong to another model.",
-    ),
-    (
-        r"Can't load tokenizer|tokenizer.*(?:not found|missing)|Couldn't instantiate the backend",
-        "The checkpoint has no tokenizer that can be converted. Fetch its tokenizer files.",
-    ),
-    (r"No space left on device", "The disk became full. Free some, and convert again."),
-    (
-        r"No module named '?(?P<name>[\w.]+)",
-        "The checkpoint needs the Python package {name}, which the environment does not have.",
-    ),
-)
-
-
-def _explained(error: ChildFailed, checkpoint: Checkpoint) -> str:
-    end = f"The exporter ended with: {error.last_line}"
-    for pattern, sentence in _KNOWN:
-        if found := re.search(pattern, error.output):
-            return f"{sentence.format(**found.groupdict())} {end}"
-    return f"The export of {checkpoint.architecture.model_type} failed. {end}"

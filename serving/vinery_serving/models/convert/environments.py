@@ -5,7 +5,6 @@ left is removed. Programs run as `bin/python -m`: a virtual environment may be r
 first lines of its scripts name the old folder.
 """
 
-import asyncio
 import fcntl
 import json
 import os
@@ -15,9 +14,9 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from vinery_serving.models.convert import child
 from vinery_serving.models.convert.checkpoint import ConvertError, Line, lines
@@ -51,14 +50,6 @@ def python_of(environment: Path) -> Path:
     return environment / "bin" / "python"
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentState:
-    line: str
-    state: str  # ready, obsolete, being made, missing
-    num_bytes: int
-    folder: Path
-
-
 class Environments:
     """The environments below one folder.
 
@@ -70,9 +61,6 @@ class Environments:
         self._folder = folder
         self._torch_index = torch_index
 
-    def log_path(self, line: Line) -> Path:
-        return self._folder / f"{line.name}.log"
-
     def find(self, line: Line) -> Path | None:
         environment = self._folder / line.name
         try:
@@ -83,18 +71,14 @@ class Environments:
         is_usable = note.get("digest") == line.digest and python_of(environment).exists()
         return environment if is_usable else None
 
-    def states(self) -> list[EnvironmentState]:
-        return list(map(self._state, lines().values()))
-
-    def _state(self, line: Line) -> EnvironmentState:
-        folder = self._folder / line.name
-        if self.find(line):
-            state = "ready"
-        elif self._is_locked(line):
-            state, folder = "being made", self._draft(line)
-        else:
+    def states(self) -> Iterator[dict[str, Any]]:
+        """Yield each line with its state (ready, obsolete or missing), folder and size."""
+        for line in lines().values():
+            folder = self._folder / line.name
             state = "obsolete" if folder.exists() else "missing"
-        return EnvironmentState(line.name, state, folder_bytes(folder), folder)
+            state = "ready" if self.find(line) else state
+            num_bytes = folder_bytes(folder)
+            yield {"line": line.name, "state": state, "folder": folder, "num_bytes": num_bytes}
 
     @contextmanager
     def used(self, line: Line) -> Iterator[Path]:
@@ -106,23 +90,18 @@ class Environments:
             yield environment
 
     async def ensure(self, line: Line, write: Callable[[bytes], object]) -> Path:
-        """Return the environment, made first if missing or obsolete. Waits for another process that
-        makes it. Raises `ConvertError`."""
+        """Return the environment, made first if missing or obsolete. Raises `ConvertError`, also
+        while another process makes or uses it."""
         if environment := self.find(line):
             return environment
-        lock = self._open_lock(line)
+        busy = f"Another process makes or uses the environment {line.name}. Try again later."
         try:
-            async with asyncio.timeout(_INSTALL_TIMEOUT_S):
-                # No event tells of the end of another process's lock.
-                while not _take(lock, fcntl.LOCK_EX):  # noqa: ASYNC110
-                    await asyncio.sleep(0.5)
-            return self.find(line) or await self._make(line, write)
+            with self._lock(line, fcntl.LOCK_EX, busy):
+                return self.find(line) or await self._make(line, write)
         except TimeoutError:
             raise ConvertError(
                 f"The environment {line.name} was not made within {_INSTALL_TIMEOUT_S:g} s."
             ) from None
-        finally:
-            os.close(lock)
 
     def remove(self, line: Line) -> bool:
         """Remove an environment; False: there is none. Raises `ConvertError` while it is used."""
@@ -131,7 +110,6 @@ class Environments:
             is_there = (self._folder / line.name).exists()
             self._discard(self._folder / line.name)
             self._discard(self._draft(line))
-        self.log_path(line).unlink(missing_ok=True)
         return is_there
 
     async def _make(self, line: Line, write: Callable[[bytes], object]) -> Path:
@@ -144,18 +122,11 @@ class Environments:
                 f"{free / 2**30:.1f} GB. Free some, or remove one that is not needed: vinery "
                 "convert remove LINE"
             )
-        with self.log_path(line).open("wb") as log:
-
-            def both(chunk: bytes) -> None:
-                log.write(chunk)
-                log.flush()
-                write(chunk)
-
-            try:
-                await self._install(line, draft, both)
-            except BaseException:
-                self._discard(draft)
-                raise
+        try:
+            await self._install(line, draft, write)
+        except BaseException:
+            self._discard(draft)
+            raise
         (draft / _NOTE).write_text(json.dumps({"digest": line.digest}), encoding="utf-8")
         self._discard(final)
         return draft.rename(final)
@@ -206,36 +177,19 @@ class Environments:
         path.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)
 
-    def _open_lock(self, line: Line) -> int:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return os.open(self._folder / f".{line.name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-
     @contextmanager
     def _lock(self, line: Line, how: int, busy: str) -> Iterator[None]:
         """Raises `ConvertError` with the text `busy` while another process holds the lock."""
-        lock = self._open_lock(line)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._folder / f".{line.name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            if not _take(lock, how):
-                raise ConvertError(busy)
+            try:
+                fcntl.flock(lock, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConvertError(busy) from None
             yield
         finally:
             os.close(lock)
-
-    def _is_locked(self, line: Line) -> bool:
-        try:
-            with self._lock(line, fcntl.LOCK_SH, ""):
-                return False
-        except ConvertError:
-            return True
-
-
-def _take(lock: int, how: int) -> bool:
-    """Take a lock; False: another process holds it."""
-    try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def pip_needs(folder: Path) -> Needs:

@@ -40,13 +40,14 @@ class CatalogueModel:
     def size_bytes(self) -> int:
         return round(self.size_gb * 1e9)
 
-    def need_on(self, machine: Machine) -> MemoryNeed:
+    @property
+    def need(self) -> MemoryNeed:
         tokens = min(CONTEXT_TOKENS, self.context)
-        return need_of(self.size_bytes, round(self.kv_kb * 1000), tokens, machine.engines)
+        return need_of(self.size_bytes, round(self.kv_kb * 1000), tokens)
 
     def fits(self, machine: Machine) -> bool:
         size_bytes = 0 if self.shipped else self.size_bytes
-        has_memory = self.need_on(machine).total_bytes <= machine.memory_bytes
+        has_memory = self.need.total_bytes <= machine.memory_bytes
         return has_memory and size_bytes <= machine.free_disk_bytes
 
 
@@ -63,18 +64,12 @@ def find(name: str) -> CatalogueModel | None:
     return next((each for each in catalogue() if each.name == name), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    name: str
-    repository: str
-    problem: str
-
-
-def check(hub: Hub) -> Iterator[Checked]:
+def check(hub: Hub) -> Iterator[dict[str, str]]:
     """Compare the entries with a hub, one after the other. Raises `HubUnavailable`."""
     for model in catalogue():
         if not model.shipped:
-            yield Checked(model.name, model.repository, _problem(hub, model))
+            problem = _problem(hub, model)
+            yield {"name": model.name, "repository": model.repository, "problem": problem}
 
 
 def _problem(hub: Hub, model: CatalogueModel) -> str:

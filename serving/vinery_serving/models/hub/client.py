@@ -17,7 +17,6 @@ import huggingface_hub
 
 from vinery_accounts.outbound.urls import UrlRefused, read_url
 from vinery_serving.models.hub.errors import PullFailed, explained
-from vinery_serving.models.hub.gguf import architecture_of_head
 from vinery_serving.models.hub.repository import Repository, RepositoryFile, check_name, check_path
 from vinery_serving.models.hub.transfer import Stream, WrongContent
 
@@ -27,7 +26,6 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 PUBLIC_HUB: Final = "https://huggingface.co"
 _TEMPLATE: Final = "chat_template.jinja"
 _MAX_JSON_BYTES: Final = 4 << 20
-_HEAD_BYTES: Final = 16 << 10
 _TIMEOUT_S: Final = 20.0
 
 
@@ -70,26 +68,15 @@ class Hub:
             pipeline_tag=info.pipeline_tag,
         )
         tokenizer = {} if found.has(_TEMPLATE) else self.json_file(found, "tokenizer_config.json")
-        template = tokenizer.get("chat_template")
+        template, listed = tokenizer.get("chat_template"), getattr(info, "gguf", None)
+        architecture = listed.get("architecture") if isinstance(listed, dict) else None
         return replace(
             found,
             config=self.json_file(found, "config.json"),
             openvino_config=self.json_file(found, "openvino_config.json"),
             chat_template=template if isinstance(template, str) else None,
-            gguf_architecture=self._gguf_architecture(found, info),
+            gguf_architecture=architecture if isinstance(architecture, str) else None,
         )
-
-    def _gguf_architecture(self, found: Repository, info: Any) -> str | None:
-        """By the hub's list or, because mirrors do not list it, by the first GGUF file."""
-        listed: Any = getattr(info, "gguf", None)
-        named = listed.get("architecture") if isinstance(listed, dict) else None
-        first = next((each.path for each in found.files if each.path.endswith(".gguf")), None)
-        if isinstance(named, str) or first is None:
-            return named if isinstance(named, str) else None
-        wanted = {"Range": f"bytes=0-{_HEAD_BYTES - 1}"}
-        with self.explained(found), self.get(found, first, wanted) as response:
-            huggingface_hub.utils.hf_raise_for_status(response)
-            return architecture_of_head(next(response.iter_raw(_HEAD_BYTES), b""))
 
     def json_file(self, repository: Repository, path: str) -> Mapping[str, Any]:
         """Return the JSON object in a file; empty if the repository has none. Raises `PullFailed`

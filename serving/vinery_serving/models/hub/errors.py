@@ -60,16 +60,10 @@ def _refused(error: "HfHubHTTPError", endpoint: str, name: str, revision: str) -
         return PullFailed(
             f"{name} has no revision {revision}. Name a branch, a tag or a commit of it."
         )
-    if isinstance(error, hub_errors.EntryNotFoundError):
-        return PullFailed(f"{host} lists a file of {name} that it does not have.")
-    if isinstance(error, hub_errors.RepositoryNotFoundError) or status in (401, 404):
+    if isinstance(error, hub_errors.RepositoryNotFoundError) or status in (401, 403):
         return PullFailed(
             f"{host} has no repository {name} that may be read. Check the name; a private one "
-            "needs HF_TOKEN."
-        )
-    if status == 403:
-        return PullFailed(
-            f"{host} refuses {name} with this token. Set HF_TOKEN to one that may read it."
+            "needs HF_TOKEN, of one who may read it."
         )
     if status == 429:
         after = error.response.headers.get("retry-after", "")

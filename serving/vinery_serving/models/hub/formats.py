@@ -1,8 +1,7 @@
 """The format and the files of a repository's weights, the architecture, and the task.
 
-Text: the classes in GenAI's list of supported models (August 2026). GenAI finds the attention of
-other decoders by its form, so an unlisted class gets a warning, not a refusal. Vision: the types of
-which Vinery knows how many tokens a picture has.
+GenAI finds the attention of decoders by its form, so a text model of any class may load. Vision:
+the types of which Vinery knows how many tokens a picture has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,13 +84,6 @@ def wanted_files(repository: Repository, patterns: Sequence[str]) -> Repository:
 
 Task = Literal["chat", "completion", "vision", "embeddings", "rerank"]
 
-_TEXT: Final = """
-    Aquila Arctic Baichuan Bloom ChatGLM CodeGen Cohere Cohere2 Dbrx DeciLM Deepseek DeepseekV2
-    DeepseekV3 Exaone Exaone4 Falcon Gemma Gemma2 Gemma3 Glm Glm4 GPT2 GPTBigCode GPTJ GPTNeo
-    GPTNeoX GPTNeoXJapanese GptOss Granite GraniteMoe GraniteMoeHybrid HunYuanDenseV1 InternLM
-    InternLM2 JAIS Lfm2 Lfm2Moe Llama MPT MiniCPM MiniCPM3 Mistral Mixtral Olmo Olmo2 OPT Orion Phi
-    Phi3 Phimoe QWen Qwen2 Qwen2Moe Qwen3 Qwen3Moe Qwen3Next SmolLM3 StableLm Starcoder2 XGLM Xverse
-"""
 VISION_TYPES: Final = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", *SIZED_TYPES)
 
 _ENCODERS: Final = ("BertModel", "MPNetForMaskedLM", "RobertaForMaskedLM", "XLMRobertaModel")
@@ -110,11 +102,6 @@ def class_of(config: Mapping[str, Any]) -> str | None:
 def type_of(config: Mapping[str, Any]) -> str | None:
     named = config.get("model_type")
     return named if isinstance(named, str) else None
-
-
-def is_known_text(name: str | None) -> bool:
-    suffixes = ("ForCausalLM", "LMHeadModel", "Model")
-    return any(name == known + suffix for known in _TEXT.split() for suffix in suffixes)
 
 
 def task_of(repository: Repository) -> Task:

@@ -1,15 +1,12 @@
 """The memory and disk of this machine, and the memory that a model needs.
 
 The need is estimated from files and configuration: the weights as stored; the KV cache by its
-formula in 16 bits, the most that OpenVINO takes; and the overhead of an engine process. A
-measurement of the node corrects the overhead: that of the model, on this machine, with weights of
-the most similar size.
+formula in 16 bits, the most that OpenVINO takes; and the overhead of an engine process.
 """
 
-import math
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,23 +15,6 @@ from vinery_serving.core.model_files import context_of, kv_numbers_of_token
 
 # The length of one conversation that a model should have room for.
 CONTEXT_TOKENS: Final = 8192
-# A measurement corrects an estimate by at most this factor: an engine may have had odd options.
-_MAX_CORRECTION: Final = 4.0
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredEngine:
-    """The weights of a model on this machine, and the memory of the loaded process, in bytes."""
-
-    weights_bytes: int
-    loaded_bytes: int
-
-    @property
-    def correction(self) -> float:
-        """The measured overhead as a multiple of the estimate, within `_MAX_CORRECTION`."""
-        overhead_bytes = self.loaded_bytes - self.weights_bytes
-        factor = overhead_bytes / _estimated_overhead(self.weights_bytes)
-        return min(max(factor, 1 / _MAX_CORRECTION), _MAX_CORRECTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +25,6 @@ class MemoryNeed:
     kv_cache_bytes: int
     overhead_bytes: int
     context_tokens: int  # for which the KV cache is
-    is_corrected: bool = False  # the overhead, by a measurement on this machine
 
     @property
     def total_bytes(self) -> int:
@@ -57,45 +36,18 @@ class MemoryNeed:
         return self.weights_bytes + self.overhead_bytes
 
 
-def memory_need(
-    weights_bytes: int,
-    config: Mapping[str, Any],
-    context: int,
-    engines: Sequence[MeasuredEngine] = (),
-) -> MemoryNeed:
-    """Return the need for a conversation of `context` tokens, or of as many as the model takes."""
+def memory_need(weights_bytes: int, config: Mapping[str, Any], context: int) -> MemoryNeed:
+    """Return the need for a conversation of `context` tokens, or of as many as the model takes.
+    Without the numbers in config.json the KV cache counts as empty."""
     tokens = min(context, context_of(config) or context)
-    return need_of(weights_bytes, kv_bytes_of_token(config), tokens, engines)
+    return need_of(weights_bytes, kv_numbers_of_token(config) * 2, tokens)
 
 
-def need_of(
-    weights_bytes: int, kv_bytes: int, tokens: int, engines: Sequence[MeasuredEngine] = ()
-) -> MemoryNeed:
-    """Return the need for `tokens` of `kv_bytes` each. `engines` were measured on the machine."""
-
-    def distance(engine: MeasuredEngine) -> float:
-        return abs(math.log(max(engine.weights_bytes, 1) / max(weights_bytes, 1)))
-
-    similar = min(engines, key=distance, default=None)
-    correction = 1.0 if similar is None else similar.correction
-    return MemoryNeed(
-        weights_bytes=weights_bytes,
-        kv_cache_bytes=tokens * kv_bytes,
-        overhead_bytes=round(correction * _estimated_overhead(weights_bytes)),
-        context_tokens=tokens,
-        is_corrected=similar is not None,
-    )
-
-
-def _estimated_overhead(weights_bytes: int) -> float:
-    """An engine process without a model (measured: 154-159 MB), and a tenth of the weights for the
-    compiled graph."""
-    return (160 << 20) + weights_bytes * 0.1
-
-
-def kv_bytes_of_token(config: Mapping[str, Any]) -> int:
-    """Return what a token takes in the KV cache; 0 if config.json does not have the numbers."""
-    return kv_numbers_of_token(config) * 2
+def need_of(weights_bytes: int, kv_bytes: int, tokens: int) -> MemoryNeed:
+    """Return the need for `tokens` of `kv_bytes` each. The overhead is an engine process without a
+    model (measured: 154-159 MB), and a tenth of the weights for the compiled graph."""
+    overhead_bytes = (160 << 20) + round(weights_bytes * 0.1)
+    return MemoryNeed(weights_bytes, tokens * kv_bytes, overhead_bytes, tokens)
 
 
 _CGROUPS: Final = (
@@ -106,28 +58,17 @@ _CGROUPS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The memory of the device for a model, the free disk, and engines measured on the device."""
+    """The memory of the device for a model, and the free disk."""
 
     memory_bytes: int
     free_disk_bytes: int
     device: str = "CPU"
-    engines: tuple[MeasuredEngine, ...] = ()
 
 
-def this_machine(
-    models_dir: Path,
-    device: str = "CPU",
-    device_bytes: int | None = None,
-    engines: Iterable[MeasuredEngine] = (),
-) -> Machine:
+def this_machine(models_dir: Path, device: str = "CPU", device_bytes: int | None = None) -> Machine:
     """Return this machine. `device_bytes` is a device's own memory; None: the memory of the
     machine, or of the container of this process."""
-    return Machine(
-        memory_bytes=device_bytes or memory_limit(),
-        free_disk_bytes=free_bytes(models_dir),
-        device=device,
-        engines=tuple(engines),
-    )
+    return Machine(device_bytes or memory_limit(), free_bytes(models_dir), device)
 
 
 def memory_limit(cgroups: tuple[Path, ...] = _CGROUPS) -> int:

@@ -177,21 +177,6 @@ def _store_refused(error: Exception, url: str) -> PullFailed:
     from aiohttp import ClientError
     from botocore import exceptions as aws
 
-    if isinstance(error, FileNotFoundError):
-        return PullFailed(
-            f"There is no {url}. Check the bucket, the path, and AWS_ENDPOINT_URL for a store of "
-            "your own."
-        )
-    if isinstance(error, PermissionError):
-        return PullFailed(
-            f"{url} may not be read with these credentials. Check AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY, and what they may read."
-        )
-    if isinstance(error, aws.NoCredentialsError | aws.CredentialRetrievalError):
-        return PullFailed(
-            f"There are no credentials for {url}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
-            "for `vinery up` and this command, or AWS_PROFILE."
-        )
     passing = (ClientError, TimeoutError, aws.HTTPClientError, aws.ConnectionError)
     may_pass = isinstance(error, passing) or getattr(error, "errno", None) in _PASSING
     if may_pass and not isinstance(error, aws.SSLError):
@@ -200,5 +185,8 @@ def _store_refused(error: Exception, url: str) -> PullFailed:
             "AWS_ENDPOINT_URL and AWS_REGION."
         )
     if isinstance(error, aws.BotoCoreError | ValueError | OSError):
-        return PullFailed(f"{url} cannot be read: {' '.join(str(error).split())}.")
+        return PullFailed(
+            f"{url} cannot be read: {' '.join(str(error).split())}. Check the bucket, the path, "
+            "and the variables AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        )
     raise error

@@ -17,7 +17,7 @@ from vinery_serving.models.hub.errors import HubUnavailable, PullFailed
 from vinery_serving.models.hub.repository import RepositoryFile
 
 _BLOCK_BYTES: Final = 1 << 20
-# A connection that gives less than 1024 bytes in so many seconds is as good as dead.
+# A connection that is silent for so many seconds is ended.
 _STALL_S: Final = 30.0
 # Attempts in a row that bring no byte, and attempts in all.
 _MAX_ATTEMPTS: Final = 6
@@ -80,7 +80,7 @@ def _append(open_: Open, file: RepositoryFile, path: Path, advance: Callable[[in
         advance(position - _size(path))
         target.truncate(position)
         target.seek(position)
-        for part in _not_stalled(stream.parts):
+        for part in stream.parts:
             position += len(part)
             if position > file.size_bytes:
                 raise WrongContent(f"{file.path} is longer than listed.")
@@ -88,18 +88,6 @@ def _append(open_: Open, file: RepositoryFile, path: Path, advance: Callable[[in
             advance(len(part))
         if position < file.size_bytes:
             raise WrongContent(f"{file.path} is shorter than listed.")
-
-
-def _not_stalled(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Raises `HubUnavailable` if next to nothing comes for `_STALL_S`."""
-    since, num_bytes = time.monotonic(), 0
-    for part in parts:
-        yield part
-        num_bytes += len(part)
-        if time.monotonic() - since > _STALL_S:
-            if num_bytes < 1024:
-                raise HubUnavailable(f"Only {num_bytes} bytes came in {_STALL_S:g} s.")
-            since, num_bytes = time.monotonic(), 0
 
 
 def _check_content(file: RepositoryFile, path: Path) -> None:

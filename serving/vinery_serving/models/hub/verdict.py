@@ -13,7 +13,6 @@ from vinery_serving.models.hub.formats import (
     class_of,
     format_of,
     gguf_files,
-    is_known_text,
     task_of,
     type_of,
     weights_of,
@@ -55,7 +54,7 @@ def will_it_load(
     """Judge a repository, or the files of it that would be fetched, for a machine."""
     format_ = format_of(repository)
     precision, weights_bytes = _weights(repository, format_, machine)
-    need = memory_need(weights_bytes, repository.config, context, machine.engines)
+    need = memory_need(weights_bytes, repository.config, context)
     task = task_of(repository)
     refusals = [
         *_wrong_files(repository, format_),
@@ -90,7 +89,7 @@ def _weights(repository: Repository, format_: Format, machine: Machine) -> tuple
     # The bytes that a weight takes after a conversion, with its scales; see docs/guides/sizing.md.
     for precision, bytes_ in (("int8", 1.1), ("int4", 0.6)):
         converted = int(num_weights * bytes_)
-        need = memory_need(converted, repository.config, 1, machine.engines)
+        need = memory_need(converted, repository.config, 1)
         if need.total_bytes <= machine.memory_bytes:
             return precision, converted
     return precision, converted
@@ -132,7 +131,8 @@ def _wrong_files(repository: Repository, format_: Format) -> Iterator[str]:
 
 def _wrong_architecture(repository: Repository, format_: Format, task: Task) -> Iterator[str]:
     if format_ is Format.GGUF:
-        if reason := wrong_architecture(repository.gguf_architecture):
+        known = repository.gguf_architecture  # mirrors do not list it: the conversion refuses
+        if known and (reason := wrong_architecture(known)):
             yield reason
     elif task == "vision" and type_of(repository.config) not in VISION_TYPES:
         yield (
@@ -174,13 +174,6 @@ def _remarks(
         )
     if format_ is Format.GGUF:
         remarks.append("It is a GGUF file, which is converted to OpenVINO's format once.")
-    name = class_of(repository.config)
-    is_text = format_ is not Format.GGUF and task_of(repository) in ("chat", "completion")
-    if is_text and not is_known_text(name):
-        remarks.append(
-            f"OpenVINO GenAI's list of models does not name {name or 'its architecture'}. It may "
-            "load even so."
-        )
     if need.total_bytes > machine.memory_bytes:
         remarks.append(
             f"There is no memory for a conversation of {need.context_tokens:,} tokens. Set "

@@ -22,8 +22,8 @@ from vinery_serving.processes.confine import confine
 _MODULES: Final[Mapping[str, str]] = {
     "pull": "vinery_serving.models.hub.origins",
     "convert": "vinery_serving.models.convert.conversion",
-    "bench": "vinery_serving.models.speed.bench_job",
-    "tune": "vinery_serving.models.speed.tune_job",
+    "bench": "vinery_serving.models.speed.bench",
+    "tune": "vinery_serving.models.speed.tune",
     "fetch": "vinery_serving.cluster.fetching",
 }
 

@@ -257,8 +257,7 @@ Value = str | int | float | bool | dict[str, list["Value"]]
 Message = dict[str, list[Value]]
 
 _TOKEN: Final = re.compile(
-    r"""(?:\s|\#[^\n]*)+ | (?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
-    | (?P<word>[-+]?[A-Za-z0-9_.+-]+) | (?P<mark>.)""",
+    r"""(?:\s|\#[^\n]*)+ | ("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*' | [-+]?[A-Za-z0-9_.+-]+ | .)""",
     re.VERBOSE,
 )
 _CLOSING: Final = {"{": "}", "<": ">"}
@@ -266,79 +265,73 @@ _CLOSING: Final = {"{": "}", "<": ">"}
 
 def parse_graph(text: str) -> Message:
     """Return the message of a file. Raises ValueError with the line of the error."""
-    return _Reader(text).message(None)
+    return _Reader(text).message("")
 
 
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text
-        found = (each for each in _TOKEN.finditer(text) if each.lastgroup)
-        self._tokens = [(str(each.lastgroup), each[0], each.start()) for each in found]
-        self._tokens.append(("end", "the end of the file", len(text)))
+        self._tokens = [each for each in _TOKEN.finditer(text) if each[1]]
         self._index = 0
 
-    def message(self, end: str | None) -> Message:
-        """Read the fields up to `end`; None: the end of the file."""
+    def message(self, end: str) -> Message:
+        """Read the fields up to `end`; empty: the end of the file."""
         fields: Message = {}
-        while not self._takes(end):
-            name = self._name()
-            self._takes(":")
+        while (name := self._take()) != end:
+            if name == "[":  # an extension, whose last part counts
+                while (part := self._take()) not in ("]", ""):
+                    name = part.rpartition(".")[2]
+            if not re.match("[A-Za-z_]", name):
+                raise self._error()
+            self._skip(":")
             fields.setdefault(name, []).extend(self._values())
-            self._takes(",") or self._takes(";")
+            self._skip(",;")
         return fields
 
-    def _name(self) -> str:
-        """Read a field's name, or the last part of the name of an extension in brackets."""
-        if not self._takes("["):
-            return self._take("word")
-        name = self._take("word")
-        while not self._takes("]"):
-            name = self._take("word") if not self._takes("/") else name
-        return name.rpartition(".")[2]
-
     def _values(self) -> list[Value]:
-        if not self._takes("["):
+        if not self._skip("["):
             return [self._value()]
         values: list[Value] = []
-        while not self._takes("]"):
+        while not self._skip("]"):
             values.append(self._value())
-            self._takes(",")
+            self._skip(",")
         return values
 
     def _value(self) -> Value:
-        for opening, closing in _CLOSING.items():
-            if self._takes(opening):
-                return self.message(closing)
-        if self._tokens[self._index][0] == "word":
-            return _scalar(self._take("word"))
-        texts = [self._string()]
-        while self._tokens[self._index][0] == "text":  # texts in a row are one
-            texts.append(self._string())
-        return "".join(texts)
-
-    def _string(self) -> str:
+        token = self._take()
+        if token in _CLOSING:
+            return self.message(_CLOSING[token])
         try:
-            return str(ast.literal_eval(self._take("text")))
-        except SyntaxError:
-            self._index -= 1
-            raise self._error("the text has a wrong escape") from None
+            if token.startswith(('"', "'")):
+                texts = [str(ast.literal_eval(token))]
+                while self._next.startswith(('"', "'")):  # texts in a row are one
+                    texts.append(str(ast.literal_eval(self._take())))
+                return "".join(texts)
+        except SyntaxError:  # such as a wrong escape
+            raise self._error() from None
+        if not re.match(r"[\w.+-]", token):
+            raise self._error()
+        return _scalar(token)
 
-    def _takes(self, mark: str | None) -> bool:
-        kind, token, _ = self._tokens[self._index]
-        is_there = kind == "end" if mark is None else kind == "mark" and token == mark
-        self._index += is_there and mark is not None
-        return is_there
+    @property
+    def _next(self) -> str:
+        return self._tokens[self._index][1] if self._index < len(self._tokens) else ""
 
-    def _take(self, kind: str) -> str:
-        found, token, _ = self._tokens[self._index]
-        if found != kind:
-            raise self._error(f"{token} is not expected")
+    def _take(self) -> str:
+        token = self._next
         self._index += 1
         return token
 
-    def _error(self, what: str) -> ValueError:
-        line = self._text.count("\n", 0, self._tokens[self._index][2]) + 1
-        return ValueError(f"line {line}: {what}")
+    def _skip(self, marks: str) -> bool:
+        is_there = self._next != "" and self._next in marks
+        self._index += is_there
+        return is_there
+
+    def _error(self) -> ValueError:
+        """Return the error about the token that was taken last."""
+        found = self._tokens[self._index - 1] if self._index <= len(self._tokens) else None
+        line = self._text.count("\n", 0, found.start() if found else len(self._text)) + 1
+        return ValueError(f"line {line}: {found[1] if found else 'the end'} is not expected")
 
 
 def _scalar(word: str) -> Value:

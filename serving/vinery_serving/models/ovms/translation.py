@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -77,13 +77,10 @@ def translate(servable: sources.Servable, roots: sources.Roots) -> Translation:
     if "max_prompt_len" in given:
         plugin = {"MAX_PROMPT_LEN": given["max_prompt_len"]} | plugin
     for name, value in given.items():
-        if name in _HANDLERS:
-            try:
-                _HANDLERS[name](model, name, value)
-            except (TypeError, ValueError, AttributeError):
-                model.lose(name, f"{value!r} is not a value that it can have")
-        elif name not in _TOGETHER:
-            model.lose(name, _LOST.get(name, "Vinery does not know it"))
+        try:
+            _take(model, name, value)
+        except (TypeError, ValueError, AttributeError):
+            model.lose(name, f"{value!r} is not a value that it can have")
     _take_plugin(model, plugin)
     _take_parsers(model, given)
     _take_draft(model, given, servable.folder, roots)
@@ -94,127 +91,99 @@ def translate(servable: sources.Servable, roots: sources.Roots) -> Translation:
     return model
 
 
-_Handler = Callable[[Translation, str, Any], None]
-
-# Options that the functions after `_HANDLERS` read together.
+# Options that the functions after `_take` read together.
 _TOGETHER: Final = (
     *("tool_parser", "reasoning_parser", "draft_models_path", "draft_device"),
     *("draft_cache_size", "draft_max_num_batched_tokens", "generation_config_path"),
     *("draft_eagle3_mode", "max_prompt_len"),
 )
-_LOST: Final = {
-    "draft_block_size": "blocks have the size of the device",
-    "draft_max_num_seqs": "the draft model runs with as many answers as its model",
-    "draft_dynamic_split_fuse": "the draft model reads long prompts in several steps",
+_UNKNOWN: Final = "Vinery has no such option. See its guide From OpenVINO Model Server"
+_BY_REQUESTS: Final = {
     "truncate": "a request asks for it, by truncate_prompt_tokens",
     "enable_tool_guided_generation": "a request asks for it, by `strict` of a tool or tool_choice",
 }
+# What Vinery does in any case, by the values that ask for it.
+_ALWAYS: Final = {"pipeline_type": ("AUTO", "LM_CB", "VLM_CB"), "chat_template_mode": ("JINJA",)}
 
 
-def _same(ours: str, kind: Callable[[Any], Any] = lambda value: value) -> _Handler:
-    def handle(model: Translation, name: str, value: Any) -> None:
-        model.take(ours, kind(value), name)
-
-    return handle
+def _same(names: str) -> dict[str, str]:
+    return {name: name for name in names.split()}
 
 
-def _device(model: Translation, name: str, value: Any) -> None:
-    model.device = str(value)
-    model.taken.append(f"{name} is the device {value}")
-
-
-def _best_of(model: Translation, name: str, value: Any) -> None:
-    most = max(1, int(value) - 1)
-    why = "There it is the first number that is refused, here the largest that is accepted."
-    model.change("best_of_limit", most, name, why)
-
-
-def _pipeline(model: Translation, name: str, value: Any) -> None:
-    if str(value).upper() in ("AUTO", "LM_CB", "VLM_CB"):
-        model.taken.append(f"{name} {value}: detected from the files of the folder")
-    else:
-        model.lose(name, f"Vinery serves with continuous batching only, and not as {value}")
-
-
-def _template_mode(model: Translation, name: str, value: Any) -> None:
-    if str(value).upper() == "JINJA":
-        model.taken.append(f"{name} {value}: all templates are rendered by Jinja")
-    else:
-        model.lose(name, f"templates are rendered by Jinja, as Hugging Face does, not by {value}")
-
-
-def _is_true(value: Any) -> bool:
-    return value if isinstance(value, bool) else str(value).lower() in ("true", "yes", "1")
-
-
-# By the field of a message: the member of a group, and the function that reads the value.
-_Table = Mapping[str, tuple[str, Callable[[Any], Any]]]
-_EVICTION: Final[_Table] = {
-    "aggregation_mode": ("aggregation", str.lower),
-    "start_size": ("start_size", int),
-    "recent_size": ("recent_size", int),
-    "max_cache_size": ("max_cache_size", int),
-    "apply_rotation": ("apply_rotation", _is_true),
-    "snapkv_window_size": ("snapkv_window_size", int),
+_NAMES: Final = {
+    "max_num_seqs": "max_running",
+    "cache_size": "cache_size_gb",
+    **_same("max_num_batched_tokens dynamic_split_fuse enable_prefix_caching max_tokens_limit"),
+    **_same("kv_cache_precision cache_interval_multiplier model_distribution_policy"),
 }
-_CRUSH: Final[_Table] = {
-    "budget": ("kvcrush_budget", int),
-    "anchor_point_mode": ("kvcrush_anchor", str.lower),
-    "rng_seed": ("kvcrush_seed", int),
-}
-_SPARSE: Final[_Table] = {
-    "mode": ("mode", str.lower),
-    "num_last_dense_tokens_in_prefill": ("num_last_dense_tokens", int),
-    "num_retained_start_tokens_in_cache": ("num_start_tokens", int),
-    "num_retained_recent_tokens_in_cache": ("num_recent_tokens", int),
-    "xattention_threshold": ("threshold", float),
-    "xattention_block_size": ("block_size", int),
-    "xattention_stride": ("stride", int),
+# By the names of messages: the group, and its members by the names of fields.
+_GROUPS: Final = {
+    "cache_eviction_config": (
+        "cache_eviction",
+        {
+            **_same("start_size recent_size max_cache_size apply_rotation snapkv_window_size"),
+            "aggregation_mode": "aggregation",
+            "budget": "kvcrush_budget",
+            "anchor_point_mode": "kvcrush_anchor",
+            "rng_seed": "kvcrush_seed",
+        },
+    ),
+    "sparse_attention_config": (
+        "sparse_attention",
+        {
+            "mode": "mode",
+            "num_last_dense_tokens_in_prefill": "num_last_dense_tokens",
+            "num_retained_start_tokens_in_cache": "num_start_tokens",
+            "num_retained_recent_tokens_in_cache": "num_recent_tokens",
+            "xattention_threshold": "threshold",
+            "xattention_block_size": "block_size",
+            "xattention_stride": "stride",
+        },
+    ),
 }
 
 
-def _members(model: Translation, name: str, value: Any, table: _Table) -> dict[str, Any]:
-    members: dict[str, Any] = {}
-    for theirs, given in value.items():
-        if theirs in table:
-            ours, kind = table[theirs]
-            members[ours] = kind(given)
-        elif theirs != "kv_crush_config":
-            model.lose(f"{name}.{theirs}", "Vinery does not know it")
-    return members
+def _take(model: Translation, name: str, value: Any) -> None:
+    """Raises TypeError, ValueError or AttributeError for a value of another kind."""
+    match name:
+        case "device" | "target_device":
+            model.device = str(value)
+            model.taken.append(f"{name} is the device {value}")
+        case "best_of_limit":
+            why = "There it is the first number that is refused, here the largest that is accepted."
+            model.change(name, max(1, int(value) - 1), name, why)
+        case "pooling":
+            model.take(name, re.sub("^last$", "last_token", value.lower()), name)
+        case "normalize_embeddings":
+            model.take("normalize", "always" if _plain(value) else "never", name)
+        case _ if name in _ALWAYS:
+            if str(value).upper() in _ALWAYS[name]:
+                model.taken.append(f"{name} {value}: as in Vinery")
+            else:
+                model.lose(name, f"Vinery has {_ALWAYS[name][-1]}, and not {value}")
+        case _ if name in _NAMES:
+            model.take(_NAMES[name], _plain(value), name)
+        case _ if name in _GROUPS:
+            _take_group(model, name, value)
+        case _ if name not in _TOGETHER:
+            model.lose(name, _BY_REQUESTS.get(name, _UNKNOWN))
 
 
-def _eviction(model: Translation, name: str, value: Any) -> None:
-    crush = value.get("kv_crush_config", {})
-    members = _members(model, name, value, _EVICTION)
-    members |= _members(model, f"{name}.kv_crush_config", crush, _CRUSH)
-    model.take("cache_eviction", members, name)
+def _take_group(model: Translation, name: str, value: Mapping[str, Any]) -> None:
+    group, names = _GROUPS[name]
+    given = {**value, **value.get("kv_crush_config", {})}
+    given.pop("kv_crush_config", None)
+    for each in given.keys() - names.keys():
+        model.lose(f"{name}.{each}", _UNKNOWN)
+    members = {ours: _plain(given[theirs]) for theirs, ours in names.items() if theirs in given}
+    model.take(group, members, name)
 
 
-def _sparse(model: Translation, name: str, value: Any) -> None:
-    model.take("sparse_attention", _members(model, name, value, _SPARSE), name)
-
-
-_HANDLERS: Final[Mapping[str, _Handler]] = {
-    "target_device": _device,
-    "pooling": _same("pooling", lambda value: re.sub("^last$", "last_token", value.lower())),
-    "normalize_embeddings": _same("normalize", lambda value: ("never", "always")[_is_true(value)]),
-    "device": _device,
-    "max_num_seqs": _same("max_running", int),
-    "max_num_batched_tokens": _same("max_num_batched_tokens", int),
-    "cache_size": _same("cache_size_gb", int),
-    "dynamic_split_fuse": _same("dynamic_split_fuse", _is_true),
-    "enable_prefix_caching": _same("enable_prefix_caching", _is_true),
-    "kv_cache_precision": _same("kv_cache_precision", str.lower),
-    "max_tokens_limit": _same("max_tokens_limit", int),
-    "cache_interval_multiplier": _same("cache_interval_multiplier", int),
-    "model_distribution_policy": _same("model_distribution_policy", str.lower),
-    "best_of_limit": _best_of,
-    "pipeline_type": _pipeline,
-    "chat_template_mode": _template_mode,
-    "cache_eviction_config": _eviction,
-    "sparse_attention_config": _sparse,
-}
+def _plain(value: Any) -> Any:
+    """Return a value as options have it: names in lower case, and switches of any spelling."""
+    text = str(value).lower()
+    known = {"true": True, "yes": True, "false": False, "no": False}
+    return known.get(text, text) if isinstance(value, str) else value
 
 
 def _plugin_of(model: Translation, given: Any) -> dict[str, Any]:
@@ -234,7 +203,7 @@ def _take_plugin(model: Translation, plugin: Mapping[str, Any]) -> None:
     for name, value in plugin.items():
         theirs = f"plugin_config {name}"
         if name == "prompt_lookup":
-            model.take("prompt_lookup", _is_true(value), theirs)
+            model.take("prompt_lookup", _plain(value), theirs)
         elif name in ("KV_CACHE_PRECISION", "MODEL_DISTRIBUTION_POLICY"):
             model.take(name.lower(), str(value).lower(), theirs)
         elif name == "INFERENCE_NUM_THREADS":
@@ -276,7 +245,7 @@ def _take_draft(
     if "draft_models_path" not in given:
         return
     path = roots.resolve(str(given["draft_models_path"]), folder)
-    is_head = _is_true(given.get("draft_eagle3_mode", False))
+    is_head = _plain(given.get("draft_eagle3_mode", False))
     model.take("eagle3_head" if is_head else "draft_model", str(path), "draft_models_path")
     if "draft_device" in given:
         model.take("draft_device", str(given["draft_device"]), "draft_device")
@@ -337,26 +306,15 @@ def _settle_split_fuse(model: Translation) -> None:
         model.change("max_running", num_tokens, "max_num_seqs", why)
 
 
-# Flags of the server, and what does the same. Flags of models are options above.
+# What does the same as flags of the server. Flags of models are options above.
 _FLAGS: Final = {
-    "port": "gRPC is not served; clients use HTTP",
     "rest_port": "set VINERY_PORT",
     "rest_bind_address": "set VINERY_HOST",
-    "grpc_bind_address": "gRPC is not served",
     "rest_workers": "requests do not occupy threads; VINERY_WEB_WORKERS sets the processes",
     "api_key_file": "each client has a key of its own: vinery key create",
     "metrics_enable": "metrics are always on, at /metrics",
-    "metrics_list": "metrics are always on, at /metrics",
     "log_level": "set VINERY_LOG_LEVEL",
-    "log_path": "logs are in the home: vinery logs",
     "cache_dir": "compiled models are kept in the home",
-    "file_system_poll_wait_seconds": "changes of models take effect at once",
-    "cpu_extension": "extensions of OpenVINO are not loaded",
-    "pull": "the folder must be there; vinery pulls with a command of its own",
-    **dict.fromkeys(
-        ("allowed_origins", "allowed_methods", "allowed_headers"),
-        "browsers of all origins may call the API with a key",
-    ),
 }
 _USED: Final = (
     *("config_path", "model_name", "model_path", "model_repository_path", "source_model"),
@@ -368,4 +326,4 @@ def lost_flags(flags: Mapping[str, str], of_models: frozenset[str]) -> Iterator[
     """Yield a line for each flag of the server that is not an option of its models."""
     for name in flags:
         if name not in _USED and name not in of_models:
-            yield f"--{name}: {_FLAGS.get(name, 'Vinery has no such option')}"
+            yield f"--{name}: {_FLAGS.get(name, _UNKNOWN)}"

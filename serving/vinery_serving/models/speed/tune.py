@@ -1,30 +1,50 @@
-"""Looks for better engine options: one setting after the other, the best value of each is kept.
+"""The job `tune`: looks for better engine options of a model, one setting after the other; the best
+value of each is kept.
+
+    {"folder": "/models/tiny-chat", "device": "CPU", "options": {}, "max_context": 2048,
+     "time_limit_s": 300, "allow_other_answers": false}
 
 Each trial runs in an engine of its own, beside one with the present options. Both do the same work
 in turns, so that other load of the machine slows both. The work is a chat: each turn repeats all
 former turns.
 """
 
+import asyncio
+import json
 import os
+import secrets
+import socket
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import geometric_mean, median
+from subprocess import PIPE
 from typing import Any, Final
 
 import msgspec
 import psutil
 
-from vinery_serving.models.speed.measuring import (
+from vinery_serving.engine.config import EngineConfig, needs_of
+from vinery_serving.engine.option_parsing import parse_options
+from vinery_serving.models.jobs import JobDocument, JobFailed, Reporter
+from vinery_serving.models.speed.bench import (
     Encode,
     Engine,
     MeasurementFailed,
     Run,
+    encode_of,
     next_turn,
     prompt_ids,
 )
-from vinery_serving.transport.client import EngineDisconnected
+from vinery_serving.processes.calls import Act
+from vinery_serving.processes.child import ChildProcess
+from vinery_serving.processes.confine import Needs
+from vinery_serving.transport.client import EngineClient, EngineDisconnected
+from vinery_serving.transport.sockets import UnixAddress
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -105,7 +125,6 @@ class Tuning(msgspec.Struct, frozen=True):
     trials: tuple[TrialResult, ...]
     best: dict[str, Any]
     best_gain: float
-    genai_gain: float | None  # of GenAI's defaults; None: the trial failed
     is_complete: bool  # False: the time ended before all settings were tried
     took_s: float
 
@@ -123,9 +142,7 @@ class Tuner:
     time_limit_s: float
     report: Callable[[str], object]
     _trials: list[TrialResult] = field(default_factory=list)
-    _num_trials: int = 1
     _seed: int = 0
-    _longest_s: float = 0.0
 
     async def run(self) -> Tuning:
         """Raises `MeasurementFailed` if the present options cannot be measured."""
@@ -133,16 +150,13 @@ class Tuner:
         end_s = began_s + self.time_limit_s
         best, best_gain, is_complete = dict(self.present), 1.0, True
         settings = list(knobs(self.present, device=self.device, is_vision=self.is_vision))
-        self._num_trials = 1 + sum(map(len, settings))
+        self.report("measuring the present options")
         async with self.start(self.present) as base:
             await self._warm_up(base)
-            # As GenAI is without any option.
-            defaults = {"enable_prefix_caching": False}
-            genai = await self._try(base, "OpenVINO GenAI's defaults", defaults)
             for changes in settings:
                 found: list[TrialResult] = []
                 for change in changes:
-                    if time.monotonic() + self._longest_s > end_s:
+                    if time.monotonic() >= end_s:
                         is_complete = False
                         break
                     found.append(await self._try(base, change.what, change.applied_to(best)))
@@ -156,7 +170,6 @@ class Tuner:
             trials=tuple(self._trials),
             best=best,
             best_gain=round(best_gain, 3),
-            genai_gain=genai.gain,
             is_complete=is_complete,
             took_s=round(time.monotonic() - began_s, 1),
         )
@@ -168,14 +181,12 @@ class Tuner:
 
     async def _try(self, base: Engine, what: str, options: dict[str, Any]) -> TrialResult:
         """Measure options beside the present ones. Options that fail are a result, too."""
-        self.report(f"trial {len(self._trials) + 1} of {self._num_trials}: {what}")
-        began_s = time.monotonic()
+        self.report(f"trial {len(self._trials) + 1}: {what}")
         try:
             async with self.start(options) as engine:
                 result = await self._compare(base, engine, what, options)
         except (MeasurementFailed, EngineDisconnected) as error:
             result = TrialResult(what, options, error=str(error) or "The engine ended.")
-        self._longest_s = max(self._longest_s, time.monotonic() - began_s)
         self._trials.append(result)
         return result
 
@@ -253,3 +264,121 @@ def _same(before: Iterable[Run], after: Iterable[Run]) -> list[bool]:
             if first.token_ids != second.token_ids:
                 others.add(chat)
     return same
+
+
+# -- The engines of the trials
+
+_NUM_ENGINES: Final = 2
+_LOAD_TIMEOUT_S: Final = 600.0
+
+
+def run(document: JobDocument, reporter: Reporter) -> Mapping[str, Any]:
+    """Raises JobFailed."""
+    asked = document.parameters
+    folder, device = Path(asked["folder"]), str(asked["device"])
+    _check_memory(folder, device)
+
+    def start(options: Mapping[str, Any]) -> AbstractAsyncContextManager[Engine]:
+        context = int(asked["max_context"])
+        return trial_engine(folder, device, dict(options), context, _LOAD_TIMEOUT_S)
+
+    tuner = Tuner(
+        start=start,
+        encode=encode_of(folder),
+        present=asked["options"],
+        device=device,
+        is_vision=(folder / "openvino_text_embeddings_model.xml").exists(),
+        allows_other_answers=bool(asked.get("allow_other_answers")),
+        time_limit_s=float(asked["time_limit_s"]),
+        report=reporter.progress,
+    )
+    try:
+        tuning = asyncio.run(tuner.run())
+    except MeasurementFailed as error:
+        raise JobFailed(f"The present options cannot be measured: {error}") from error
+    except EngineDisconnected:
+        raise JobFailed("The engine with the present options ended.") from None
+    result: dict[str, Any] = msgspec.to_builtins(tuning, str_keys=True)
+    return result
+
+
+def needs(document: JobDocument) -> Needs:
+    """What an engine needs, and to start it: the engines of the trials may then do less."""
+    asked = document.parameters
+    scratch = Path(tempfile.gettempdir())
+    config = _config(Path(asked["folder"]), asked["device"], asked["options"], 0, scratch)
+    acts, runs = frozenset(Act) - {Act.OWN}, (Path(sys.executable),)
+    return replace(needs_of(config), acts=acts, families=(socket.AF_UNIX,), runs=runs)
+
+
+def _check_memory(folder: Path, device: str) -> None:
+    """Raises JobFailed if the engines of the trials do not fit into the free memory."""
+    if device != "CPU":
+        return
+    num_bytes = sum(file.stat().st_size for file in folder.glob("*.bin"))
+    # An engine with a small cache: a multiple of the weights, and the process.
+    needed = _NUM_ENGINES * (int(1.3 * num_bytes) + (400 << 20))
+    available = psutil.virtual_memory().available
+    if available < needed:
+        raise JobFailed(
+            f"Trials need {needed / 2**30:.1f} GB of memory for {_NUM_ENGINES} engines, and "
+            f"{available / 2**30:.1f} GB are free. Unload this model or others, and tune again."
+        )
+
+
+_END_TIMEOUT_S: Final = 5.0
+
+
+@asynccontextmanager
+async def trial_engine(
+    folder: Path, device: str, options: dict[str, Any], max_context: int, timeout_s: float
+) -> AsyncIterator[Engine]:
+    """Run an engine until the block ends. Raises `MeasurementFailed` if it does not load."""
+    with tempfile.TemporaryDirectory(prefix="vinery-trial-") as scratch:
+        config = _config(folder, device, options, max_context, Path(scratch))
+        process = ChildProcess(
+            (sys.executable, "-m", "vinery_serving.engine", config.name),
+            "trial",
+            environment=dict(os.environ) | {"TMPDIR": scratch},
+            stdin=PIPE,
+            stdout=PIPE,
+            leads_group=False,  # the node ends the process group of the job
+        )
+        client = EngineClient(UnixAddress(config.socket_path), config.socket_key)
+        try:
+            await process.write(config.to_line())
+            await _wait_ready(process, timeout_s)
+            client.open()
+            await client.wait_connected(10.0)
+            yield Engine(client)
+        finally:
+            await client.close()
+            await asyncio.shield(process.end(_END_TIMEOUT_S))
+
+
+def _config(
+    folder: Path, device: str, options: dict[str, Any], max_context: int, scratch: Path
+) -> EngineConfig:
+    return EngineConfig(
+        name="trial",
+        folder=folder,
+        device=device,
+        socket_path=scratch / "engine.sock",
+        socket_key=secrets.token_bytes(32),
+        cache_dir=scratch,
+        max_context=max_context,
+        options=parse_options({**options, "logits_processors": []}),  # no trial asks for them
+    )
+
+
+async def _wait_ready(process: ChildProcess, timeout_s: float) -> None:
+    """Raises `MeasurementFailed` with the reason of an engine that does not load."""
+    output = await process.output()
+    try:
+        async with asyncio.timeout(timeout_s):
+            line = await output.readline()
+    except TimeoutError:
+        raise MeasurementFailed(f"It did not load within {timeout_s:.0f} s.") from None
+    report = json.loads(line) if line else {"event": "failed", "error": "The engine process ended."}
+    if report["event"] != "ready":
+        raise MeasurementFailed(" ".join(str(report["error"]).split()))
