@@ -19,14 +19,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import astuple, dataclass
-from datetime import UTC, datetime
 from operator import add
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from vinery_accounts.usage.entries import OpenRequests, Progress, Settlement, Unwritten, entries_in
+from vinery_accounts.usage.entries import OpenRequests, Progress, Settlement, entries_in
 from vinery_accounts.usage.journal import Journal, journals_in, sweep_drafts
 from vinery_accounts.usage.store import store_settlements
 
@@ -121,23 +118,18 @@ def recover(
     """Store the settlements, settle open requests as interrupted, and remove the journal. `lost`
     are the token counts of engines, by request id (`read_engine_counts`)."""
     requests = OpenRequests()
-    num_settled = offset = num_lost = 0
+    num_settled = offset = 0
     while lines := journal.read(offset, BATCH_BYTES):
         settled = []
         for entry in entries_in(lines):
             requests.take(entry)
             if isinstance(entry, Settlement):
                 settled.append(entry)
-            elif isinstance(entry, Unwritten):
-                num_lost = entry.num_settlements
         store(settled)
         num_settled += len(settled)
         offset += len(lines)
     interrupted = list(requests.interrupted(lost or {}))
     store(interrupted)
-    if num_lost:
-        logger.error("%d requests of a dead process are lost: it could not write them", num_lost)
-        report_loss(journal.path.parent, num_lost)
     journal.remove()
     return Recovered(1, num_settled, len(interrupted))
 
@@ -167,39 +159,3 @@ def sweep_engine_counts(directory: Path) -> None:
     for path in directory.glob("*.lost"):
         if time.time() - path.stat().st_mtime > _ENGINE_COUNTS_KEPT_S:
             path.unlink(missing_ok=True)
-
-
-_LOSSES_FILE: Final = "lost_requests.txt"
-
-
-class Loss(msgspec.Struct, frozen=True):
-    """A process died at about this time, before the settlements of so many admitted requests were
-    written: these have no exact record. This needs a disk that fails in the middle of a request,
-    because the journal has disk space in reserve."""
-
-    found_at: datetime
-    num_requests: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.found_at:%Y-%m-%d %H:%M}: a process was killed that could not write the usage "
-            f"of {self.num_requests} requests"
-        )
-
-
-def report_loss(directory: Path, num_requests: int) -> None:
-    """Add a line to the file that `vinery usage verify` reads. Raises OSError."""
-    loss = Loss(datetime.now(UTC), num_requests)
-    with (directory / _LOSSES_FILE).open("ab", buffering=0) as file:
-        file.write(msgspec.json.encode(loss) + b"\n")
-
-
-def read_losses(directory: Path, since: datetime, until: datetime) -> Iterator[Loss]:
-    """Yield the losses that were found in the period. Raises OSError."""
-    file = directory / _LOSSES_FILE
-    if not file.exists():
-        return
-    for line in file.read_bytes().splitlines():
-        loss = msgspec.json.decode(line, type=Loss)
-        if since <= loss.found_at < until:
-            yield loss
