@@ -13,19 +13,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from django.db import connection
 
-from vinery_accounts.limits.rules import (
-    END_USER,
-    PLATFORM,
-    CacheByIdentity,
-    Metric,
-    Rule,
-    Weekday,
-    Window,
-)
+from vinery_accounts.limits.rules import END_USER, PLATFORM, Metric, Rule, Weekday, Window
 from vinery_accounts.models.keys import ApiKey
 from vinery_accounts.models.limits import Currency, Limit, LimitScope, ModelWeight
 from vinery_accounts.usage.entries import EQUAL_WEIGHTS, Owners, Weights, weights_by_model
@@ -77,8 +70,7 @@ class RuleBook:
     def __init__(self) -> None:
         self.snapshot = Snapshot()
         self._cached: dict[object, tuple[Rule, ...]] = {}
-        self._current = CacheByIdentity(self._find_again)
-        self._request_rates = CacheByIdentity(_request_rates)
+        self._find_again = lru_cache(maxsize=_MAX_CACHED)(self._current_of)
 
     @property
     def rules(self) -> Iterable[Rule]:
@@ -108,7 +100,8 @@ class RuleBook:
     def request_rates_for(self, caller: Owners, model: str) -> tuple[Rule, ...]:
         """Return the rules for a request that no engine runs: the rate limits on requests. Quotas
         are counted from usage records, which such a request does not have."""
-        return self._request_rates(self.rules_for(caller, model))
+        rules = self.rules_for(caller, model)
+        return tuple(rule for rule in rules if rule.metric is Metric.REQUESTS and not rule.is_quota)
 
     def rules_in(self, scope: str) -> tuple[Rule, ...]:
         """Return the rules of a scope. A rotated key also has the rules of all its successors."""
@@ -117,15 +110,15 @@ class RuleBook:
         return tuple(rule for each in scopes for rule in snapshot.rules.get(each, _NO_RULES))
 
     def current(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        """Return the rules of a running request with their present amounts: the same object if
-        nothing has changed. A rule that is gone keeps its index and refuses nothing."""
-        return self._current(rules)
+        """Return the rules of a running request with their present amounts. A rule that is gone
+        keeps its index and refuses nothing."""
+        return self._find_again(rules)
 
     def remaining(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         """Return the rules of a request without reservations, with present amounts and without
         rules that are gone."""
-        current = self._current(rules)
-        if current is rules:
+        current = self._find_again(rules)
+        if current == rules:
             return rules
         return tuple(rule for rule in current if rule.limit_key in self.snapshot.by_key)
 
@@ -149,19 +142,18 @@ class RuleBook:
     def follow(self, snapshot: Snapshot) -> None:
         if snapshot is not self.snapshot:
             self._cached.clear()
-            self._current = CacheByIdentity(self._find_again)
+            self._find_again.cache_clear()
         self.snapshot = snapshot
 
-    def _find_again(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    def _current_of(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         by_key = self.snapshot.by_key
-        current = tuple(
+        return tuple(
             replace(found, end_user=rule.end_user) if rule.end_user else found
             for rule in rules
             for found in [
                 by_key.get(rule.limit_key) or replace(rule, amount=rule.metric.max_amount)
             ]
         )
-        return rules if current == rules else current
 
 
 def scopes_of(caller: Owners) -> tuple[str, ...]:
@@ -263,7 +255,3 @@ def _all_rules(currency: str) -> dict[str, tuple[Rule, ...]]:
             continue
         rules[rule.scope].append(rule)
     return {scope: tuple(of_scope) for scope, of_scope in rules.items()}
-
-
-def _request_rates(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    return tuple(rule for rule in rules if rule.metric is Metric.REQUESTS and not rule.is_quota)

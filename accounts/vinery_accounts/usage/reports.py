@@ -12,7 +12,7 @@ import operator
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from http import HTTPStatus
@@ -195,6 +195,24 @@ def groups(
     return Groups(since, until, len(ranking), found)
 
 
+def exact_sums(
+    question: Question, by: Sequence[Dimension], sums: Sequence[str]
+) -> dict[tuple[Key, ...], list[float]]:
+    """Return the sums of all groups from exactly `since` on, as long as records or minutes are
+    kept: the part of an hour comes from usage records, which are usually kept for longer than
+    minutes."""
+    since_s = seconds_of(question.since)
+    hour_s = periods.round_up(since_s, rollups.HOUR_S)
+    cells: _Cells = defaultdict(_Cell)
+    if since_s < hour_s and retention.kept_since(UsageRecord) <= question.since:
+        cells = question.reader.of_records((since_s, hour_s), by, Q(), sums)
+        question = replace(question, since=moment_of(hour_s))
+    reader = question.reader
+    for at, cell in reader.read(reader.ends, by, sums=sums, with_latencies=False).items():
+        cells[at].add(cell.sums, None, 1)
+    return {values: cell.sums for (values, _), cell in cells.items()}
+
+
 def _among(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
     """Return a condition that holds for all groups, and perhaps for other combinations."""
     if not groups:
@@ -294,12 +312,10 @@ class _Reader:
     ) -> _Cells:
         """Return cells by the values of `by` and the index of the point: of all groups, or
         of `groups` and perhaps others."""
-        cells: _Cells = defaultdict(_Cell)
         only, num = Q() if groups is None else _among(by, groups), len(by)
         if self._is_of_records(by):
-            for row in _of_records(borders, by, self._restriction & only, sums):
-                cells[row[:num], row[num]].add([each or 0 for each in row[num + 1 :]], None, 1)
-            return cells
+            return self.of_records(borders, by, only, sums)
+        cells: _Cells = defaultdict(_Cell)
         columns = tuple(dimension.column for dimension in by)
         for reading, dimensions in self._readings(borders, by):
             rows = _Rows(reading, sums, with_latencies)
@@ -313,6 +329,15 @@ class _Reader:
             for group, bin_, histograms, *added in found:
                 for point, sign in reading.targets(bin_):
                     cells[group, point].add(added, histograms, sign)
+        return cells
+
+    def of_records(
+        self, borders: Sequence[int], by: Sequence[Dimension], only: Q, sums: Sequence[str]
+    ) -> _Cells:
+        cells: _Cells = defaultdict(_Cell)
+        num = len(by)
+        for row in _of_records(borders, by, self._restriction & only, sums):
+            cells[row[:num], row[num]].add([each or 0 for each in row[num + 1 :]], None, 1)
         return cells
 
     def _is_of_records(self, by: Sequence[Dimension]) -> bool:

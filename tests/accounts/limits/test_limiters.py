@@ -500,27 +500,6 @@ async def test_a_bucket_gets_back_only_what_is_there(limiter: Limiter, clock: Fa
     assert await used(limiter, tokens) == [200 * 100]
 
 
-@table(
-    "num_used_at_end, num_used",
-    # The last extension is there yet, and the grant of a minute before is not.
-    [(160, 460), (100, 400), (60, 400), (0, 400)],
-)
-async def test_what_was_granted_last_is_what_a_bucket_gets_back(
-    limiter: Limiter, clock: FakeClock, num_used_at_end: int, num_used: int
-) -> None:
-    tokens = rule(window=MINUTE, amount=1000)
-    lease = await granted(limiter, request_for(tokens, num_output_tokens=50))
-    for _ in range(5):
-        await limiter.extend(lease, 10)
-    await run_on(limiter, clock, 60.0, lease)
-    await granted(limiter, request_for(tokens, num_input_tokens=399))
-    await limiter.extend(lease, 100)
-
-    await limiter.settle(lease, ActualUsage(num_output_tokens=num_used_at_end))
-
-    assert await used(limiter, tokens) == [num_used]
-
-
 # -- Leases keep their slots until they are settled, or until the process stops renewing
 
 
