@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from vinery_accounts.access.served import served_to
 from vinery_accounts.base.money import money
+from vinery_accounts.keys.demo import has_other_usage, make_demo, remove_demo
 from vinery_accounts.models import Currency, ModelWeight
 from vinery_accounts.resources.usage import MEASURES, body_of, question_of, usage_filters
 from vinery_accounts.usage import export as files
@@ -207,7 +208,7 @@ _MOST_DAYS: Final = 366
 
 def add_demo_data(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--days", 30, "how many days until now")
-    add_number(parser, "--requests", 20_000, "about how many requests")
+    add_number(parser, "--requests", 20_000, "how many requests")
     add_number(parser, "--seed", 1, "another number makes up other usage")
     add_switch(parser, "--remove", "remove all that was made up")
     add_switch(parser, "--yes", "also beside the usage of others")
@@ -218,9 +219,6 @@ def run_demo_data(arguments: argparse.Namespace) -> str:
     "Demo Labs". Another run replaces them, and --remove removes them with all that belongs to them;
     only the audit log keeps its entries. Where there is no currency, EUR is set, and removed again
     unless something else has a price."""
-    # These import numpy, which `vinery usage` does not need.
-    from vinery_accounts.keys.demo import has_other_usage, make_demo, remove_demo
-
     if arguments.remove:
         return "The demo data is removed." if remove_demo() else "There is no demo data."
     if arguments.requests > _MOST_REQUESTS or arguments.days > _MOST_DAYS:
