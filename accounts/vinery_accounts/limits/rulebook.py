@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 _NO_RULES: Final[tuple[Rule, ...]] = ()
 # Pairs of a caller and a model.
 _MAX_CACHED: Final = 10_000
-# In a chain of keys: decades of a rotation each day.
-_MAX_ROTATIONS: Final = 10_000
-_IDS_IN_A_QUERY: Final = 500
 # A row that differs after each change: sums find rows that are visible late. Not by the ORM: to
 # build these queries would take twenty times as long as to run them.
 _NEWEST: Final = "COUNT(id), MAX(id), MAX(updated_at)"
@@ -193,36 +190,14 @@ def valid_rules(limits: Iterable[Limit]) -> dict[Limit, Rule]:
 
 def successors_of(key_ids: Collection[int]) -> dict[int, tuple[int, ...]]:
     """Return for each replaced key its direct and later successors among these keys, the next key
-    first. One query for each rotation in a chain. Raises `django.db.Error`."""
-    replaced = _replaced(key_ids)
-    successors: dict[int, tuple[int, ...]] = {}
-    for newest in replaced.keys() - replaced.values():
-        after: tuple[int, ...] = (newest,)
-        old = replaced.get(newest)
-        while old is not None:
-            successors[old] = after
-            after = (old, *after) if old in key_ids else after
-            old = replaced.get(old)
-    return successors
-
-
-def _replaced(key_ids: Collection[int]) -> dict[int, int]:
-    """Return the id of the key that each of these keys and of their predecessors has replaced."""
-    found: dict[int, int] = {}
-    keys = list(key_ids)
-    for _ in range(_MAX_ROTATIONS):
-        older = {
-            new: old
-            for at in range(0, len(keys), _IDS_IN_A_QUERY)
-            for new, old in ApiKey.objects.filter(replaced_by__in=keys[at : at + _IDS_IN_A_QUERY])
-            .order_by()
-            .values_list("replaced_by_id", "pk")
-        }
-        if not older:
-            break
-        found |= older
-        keys = list(set(older.values()) - found.keys())
-    return found
+    first. One query. Raises `django.db.Error`."""
+    found: dict[int, tuple[int, ...]] = {}
+    replaced = ApiKey.objects.exclude(replaced_by=None) if key_ids else ApiKey.objects.none()
+    # A key is newer than those that it replaces, so the keys after it are known already.
+    for old, new in replaced.order_by("-pk").values_list("pk", "replaced_by_id"):
+        after = found.get(new, ())
+        found[old] = (new, *after) if new in key_ids else after
+    return {old: after for old, after in found.items() if after}
 
 
 def scope_of(limit: Limit) -> str:
