@@ -11,7 +11,6 @@ besides.
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -131,10 +130,12 @@ class RuleBook:
             fingerprint = cursor.fetchone()
         if fingerprint == self.snapshot.fingerprint:
             return self.snapshot
-        currency = Currency.current()
-        rules = _all_rules(currency)
-        weights = weights_by_model(ModelWeight.objects.all(), are_prices=bool(currency))
-        return Snapshot(rules, weights, fingerprint, _successors(rules))
+        rules: defaultdict[str, tuple[Rule, ...]] = defaultdict(tuple)
+        for rule in valid_rules(Limit.objects.order_by("id")).values():
+            rules[rule.scope] += (rule,)
+        are_prices = bool(Currency.current())
+        weights = weights_by_model(ModelWeight.objects.all(), are_prices=are_prices)
+        return Snapshot(dict(rules), weights, fingerprint, _successors(rules))
 
     def follow(self, snapshot: Snapshot) -> None:
         if snapshot is not self.snapshot:
@@ -180,11 +181,15 @@ def rule_of(limit: Limit, currency: str = "") -> Rule:
 
 
 def valid_rules(limits: Iterable[Limit]) -> dict[Limit, Rule]:
+    """Return the rules of rows. A row without a meaning, which no form has checked, must not keep
+    the others out."""
     rows, rules = list(limits), {}
     currency = Currency.current() if any(row.metric == Metric.COST for row in rows) else ""
     for limit in rows:
-        with suppress(ValueError, KeyError):
+        try:
             rules[limit] = rule_of(limit, currency)
+        except (ValueError, KeyError) as error:
+            logger.error("ignoring limit %s: %s", limit.pk, error)
     return rules
 
 
@@ -217,16 +222,3 @@ def _successors(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:
         f"{prefix}{old}": tuple(f"{prefix}{new}" for new in after)
         for old, after in successors_of(limited).items()
     }
-
-
-def _all_rules(currency: str) -> dict[str, tuple[Rule, ...]]:
-    rules: defaultdict[str, list[Rule]] = defaultdict(list)
-    for limit in Limit.objects.order_by("id"):
-        try:
-            rule = rule_of(limit, currency)
-        except (ValueError, KeyError) as error:
-            # A row that no form has checked must not keep the others out.
-            logger.error("ignoring limit %s: %s", limit.pk, error)
-            continue
-        rules[rule.scope].append(rule)
-    return {scope: tuple(of_scope) for scope, of_scope in rules.items()}
