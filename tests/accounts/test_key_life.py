@@ -117,11 +117,6 @@ def test_a_key_may_be_restricted(check: str, allowed: object, other: object, cod
     assert denied(ALL, check, other) is None
 
 
-def test_equal_grants_are_one_object() -> None:
-    stored = ('["manage"]', "[]", "[]", "[]")
-    assert read_grants(*stored) is read_grants(*stored)
-
-
 # -- A new installation
 
 

@@ -38,25 +38,6 @@ def test_durations_are_written_as_go_does(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
-@given(st.integers(0, 10**10))
-def test_durations_can_be_read_back(num_ms: int) -> None:
-    words = duration(num_ms / 1000)
-
-    assert read_back_ms(words) == num_ms
-
-
-def read_back_ms(words: str) -> int:
-    if words.endswith("ms"):
-        return int(words.removesuffix("ms"))
-    total_s, rest = 0, words.removesuffix("s")
-    for unit, seconds in (("h", 3600), ("m", 60)):
-        number, found, after = rest.partition(unit)
-        if found:
-            total_s, rest = total_s + int(number) * seconds, after
-    whole, _, fraction = rest.partition(".")
-    return (total_s + int(whole)) * 1000 + int(fraction.ljust(3, "0"))
-
-
 def test_headers_have_limit_remaining_and_reset_of_the_rule_with_the_least_share_left() -> None:
     requests = (rule(Metric.REQUESTS, Window.MINUTE, 60), 1)
     tokens = (rule(Metric.TOKENS, Window.MINUTE, 150_000), 16)

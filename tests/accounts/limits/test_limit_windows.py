@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, available_timezones
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -235,14 +234,3 @@ def test_a_day_has_one_date(zone: str, at_ms: int) -> None:
 
     assert date_at(at_ms) == date_at(start_ms) == date_at(end_ms - 1)
     assert date_at(end_ms) > date_at(at_ms)  # type: ignore[operator]
-
-
-def test_a_week_begins_on_the_rule_s_own_first_day() -> None:
-    at_ms = ms(2026, 6, 4, zone="Europe/Berlin")  # a Thursday
-    starts = [boundaries_at(berlins(Window.WEEK, day), at_ms)[1] for day in WEEKDAYS]
-    berlin = ZoneInfo("Europe/Berlin")
-    first = [datetime.fromtimestamp(start_ms / 1000, berlin).day for start_ms in starts]
-    assert first == [1, 2, 3, 4, 29, 30, 31]
-
-    with pytest.raises(ValueError, match="minute"):
-        window_at(rule(window=Window.MINUTE), 0)
