@@ -110,7 +110,7 @@ USED_UP = ("insufficient_quota", "insufficient_quota")
             rule(Metric.REQUESTS, Window.DAY, 60, scope="end_user:7").of_end_user("ann@x.org"),
             *(60, 1, USED_UP),
             f"{QUOTA} requests per day (RPD) of each end user of this key's project: Limit 60, "
-            "Used 60, Requested 1. It resets in 12h0m.",
+            "Used 60, Requested 1. It resets in 12h0m0s.",
         ),
         (
             slots(4, scope="model:m"),
@@ -128,13 +128,13 @@ USED_UP = ("insufficient_quota", "insufficient_quota")
             rule(window=Window.DAY, amount=100),
             *(99, 5, USED_UP),
             f"{QUOTA} tokens per day (TPD) of this API key: Limit 100, Used 99, Requested 5. "
-            "It resets in 12h0m.",
+            "It resets in 12h0m0s.",
         ),
         (
             rule(window=Window.WEEK, week_start=Weekday.SUNDAY),
             *(99, 5, USED_UP),
             f"{QUOTA} tokens per week of this API key: Limit 100, Used 99, Requested 5. "
-            "It resets in 36h0m.",
+            "It resets in 36h0m0s.",
         ),
         (
             rule(Metric.WEIGHTED_TOKENS, Window.NONE, 100, scope="organization:1"),
