@@ -31,17 +31,13 @@ from vinery_accounts.limits.reservations import (
     UsageBaseline,
     num_used,
 )
-from vinery_accounts.limits.rulebook import successors_of
+from vinery_accounts.limits.rulebook import RuleBook, Snapshot, successors_in, successors_of
 from vinery_accounts.limits.rules import END_USER, PLATFORM, SCALE, Kind, Rule
 from vinery_accounts.models import UsageRecord
+from vinery_accounts.usage.entries import Owners
 from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.reports import Question, exact_sums
 
-# The usage columns of owners, by the kinds of scopes.
-_COLUMNS: Final = {
-    each.value: each.column
-    for each in map(Dimension, ("organization", "project", "user", "key", "model"))
-}
 _AMOUNTS: Final = ("num_prompt_tokens", "num_output_tokens", "weighted_tokens", "cost")
 _MS: Final = 1000
 # For how many periods the records of a bucket are read. Before that, the bucket counts as used up:
@@ -73,42 +69,34 @@ def read_bucket_baselines(rules: Iterable[Rule], now_s: float) -> list[UsageBase
     """Return the baselines of the buckets among these rules, without full buckets. A request counts
     as a whole from its start. Raises `django.db.Error`."""
     now_ms = round(now_s * 1000)
-    by_period: defaultdict[int, list[Rule]] = defaultdict(list)
+    buckets: defaultdict[str, tuple[Rule, ...]] = defaultdict(tuple)
+    longest_ms = 0
     for rule in rules:
         if rule.kind is Kind.BUCKET:
-            by_period[rule.window.period_ms].append(rule)
+            buckets[rule.scope] += (rule,)
+            longest_ms = max(longest_ms, rule.window.period_ms)
+    if not buckets:
+        return []
+    book = RuleBook(Snapshot(buckets, successors=successors_in(buckets)))
     baselines = []
-    for period_ms, buckets in by_period.items():
-        since_ms = now_ms - _NUM_PERIODS_READ * period_ms
-        for rule, (used, at_ms) in _used_of_buckets(buckets, since_ms).items():
-            used = windows.used_after(used, rule.amount, at_ms, now_ms, rule.tick_ms)
-            baselines.append(UsageBaseline(rule, num_used(rule, used), now_ms))
+    for rule, (used, at_ms) in _used(book, now_ms - _NUM_PERIODS_READ * longest_ms).items():
+        used = windows.used_after(used, rule.amount, at_ms, now_ms, rule.tick_ms)
+        baselines.append(UsageBaseline(rule, num_used(rule, used), now_ms))
     return [baseline for baseline in baselines if baseline.num_used]
 
 
-def _used_of_buckets(rules: Sequence[Rule], since_ms: int) -> dict[Rule, tuple[int, int]]:
+def _used(book: RuleBook, since_ms: int) -> dict[Rule, tuple[int, int]]:
     """Return the fixed-point units used at the start of the last request of each rule, and that
     time."""
     found: dict[Rule, tuple[int, int]] = {}
-    rules_of: defaultdict[str, list[Rule]] = defaultdict(list)
-    for rule in rules:
-        rules_of[rule.scope].append(rule)
-    scopes = dict(rules_of)
-    for old, successors in successors_of(_key_ids(rules)).items():
-        binding = (f"key:{key_id}" for key_id in (old, *successors))
-        scopes[f"key:{old}"] = [rule for scope in binding for rule in rules_of[scope]]
+    names = Owners.__struct_fields__
     rows = _records(since_ms).order_by("created_at", "id")
-    columns = rows.values_list("created_at", *_AMOUNTS, "end_user", *_COLUMNS.values())
-    for at, num_prompt, num_output, weighted, cost, end_user, *owners in columns.iterator():
+    columns = rows.values_list("created_at", *_AMOUNTS, "model", "end_user", *names)
+    for at, num_prompt, num_output, weighted, cost, model, end_user, *owners in columns.iterator():
         at_ms = round(at.timestamp() * _MS)
         costs = _costs_of(1, num_prompt, num_output, weighted, cost)
-        named = dict(zip(_COLUMNS, owners, strict=True))
-        own = (PLATFORM, *(f"{kind}:{owner}" for kind, owner in named.items()))
-        bound = [rule for scope in own for rule in scopes.get(scope, ())]
-        if end_user:
-            of_each = scopes.get(f"{END_USER}:{named['project']}", ())
-            bound += [rule.of_end_user(str(end_user)) for rule in of_each]
-        for rule in bound:
+        caller = Owners(**dict(zip(names, owners, strict=True)))
+        for rule in book.rules_for(caller, str(model), str(end_user)):
             used, before_ms = found.get(rule, (rule.capacity, since_ms))
             left = windows.used_after(used, rule.amount, before_ms, at_ms, rule.tick_ms)
             found[rule] = min(rule.capacity, left + costs[rule.column]), at_ms

@@ -63,8 +63,8 @@ class Snapshot:
 class RuleBook:
     """The rules in force. One thread may read new rules while another asks."""
 
-    def __init__(self) -> None:
-        self.snapshot = Snapshot()
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        self.snapshot = snapshot or Snapshot()
         self._cached: dict[object, tuple[Rule, ...]] = {}
         self._find_again = lru_cache(maxsize=_MAX_CACHED)(self._current_of)
 
@@ -135,7 +135,7 @@ class RuleBook:
             rules[rule.scope] += (rule,)
         are_prices = bool(Currency.current())
         weights = weights_by_model(ModelWeight.objects.all(), are_prices=are_prices)
-        return Snapshot(dict(rules), weights, fingerprint, _successors(rules))
+        return Snapshot(dict(rules), weights, fingerprint, successors_in(rules))
 
     def follow(self, snapshot: Snapshot) -> None:
         if snapshot is not self.snapshot:
@@ -215,7 +215,8 @@ def scope_of(limit: Limit) -> str:
             return f"{kind}:{limit.scope_id}"
 
 
-def _successors(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def successors_in(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """By the scope of a rotated key, those of these scopes that are of keys after it."""
     prefix = f"{LimitScope.KEY.value}:"
     limited = {int(scope.removeprefix(prefix)) for scope in scopes if scope.startswith(prefix)}
     return {
