@@ -21,7 +21,7 @@ from django.db import close_old_connections, connections
 
 from vinery_accounts.usage import entries
 from vinery_accounts.usage.journal import Journal
-from vinery_accounts.usage.recovery import BATCH_BYTES, Store, recover_orphans
+from vinery_accounts.usage.recovery import BATCH_BYTES, Store
 from vinery_accounts.usage.store import store_settlements
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class UsageLedger:
     directory: Path
     _: KW_ONLY
     store: Store = store_settlements
-    store_dead: Store = store_settlements  # of dead processes
+    store_dead: Store = store_settlements  # of requests that are open at the end
     interval_s: float = 0.5
     max_journal_bytes: int = 8 * 1024 * 1024  # a larger one is rewritten without stored entries
     max_spilled: int = 10_000  # settlements in memory while the journal cannot be written
@@ -66,7 +66,6 @@ class UsageLedger:
         self._flushing = threading.Lock()
         self._stored_bytes = 0
         self._rewrite_at_bytes = self.max_journal_bytes
-        self._has_recovered = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -164,9 +163,6 @@ class UsageLedger:
         """Store all entries. Returns the next delay, which doubles after each failure."""
         try:
             self.flush()
-            if not self._has_recovered:
-                recover_orphans(self.directory, self.store_dead)
-                self._has_recovered = True
         except Exception:
             # The thread must go on after any failure: the records are stored by a later pass.
             connections.close_all()
