@@ -74,13 +74,11 @@ class _Counter:
         """Bring `used` to a later time. From then on the rule may have another amount."""
         if self.is_bucket:
             if now_ms > self.at_ms:
-                if self.used:
-                    # As `windows.used_after`, whose call would cost as much as the rest.
-                    num_ticks = now_ms // rule.tick_ms - self.at_ms // rule.tick_ms
-                    if num_ticks:
-                        used = self.used - self.rule.amount * num_ticks
-                        self.used = used if used > 0 else 0
-                        self.has_drained = True
+                former, before_ms = self.used, self.at_ms
+                self.used = windows.used_after(
+                    former, self.rule.amount, before_ms, now_ms, rule.tick_ms
+                )
+                self.has_drained |= self.used < former
                 self.at_ms = now_ms
             else:
                 # The clock was set back: time that passes twice counts once, but at most a period,
@@ -167,44 +165,30 @@ class MemoryLimiter:
             raise LeaseExists(request.lease_id)
         rules = self._own_rules(request.rules)
         costs = request.costs()
-        counters: list[_Counter] = []
-        used: list[int] = []
-        reserved: list[int] = []
-        windows_ms: list[int] = []
-        refusing: list[int] = []
-        drained: list[tuple[_Counter, int]] = []  # and the level before this request
-        for rule in rules:
-            counter = self._counter(rule, now_ms)
-            cost = costs[rule.column]
-            if cost and counter.used + cost > rule.capacity:
-                refusing.append(len(counters))
-                cost = 0
-            if counter.has_drained and cost:
-                drained.append((counter, counter.used))
-            counter.used += cost
-            counters.append(counter)
-            used.append(counter.used)
-            reserved.append(cost)
-            windows_ms.append(counter.at_ms)
+        counters = [self._counter(rule, now_ms) for rule in rules]
+        reserved = [costs[rule.column] for rule in rules]
+        refusing = [
+            index
+            for index, (counter, cost) in enumerate(zip(counters, reserved, strict=True))
+            if cost and counter.used + cost > counter.rule.capacity
+        ]
         denials: tuple[Denial, ...] = ()
         if refusing:
-            before = [amount - cost for amount, cost in zip(used, reserved, strict=True)]
-            reading = Reading(rules, before, now_ms)
+            reading = Reading(rules, [counter.used for counter in counters], now_ms)
             denials = denials_of(refusing, costs, reading)
             if not all(denial.rule.is_shadow for denial in denials):
-                for counter, amount in zip(counters, before, strict=True):
-                    counter.used = amount
                 held = [index for index in refusing if self._is_held(rules[index])]
                 return binding_denial(denials_of(refusing, costs, reading, held))
+            reserved = [0 if at in refusing else cost for at, cost in enumerate(reserved)]
         self._num_additions = number = self._num_additions + 1
-        for counter, level in drained:
-            counter.has_drained = False
-            counter.lows.note(number, level)
-        expires_at_ms = now_ms + _LEASE_TTL_MS
+        for counter, cost in zip(counters, reserved, strict=True):
+            counter.add(cost, number)
+        starts_ms, left = [counter.at_ms for counter in counters], set(refusing)
         self._open[request.lease_id] = _OpenLease(
-            rules, expires_at_ms, reserved, windows_ms, reserved.copy(), set(refusing), number
+            rules, now_ms + _LEASE_TTL_MS, reserved, starts_ms, reserved.copy(), left, number
         )
-        return Lease(request, Reading(rules, used, now_ms), denials)
+        reading = Reading(rules, [counter.used for counter in counters], now_ms)
+        return Lease(request, reading, denials)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
         now_ms = self._now_ms()
