@@ -11,7 +11,7 @@ from math import ceil
 from typing import Final
 
 from vinery_accounts.base.money import money
-from vinery_accounts.limits.reservations import Denial, Reading, reset_ms
+from vinery_accounts.limits.reservations import Denial, Reading, level_of
 from vinery_accounts.limits.rules import Kind, Metric, Rule
 
 HeaderLine = tuple[bytes, bytes]
@@ -59,16 +59,16 @@ def _header_names(rule: Rule) -> tuple[str, ...]:
 
 
 def _lines(name: str, rule: Rule, used: int, now_ms: int) -> Iterator[HeaderLine]:
-    left = rule.amount + -used // rule.scale  # a part of a token cannot be used
+    level = level_of(rule, used, now_ms)
     yield f"x-ratelimit-limit-{name}".encode(), b"%d" % rule.amount
-    yield f"x-ratelimit-remaining-{name}".encode(), b"%d" % max(left, 0)
-    wait_ms = reset_ms(rule, used, now_ms)
-    if wait_ms is not None:
-        yield f"x-ratelimit-reset-{name}".encode(), _go_duration(wait_ms).encode()
+    yield f"x-ratelimit-remaining-{name}".encode(), b"%d" % max(level.num_remaining, 0)
+    if level.reset_s is not None:
+        yield f"x-ratelimit-reset-{name}".encode(), duration(level.reset_s).encode()
 
 
-def _go_duration(ms: int) -> str:
+def duration(seconds: float) -> str:
     """Return a duration as Go writes it: `12ms`, `1.146s`, `6m0s`, `114h18m0s`."""
+    ms = _whole_us(seconds) // _US_IN_MS
     if ms < 1000:
         return f"{ms}ms" if ms > 0 else "0s"
     s, rest = divmod(ms, 1000)
@@ -125,10 +125,6 @@ def refusal_of(denial: Denial, model: str) -> Refusal:
         f"Please try again in {duration(denial.wait_s)}."
     )
     return Refusal(message, type_, "rate_limit_exceeded", headers | retry_after(denial.wait_s))
-
-
-def duration(seconds: float) -> str:
-    return _go_duration(_whole_us(seconds) // _US_IN_MS)
 
 
 def retry_after(wait_s: float) -> dict[str, str]:

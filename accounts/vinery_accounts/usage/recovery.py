@@ -18,8 +18,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass
-from operator import add
 from pathlib import Path
 from typing import Final
 
@@ -39,18 +37,6 @@ _LOOK_INTERVAL_S: Final = 0.02
 _ENGINE_COUNTS_KEPT_S: Final = 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """Numbers of recovered journals and requests. Settled requests may have been stored before."""
-
-    num_journals: int = 0
-    num_settled: int = 0
-    num_interrupted: int = 0
-
-    def __add__(self, other: Recovered) -> Recovered:
-        return Recovered(*map(add, astuple(self), astuple(other)))
-
-
 def store_then(settle_leases: Callable[[Sequence[str]], None]) -> Store:
     """Return a function that stores the settlements of dead processes, and then settles the leases
     of these requests on limits, by id. The function raises `django.db.Error`."""
@@ -62,26 +48,26 @@ def store_then(settle_leases: Callable[[Sequence[str]], None]) -> Store:
     return store_and_settle
 
 
-def recover_orphans(directory: Path, store: Store = store_settlements) -> Recovered:
+def recover_orphans(directory: Path, store: Store = store_settlements) -> int:
     """Settle the requests of all dead processes of this host, at the start of a web process and
     periodically in a job. Afterwards no other process recovers journals, unless one takes longer
-    than `_MAX_TURN_S`. Raises `django.db.Error`, and then the remaining journals stay."""
-    total = Recovered()
+    than `_MAX_TURN_S`. Returns the number of journals. Raises `django.db.Error`, and then the
+    remaining journals stay."""
+    num_journals = 0
     with _turn(directory):
         lost = read_engine_counts(directory)
         for path in journals_in(directory):
             try:
                 if (journal := Journal.adopt(path)) is not None:
                     with closing(journal):
-                        total += recover(journal, store, lost)
+                        recover(journal, store, lost)
+                    num_journals += 1
             except OSError:
                 # One unreadable file must not block the others.
                 logger.exception("cannot recover the usage journal %s", path)
         sweep_drafts(directory)
         sweep_engine_counts(directory)
-    if total.num_journals:
-        logger.warning("recovered the usage of dead processes: %s", total)
-    return total
+    return num_journals
 
 
 @contextmanager
@@ -112,9 +98,7 @@ def _is_ours(fd: int) -> bool:
     return True
 
 
-def recover(
-    journal: Journal, store: Store, lost: Mapping[str, Progress] | None = None
-) -> Recovered:
+def recover(journal: Journal, store: Store, lost: Mapping[str, Progress]) -> None:
     """Store the settlements, settle open requests as interrupted, and remove the journal. `lost`
     are the token counts of engines, by request id (`read_engine_counts`)."""
     requests = OpenRequests()
@@ -128,10 +112,14 @@ def recover(
         store(settled)
         num_settled += len(settled)
         offset += len(lines)
-    interrupted = list(requests.interrupted(lost or {}))
+    interrupted = list(requests.interrupted(lost))
     store(interrupted)
     journal.remove()
-    return Recovered(1, num_settled, len(interrupted))
+    logger.warning(
+        "recovered the usage of a dead process: %d requests, and %d interrupted ones",
+        num_settled,
+        len(interrupted),
+    )
 
 
 def read_engine_counts(directory: Path) -> dict[str, Progress]:
