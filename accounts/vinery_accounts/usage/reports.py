@@ -12,7 +12,7 @@ import operator
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from http import HTTPStatus
@@ -198,17 +198,15 @@ def groups(
 def exact_sums(
     question: Question, by: Sequence[Dimension], sums: Sequence[str]
 ) -> dict[tuple[Key, ...], list[float]]:
-    """Return the sums of all groups from exactly `since` on, as long as records or minutes are
-    kept: the part of an hour comes from usage records, which are usually kept for longer than
-    minutes."""
-    since_s = seconds_of(question.since)
-    hour_s = periods.round_up(since_s, rollups.HOUR_S)
+    """Return the sums of all groups from exactly `since` on, as long as records are kept: where
+    roll-ups of minutes have been deleted, usage records have the first part of an hour."""
+    reader, since_s = question.reader, seconds_of(question.since)
+    first, last = reader.ends
     cells: _Cells = defaultdict(_Cell)
-    if since_s < hour_s and retention.kept_since(UsageRecord) <= question.since:
-        cells = question.reader.of_records((since_s, hour_s), by, Q(), sums)
-        question = replace(question, since=moment_of(hour_s))
-    reader = question.reader
-    for at, cell in reader.read(reader.ends, by, sums=sums, with_latencies=False).items():
+    if first < since_s and reader.has_records:
+        first = reader.next_border(since_s)
+        cells = reader.of_records((since_s, first), by, Q(), sums)
+    for at, cell in reader.read((first, last), by, sums=sums, with_latencies=False).items():
         cells[at].add(cell.sums, None, 1)
     return {values: cell.sums for (values, _), cell in cells.items()}
 
@@ -287,12 +285,16 @@ class _Reader:
         kept_since = retention.all_kept_since()
         self._kept = Kept(seconds_of(kept_since[MinuteRollup]), seconds_of(kept_since[HourRollup]))
         self.ends = self._kept.widen(question.since, question.until)
+        self.has_records = kept_since[UsageRecord] <= question.since
         self._parts: dict[Reading, list[Reading]] = {}
         self._known: dict[tuple[RollupDimensions, tuple[Dimension, ...]], _Slices] = {}
 
     def borders(self) -> Sequence[int]:
         asked = self._question
         return periods.borders(asked.since, asked.until, asked.point, asked.zone, self._kept)
+
+    def next_border(self, at_s: int) -> int:
+        return periods.round_up(at_s, self._kept.unit_at(at_s))
 
     def has_few(self, by: Sequence[Dimension], most: int) -> bool:
         """Whether there are perhaps at most so many groups, or all are read at once."""
