@@ -186,25 +186,3 @@ def test_no_client_is_sent_back_too_early(wait_s: float) -> None:
     early_s = wait_s - int(headers_["retry-after-ms"]) / 1000
     assert -0.001_001 < early_s < 0.000_001
     assert int(headers_["retry-after"]) == -(-int(headers_["retry-after-ms"]) // 1000)
-
-
-SCOPES = ("key:1", "user:1", "project:1", "end_user:1", "organization:1", "model:a:b", "platform")
-every_rule = [
-    Rule(1, scope, metric, window, metric.max_amount)
-    for scope in SCOPES
-    for metric in Metric
-    for window in Window
-    if metric is not Metric.CONCURRENCY or window is Window.NONE
-]
-
-
-@table("limited", every_rule)
-def test_every_rule_has_words_for_its_refusal(limited: Rule) -> None:
-    refused = refusal_of(denial(limited, limited.amount, 1), "tiny-chat")
-
-    assert refused.headers.get("x-should-retry") == ("false" if limited.is_quota else None)
-    assert ("retry-after" in refused.headers) is not limited.is_quota
-    is_money = limited.metric is Metric.COST
-    amount, needed = ("9,000,000.00", "0.000001") if is_money else ("100000000000", "1")
-    assert f"Used {amount}, Requested {needed}." in refused.message
-    assert refused.message.count(amount) == 2

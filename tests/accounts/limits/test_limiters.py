@@ -237,16 +237,6 @@ async def test_an_answer_that_runs_obeys_an_amount_that_was_changed(limiter: Lim
     assert await used(limiter, tokens) == [600]
 
 
-async def test_the_largest_amounts_are_exact(limiter: Limiter) -> None:
-    most = 100_000_000_000
-    rules = rule(amount=most), rule(window=MINUTE, amount=most)
-    lease = await granted(limiter, request_for(*rules, num_input_tokens=most - 2))
-    assert (await limiter.extend(lease, 5)).num_output_tokens == 1
-    assert await used(limiter, *rules) == [most, most]
-    await limiter.settle(lease, ActualUsage(most - 1, 0))
-    assert await used(limiter, *rules) == [most - 1, most - 1]
-
-
 async def test_an_old_answer_refills_no_lowered_bucket(limiter: Limiter, clock: FakeClock) -> None:
     before = rule(window=MINUTE, amount=600_000)
     after = replace(before, amount=60)
