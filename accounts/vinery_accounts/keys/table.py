@@ -158,13 +158,13 @@ class KeyTable:
         # `min`, because the clock may have been set back since.
         since_s = min(self._read_at_s or now_s, now_s) - OVERLAP_S
         stamps = stamps_since(datetime.fromtimestamp(since_s, UTC))
-        is_first = self._read_at_s is None
+        is_first, changed = self._read_at_s is None, self._changed(stamps)
         if not is_first:
-            self._take(rows_of(self._changed(stamps)), self._entries, self._by_id)
+            self._take(rows_of(changed), self._entries, self._by_id)
         # Deleted rows, and changes by plain SQL, have no new `updated_at`.
         if is_first or self._counts() != counts or self._num_superusers != num_superusers:
             self._load()
-        if is_first or stamps[Project]:
+        if is_first or changed[Project]:
             columns = Project.objects.order_by("pk").values_list("response_days", "max_stored_mb")
             self.anonymous_storage = _storage(*(columns.first() or (None, 0)))
         self._stamps, self._num_superusers, self._read_at_s = stamps, num_superusers, now_s
