@@ -74,17 +74,17 @@ _KEYS: Final = (
     ("Demo intern", "demo-finn", _RESEARCH),
 )
 _CHAT, _VISION, _EMBED = "chat/completions", "demo-vision-7b", "demo-embed"
-# The usual milliseconds for a token, and the prices: uncached, cached, output and image.
+# The usual milliseconds for a token.
 _MODELS: Final = {
-    "demo-8b": (22.0, (0.2, 0.02, 0.6, 0.4)),
-    "demo-1b": (6.0, (0.05, 0.005, 0.1, 0.0)),
-    _VISION: (30.0, (0.2, 0.02, 0.6, 0.4)),
-    "demo-coder-30b": (35.0, (0.4, 0.04, 1.6, 0.0)),
-    _EMBED: (0.0, (0.02, 0.02, 0.0, 0.0)),
+    "demo-8b": 22.0,
+    "demo-1b": 6.0,
+    _VISION: 30.0,
+    "demo-coder-30b": 35.0,
+    _EMBED: 0.0,
 }
 _PRICES: Final = {
-    model: dict(zip(("uncached", "cached", "output", "image"), prices, strict=True))
-    for model, (_, prices) in _MODELS.items()
+    model: {"uncached": 0.01 * ms, "cached": 0.001 * ms, "output": 0.03 * ms, "image": 0.02 * ms}
+    for model, ms in _MODELS.items()
 }
 _ENDPOINTS: Final = {"demo-coder-30b": "responses", _EMBED: "embeddings"}
 # The outcome, status, error code, message and field of some of a thousand requests.
@@ -120,11 +120,8 @@ def make_demo(
     random = Random(seed)
     times = _times(random, until, days, num_requests)
     kept_since = retention.kept_since(UsageRecord)
-    made = [
-        _with_cost(each, weights.get(each.admission.model, EQUAL_WEIGHTS))
-        for each in _settlements(random, keys, served, times)
-        if each.admission.started_at >= kept_since
-    ]
+    times = [each for each in times if each >= kept_since]
+    made = list(_settlements(random, keys, served, times, weights))
     with audit.writing():
         limits = _make_limits(keys, made)
     for at in range(0, len(made), _BATCH):
@@ -275,12 +272,15 @@ def _times(random: Random, until: datetime, days: int, num: int) -> list[datetim
 
 
 def _settlements(
-    random: Random, keys: Sequence[ApiKey], served: Sequence[str], times: Sequence[datetime]
+    random: Random,
+    keys: Sequence[ApiKey],
+    served: Sequence[str],
+    times: Sequence[datetime],
+    weights: Mapping[str, Weights],
 ) -> Iterator[Settlement]:
     """Yield requests by time. Those that limits refused or cut have an `error_code` or a
     `finish_reason` that says so, and no limits yet."""
-    token_ms = {model: each_ms for model, (each_ms, _) in _MODELS.items()}
-    token_ms |= dict.fromkeys(served, 15.0)
+    token_ms = _MODELS | dict.fromkeys(served, 15.0)
     # Some keys and models are used more than others.
     pairs = [(key, model) for key in keys for model in token_ms]
     places = [1 + keys.index(key) for key, _ in pairs]
@@ -290,7 +290,10 @@ def _settlements(
         admission = _admission(random, key, model, at)
         [ending] = random.choices(list(_ENDINGS), list(_ENDINGS.values()))
         is_cut = key is keys[0] and random.random() < 0.01
-        yield _settlement(random, admission, ending, token_ms[model], is_cut=is_cut)
+        made = _settlement(random, admission, ending, token_ms[model], is_cut=is_cut)
+        of_model = weights.get(model, EQUAL_WEIGHTS)
+        weighted, cost = of_model.weigh_milli(made) / 1000, of_model.cost_milli(made) / 1000
+        yield replace(made, weighted_tokens=weighted, cost=cost)
 
 
 def _admission(random: Random, key: ApiKey, model: str, at: datetime) -> Admission:
@@ -356,11 +359,6 @@ def _settlement(
         num_media_pixels=num_media * 448 * 448,
         finish_reason=(QUOTA_EXCEEDED if is_cut and output else reason) if is_ok else "",
     )
-
-
-def _with_cost(made: Settlement, weights: Weights) -> Settlement:
-    weighted, cost = weights.weigh_milli(made) / 1000, weights.cost_milli(made) / 1000
-    return replace(made, weighted_tokens=weighted, cost=cost)
 
 
 def _with_limit(made: Settlement, limits: Limits) -> Settlement:
