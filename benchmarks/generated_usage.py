@@ -7,8 +7,10 @@ has `vinery_accounts/usage/verify` compare a day with Vinery's own sums.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Any
@@ -20,7 +22,6 @@ from django.db import connection, transaction
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
 from vinery_accounts.models import DayRollup, HourRollup, MinuteRollup, Rollup, UsageRecord
 from vinery_accounts.usage import histogram
-from vinery_accounts.usage.demo import Integers, Requests, draw
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.histogram import Latency
 from vinery_accounts.usage.rollups import (
@@ -32,6 +33,9 @@ from vinery_accounts.usage.rollups import (
     ids_of,
 )
 
+Integers = npt.NDArray[np.int64]
+
+_DAY_S = 86_400
 _NUM_ORGANIZATIONS, _NUM_PROJECTS, _NUM_USERS, _NUM_KEYS, _NUM_MODELS = 5, 20, 100, 300, 12
 _ENDPOINTS = ("chat/completions", "responses", "completions", "embeddings")
 _OUTCOMES = (
@@ -51,7 +55,7 @@ _CHUNK = 20_000
 def write_usage(num_requests: int, until: datetime, days: int = 30, *, with_rows: bool) -> None:
     """Fill an empty database, with rows of single requests only if wanted."""
     slices, weights = _slices()
-    requests = draw(num_requests, weights, until, days, seed=2)
+    requests = _draw(num_requests, weights, until, days, seed=2)
     outcomes = [Outcome(each.outcome) for each in slices]
     causes = np.array([causes_of(each, _STATUSES[each], "") for each in outcomes])
     counted = {
@@ -75,6 +79,48 @@ def write_usage(num_requests: int, until: datetime, days: int = 30, *, with_rows
         _insert(UsageRecord, tuple(_ROW_DEFAULTS), _rows(requests, slices))
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
+
+
+@dataclass(frozen=True)
+class Requests:
+    """Columns, sorted by time."""
+
+    start_s: Integers
+    slice_at: Integers  # in the list of slices
+    num_prompt_tokens: Integers
+    num_cached_tokens: Integers
+    num_output_tokens: Integers
+    is_cut: npt.NDArray[np.bool_]  # by a limit
+    latencies_ms: tuple[npt.NDArray[np.float64], ...]  # in the order of `Latency`
+
+
+def _draw(
+    num: int, weights: npt.NDArray[np.float64], until: datetime, days: int, seed: int
+) -> Requests:
+    """Draw about `num` requests, most of them in the afternoon (UTC), half as many at weekends.
+    `weights` are the shares of the slices."""
+    random = np.random.default_rng(seed)
+    first_s = int((until - timedelta(days=days)).timestamp())
+    drawn = first_s + random.uniform(0, days * _DAY_S, size=num * 2 + 200)
+    by_day = 2 / 3 - np.cos(drawn * (2 * math.pi / _DAY_S) - math.pi / 6) / 3
+    is_weekend = np.isin(drawn // _DAY_S % 7, (2, 3))  # day 0 was a Thursday
+    chance = by_day * np.where(is_weekend, 0.5, 1.0)
+    start_s = np.sort(drawn[random.uniform(size=len(drawn)) < chance][:num].astype(int))
+    num = len(start_s)
+    prompt = random.lognormal(6, 1, num).astype(np.int64) + 1
+    output = random.lognormal(5, 1, num).astype(np.int64) + 1
+    first_token = random.lognormal(5, 0.6, num)
+    inter_token = random.lognormal(3, 0.4, num)
+    total = first_token + inter_token * output
+    return Requests(
+        start_s,
+        random.choice(len(weights), size=num, p=weights),
+        prompt,
+        prompt // 2,
+        output,
+        random.uniform(size=num) < 0.01,
+        (first_token, inter_token, total, random.lognormal(1, 1.5, num)),
+    )
 
 
 def owners() -> list[Slice]:

@@ -1,6 +1,6 @@
 """Rows that a user may see, and actions that a user may do, by role and scope."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import AnonymousUser, Group
 from django.db import connection, transaction
-from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 from isolation_tenants import rolled_back
 from pytest_django import DjangoDbBlocker
-from row_builders import stored_limit, stored_quarantined, stored_refusal
+from row_builders import stored_limit
 
 from tests.tables import table
 from vinery_accounts import models
@@ -331,35 +330,6 @@ def test_usage_is_visible_by_role_and_to_its_user(scenario: Scenario) -> None:
     }
     assert scenario.access("stranger").visible() == {Dimension.USER: frozenset({me["stranger"]})}
     assert scenario.access("superuser").visible() is None
-
-
-@table(
-    "store, model, column",
-    [
-        (stored_refusal, models.RefusedRequest, "request_id"),
-        (stored_quarantined, models.QuarantinedRequest, "digest"),
-    ],
-)
-def test_refusals_and_the_quarantine_are_visible_like_usage(
-    scenario: Scenario, store: Callable[..., Model], model: type[Model], column: str
-) -> None:
-    ours, one = scenario.rows["organization"].pk, scenario.rows["project one"].pk
-    stranger = scenario.people["stranger"].pk
-    for name, scope in {
-        "in one": {"organization_id": ours, "project_id": one},
-        "in all": {"organization_id": ours, "project_id": scenario.rows["project two"].pk},
-        "elsewhere": {"user_id": stranger},
-    }.items():
-        store(name, **scope)
-
-    def seen(actor: str) -> set[str]:
-        rows = scenario.access(actor).rows(model)
-        return set(rows.values_list(column, flat=True))
-
-    assert seen("viewer") == {"in one", "in all"}
-    assert seen("project viewer") == {"in one"}
-    assert seen("stranger") == {"elsewhere"}
-    assert seen("superuser") == {"in one", "in all", "elsewhere"}
 
 
 def test_admins_see_the_log_of_their_scope_and_users_their_own_actions(scenario: Scenario) -> None:

@@ -327,8 +327,3 @@ def test_a_file_is_left_out_whose_end_is_far_behind_the_kept_part() -> None:
         kept, _ = without_files(b'%b%b?", 1' % (start, file), MANY)
         assert kept.startswith(start + b"[40000")
         assert kept.endswith(b'", 1')
-
-
-@table("body", [b"", b"{}", b'{"prompt": ";base64,short"}', b'"file_data"'])
-def test_a_body_without_files_stays(body: bytes) -> None:
-    assert without_files(body, MANY) == (body, len(body))

@@ -3,16 +3,13 @@
 Only the pausing user resumes a key.
 """
 
-from datetime import timedelta
-from typing import Any
-
 import pytest
 from django.utils import timezone
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.base.actors import Actor, acting_as
-from vinery_accounts.keys.lifecycle import create_key, pause_key, rotate_key
+from vinery_accounts.keys.lifecycle import create_key, pause_key
 from vinery_accounts.models import ApiKey, AuditEntry, KeyState, Organization, Project, Role, User
 from vinery_accounts.signin.issuer import Issuer
 from vinery_accounts.signin.oidc_adapter import grant
@@ -104,25 +101,3 @@ def test_users_resume_only_keys_they_paused(search: Project, bob: User, by: str,
     assert Access.of(bob).may(Action.RESUME, key) is may
     assert Access.of(owner).may(Action.RESUME, key)
     assert Access.of(bob).may(Action.STOP, key)
-
-
-def test_a_paused_key_needs_its_role_to_go_on(search: Project, bob: User, client: Any) -> None:
-    key = key_of(bob, search)
-    pause_key(key)
-    with pytest.raises(ValueError, match="paused"):
-        rotate_key(key, grace=timedelta(0))
-    assert ApiKey.objects.count() == 1
-
-    role = changes.set_role(bob, search.organization, Role.MEMBER)
-    key = key_of(bob, search)
-    changes.remove(role)
-    client.force_login(bob)
-
-    def resumed() -> int:
-        path = f"/api/keys/{key.pk}/resume/"
-        return client.post(path, content_type="application/json").status_code
-
-    assert resumed() in (403, 404)
-    changes.set_role(bob, search.organization, Role.MEMBER)
-    assert resumed() == 403
-    assert state(key) is KeyState.PAUSED

@@ -97,7 +97,8 @@ class Ledger(stateful.RuleBasedStateMachine):
 
     @rule(request=consumes(running), num_tokens=st.integers(0, 1000))
     def go_on_with_a_full_disk(self, request: tuple[UsageLedger, str], num_tokens: int) -> None:
-        """Continue with a full disk. A flush follows after there is free disk space again."""
+        """Continue with a full disk. What cannot be written waits in memory for the database."""
+        self.is_database_unavailable = False
         with full_disk():
             with pytest.raises(NoRoomForUsage):
                 self.processes[0].admit(admission("refused"))

@@ -114,7 +114,7 @@ def test_no_failed_or_short_write_stays(journal: Journal, monkeypatch: pytest.Mo
     assert orphaned(journal).read(0, 100) == b"one\ntwo\n"
 
 
-def test_space_is_allocated_for_lines_and_replacements_and_given_back(journal: Journal) -> None:
+def test_space_is_allocated_for_lines_and_for_replacements(journal: Journal) -> None:
     journal.allocate(1000)
     room_bytes = journal.room_bytes
     journal.append(b"one\n")
@@ -122,31 +122,9 @@ def test_space_is_allocated_for_lines_and_replacements_and_given_back(journal: J
     journal.allocate(room_bytes)
     assert journal.room_bytes >= room_bytes
 
-    journal.allocate_draft(5000)
-    journal.append(b"old\n")
-    journal.replace(b"new\n")
-    assert journal.room_bytes == 5000 - 4
+    journal.replace(b"new\n", 5000)
+    assert journal.room_bytes >= 5000
     assert journal.read(0, 100) == b"new\n"
-
-    journal.append(b"x" * 50_000 + b"\n")
-    journal.replace(b"new\n")
-    journal.clear_draft(1000)
-    assert journal.path.with_suffix(".draft").stat().st_size == 1000
-    assert journal.path.with_suffix(".draft").read_bytes() == b"\n" + bytes(999)
-
-
-def test_a_replacement_without_links_keeps_no_old_file(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_links(*names: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(Path, "hardlink_to", no_links)
-    journal.append(b"old\n")
-    journal.replace(b"new\n")
-    journal.replace(b"newer\n")
-    assert written_to(journal) == b"newer\n"
-    assert list(journal.path.parent.iterdir()) == [journal.path]
 
 
 def test_a_file_system_that_cannot_allocate_gets_zeros(
@@ -166,61 +144,36 @@ def test_a_file_system_that_cannot_allocate_gets_zeros(
     assert journal.path.stat().st_size >= 1_000_004
 
 
-@pytest.mark.parametrize("step", ["link", "rename"])
-def test_a_kill_during_a_replacement_leaves_one_journal(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch, step: str
+def test_a_replacement_that_is_killed_or_fails_leaves_the_journal_with_its_owner(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
         pass
 
-    renames = []
-    real_rename = Path.rename
+    def killed(path: Path, target: Path) -> None:
+        raise Killed
 
-    def rename(path: Path, target: Path) -> Path:
-        renames.append(path)
-        if len(renames) > (step == "rename"):
-            raise Killed
-        return real_rename(path, target)
-
+    folder = journal.path.parent
     journal.append(b"old\n")
-    journal.allocate_draft(100)
-    assert journal._draft is not None
-    fds = (journal._fd, journal._draft.fd)
-    monkeypatch.setattr(Path, "rename", rename)
-    with pytest.raises(Killed):
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Path, "rename", killed)
         journal.replace(b"new\n")
-    monkeypatch.undo()
-    for fd in fds:
-        os.close(fd)
-    sweep_drafts(journal.path.parent)
-
-    assert list(journal.path.parent.iterdir()) == [journal.path]
-    assert written_to(journal).rstrip(b"\0") == (b"new\n" if step == "rename" else b"old\n")
-
-
-def test_a_replaced_journal_keeps_its_owner_and_creates_its_draft_again(journal: Journal) -> None:
-    journal.append(b"old\n")
-    journal.allocate_draft(100)
-    journal.path.with_suffix(".draft").unlink()
-    with pytest.raises(FileNotFoundError):
+    journal = orphaned(journal)
+    (draft,) = set(folder.iterdir()) - {journal.path}
+    with pytest.raises(FileExistsError):
         journal.replace(b"new\n")
+    draft.unlink()
     journal.append(b"older\n")
-    assert journal.read(0, 100) == b"old\nolder\n"
-    journal.replace(b"new\n")
-    assert journal.read(0, 100) == b"new\n"
-    assert written_to(journal) == b"new\n"
+    assert written_to(journal) == b"old\nolder\n"
 
     for number in range(5):
         journal.append(b"a long line that is replaced\n")
         journal.replace(b"%d\n" % number)
-        if number % 2:
-            journal.clear_draft(1000)
         journal.append(b"new\n")
     assert written_to(journal).rstrip(b"\0") == journal.read(0, 100) == b"4\nnew\n"
     assert Journal.adopt(journal.path) is None
-    adopted = orphaned(journal)
-    assert list(journal.path.parent.iterdir()) == [journal.path]
-    assert adopted.read(0, 1000) == b"4\nnew\n"
+    assert orphaned(journal).read(0, 1000) == b"4\nnew\n"
+    assert list(folder.iterdir()) == [journal.path]
 
 
 def test_a_folder_lists_journals_each_adopted_once(journal: Journal, tmp_path: Path) -> None:
@@ -259,29 +212,6 @@ def test_the_lines_of_a_journal_are_copied_while_its_owner_has_it(journal: Journ
     assert read_lines(journal.path) == b""
 
 
-def test_no_copy_is_that_of_a_draft(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is opened, becomes a draft, is cleared and read, is the journal again, and then a
-    draft once more."""
-    journal.append(b"first\n")
-    find_end, reads = journal_module._find_end, iter(range(100))
-
-    def find_end_meanwhile(fd: int) -> int:
-        number = next(reads)
-        if number == 0:
-            journal.replace(b"second\n")
-            journal.clear_draft(1_000_000)
-        if number == 2:
-            journal.replace(b"fourth\n")
-            journal.clear_draft(1_000_000)
-        end = find_end(fd)
-        if number == 1:
-            journal.replace(b"third\n")
-        return end
-
-    monkeypatch.setattr(journal_module, "_find_end", find_end_meanwhile)
-    assert read_lines(journal.path) == b"fourth\n"
-
-
 def test_a_copy_has_all_unstored_lines_whatever_is_replaced_meanwhile(journal: Journal) -> None:
     """The owner appends numbers, and replaces the lines up to one that is named as stored. So
     each copy has a first line with the last stored number, and then all others without a gap."""
@@ -298,7 +228,6 @@ def test_a_copy_has_all_unstored_lines_whatever_is_replaced_meanwhile(journal: J
             kept = range(written[0] - 20, written[0] + 1)
             stored = kept[0] - 1
             journal.replace(b"".join(b"%09d\n" % number for number in (stored, *kept)))
-            journal.clear_draft(1_000_000)
 
     owner = threading.Thread(target=own)
     owner.start()

@@ -99,17 +99,3 @@ def test_days_of_other_zones_are_read_from_days_and_hours(zone: str, hours: int,
     assert sum(map(len, of_hours.parts)) == 31 * hours
     assert [len(part) for part in of_days.parts] == [30]
     assert dict(of_hours.targets(7)) == {7: sign, 6: -sign}
-
-
-@table(
-    "length, granularity",
-    [
-        (timedelta(hours=1), Granularity.MINUTE),
-        (timedelta(days=1), Granularity.HOUR),
-        (timedelta(days=30), Granularity.DAY),
-    ],
-)
-def test_the_granularity_follows_the_length(length: timedelta, granularity: Granularity) -> None:
-    since = datetime(2026, 1, 1, tzinfo=UTC)
-
-    assert periods.usual_granularity(since, since + length) is granularity

@@ -17,7 +17,7 @@ from vinery_accounts.usage import recovery
 from vinery_accounts.usage.entries import Admission, Checkpoint, Outcome, Settlement, encode
 from vinery_accounts.usage.journal import Journal, journals_in
 from vinery_accounts.usage.ledger import UsageLedger
-from vinery_accounts.usage.recovery import Recovered, recover_orphans
+from vinery_accounts.usage.recovery import recover_orphans
 
 
 class Killed(BaseException):
@@ -50,11 +50,11 @@ def test_recovery_returns_its_numbers_and_spares_the_living(orphan: Path, shelf:
     living = UsageLedger(orphan.parent, store=shelf, store_dead=shelf)
     living.admit(admission())
 
-    assert recover_orphans(orphan.parent, shelf) == Recovered(1, 1, 1)
+    assert recover_orphans(orphan.parent, shelf) == 1
     assert shelf.outcomes == BOTH
     assert journals_in(orphan.parent) == [living._journal.path]
 
-    assert recover_orphans(orphan.parent, shelf) == Recovered()
+    assert recover_orphans(orphan.parent, shelf) == 0
     living.settle(settlement())
     living.stop()
     assert shelf.outcomes == {**BOTH, "r1": Outcome.OK}
@@ -148,7 +148,7 @@ def test_concurrent_recoveries_store_every_record_once(tmp_path: Path) -> None:
 
     found = four_at_once(lambda: [recover_orphans(tmp_path)])
 
-    assert sum(found, Recovered()) == Recovered(12, 12, 12)
+    assert sum(found) == 12
     assert UsageRecord.objects.filter(outcome="ok").count() == 12
     assert UsageRecord.objects.filter(outcome="interrupted").count() == 12
     assert list(tmp_path.iterdir()) == []
@@ -174,7 +174,7 @@ def test_a_second_recovery_waits_for_the_first(
         found.append(recover_orphans(orphan.parent, shelf))
         seen.append(dict(shelf.outcomes))
 
-    found: list[Recovered] = []
+    found: list[int] = []
     seen: list[dict[str, str]] = []
     monkeypatch.setattr(recovery, "_is_ours", note_who_waits)
     first = threading.Thread(target=recover_orphans, args=(orphan.parent, store_slowly))
@@ -187,7 +187,7 @@ def test_a_second_recovery_waits_for_the_first(
     for each in (first, second):
         each.join(60)
 
-    assert (found, seen) == ([Recovered()], [BOTH])
+    assert (found, seen) == ([0], [BOTH])
 
 
 def test_two_processes_do_not_recover_one_journal(
@@ -201,8 +201,8 @@ def test_two_processes_do_not_recover_one_journal(
         found_by_other.append(recover_orphans(orphan.parent, stored_by_other))
         shelf(settlements)
 
-    assert recover_orphans(orphan.parent, recover_meanwhile) == Recovered(1, 1, 1)
-    assert found_by_other == [Recovered()] * 2
+    assert recover_orphans(orphan.parent, recover_meanwhile) == 1
+    assert found_by_other == [0] * 2
     assert stored_by_other.rows == {}
     assert shelf.outcomes == BOTH
 

@@ -3,12 +3,9 @@ reports stay the same."""
 
 import logging
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.db import OperationalError, connection, models
 from usage_builders import NOON, settlement, store
 
@@ -32,8 +29,6 @@ from vinery_accounts.usage.reports import Figures, Question, totals
 from vinery_accounts.usage.retention import delete_old
 from vinery_accounts.usage.rollups import RollupDimensions
 from vinery_accounts.usage.store import store_settlements
-from vinery_accounts.usage.verify import verify
-from vinery_serving.core.events import QUOTA
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
@@ -191,17 +186,6 @@ def test_a_request_is_counted_by_minute_hour_and_day() -> None:
     }
 
 
-def test_requests_of_one_slice_share_a_roll_up() -> None:
-    at = [NOON + timedelta(seconds=at_s) for at_s in (0, 59, 30, 60)]
-    requests = [settlement(f"r{n}", started_at=each) for n, each in enumerate(at, 1)]
-    store_settlements(requests[:2])
-    store_settlements(requests[2:])
-
-    assert [row.num_requests for row in finest(MinuteRollup)] == [3, 1]
-    assert [row.num_requests for row in finest(HourRollup)] == [4]
-    assert [row.num_output_tokens for row in finest(DayRollup)] == [120]
-
-
 def test_columns_of_other_dimensions_are_empty_in_a_slice() -> None:
     store("r1", key_id=3, project_id=5)
 
@@ -225,41 +209,6 @@ def test_neither_unknown_models_nor_histograms_fill_tables(monkeypatch: pytest.M
     counts = histogram.decode(bytes(row.histograms))
     assert sum(counts.values()) == 30
     assert len(bytes(row.histograms)) <= 40 + 4 * 3
-
-
-ENDED: tuple[dict[str, Any], ...] = (
-    {"outcome": Outcome.REJECTED, "http_status": 429},
-    {"outcome": Outcome.REJECTED, "http_status": 404, "model": "made-up"},
-    {"outcome": Outcome.FAILED, "http_status": 500},
-    {"outcome": Outcome.INTERRUPTED, "http_status": None, "total_ms": None},
-    {"outcome": Outcome.CLIENT_GONE, "http_status": 499},
-    {"finish_reason": QUOTA},
-    {},
-)
-
-
-def test_an_upgrade_counts_causes_and_only_the_latency_of_whole_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with monkeypatch.context() as former:
-        former.setattr(rollups, "causes_of", lambda *_: (False,) * 4)
-        former.setattr(rollups, "Latency", SimpleNamespace(TOTAL=None))
-        for at, name in ((NOON, "r"), (THEN[0], "old")):
-            for number, changes in enumerate(ENDED):
-                store(f"{name}{number}", started_at=at, **changes)
-    for period in (THEN, NOW):
-        assert any(each.differences for each in verify(*period))
-
-    migration = import_module("vinery_accounts.migrations.0002_since_0_1")
-    migration.count_causes(apps, None)
-
-    assert not any(each.differences for each in [*verify(*THEN), *verify(*NOW)])
-    (of_day,) = DayRollup.objects.filter(
-        slice__dimensions="project", start_s__gt=THEN[1].timestamp()
-    )
-    assert [getattr(of_day, each) for each in rollups.SUMS[:7]] == [7, 4, 7, 1, 1, 2, 1]
-    counts = histogram.decode(bytes(of_day.histograms))
-    assert counts[histogram.bucket_index_of(Latency.TOTAL, 340.0)] == 2
 
 
 def test_slices_have_a_fixed_digest() -> None:

@@ -337,7 +337,7 @@ def test_a_job_that_ends_while_its_row_is_read_is_not_begun_again(tmp_path, monk
 
     async def run() -> None:
         task = asyncio.create_task(runner.run())
-        await until(job, lambda _: ended[-2:] == [1, 0])
+        await until(job, lambda _: 1 in ended[:-1])
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

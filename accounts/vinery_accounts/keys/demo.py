@@ -4,14 +4,15 @@ An address of `_DOMAIN` marks a made-up user, and such a member a made-up organi
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
 from functools import reduce
 from math import ceil
 from operator import or_
+from random import Random
 from typing import Any, Final
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from msgspec.structs import replace
 
 from vinery_accounts.access import audit, changes
@@ -27,20 +28,27 @@ from vinery_accounts.models import (
     ModelWeight,
     Organization,
     Project,
+    RefusedRequest,
     Role,
+    Rollup,
+    SpanRollup,
     UsageRecord,
+    UsageSlice,
     User,
 )
-from vinery_accounts.usage import demo, retention
+from vinery_accounts.usage import retention, rollups
 from vinery_accounts.usage.entries import (
     EQUAL_WEIGHTS,
+    Admission,
     BoundLimit,
+    Outcome,
     Settlement,
     Weights,
     weights_by_model,
 )
-from vinery_accounts.usage.rollups import RollupDimensions
+from vinery_accounts.usage.rollups import LEVELS, MINUTE_S, RollupDimensions
 from vinery_accounts.usage.store import store_settlements
+from vinery_accounts.usage.verify import tallies_in
 
 _DOMAIN: Final = "@demo.invalid"
 _ACME, _LABS = "Demo Acme", "Demo Labs"
@@ -55,7 +63,7 @@ _PEOPLE: Final = (
     ("demo-ravi", _LABS, Role.ADMIN),
     ("demo-finn", _LABS, Role.MEMBER),
 )
-# The most used key first. The name of each key, its owner and project.
+# The most used key first, with a quota that cuts answers. The name, the owner and the project.
 _KEYS: Final = (
     ("Demo assistant, production", "demo-batch", _ASSISTANT),
     ("Demo search", "demo-batch", _SEARCH),
@@ -65,6 +73,29 @@ _KEYS: Final = (
     ("Demo old key", "demo-adam", _SEARCH),
     ("Demo intern", "demo-finn", _RESEARCH),
 )
+_CHAT, _VISION, _EMBED = "chat/completions", "demo-vision-7b", "demo-embed"
+# The usual milliseconds for a token.
+_MODELS: Final = {
+    "demo-8b": 22.0,
+    "demo-1b": 6.0,
+    _VISION: 30.0,
+    "demo-coder-30b": 35.0,
+    _EMBED: 0.0,
+}
+_PRICES: Final = {
+    model: {"uncached": 0.01 * ms, "cached": 0.001 * ms, "output": 0.03 * ms, "image": 0.02 * ms}
+    for model, ms in _MODELS.items()
+}
+_ENDPOINTS: Final = {"demo-coder-30b": "responses", _EMBED: "embeddings"}
+# The outcome, status, error code, message and field of some of a thousand requests.
+_ENDINGS: Final[Mapping[tuple[Outcome, int | None, str, str, str], int]] = {
+    (Outcome.OK, 200, "", "", ""): 935,
+    (Outcome.CLIENT_GONE, 200, "", "", ""): 20,
+    (Outcome.REJECTED, 429, "rate_limit_exceeded", "Too many requests in a minute.", ""): 22,
+    (Outcome.REJECTED, 400, "invalid_value", "temperature must be at most 2.", "temperature"): 14,
+    (Outcome.FAILED, 500, "engine_error", "The engine failed.", ""): 7,
+    (Outcome.INTERRUPTED, None, "", "", ""): 2,
+}
 _BATCH: Final = 5000
 
 Limits = Mapping[tuple[str, int | None], Limit]
@@ -86,11 +117,11 @@ def make_demo(
     with audit.writing():
         keys = _make_people()
         weights = _make_prices()
-    owners = [_owners_of(key) for key in keys]
-    plan = demo.Plan(owners, served, num_requests, until, days, seed)
+    random = Random(seed)
+    times = _times(random, until, days, num_requests)
     kept_since = retention.kept_since(UsageRecord)
-    found = [each for each in demo.settlements(plan) if each.admission.started_at >= kept_since]
-    made = [_with_cost(each, weights.get(each.admission.model, EQUAL_WEIGHTS)) for each in found]
+    times = [each for each in times if each >= kept_since]
+    made = list(_settlements(random, keys, served, times, weights))
     with audit.writing():
         limits = _make_limits(keys, made)
     for at in range(0, len(made), _BATCH):
@@ -103,11 +134,11 @@ def remove_demo() -> bool:
     """Remove everything that was made but the audit log. Returns whether there was something."""
     with audit.writing():
         ours = list(_organizations())
-        users = User.objects.filter(username__startswith=demo.PREFIX, email__endswith=_DOMAIN)
+        users = User.objects.filter(username__startswith="demo-", email__endswith=_DOMAIN)
         if not ours and not users:
             return False
-        demo.remove_usage([each.pk for each in ours])
-        prices = [Q(model=model, **columns) for model, columns in demo.PRICES.items()]
+        _remove_usage([each.pk for each in ours])
+        prices = [Q(model=model, **columns) for model, columns in _PRICES.items()]
         for rows in (
             ModelWeight.objects.filter(reduce(or_, prices)),
             ApiKey.objects.filter(project__organization__in=ours),
@@ -124,9 +155,44 @@ def remove_demo() -> bool:
 
 
 def _organizations() -> QuerySet[Organization]:
-    of_demo = {"user__username__startswith": demo.PREFIX, "user__email__endswith": _DOMAIN}
+    of_demo = {"user__username__startswith": "demo-", "user__email__endswith": _DOMAIN}
     members = {f"memberships__{name}": value for name, value in of_demo.items()}
     return Organization.objects.filter(name__in=(_ACME, _LABS), **members).distinct()
+
+
+def _remove_usage(organization_ids: Collection[int]) -> None:
+    """Remove all usage of these organisations, also from roll-ups shared with others."""
+    rollups.take_usage_lock()
+    for table in (UsageRecord, RefusedRequest):
+        table._default_manager.filter(organization_id__in=organization_ids).delete()
+    SpanRollup._default_manager.all().delete()
+    slices = UsageSlice.objects.filter(organization_id__in=organization_ids)
+    unused = UsageSlice.objects.filter(dimensions=RollupDimensions.WHAT)
+    for unit_s, model in LEVELS.items():
+        rows = model._default_manager.filter(slice__in=slices).order_by()
+        starts = set(rows.values_list("start_s", flat=True))
+        rows.delete()
+        if unit_s != MINUTE_S:  # minutes are not shared
+            for at in sorted(starts):
+                _add_up_shared(model, at)
+        used = model._default_manager.filter(slice=OuterRef("pk")).order_by()
+        unused = unused.exclude(Exists(used))
+    slices.delete()
+    unused.delete()
+
+
+def _add_up_shared(model: type[Rollup], start_s: int) -> None:
+    """Write again the roll-ups without an organisation of one hour or day."""
+    rows = model._default_manager.filter(start_s=start_s).order_by()
+    rows.filter(slice__dimensions=RollupDimensions.WHAT).delete()
+    rest = tallies_in(rows.filter(slice__dimensions=RollupDimensions.ALL))
+    shared = rollups.together(
+        ((at_s, each.at(RollupDimensions.WHAT)), tally) for (at_s, each), tally in rest.items()
+    )
+    rollups.add_tallies(model, shared, rollups.ids_of({each for _, each in shared}))
+
+
+# -- People, prices and limits
 
 
 def _make_people() -> list[ApiKey]:
@@ -156,65 +222,143 @@ def _make_people() -> list[ApiKey]:
 def _make_prices() -> Mapping[str, Weights]:
     """Set the prices that made-up models lack and, if there is none, a currency."""
     known = set(ModelWeight.objects.values_list("model", flat=True))
-    for model in demo.PRICES.keys() - known:
-        changes.add(ModelWeight(model=model, **demo.PRICES[model]))
+    for model in _PRICES.keys() - known:
+        changes.add(ModelWeight(model=model, **_PRICES[model]))
     if not Currency.current():
         changes.add(Currency(code="EUR"))
     return weights_by_model(ModelWeight.objects.all(), are_prices=True)
 
 
-def _with_cost(made: Settlement, weights: Weights) -> Settlement:
-    weighted, cost = weights.weigh_milli(made) / 1000, weights.cost_milli(made) / 1000
-    return replace(made, weighted_tokens=weighted, cost=cost)
-
-
-def _owners_of(key: ApiKey) -> Mapping[str, Any]:
-    project = key.project
-    return {
-        "user_id": key.owner_id,
-        "username": key.owner.username,
-        "key_id": key.pk,
-        "key_name": key.name,
-        "project_id": project.pk,
-        "project_name": project.name,
-        "organization_id": project.organization_id,
-        "organization_name": project.organization.name,
-    }
-
-
 def _make_limits(keys: Sequence[ApiKey], made: Sequence[Settlement]) -> Limits:
     """Return the limits that requests met, by what the requests say and their organisation."""
-    first, last = keys[0], keys[-1]
-    acme, labs = (key.project.organization_id for key in (first, last))
+    first = keys[0]
+    acme, labs = (key.project.organization_id for key in (first, keys[-1]))
     by_day: Counter[date] = Counter()
     for each in made:
         if each.admission.key_id == first.pk:
             by_day[each.admission.started_at.date()] += each.num_tokens
     of_day = max(by_day.values(), default=1)
-    of_last = ceil(sum(each.cost for each in made if each.admission.key_id == last.pk))
     of_all = ceil(sum(each.cost for each in made if each.admission.organization_id == labs))
     rows = (
         ("", labs, LimitScope.ORGANIZATION, labs, Metric.COST, "none", of_all * 100 // 96),
-        ("insufficient_quota", labs, LimitScope.KEY, last.pk, Metric.COST, "none", of_last),
         (QUOTA_EXCEEDED, acme, LimitScope.KEY, first.pk, "tokens", "day", of_day),
         *(
             ("rate_limit_exceeded", each, LimitScope.ORGANIZATION, each, "requests", "minute", 120)
             for each in (acme, labs)
         ),
     )
+    names = ("scope", "scope_id", "metric", "window")
     return {
         (met, organization): changes.add(
-            Limit(
-                scope=scope,
-                scope_id=scope_id,
-                metric=metric,
-                window=window,
-                amount=max(1, amount),
-                alert_at=[],  # no mails
-            )
+            Limit(**dict(zip(names, kind, strict=True)), amount=max(1, amount), alert_at=[])
         )
-        for met, organization, scope, scope_id, metric, window, amount in rows
+        for met, organization, *kind, amount in rows
     }
+
+
+# -- Requests
+
+
+def _times(random: Random, until: datetime, days: int, num: int) -> list[datetime]:
+    """Most are in the afternoon (UTC), and half as many at weekends."""
+    dates = [(until - timedelta(days=each)).date() for each in range(days)]
+    shares = [0.5 if each.weekday() > 4 else 1.0 for each in dates]
+    drawn = (
+        datetime.combine(each, time(), until.tzinfo)
+        + timedelta(seconds=int(random.triangular(0, 86_399, 54_000)))
+        for each in random.choices(dates, shares, k=num)
+    )
+    return sorted(at if at < until else at - timedelta(days=1) for at in drawn)
+
+
+def _settlements(
+    random: Random,
+    keys: Sequence[ApiKey],
+    served: Sequence[str],
+    times: Sequence[datetime],
+    weights: Mapping[str, Weights],
+) -> Iterator[Settlement]:
+    """Yield requests by time. Those that limits refused or cut have an `error_code` or a
+    `finish_reason` that says so, and no limits yet."""
+    token_ms = _MODELS | dict.fromkeys(served, 15.0)
+    # Some keys and models are used more than others.
+    pairs = [(key, model) for key in keys for model in token_ms]
+    places = [1 + keys.index(key) for key, _ in pairs]
+    shares = [random.expovariate(1) / place for place in places]
+    for at in times:
+        [(key, model)] = random.choices(pairs, shares)
+        admission = _admission(random, key, model, at)
+        [ending] = random.choices(list(_ENDINGS), list(_ENDINGS.values()))
+        is_cut = key is keys[0] and random.random() < 0.01
+        made = _settlement(random, admission, ending, token_ms[model], is_cut=is_cut)
+        of_model = weights.get(model, EQUAL_WEIGHTS)
+        weighted, cost = of_model.weigh_milli(made) / 1000, of_model.cost_milli(made) / 1000
+        yield replace(made, weighted_tokens=weighted, cost=cost)
+
+
+def _admission(random: Random, key: ApiKey, model: str, at: datetime) -> Admission:
+    endpoint = _ENDPOINTS.get(model, _CHAT)
+    num_messages = random.randrange(1, 10)
+    parameters = f'{{"max_tokens":1024,"messages":{num_messages},"temperature":0.7}}'
+    return Admission(
+        request_id=f"req_demo{random.getrandbits(96):024x}",
+        started_at=at,
+        model=model,
+        asked_model=model,
+        endpoint=endpoint,
+        dialect="v1",
+        is_streamed=model != _EMBED and random.random() < 0.7,
+        ip=f"10.0.{random.randrange(4)}.{random.randrange(1, 255)}",
+        num_request_bytes=1000 * num_messages,
+        parameters=parameters if endpoint == _CHAT else None,
+        end_user=f"demo-customer-{random.randrange(1, 40)}" if random.random() < 0.4 else "",
+        user_id=key.owner_id,
+        username=key.owner.username,
+        key_id=key.pk,
+        key_name=key.name,
+        project_id=key.project_id,
+        project_name=key.project.name,
+        organization_id=key.project.organization_id,
+        organization_name=key.project.organization.name,
+    )
+
+
+def _settlement(
+    random: Random,
+    admission: Admission,
+    ending: tuple[Outcome, int | None, str, str, str],
+    token_ms: float,
+    *,
+    is_cut: bool,
+) -> Settlement:
+    names = ("outcome", "http_status", "error_code", "error_message", "error_param")
+    about: dict[str, Any] = {"admission": admission, **dict(zip(names, ending, strict=True))}
+    if about["outcome"] is Outcome.REJECTED:
+        return Settlement(**about, total_ms=random.uniform(0.5, 3))
+    is_ok = about["outcome"] is Outcome.OK
+    prompt, output = (int(random.lognormvariate(each, 1)) + 1 for each in (6, 5))
+    output = 0 if not token_ms else output if is_ok else output // 2
+    first_ms, queue_ms = random.lognormvariate(5, 0.6), random.lognormvariate(1, 1.5)
+    inter_ms = token_ms * random.lognormvariate(0, 0.4)
+    reason = random.choices(("stop", "length", "tool_calls"), (85, 9, 6))[0] if token_ms else ""
+    num_media = random.randrange(1, 4) if admission.model == _VISION else 0
+    return Settlement(
+        **about,
+        num_prompt_tokens=prompt + 256 * num_media,
+        num_image_tokens=256 * num_media,
+        num_cached_tokens=prompt // 2 if random.random() < 0.5 else 0,
+        num_output_tokens=output,
+        queue_ms=queue_ms,
+        prefill_ms=first_ms * 0.8,
+        first_token_ms=first_ms,
+        inter_token_ms=inter_ms if output > 1 else None,
+        total_ms=first_ms + queue_ms + inter_ms * output,
+        num_response_bytes=300 + 5 * output,
+        num_media=num_media,
+        num_media_bytes=num_media * random.randrange(20_000, 900_000),
+        num_media_pixels=num_media * 448 * 448,
+        finish_reason=(QUOTA_EXCEEDED if is_cut and output else reason) if is_ok else "",
+    )
 
 
 def _with_limit(made: Settlement, limits: Limits) -> Settlement:

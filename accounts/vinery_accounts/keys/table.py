@@ -19,11 +19,10 @@ from vinery_accounts.base.querysets import Stamped
 from vinery_accounts.keys.grants import ALL, Grants, read_grants
 from vinery_accounts.keys.rows import (
     Counts,
-    Fingerprint,
     KeyRow,
     Stamps,
     all_rows,
-    read_fingerprint,
+    read_counts,
     rows_of,
     stamps_since,
 )
@@ -90,10 +89,9 @@ class KeyTable:
         self.num_read = 0  # how often `follow` has read the database
         # Of clients without keys: as of the first project.
         self.anonymous_storage = Storage()
-        self._fingerprint: Fingerprint | None = None
         self._stamps: Stamps = {}  # of recent changes that are read already
-        self._changed_at_s = 0.0
-        self._read_at_s = 0.0
+        self._num_superusers = 0
+        self._read_at_s: float | None = None
 
     def __len__(self) -> int:
         return len(self._entries) + len(self._pending)
@@ -150,39 +148,27 @@ class KeyTable:
                 self._entries[digest] = self._by_id[entry.caller.key_id] = entry
 
     def follow(self) -> None:
-        """Read changes of the database. New keys wait for `admit`, except at the first reading. One
-        query if nothing changed in the last half minute. Raises `django.db.Error`; the table then
-        keeps its content."""
+        """Read changes of the database. New keys wait for `admit`, except at the first reading. Two
+        queries if nothing has changed. Raises `django.db.Error`; the table then keeps its
+        content."""
         now_s = self._clock()
-        # Before the rows: a write between the two queries changes the next fingerprint.
-        fingerprint = read_fingerprint()
-        has_changed = fingerprint != self._fingerprint
-        if has_changed:
-            self._changed_at_s = now_s
-        # After that, no write that is still invisible can be older than the last reading.
-        if has_changed or self._read_at_s < self._changed_at_s + OVERLAP_S:
-            self._read_rows(fingerprint, now_s)
-            self._fingerprint = fingerprint
-            self._read_at_s = now_s
-        self.num_read += 1
-
-    def _read_rows(self, fingerprint: Fingerprint, now_s: float) -> None:
+        # Before the rows: what is written between the queries is read at the next refresh. A
+        # change is read once, not at each refresh in the overlap.
+        counts, num_superusers = read_counts()
         # `min`, because the clock may have been set back since.
         since_s = min(self._read_at_s or now_s, now_s) - OVERLAP_S
-        # Before the rows too. A change is read once, not at each refresh in the overlap.
         stamps = stamps_since(datetime.fromtimestamp(since_s, UTC))
-        if self._fingerprint is None:
+        is_first, changed = self._read_at_s is None, self._changed(stamps)
+        if not is_first:
+            self._take(rows_of(changed), self._entries, self._by_id)
+        # Deleted rows, and changes by plain SQL, have no new `updated_at`.
+        if is_first or self._counts() != counts or self._num_superusers != num_superusers:
             self._load()
-        else:
-            self._take(rows_of(self._changed(stamps)), self._entries, self._by_id)
-            # Deleted rows, and changes by plain SQL, have no new `updated_at`.
-            is_same_number = self._fingerprint.num_superusers == fingerprint.num_superusers
-            if self._counts() != fingerprint.counts or not is_same_number:
-                self._load()
-        self._stamps = stamps
-        if self._fingerprint is None or stamps[Project]:
+        if is_first or changed[Project]:
             columns = Project.objects.order_by("pk").values_list("response_days", "max_stored_mb")
             self.anonymous_storage = _storage(*(columns.first() or (None, 0)))
+        self._stamps, self._num_superusers, self._read_at_s = stamps, num_superusers, now_s
+        self.num_read += 1
 
     def _changed(self, stamps: Stamps) -> dict[type[Stamped], list[int]]:
         return {
@@ -201,7 +187,7 @@ class KeyTable:
     def _take(
         self, rows: Iterable[KeyRow], entries: dict[bytes, _Entry], by_id: dict[int | None, _Entry]
     ) -> None:
-        known, is_first = self._entries, self._fingerprint is None
+        known, is_first = self._entries, self._read_at_s is None
         for row in rows:
             digest, entry = bytes.fromhex(row.digest), _entry(row)
             if is_first or digest in known or entry.refusal is not None:

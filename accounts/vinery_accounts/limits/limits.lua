@@ -172,7 +172,6 @@ local function taken_from_bucket(lows, number, unused, used)
     return given, kept
 end
 
--- The unused part belongs to the last reservations.
 local function return_to_bucket(counter, part, unused)
     local used = read(counter)
     if unused < 0 then
@@ -180,21 +179,16 @@ local function return_to_bucket(counter, part, unused)
         return
     end
     local lows, number, has_drained = lows_of(counter[1], used)
-    local later, given = part[6] or {}, 0
-    for i = #later - 1, 1, -2 do
-        local cost = math.min(unused, later[i + 1])
-        given, lows = taken_from_bucket(lows, later[i], cost, used)
-        used, unused = used - given, unused - cost
-    end
+    local given
     given, lows = taken_from_bucket(lows, part[5] or 0, unused, used)
     write(counter, used - given, 0)
     if used > given then keep_lows(counter[1], lows, number, has_drained) end
 end
 
 -- A lease has one part for each of its rules: {window, reserved in the window, reserved in all, has
--- left, number, later}. A lease has left a shadow rule that would have refused; the rule does not
--- count the lease. Of a bucket, `number` is that of the first addition, and `later` a list of number
--- and cost by turns of the last two later additions. An expired lease has no parts.
+-- left, number}. A lease has left a shadow rule that would have refused; the rule does not count the
+-- lease. Of a bucket, `number` is that of the first addition; later ones count as parts of it. An
+-- expired lease has no parts.
 local function parts_of(lease_key)
     local stored = redis.call('HMGET', lease_key, 'expires', 'parts')
     if not stored[1] or tonumber(stored[1]) <= now then return nil end
@@ -289,15 +283,6 @@ function operations.extend()
     local parts = parts_of(call.lease)
     if not parts then return cmsgpack.pack({-1}) end
 
-    -- As many as the memory limiter keeps. Earlier additions count as part of the first.
-    local function remember(part, number, cost)
-        if number == 0 then return end
-        local later = part[6] or {}
-        part[6] = #later < 4 and later or {later[3], later[4]}
-        part[6][#part[6] + 1] = number
-        part[6][#part[6] + 1] = cost
-    end
-
     local granted = call.asked
     local used, windows, fitting = {}, {}, {}
     for i, counter in ipairs(call.counters) do
@@ -320,7 +305,7 @@ function operations.extend()
             end
             if windows[i] ~= part[1] then part[1], part[2] = windows[i], 0 end
             part[2], part[3] = part[2] + cost, part[3] + cost
-            if cost > 0 then remember(part, add(counter, used[i], cost, windows[i]), cost) end
+            if cost > 0 then add(counter, used[i], cost, windows[i]) end
         end
     end
     if granted > 0 then keep(call.lease, parts) end

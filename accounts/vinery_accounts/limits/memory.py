@@ -39,7 +39,7 @@ from vinery_accounts.limits.reservations import (
     grant_of,
     level_of,
 )
-from vinery_accounts.limits.rules import CacheByIdentity, Kind, Rule
+from vinery_accounts.limits.rules import Kind, Rule
 
 # More than one, so that idle counters go faster than new counters come.
 _NUM_CHECKED_PER_NEW_COUNTER: Final = 2
@@ -49,10 +49,6 @@ _MAX_COUNTERS: Final = 50_000
 
 _NEVER_MS: Final = 2**63
 _LEASE_TTL_MS: Final = round(LEASE_TTL_S * 1000)
-
-# How many extensions of a bucket a lease remembers. An answer seldom leaves more tokens unused than
-# the last two extensions have; an unused part of earlier extensions counts as of the first.
-_NUM_ADDITIONS_KEPT: Final = 2
 
 
 @dataclass(eq=False, slots=True)
@@ -78,13 +74,11 @@ class _Counter:
         """Bring `used` to a later time. From then on the rule may have another amount."""
         if self.is_bucket:
             if now_ms > self.at_ms:
-                if self.used:
-                    # As `windows.used_after`, whose call would cost as much as the rest.
-                    num_ticks = now_ms // rule.tick_ms - self.at_ms // rule.tick_ms
-                    if num_ticks:
-                        used = self.used - self.rule.amount * num_ticks
-                        self.used = used if used > 0 else 0
-                        self.has_drained = True
+                former, before_ms = self.used, self.at_ms
+                self.used = windows.used_after(
+                    former, self.rule.amount, before_ms, now_ms, rule.tick_ms
+                )
+                self.has_drained |= self.used < former
                 self.at_ms = now_ms
             else:
                 # The clock was set back: time that passes twice counts once, but at most a period,
@@ -112,9 +106,7 @@ class _OpenLease(msgspec.Struct):
     reserved_in_window: list[int]
     # The indexes of shadow rules that would have refused the request: it does not count there.
     left: set[int]
-    number: int  # of the lease's first addition
-    # By the index of a bucket: the number and the cost of the last later additions.
-    later: dict[int, list[tuple[int, int]]] = {}
+    number: int  # of the lease's first addition; later ones count as parts of it
 
     def use_rules(self, rules: tuple[Rule, ...]) -> None:
         """Count by these rules from now on. The lease may have reserved of some only."""
@@ -134,10 +126,6 @@ class _OpenLease(msgspec.Struct):
         if counter.is_calendar and counter.at_ms != self.windows_ms[index]:
             self.windows_ms[index] = counter.at_ms
             self.reserved_in_window[index] = 0
-        if counter.is_bucket and cost:
-            later = self.later.setdefault(index, [])
-            later.append((number, cost))
-            del later[:-_NUM_ADDITIONS_KEPT]
         counter.add(cost, number)
         self.reserved[index] += cost
         self.reserved_in_window[index] += cost
@@ -148,21 +136,12 @@ class _OpenLease(msgspec.Struct):
         unused = self.reserved[index] - cost
         if unused < 0 and counter.rule.is_shadow:
             return  # the lease may have left the rule early, and the rest was never counted
-        if counter.is_bucket:
-            self._return_to_bucket(index, counter, unused, number)
+        if counter.is_bucket and unused < 0:
+            counter.add(-unused, number)
+        elif counter.is_bucket:
+            counter.used -= counter.lows.give_back(self.number, unused, counter.used)
         elif not counter.is_calendar or counter.at_ms == self.windows_ms[index]:
             counter.used = max(0, counter.used - min(unused, self.reserved_in_window[index]))
-
-    def _return_to_bucket(self, index: int, counter: _Counter, unused: int, number: int) -> None:
-        if unused < 0:
-            counter.add(-unused, number)
-            return
-        # The last reservation is the one that was not used.
-        for addition, cost in reversed(self.later.get(index, ())):
-            part = min(unused, cost)
-            counter.used -= counter.lows.give_back(addition, part, counter.used)
-            unused -= part
-        counter.used -= counter.lows.give_back(self.number, unused, counter.used)
 
 
 class MemoryLimiter:
@@ -174,7 +153,6 @@ class MemoryLimiter:
         if num_processes < 1:
             raise ValueError("num_processes must be at least 1")
         self._num_processes = num_processes
-        self._shares = CacheByIdentity(self._shares_of)
         self._clock = clock
         self._counters: OrderedDict[str, _Counter] = OrderedDict()
         self._open: dict[str, _OpenLease] = {}  # neither settled nor expired
@@ -187,44 +165,30 @@ class MemoryLimiter:
             raise LeaseExists(request.lease_id)
         rules = self._own_rules(request.rules)
         costs = request.costs()
-        counters: list[_Counter] = []
-        used: list[int] = []
-        reserved: list[int] = []
-        windows_ms: list[int] = []
-        refusing: list[int] = []
-        drained: list[tuple[_Counter, int]] = []  # and the level before this request
-        for rule in rules:
-            counter = self._counter(rule, now_ms)
-            cost = costs[rule.column]
-            if cost and counter.used + cost > rule.capacity:
-                refusing.append(len(counters))
-                cost = 0
-            if counter.has_drained and cost:
-                drained.append((counter, counter.used))
-            counter.used += cost
-            counters.append(counter)
-            used.append(counter.used)
-            reserved.append(cost)
-            windows_ms.append(counter.at_ms)
+        counters = [self._counter(rule, now_ms) for rule in rules]
+        reserved = [costs[rule.column] for rule in rules]
+        refusing = [
+            index
+            for index, (counter, cost) in enumerate(zip(counters, reserved, strict=True))
+            if cost and counter.used + cost > counter.rule.capacity
+        ]
         denials: tuple[Denial, ...] = ()
         if refusing:
-            before = [amount - cost for amount, cost in zip(used, reserved, strict=True)]
-            reading = Reading(rules, before, now_ms)
+            reading = Reading(rules, [counter.used for counter in counters], now_ms)
             denials = denials_of(refusing, costs, reading)
             if not all(denial.rule.is_shadow for denial in denials):
-                for counter, amount in zip(counters, before, strict=True):
-                    counter.used = amount
                 held = [index for index in refusing if self._is_held(rules[index])]
                 return binding_denial(denials_of(refusing, costs, reading, held))
+            reserved = [0 if at in refusing else cost for at, cost in enumerate(reserved)]
         self._num_additions = number = self._num_additions + 1
-        for counter, level in drained:
-            counter.has_drained = False
-            counter.lows.note(number, level)
-        expires_at_ms = now_ms + _LEASE_TTL_MS
+        for counter, cost in zip(counters, reserved, strict=True):
+            counter.add(cost, number)
+        starts_ms, left = [counter.at_ms for counter in counters], set(refusing)
         self._open[request.lease_id] = _OpenLease(
-            rules, expires_at_ms, reserved, windows_ms, reserved.copy(), set(refusing), number
+            rules, now_ms + _LEASE_TTL_MS, reserved, starts_ms, reserved.copy(), left, number
         )
-        return Lease(request, Reading(rules, used, now_ms), denials)
+        reading = Reading(rules, [counter.used for counter in counters], now_ms)
+        return Lease(request, reading, denials)
 
     async def extend(self, lease: Lease, num_output_tokens: int) -> Grant:
         now_ms = self._now_ms()
@@ -284,7 +248,7 @@ class MemoryLimiter:
 
     async def levels(self, rules: Sequence[Rule]) -> tuple[Level, ...]:
         now_ms = self._now_ms()
-        own = rules if self._num_processes == 1 else self._shares_of(rules)
+        own = self._own_rules(tuple(rules))
         return tuple(level_of(rule, self._used(rule, now_ms), now_ms) for rule in own)
 
     async def restore(self, baselines: Iterable[UsageBaseline]) -> None:
@@ -342,16 +306,17 @@ class MemoryLimiter:
         )
 
     def _own_rules(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        return rules if self._num_processes == 1 else self._shares(rules)
-
-    def _shares_of(self, rules: Sequence[Rule]) -> tuple[Rule, ...]:
-        return tuple(_share_of(rule, self._num_processes) for rule in rules)
+        return rules if self._num_processes == 1 else _shares_of(rules, self._num_processes)
 
     def _used(self, rule: Rule, now_ms: int) -> int:
         return self._counter(rule, now_ms).used if rule.key in self._counters else 0
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=4096)
+def _shares_of(rules: tuple[Rule, ...], num_processes: int) -> tuple[Rule, ...]:
+    return tuple(_share_of(rule, num_processes) for rule in rules)
+
+
 def _share_of(rule: Rule, num_processes: int) -> Rule:
     return replace(rule, amount=max(min(1, rule.amount), rule.amount // num_processes))
 

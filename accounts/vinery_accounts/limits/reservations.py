@@ -276,17 +276,6 @@ def level_of(rule: Rule, used: int, now_ms: int) -> Level:
     return Level(rule, num_used(rule, used), _until_free_s(rule, used, now_ms))
 
 
-def reset_ms(rule: Rule, used: int, now_ms: int) -> int | None:
-    """Return `Level.reset_s` in whole milliseconds, rounded down, as headers have it."""
-    if rule.kind is Kind.BUCKET:
-        if used <= 0:
-            return 0
-        return used // rule.amount * rule.tick_ms if rule.amount else None
-    if rule.kind is Kind.CALENDAR:
-        return windows.boundaries_at(rule, now_ms)[2] - now_ms
-    return None
-
-
 def binding_denial(denials: Iterable[Denial]) -> Denial:
 
     def duration(denial: Denial) -> tuple[bool, bool, float]:

@@ -7,10 +7,11 @@ Clients depend on the exact text: openai-python waits for `retry-after-ms`, and 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil
 from typing import Final
 
 from vinery_accounts.base.money import money
-from vinery_accounts.limits.reservations import Denial, Reading, reset_ms
+from vinery_accounts.limits.reservations import Denial, Reading, level_of
 from vinery_accounts.limits.rules import Kind, Metric, Rule
 
 HeaderLine = tuple[bytes, bytes]
@@ -58,25 +59,23 @@ def _header_names(rule: Rule) -> tuple[str, ...]:
 
 
 def _lines(name: str, rule: Rule, used: int, now_ms: int) -> Iterator[HeaderLine]:
-    left = rule.amount + -used // rule.scale  # a part of a token cannot be used
+    level = level_of(rule, used, now_ms)
     yield f"x-ratelimit-limit-{name}".encode(), b"%d" % rule.amount
-    yield f"x-ratelimit-remaining-{name}".encode(), b"%d" % max(left, 0)
-    wait_ms = reset_ms(rule, used, now_ms)
-    if wait_ms is not None:
-        yield f"x-ratelimit-reset-{name}".encode(), _go_duration(wait_ms).encode()
+    yield f"x-ratelimit-remaining-{name}".encode(), b"%d" % max(level.num_remaining, 0)
+    if level.reset_s is not None:
+        yield f"x-ratelimit-reset-{name}".encode(), duration(level.reset_s).encode()
 
 
-def _go_duration(ms: int) -> str:
+def duration(seconds: float) -> str:
     """Return a duration as Go writes it: `12ms`, `1.146s`, `6m0s`, `114h18m0s`."""
+    ms = _whole_us(seconds) // _US_IN_MS
     if ms < 1000:
         return f"{ms}ms" if ms > 0 else "0s"
-    s, fraction = ms // 1000, _FRACTIONS[ms % 1000]
+    s, rest = divmod(ms, 1000)
+    fraction = f".{rest:03}".rstrip("0") if rest else ""
     if s >= 3600:
         return f"{s // 3600}h{s // 60 % 60}m{s % 60}{fraction}s"
     return f"{s // 60}m{s % 60}{fraction}s" if s >= 60 else f"{s}{fraction}s"
-
-
-_FRACTIONS: Final = ("", *(f".{ms:03}".rstrip("0") for ms in range(1, 1000)))
 
 
 # -- Refusals -----------------------------------------------------------------------------------
@@ -115,7 +114,7 @@ def refusal_of(denial: Denial, model: str) -> Refusal:
     if denial.is_quota or denial.wait_s is None:
         advice = "Ask an administrator to raise it."
         if denial.wait_s is not None:
-            advice = f"It resets in {_rough_duration(denial.wait_s)}."
+            advice = f"It resets in {duration(ceil(denial.wait_s))}."
         exceeded = f"current quota of {limited}"
         if rule.metric is Metric.COST:
             exceeded = f"budget of {amount} {rule.window.per} of {_OWNERS[rule.scope_kind]}: "
@@ -126,19 +125,6 @@ def refusal_of(denial: Denial, model: str) -> Refusal:
         f"Please try again in {duration(denial.wait_s)}."
     )
     return Refusal(message, type_, "rate_limit_exceeded", headers | retry_after(denial.wait_s))
-
-
-def duration(seconds: float) -> str:
-    return _go_duration(_whole_us(seconds) // _US_IN_MS)
-
-
-def _rough_duration(seconds: float) -> str:
-    """Return a time that no client has to meet exactly: whole minutes, or seconds, rounded up."""
-    whole_s = -(-_whole_us(seconds) // 1_000_000)
-    minutes = -(-whole_s // 60)
-    if whole_s < 60:
-        return f"{whole_s}s"
-    return f"{minutes // 60}h{minutes % 60}m" if minutes >= 60 else f"{minutes}m"
 
 
 def retry_after(wait_s: float) -> dict[str, str]:

@@ -11,21 +11,13 @@ besides.
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from django.db import connection
 
-from vinery_accounts.limits.rules import (
-    END_USER,
-    PLATFORM,
-    CacheByIdentity,
-    Metric,
-    Rule,
-    Weekday,
-    Window,
-)
+from vinery_accounts.limits.rules import END_USER, PLATFORM, Metric, Rule, Weekday, Window
 from vinery_accounts.models.keys import ApiKey
 from vinery_accounts.models.limits import Currency, Limit, LimitScope, ModelWeight
 from vinery_accounts.usage.entries import EQUAL_WEIGHTS, Owners, Weights, weights_by_model
@@ -35,9 +27,6 @@ logger = logging.getLogger(__name__)
 _NO_RULES: Final[tuple[Rule, ...]] = ()
 # Pairs of a caller and a model.
 _MAX_CACHED: Final = 10_000
-# In a chain of keys: decades of a rotation each day.
-_MAX_ROTATIONS: Final = 10_000
-_IDS_IN_A_QUERY: Final = 500
 # A row that differs after each change: sums find rows that are visible late. Not by the ORM: to
 # build these queries would take twenty times as long as to run them.
 _NEWEST: Final = "COUNT(id), MAX(id), MAX(updated_at)"
@@ -74,11 +63,10 @@ class Snapshot:
 class RuleBook:
     """The rules in force. One thread may read new rules while another asks."""
 
-    def __init__(self) -> None:
-        self.snapshot = Snapshot()
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        self.snapshot = snapshot or Snapshot()
         self._cached: dict[object, tuple[Rule, ...]] = {}
-        self._current = CacheByIdentity(self._find_again)
-        self._request_rates = CacheByIdentity(_request_rates)
+        self._find_again = lru_cache(maxsize=_MAX_CACHED)(self._current_of)
 
     @property
     def rules(self) -> Iterable[Rule]:
@@ -108,7 +96,8 @@ class RuleBook:
     def request_rates_for(self, caller: Owners, model: str) -> tuple[Rule, ...]:
         """Return the rules for a request that no engine runs: the rate limits on requests. Quotas
         are counted from usage records, which such a request does not have."""
-        return self._request_rates(self.rules_for(caller, model))
+        rules = self.rules_for(caller, model)
+        return tuple(rule for rule in rules if rule.metric is Metric.REQUESTS and not rule.is_quota)
 
     def rules_in(self, scope: str) -> tuple[Rule, ...]:
         """Return the rules of a scope. A rotated key also has the rules of all its successors."""
@@ -117,15 +106,15 @@ class RuleBook:
         return tuple(rule for each in scopes for rule in snapshot.rules.get(each, _NO_RULES))
 
     def current(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        """Return the rules of a running request with their present amounts: the same object if
-        nothing has changed. A rule that is gone keeps its index and refuses nothing."""
-        return self._current(rules)
+        """Return the rules of a running request with their present amounts. A rule that is gone
+        keeps its index and refuses nothing."""
+        return self._find_again(rules)
 
     def remaining(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         """Return the rules of a request without reservations, with present amounts and without
         rules that are gone."""
-        current = self._current(rules)
-        if current is rules:
+        current = self._find_again(rules)
+        if current == rules:
             return rules
         return tuple(rule for rule in current if rule.limit_key in self.snapshot.by_key)
 
@@ -141,27 +130,28 @@ class RuleBook:
             fingerprint = cursor.fetchone()
         if fingerprint == self.snapshot.fingerprint:
             return self.snapshot
-        currency = Currency.current()
-        rules = _all_rules(currency)
-        weights = weights_by_model(ModelWeight.objects.all(), are_prices=bool(currency))
-        return Snapshot(rules, weights, fingerprint, _successors(rules))
+        rules: defaultdict[str, tuple[Rule, ...]] = defaultdict(tuple)
+        for rule in valid_rules(Limit.objects.order_by("id")).values():
+            rules[rule.scope] += (rule,)
+        are_prices = bool(Currency.current())
+        weights = weights_by_model(ModelWeight.objects.all(), are_prices=are_prices)
+        return Snapshot(dict(rules), weights, fingerprint, successors_in(rules))
 
     def follow(self, snapshot: Snapshot) -> None:
         if snapshot is not self.snapshot:
             self._cached.clear()
-            self._current = CacheByIdentity(self._find_again)
+            self._find_again.cache_clear()
         self.snapshot = snapshot
 
-    def _find_again(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    def _current_of(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
         by_key = self.snapshot.by_key
-        current = tuple(
+        return tuple(
             replace(found, end_user=rule.end_user) if rule.end_user else found
             for rule in rules
             for found in [
                 by_key.get(rule.limit_key) or replace(rule, amount=rule.metric.max_amount)
             ]
         )
-        return rules if current == rules else current
 
 
 def scopes_of(caller: Owners) -> tuple[str, ...]:
@@ -191,46 +181,28 @@ def rule_of(limit: Limit, currency: str = "") -> Rule:
 
 
 def valid_rules(limits: Iterable[Limit]) -> dict[Limit, Rule]:
+    """Return the rules of rows. A row without a meaning, which no form has checked, must not keep
+    the others out."""
     rows, rules = list(limits), {}
     currency = Currency.current() if any(row.metric == Metric.COST for row in rows) else ""
     for limit in rows:
-        with suppress(ValueError, KeyError):
+        try:
             rules[limit] = rule_of(limit, currency)
+        except (ValueError, KeyError) as error:
+            logger.error("ignoring limit %s: %s", limit.pk, error)
     return rules
 
 
 def successors_of(key_ids: Collection[int]) -> dict[int, tuple[int, ...]]:
     """Return for each replaced key its direct and later successors among these keys, the next key
-    first. One query for each rotation in a chain. Raises `django.db.Error`."""
-    replaced = _replaced(key_ids)
-    successors: dict[int, tuple[int, ...]] = {}
-    for newest in replaced.keys() - replaced.values():
-        after: tuple[int, ...] = (newest,)
-        old = replaced.get(newest)
-        while old is not None:
-            successors[old] = after
-            after = (old, *after) if old in key_ids else after
-            old = replaced.get(old)
-    return successors
-
-
-def _replaced(key_ids: Collection[int]) -> dict[int, int]:
-    """Return the id of the key that each of these keys and of their predecessors has replaced."""
-    found: dict[int, int] = {}
-    keys = list(key_ids)
-    for _ in range(_MAX_ROTATIONS):
-        older = {
-            new: old
-            for at in range(0, len(keys), _IDS_IN_A_QUERY)
-            for new, old in ApiKey.objects.filter(replaced_by__in=keys[at : at + _IDS_IN_A_QUERY])
-            .order_by()
-            .values_list("replaced_by_id", "pk")
-        }
-        if not older:
-            break
-        found |= older
-        keys = list(set(older.values()) - found.keys())
-    return found
+    first. One query. Raises `django.db.Error`."""
+    found: dict[int, tuple[int, ...]] = {}
+    replaced = ApiKey.objects.exclude(replaced_by=None) if key_ids else ApiKey.objects.none()
+    # A key is newer than those that it replaces, so the keys after it are known already.
+    for old, new in replaced.order_by("-pk").values_list("pk", "replaced_by_id"):
+        after = found.get(new, ())
+        found[old] = (new, *after) if new in key_ids else after
+    return {old: after for old, after in found.items() if after}
 
 
 def scope_of(limit: Limit) -> str:
@@ -243,27 +215,11 @@ def scope_of(limit: Limit) -> str:
             return f"{kind}:{limit.scope_id}"
 
 
-def _successors(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def successors_in(scopes: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """By the scope of a rotated key, those of these scopes that are of keys after it."""
     prefix = f"{LimitScope.KEY.value}:"
     limited = {int(scope.removeprefix(prefix)) for scope in scopes if scope.startswith(prefix)}
     return {
         f"{prefix}{old}": tuple(f"{prefix}{new}" for new in after)
         for old, after in successors_of(limited).items()
     }
-
-
-def _all_rules(currency: str) -> dict[str, tuple[Rule, ...]]:
-    rules: defaultdict[str, list[Rule]] = defaultdict(list)
-    for limit in Limit.objects.order_by("id"):
-        try:
-            rule = rule_of(limit, currency)
-        except (ValueError, KeyError) as error:
-            # A row that no form has checked must not keep the others out.
-            logger.error("ignoring limit %s: %s", limit.pk, error)
-            continue
-        rules[rule.scope].append(rule)
-    return {scope: tuple(of_scope) for scope, of_scope in rules.items()}
-
-
-def _request_rates(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    return tuple(rule for rule in rules if rule.metric is Metric.REQUESTS and not rule.is_quota)

@@ -1,9 +1,8 @@
 """A limit: at most an amount of a metric, in a window, for a scope."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, Self
 from zoneinfo import ZoneInfo
 
 from vinery_accounts.base.limit_table import MAX_AMOUNT as MAX_AMOUNT
@@ -16,7 +15,6 @@ from vinery_accounts.base.limit_table import in_words as in_words
 
 PLATFORM: Final = "platform"
 END_USER: Final = "end_user"
-_MAX_CACHED: Final = 4096
 _COLUMNS: Final = {metric: column for column, metric in enumerate(Metric)}
 
 
@@ -112,24 +110,3 @@ class Rule:
 
 
 _QUOTAS: Final = (Kind.CALENDAR, Kind.TOTAL)
-
-SourceT = TypeVar("SourceT")
-ResultT = TypeVar("ResultT")
-
-
-class CacheByIdentity(Generic[SourceT, ResultT]):
-    """A cache for a function of frozen values that come again and again, such as the rules of one
-    caller. The cache finds a value by identity, and compares nothing. Cached values stay alive, so
-    that no other object can get the id of one."""
-
-    def __init__(self, compute: Callable[[SourceT], ResultT]) -> None:
-        self._compute = compute
-        self._cached: dict[int, tuple[SourceT, ResultT]] = {}
-
-    def __call__(self, source: SourceT) -> ResultT:
-        found = self._cached.get(id(source))
-        if found is None:
-            if len(self._cached) >= _MAX_CACHED:
-                self._cached.clear()
-            found = self._cached[id(source)] = source, self._compute(source)
-        return found[1]

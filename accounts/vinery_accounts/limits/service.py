@@ -126,7 +126,7 @@ class LimitService:
             return
         if lease.id in self._unknown:
             self._unknown.remove(lease.id)
-            self._schedule.read_soon(lease.request.rules)
+            self._schedule.read_soon()
         task = asyncio.create_task(self._limiter.settle(lease, usage), name="settle")
         self._settling.add(task)
         task.add_done_callback(self._end_settling)
@@ -157,11 +157,9 @@ class LimitService:
             num_outages = self._failover.num_outages
             is_answering = self._failover.is_answering
         is_lost = num_outages != self._restored_after_outages
-        if is_lost:
-            self._schedule.forget()
         snapshot = self.book.read()
         quotas = [rule for rule in snapshot.all_rules if rule.is_quota]
-        self._schedule.keep(quotas)
+        self._schedule.keep(() if is_lost else quotas)
         due = self._schedule.due(quotas)
         baselines = [
             structs.replace(baseline, is_update=self._schedule.knows(baseline.rule))
@@ -186,7 +184,7 @@ class LimitService:
                 self._restored_after_outages = update.num_outages
                 self._unknown = set(self._leases)
                 # Records of requests that have just ended are on their way.
-                self._schedule.read_soon(())
+                self._schedule.read_soon()
         self.book.follow(update.snapshot)
         if self._failover is not None and self._restored_after_outages == update.num_outages:
             self._failover.resume(update.num_outages)
@@ -218,7 +216,7 @@ class LimitService:
 
 
 def _with_rules(request: ReservationRequest, rules: tuple[Rule, ...]) -> ReservationRequest:
-    return request if rules is request.rules else structs.replace(request, rules=rules)
+    return request if rules == request.rules else structs.replace(request, rules=rules)
 
 
 # -- Pages --------------------------------------------------------------------------------------

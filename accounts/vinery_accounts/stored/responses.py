@@ -88,34 +88,20 @@ def keep(new: NewResponse) -> StoredResponse:
     return row
 
 
-# Each answer is stored with these, and Django needs longer to write such queries than to run them.
-_LINK_SQL: Final = "INSERT INTO {links} (response_id, item_id, position, is_output) VALUES {places}"
-_LINKED_AT_ONCE: Final = 200  # SQLite may be built for 999 parameters of a statement
-_LOCK_SQL: Final = """
-SELECT id FROM {responses} WHERE public_id = %s AND coalesce(project_id, 0) = %s {lock}
-"""
-
-
 def _locked(project_id: int | None, public_id: str) -> int:
     """The primary key of a response, also of an expired one. Raises `NotStored`."""
-    has_locks = connection.features.has_select_for_update
-    lock = connection.ops.for_update_sql(no_key=True) if has_locks else ""
-    sql = _LOCK_SQL.format(responses=StoredResponse._meta.db_table, lock=lock)
-    with connection.cursor() as cursor:
-        cursor.execute(sql, [public_id, project_id or 0])
-        if (found := cursor.fetchone()) is None:
-            raise NotStored(StoredResponse.noun, public_id)
-        return int(found[0])
+    rows = StoredResponse.objects.of(project_id).filter(public_id=public_id)
+    pk: int | None = rows.select_for_update(no_key=True).values_list("pk", flat=True).first()
+    if pk is None:
+        raise NotStored(StoredResponse.noun, public_id)
+    return pk
 
 
 def _link(row: StoredResponse, items: Sequence[int], num_inputs: int, first: int = 0) -> None:
-    values = [(row.pk, item, at, at >= num_inputs) for at, item in enumerate(items, first)]
-    for begin in range(0, len(values), _LINKED_AT_ONCE):
-        group = values[begin : begin + _LINKED_AT_ONCE]
-        places = ", ".join(["(%s, %s, %s, %s)"] * len(group))
-        sql = _LINK_SQL.format(links=ResponseItem._meta.db_table, places=places)
-        with connection.cursor() as cursor:
-            cursor.execute(sql, [value for each in group for value in each])
+    ResponseItem.objects.bulk_create(
+        ResponseItem(response=row, item_id=item, position=at, is_output=at >= num_inputs)
+        for at, item in enumerate(items, first)
+    )
 
 
 def complete(row: StoredResponse, end: End) -> None:

@@ -8,10 +8,10 @@ the database: those of hosts differ.
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -27,8 +27,7 @@ from vinery_accounts.stored.rows import opened, row_of, sealed
 from vinery_accounts.usage.entries import Settlement
 from vinery_accounts.usage.store import store_settlements
 
-LEASE_S: Final = 30.0
-_LEASE: Final = timedelta(seconds=LEASE_S)
+_LEASE: Final = timedelta(seconds=15)  # renewed each second
 MAX_TRIES: Final = 3
 ACTIVE: Final = ("queued", "in_progress")
 _NUM_LOOKED_AT: Final = 50
@@ -47,21 +46,7 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def this_process() -> str:
-    return f"{socket.gethostname()}/{os.getpid()}/{_started_at(os.getpid())}"
-
-
-def _started_at(pid: int) -> str:
-    """The start of a process in ticks since the boot; empty: there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
-
-
-def _is_dead(lease_owner: str) -> bool:
-    """Whether the owner was a process of this host that has ended."""
-    host, pid, started_at = lease_owner.rsplit("/", 2)
-    return host == socket.gethostname() and _started_at(int(pid)) != started_at
+    return f"{socket.gethostname()}/{os.getpid()}/{secrets.token_hex(4)}"
 
 
 def create(new: NewResponse, request: StoredRequest) -> None:
@@ -78,11 +63,8 @@ def claim(me: str, num: int) -> list[BackgroundRun]:
     """Lease up to `num` runs: such as wait, and such as lost their process. Projects with fewer
     running responses come first."""
     runs = BackgroundRun.objects.select_related("response")
-    owners = runs.exclude(lease_owner="").values_list("lease_owner", flat=True)
-    dead = [owner for owner in set(owners) if _is_dead(owner)]
-    is_over = Q(lease_until__lte=Now()) | Q(lease_owner__in=dead)
-    free = Q(lease_until=None, due_at__lte=Now()) | is_over
-    others = runs.filter(lease_until__gt=Now()).exclude(lease_owner__in=dead).order_by()
+    free = Q(lease_until=None, due_at__lte=Now()) | Q(lease_until__lte=Now())
+    others = runs.filter(lease_until__gt=Now()).order_by()
     running = dict(others.values_list("response__project_id").annotate(Count("pk")))
     found = sorted(
         runs.filter(free)[:_NUM_LOOKED_AT],

@@ -201,13 +201,7 @@ class Settlement(TokenCounts, frozen=True, kw_only=True, omit_defaults=True, tag
     bound_limits: tuple[BoundLimit, ...] = ()
 
 
-class Unwritten(msgspec.Struct, frozen=True, tag="unwritten"):
-    """The first line of a journal: how many settlements are in memory alone. A kill loses these."""
-
-    num_settlements: int = 0
-
-
-Entry = Admission | Checkpoint | Settlement | Unwritten
+Entry = Admission | Checkpoint | Settlement
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
@@ -222,11 +216,6 @@ def encode(entry: Entry) -> bytes:
         # must not be lost if some text has one all the same.
         text = json.dumps(msgspec.to_builtins(entry), ensure_ascii=False)
         return text.encode("utf-8", "replace") + b"\n"
-
-
-def encode_unwritten(num_settlements: int) -> bytes:
-    """Return the first line of a journal, always of the same length: a later line overwrites it."""
-    return _ENCODER.encode(Unwritten(num_settlements)).ljust(63) + b"\n"
 
 
 def decode(line: bytes) -> Entry | None:
@@ -265,8 +254,6 @@ class OpenRequests:
             case Settlement(admission=admission):
                 self._admissions.pop(admission.request_id, None)
                 self._progress.pop(admission.request_id, None)
-            case Unwritten():
-                pass
             case _:
                 assert_never(entry)
 

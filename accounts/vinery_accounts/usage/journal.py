@@ -6,12 +6,10 @@ journal with a free lock is an orphan that another process may adopt.
 Lines are not synced to the disk: they survive the process, but not the machine. An fsync
 for each request would cost milliseconds on the event loop.
 
-Disk space is allocated before it is needed, also for the file that replaces a journal. So a
-journal takes lines while the disk is full. The allocated rest of a file is zeros, which no line
-contains. A replaced file is cleared, and then begins with a newline, which no journal does.
+Disk space is allocated before it is needed, so a journal takes lines while the disk is full. The
+allocated rest of a file is zeros, which no line contains.
 
-Only one thread at a time may call the methods that write. Methods of the draft may run beside
-`append` and `allocate`."""
+Only one thread at a time may call the methods that write."""
 
 from __future__ import annotations
 
@@ -19,20 +17,15 @@ import errno
 import fcntl
 import os
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 
 _SUFFIX = ".jsonl"
-# The file that will replace a journal, and for a moment the one that was replaced. They contain
-# no new entries.
+# The file that will replace a journal. It contains no new entries.
 _DRAFT_SUFFIX = ".draft"
-_OLD_SUFFIX = ".old"
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 _BLOCK_BYTES = 256 * 1024
 _SCAN_BYTES = 1024 * 1024
-_MAX_COPIES = 100
-_CLEARED = b"\n"
 
 
 class Journal:
@@ -44,7 +37,6 @@ class Journal:
         self.size_bytes = size_bytes
         self._fd = fd
         self._allocated_bytes = size_bytes
-        self._draft: _Draft | None = None
 
     @property
     def room_bytes(self) -> int:
@@ -59,11 +51,6 @@ class Journal:
             blocks = -(-missing_bytes // _BLOCK_BYTES)
             _allocate(self._fd, start, blocks * _BLOCK_BYTES)
             self._allocated_bytes = start + blocks * _BLOCK_BYTES
-
-    def allocate_draft(self, size_bytes: int) -> None:
-        """Allocate the file for the next `replace`, once. Raises OSError."""
-        if self._draft is None:
-            self._draft = _Draft.create(self.path.with_suffix(_DRAFT_SUFFIX), size_bytes)
 
     @classmethod
     def create(cls, directory: Path) -> Journal:
@@ -92,10 +79,6 @@ class Journal:
         _write(self._fd, line, self.size_bytes)
         self.size_bytes += len(line)
 
-    def overwrite(self, offset: int, line: bytes) -> None:
-        """Replace the line at `offset` by one of the same length. Raises OSError."""
-        _write(self._fd, line, offset)
-
     def read(self, offset: int, max_bytes: int) -> bytes:
         """Return whole lines from `offset` on, about `max_bytes`; b"" at the end."""
         while True:
@@ -106,45 +89,24 @@ class Journal:
                 return lines[:end]
             max_bytes *= 2  # the line is longer
 
-    def replace(self, lines: bytes) -> None:
-        """Replace the content by these lines. Raises OSError, and then nothing changed. Journal and
-        draft change their names, so that the next replacement needs no disk space either."""
-        draft = self._draft or _Draft.create(self.path.with_suffix(_DRAFT_SUFFIX), 0)
-        self._draft = draft
-        draft.write(lines)
-        is_kept = self._link_old()
+    def replace(self, lines: bytes, room_bytes: int = 0) -> None:
+        """Replace the content by these lines, with disk space for so many more bytes. A reader that
+        has opened the former file still reads it whole. Raises OSError, for example on a full disk,
+        and then nothing changed."""
+        path = self.path.with_suffix(_DRAFT_SUFFIX)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        new = Journal(path, fd, 0)
         try:
-            draft.path.rename(self.path)
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            new.allocate(len(lines) + room_bytes)
+            new.append(lines)
+            path.rename(self.path)
         except OSError:
-            # Such as one that recovery removed before it was locked. The next one is created anew.
-            os.close(draft.fd)
-            self._draft = None
+            new.remove()
             raise
-        replaced = self._fd, max(self.size_bytes, self._allocated_bytes), self.size_bytes
-        self._fd, self._allocated_bytes = draft.fd, max(draft.allocated_bytes, len(lines))
-        self.size_bytes = len(lines)
-        self._draft = None
-        if is_kept:
-            self.path.with_suffix(_OLD_SUFFIX).rename(draft.path)
-            self._draft = _Draft(draft.path, *replaced)
-        else:
-            os.close(replaced[0])
-
-    def _link_old(self) -> bool:
-        """Whether the file has a second name that keeps it: some file systems have no links."""
-        old = self.path.with_suffix(_OLD_SUFFIX)
-        try:
-            old.unlink(missing_ok=True)
-            old.hardlink_to(self.path)
-        except OSError:
-            return False
-        return True
-
-    def clear_draft(self, max_bytes: int) -> None:
-        """Clear the replaced lines, and give back the disk space above `max_bytes`. Needs no
-        disk space, and may run while another thread appends. Raises OSError."""
-        if self._draft is not None:
-            self._draft.clear(max_bytes)
+        self.close()
+        self._fd, self.size_bytes = fd, new.size_bytes
+        self._allocated_bytes = new._allocated_bytes
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -152,55 +114,9 @@ class Journal:
 
     def close(self) -> None:
         """Close the file, once. The file stays on disk, and another process may adopt it."""
-        if self._draft is not None:
-            self._draft.path.unlink(missing_ok=True)
-            os.close(self._draft.fd)
-            self._draft = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-@dataclass(slots=True)
-class _Draft:
-    """The file that will replace a journal. Its first `dirty_bytes` are not zeros."""
-
-    path: Path
-    fd: int
-    allocated_bytes: int
-    dirty_bytes: int
-
-    @classmethod
-    def create(cls, path: Path, size_bytes: int) -> _Draft:
-        """Raises OSError, and then there is no file."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            if size_bytes:
-                _allocate(fd, 0, size_bytes)
-        except OSError:
-            os.close(fd)
-            path.unlink(missing_ok=True)
-            raise
-        return cls(path, fd, size_bytes, 0)
-
-    def write(self, lines: bytes) -> None:
-        """Write the whole content. Raises OSError."""
-        num_dirty, self.dirty_bytes = self.dirty_bytes, max(self.dirty_bytes, len(lines))
-        _write(self.fd, lines + bytes(max(0, num_dirty - len(lines))), 0)
-
-    def clear(self, max_bytes: int) -> None:
-        max_bytes = max(max_bytes, len(_CLEARED))
-        if self.dirty_bytes:
-            # First of all, so that a reader never sees a part of the old lines alone.
-            _write(self.fd, _CLEARED, 0)
-        if self.allocated_bytes > max_bytes:
-            os.ftruncate(self.fd, max_bytes)
-            self.allocated_bytes = max_bytes
-            self.dirty_bytes = min(self.dirty_bytes, max_bytes)
-        if self.dirty_bytes > len(_CLEARED):
-            _write(self.fd, bytes(self.dirty_bytes - len(_CLEARED)), len(_CLEARED))
-            self.dirty_bytes = len(_CLEARED)
 
 
 def journals_in(directory: Path) -> list[Path]:
@@ -208,38 +124,26 @@ def journals_in(directory: Path) -> list[Path]:
 
 
 def is_of_a_journal(path: Path) -> bool:
-    """Whether this is a journal, or one of the files beside it that contain no new entries."""
-    return path.suffix in (_SUFFIX, _DRAFT_SUFFIX, _OLD_SUFFIX)
+    """Whether this is a journal, or a file beside it that contains no new entries."""
+    return path.suffix in (_SUFFIX, _DRAFT_SUFFIX)
 
 
 def read_lines(path: Path) -> bytes:
     """Return the whole lines of a journal that the owner may extend, replace or remove meanwhile.
     b"" for a removed journal: its entries were stored before. Raises OSError."""
-    for _ in range(_MAX_COPIES):
-        try:
-            with path.open("rb", buffering=0) as file:
-                fd = file.fileno()
-                # A replaced file is cleared, perhaps in the middle of a read, and may be named as
-                # the journal again before the name is checked. So the file must have its name
-                # afterwards, begin with the bytes read, and not be a cleared one.
-                lines, again = (os.pread(fd, _find_end(fd), 0) for _ in range(2))
-                has_name = os.path.samestat(path.stat(), os.fstat(fd))
-        except FileNotFoundError:
-            return b""
-        # The first line counts unwritten settlements, and may change.
-        _, first_end, entries = lines.partition(b"\n")
-        is_cleared = lines.startswith(_CLEARED)
-        if has_name and not is_cleared and again.partition(b"\n")[2].startswith(entries):
-            return lines[: lines.rfind(b"\n") + 1] if first_end else b""
-    raise OSError(errno.EBUSY, "the usage journal changes all the time", str(path))
+    try:
+        with path.open("rb", buffering=0) as file:
+            lines = os.pread(file.fileno(), _find_end(file.fileno()), 0)
+    except FileNotFoundError:
+        return b""
+    return lines[: lines.rfind(b"\n") + 1]
 
 
 def sweep_drafts(directory: Path) -> None:
-    for suffix in (_DRAFT_SUFFIX, _OLD_SUFFIX):
-        for path in directory.glob(f"*{suffix}"):
-            draft = Journal.adopt(path)
-            if draft is not None:
-                draft.remove()
+    for path in directory.glob(f"*{_DRAFT_SUFFIX}"):
+        draft = Journal.adopt(path)
+        if draft is not None:
+            draft.remove()
 
 
 def _write(fd: int, content: bytes, offset: int) -> None:

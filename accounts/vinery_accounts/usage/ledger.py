@@ -9,7 +9,6 @@ The journal has disk space in reserve. While the disk is full, lines go into the
 the reserve has only space for the settlements of open requests, no further request is admitted. So
 each admitted request can be settled, and neither a full disk nor a kill loses it."""
 
-import contextlib
 import errno
 import logging
 import threading
@@ -22,7 +21,7 @@ from django.db import close_old_connections, connections
 
 from vinery_accounts.usage import entries
 from vinery_accounts.usage.journal import Journal
-from vinery_accounts.usage.recovery import BATCH_BYTES, Store, recover, recover_orphans
+from vinery_accounts.usage.recovery import BATCH_BYTES, Store
 from vinery_accounts.usage.store import store_settlements
 
 logger = logging.getLogger(__name__)
@@ -46,12 +45,11 @@ class UsageLedger:
     directory: Path
     _: KW_ONLY
     store: Store = store_settlements
-    store_dead: Store = store_settlements  # of dead processes
+    store_dead: Store = store_settlements  # of requests that are open at the end
     interval_s: float = 0.5
     max_journal_bytes: int = 8 * 1024 * 1024  # a larger one is rewritten without stored entries
     max_spilled: int = 10_000  # settlements in memory while the journal cannot be written
-    # Disk space that is allocated before it is needed, twice: also for the rewritten journal.
-    reserve_bytes: int = 4 * 1024 * 1024
+    reserve_bytes: int = 8 * 1024 * 1024  # disk space that is allocated before it is needed
 
     def __post_init__(self) -> None:
         # Guards the attributes below.
@@ -61,16 +59,13 @@ class UsageLedger:
         # Settlements that could not be written to the journal.
         self._spilled: list[entries.Settlement] = []
         self._allocate_after_s = 0.0
-        self._has_first_line = False
         # Settlements dropped because disk and memory were full. Normally 0.
         self.num_lost = 0
         self._complained_at_s = -_COMPLAINT_INTERVAL_S
         # Guards the attributes below, for one flush at a time.
         self._flushing = threading.Lock()
         self._stored_bytes = 0
-        self._begin_journal()
         self._rewrite_at_bytes = self.max_journal_bytes
-        self._has_recovered = False
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -122,12 +117,10 @@ class UsageLedger:
             try:
                 self._journal.append(line)
             except OSError as error:
-                # Counted in the journal's first line: after a kill, recovery reports the loss.
                 if len(self._spilled) < self.max_spilled:
                     self._spilled.append(settlement)
                 else:
                     self.num_lost += 1
-                self._count_unwritten()
                 self._complain(error)
 
     def start(self) -> None:
@@ -149,17 +142,12 @@ class UsageLedger:
     def flush(self) -> None:
         """Store all settlements so far. Raises `django.db.Error`: the rest stays in the journal."""
         with self._flushing:
-            if self._spilled:
-                self._repair()
             while lines := self._journal.read(self._stored_bytes, BATCH_BYTES):
                 found = entries.entries_in(lines)
                 self.store([each for each in found if isinstance(each, entries.Settlement)])
                 self._stored_bytes += len(lines)
             self._store_spilled()
-            self._prepare_rewrite()
-            half = self.reserve_bytes // 2
-            is_short_of_room = self._journal.room_bytes < half < self._stored_bytes
-            if self._journal.size_bytes >= self._rewrite_at_bytes or is_short_of_room:
+            if self._journal.size_bytes >= self._rewrite_at_bytes:
                 self._rewrite()
 
     def _run(self) -> None:
@@ -175,9 +163,6 @@ class UsageLedger:
         """Store all entries. Returns the next delay, which doubles after each failure."""
         try:
             self.flush()
-            if not self._has_recovered:
-                recover_orphans(self.directory, self.store_dead)
-                self._has_recovered = True
         except Exception:
             # The thread must go on after any failure: the records are stored by a later pass.
             connections.close_all()
@@ -190,25 +175,13 @@ class UsageLedger:
     def _finish(self) -> None:
         try:
             self.flush()
-            with self._flushing:
-                self._rewrite()
-                recover(self._journal, self.store_dead)
+            self.store_dead(list(self._requests.interrupted({})))
+            self._journal.remove()
         except Exception:
             # The process is about to end. The journal stays on disk.
             logger.exception("usage stays in %s until the next start", self._journal.path)
         finally:
             self._journal.close()
-
-    def _begin_journal(self) -> None:
-        try:
-            self._journal.allocate(self.reserve_bytes)
-            self._journal.allocate_draft(self.reserve_bytes)
-            first = entries.encode_unwritten(0)
-            self._journal.append(first)
-            self._stored_bytes = len(first)
-            self._has_first_line = True
-        except OSError as error:
-            self._complain(error)
 
     def _make_room(self, num_bytes: int, *, keeping: int = 0) -> bool:
         """Whether the journal has room for a line, for the settlements of open requests, and for
@@ -222,14 +195,6 @@ class UsageLedger:
                 except OSError:
                     self._allocate_after_s = now_s + _ALLOCATION_INTERVAL_S
         return self._journal.room_bytes >= wanted + keeping
-
-    def _count_unwritten(self) -> None:
-        if self._has_first_line:
-            with contextlib.suppress(OSError):
-                self._journal.overwrite(0, self._first_line())
-
-    def _first_line(self) -> bytes:
-        return entries.encode_unwritten(len(self._spilled) + self.num_lost)
 
     def _complain(self, error: OSError) -> None:
         now_s = time.monotonic()
@@ -250,42 +215,19 @@ class UsageLedger:
         self.store(spilled)
         with self._lock:
             del self._spilled[: len(spilled)]
-            if spilled:
-                self._count_unwritten()
-
-    def _repair(self) -> None:
-        with self._lock:
-            num_written = 0
-            try:
-                for settlement in self._spilled:
-                    self._journal.append(entries.encode(settlement))
-                    num_written += 1
-            except OSError as error:
-                self._complain(error)
-            del self._spilled[:num_written]
-            if num_written:
-                self._count_unwritten()
-
-    def _prepare_rewrite(self) -> None:
-        """Allocate or clear the file of the next rewrite. Only flushes use this file, so other
-        threads may append meanwhile."""
-        try:
-            self._journal.allocate_draft(self.reserve_bytes)
-            self._journal.clear_draft(max(self.max_journal_bytes, self.reserve_bytes))
-        except OSError as error:
-            self._complain(error)
 
     def _rewrite(self) -> None:
         """Remove stored entries from the journal: the backlog is short, so writers hardly wait."""
         with self._lock:
-            opened = self._first_line() + b"".join(map(entries.encode, self._requests.entries()))
+            if self._spilled:
+                return  # the journal has their admissions alone, and must keep them
+            opened = b"".join(map(entries.encode, self._requests.entries()))
             backlog = self._journal.read(self._stored_bytes, self.backlog_bytes + 1)
             try:
-                self._journal.replace(opened + backlog)
+                self._journal.replace(opened + backlog, self.reserve_bytes)
             except OSError as error:
                 self._complain(error)
                 return
             self._stored_bytes = len(opened)
-            self._has_first_line = True
             # Twice the size, so that many open requests do not cause a rewrite in every pass.
             self._rewrite_at_bytes = max(self.max_journal_bytes, 2 * self._journal.size_bytes)

@@ -18,15 +18,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass
-from datetime import UTC, datetime
-from operator import add
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from vinery_accounts.usage.entries import OpenRequests, Progress, Settlement, Unwritten, entries_in
+from vinery_accounts.usage.entries import OpenRequests, Progress, Settlement, entries_in
 from vinery_accounts.usage.journal import Journal, journals_in, sweep_drafts
 from vinery_accounts.usage.store import store_settlements
 
@@ -42,18 +37,6 @@ _LOOK_INTERVAL_S: Final = 0.02
 _ENGINE_COUNTS_KEPT_S: Final = 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """Numbers of recovered journals and requests. Settled requests may have been stored before."""
-
-    num_journals: int = 0
-    num_settled: int = 0
-    num_interrupted: int = 0
-
-    def __add__(self, other: Recovered) -> Recovered:
-        return Recovered(*map(add, astuple(self), astuple(other)))
-
-
 def store_then(settle_leases: Callable[[Sequence[str]], None]) -> Store:
     """Return a function that stores the settlements of dead processes, and then settles the leases
     of these requests on limits, by id. The function raises `django.db.Error`."""
@@ -65,26 +48,26 @@ def store_then(settle_leases: Callable[[Sequence[str]], None]) -> Store:
     return store_and_settle
 
 
-def recover_orphans(directory: Path, store: Store = store_settlements) -> Recovered:
+def recover_orphans(directory: Path, store: Store = store_settlements) -> int:
     """Settle the requests of all dead processes of this host, at the start of a web process and
     periodically in a job. Afterwards no other process recovers journals, unless one takes longer
-    than `_MAX_TURN_S`. Raises `django.db.Error`, and then the remaining journals stay."""
-    total = Recovered()
+    than `_MAX_TURN_S`. Returns the number of journals. Raises `django.db.Error`, and then the
+    remaining journals stay."""
+    num_journals = 0
     with _turn(directory):
         lost = read_engine_counts(directory)
         for path in journals_in(directory):
             try:
                 if (journal := Journal.adopt(path)) is not None:
                     with closing(journal):
-                        total += recover(journal, store, lost)
+                        recover(journal, store, lost)
+                    num_journals += 1
             except OSError:
                 # One unreadable file must not block the others.
                 logger.exception("cannot recover the usage journal %s", path)
         sweep_drafts(directory)
         sweep_engine_counts(directory)
-    if total.num_journals:
-        logger.warning("recovered the usage of dead processes: %s", total)
-    return total
+    return num_journals
 
 
 @contextmanager
@@ -115,31 +98,28 @@ def _is_ours(fd: int) -> bool:
     return True
 
 
-def recover(
-    journal: Journal, store: Store, lost: Mapping[str, Progress] | None = None
-) -> Recovered:
+def recover(journal: Journal, store: Store, lost: Mapping[str, Progress]) -> None:
     """Store the settlements, settle open requests as interrupted, and remove the journal. `lost`
     are the token counts of engines, by request id (`read_engine_counts`)."""
     requests = OpenRequests()
-    num_settled = offset = num_lost = 0
+    num_settled = offset = 0
     while lines := journal.read(offset, BATCH_BYTES):
         settled = []
         for entry in entries_in(lines):
             requests.take(entry)
             if isinstance(entry, Settlement):
                 settled.append(entry)
-            elif isinstance(entry, Unwritten):
-                num_lost = entry.num_settlements
         store(settled)
         num_settled += len(settled)
         offset += len(lines)
-    interrupted = list(requests.interrupted(lost or {}))
+    interrupted = list(requests.interrupted(lost))
     store(interrupted)
-    if num_lost:
-        logger.error("%d requests of a dead process are lost: it could not write them", num_lost)
-        report_loss(journal.path.parent, num_lost)
     journal.remove()
-    return Recovered(1, num_settled, len(interrupted))
+    logger.warning(
+        "recovered the usage of a dead process: %d requests, and %d interrupted ones",
+        num_settled,
+        len(interrupted),
+    )
 
 
 def read_engine_counts(directory: Path) -> dict[str, Progress]:
@@ -167,39 +147,3 @@ def sweep_engine_counts(directory: Path) -> None:
     for path in directory.glob("*.lost"):
         if time.time() - path.stat().st_mtime > _ENGINE_COUNTS_KEPT_S:
             path.unlink(missing_ok=True)
-
-
-_LOSSES_FILE: Final = "lost_requests.txt"
-
-
-class Loss(msgspec.Struct, frozen=True):
-    """A process died at about this time, before the settlements of so many admitted requests were
-    written: these have no exact record. This needs a disk that fails in the middle of a request,
-    because the journal has disk space in reserve."""
-
-    found_at: datetime
-    num_requests: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.found_at:%Y-%m-%d %H:%M}: a process was killed that could not write the usage "
-            f"of {self.num_requests} requests"
-        )
-
-
-def report_loss(directory: Path, num_requests: int) -> None:
-    """Add a line to the file that `vinery usage verify` reads. Raises OSError."""
-    loss = Loss(datetime.now(UTC), num_requests)
-    with (directory / _LOSSES_FILE).open("ab", buffering=0) as file:
-        file.write(msgspec.json.encode(loss) + b"\n")
-
-
-def read_losses(directory: Path, since: datetime, until: datetime) -> Iterator[Loss]:
-    """Yield the losses that were found in the period. Raises OSError."""
-    file = directory / _LOSSES_FILE
-    if not file.exists():
-        return
-    for line in file.read_bytes().splitlines():
-        loss = msgspec.json.decode(line, type=Loss)
-        if since <= loss.found_at < until:
-            yield loss

@@ -195,6 +195,22 @@ def groups(
     return Groups(since, until, len(ranking), found)
 
 
+def exact_sums(
+    question: Question, by: Sequence[Dimension], sums: Sequence[str]
+) -> dict[tuple[Key, ...], list[float]]:
+    """Return the sums of all groups from exactly `since` on, as long as records are kept: where
+    roll-ups of minutes have been deleted, usage records have the first part of an hour."""
+    reader, since_s = question.reader, seconds_of(question.since)
+    first, last = reader.ends
+    cells: _Cells = defaultdict(_Cell)
+    if first < since_s and reader.has_records:
+        first = reader.next_border(since_s)
+        cells = reader.of_records((since_s, first), by, Q(), sums)
+    for at, cell in reader.read((first, last), by, sums=sums, with_latencies=False).items():
+        cells[at].add(cell.sums, None, 1)
+    return {values: cell.sums for (values, _), cell in cells.items()}
+
+
 def _among(by: Sequence[Dimension], groups: Sequence[tuple[Key, ...]]) -> Q:
     """Return a condition that holds for all groups, and perhaps for other combinations."""
     if not groups:
@@ -269,12 +285,16 @@ class _Reader:
         kept_since = retention.all_kept_since()
         self._kept = Kept(seconds_of(kept_since[MinuteRollup]), seconds_of(kept_since[HourRollup]))
         self.ends = self._kept.widen(question.since, question.until)
+        self.has_records = kept_since[UsageRecord] <= question.since
         self._parts: dict[Reading, list[Reading]] = {}
         self._known: dict[tuple[RollupDimensions, tuple[Dimension, ...]], _Slices] = {}
 
     def borders(self) -> Sequence[int]:
         asked = self._question
         return periods.borders(asked.since, asked.until, asked.point, asked.zone, self._kept)
+
+    def next_border(self, at_s: int) -> int:
+        return periods.round_up(at_s, self._kept.unit_at(at_s))
 
     def has_few(self, by: Sequence[Dimension], most: int) -> bool:
         """Whether there are perhaps at most so many groups, or all are read at once."""
@@ -294,12 +314,10 @@ class _Reader:
     ) -> _Cells:
         """Return cells by the values of `by` and the index of the point: of all groups, or
         of `groups` and perhaps others."""
-        cells: _Cells = defaultdict(_Cell)
         only, num = Q() if groups is None else _among(by, groups), len(by)
         if self._is_of_records(by):
-            for row in _of_records(borders, by, self._restriction & only, sums):
-                cells[row[:num], row[num]].add([each or 0 for each in row[num + 1 :]], None, 1)
-            return cells
+            return self.of_records(borders, by, only, sums)
+        cells: _Cells = defaultdict(_Cell)
         columns = tuple(dimension.column for dimension in by)
         for reading, dimensions in self._readings(borders, by):
             rows = _Rows(reading, sums, with_latencies)
@@ -313,6 +331,15 @@ class _Reader:
             for group, bin_, histograms, *added in found:
                 for point, sign in reading.targets(bin_):
                     cells[group, point].add(added, histograms, sign)
+        return cells
+
+    def of_records(
+        self, borders: Sequence[int], by: Sequence[Dimension], only: Q, sums: Sequence[str]
+    ) -> _Cells:
+        cells: _Cells = defaultdict(_Cell)
+        num = len(by)
+        for row in _of_records(borders, by, self._restriction & only, sums):
+            cells[row[:num], row[num]].add([each or 0 for each in row[num + 1 :]], None, 1)
         return cells
 
     def _is_of_records(self, by: Sequence[Dimension]) -> bool:

@@ -69,18 +69,22 @@ def in_spans(reading: Reading) -> list[Reading]:
     """Return readings of the same usage: of whole spans in place of their days."""
     if reading.unit_s != DAY_S or not reading.has_one_bin:
         return [reading]
-    days = {start_s for part in reading.parts for start_s in part}
-    spans = range(round_down(min(days), SPAN_S), max(days) + 1, SPAN_S)
-    whole = {each for each in spans if days.issuperset(range(each, each + SPAN_S, DAY_S))}
-    of_spans = _of_spans(spans) if whole else {}
+
+    def has(day_s: int) -> bool:
+        return any(day_s in part for part in reading.parts)
+
+    first, last = reading.parts[0][0], reading.parts[-1][-1]
+    spans = range(round_down(first, SPAN_S), last + 1, SPAN_S)
+    of_spans = _of_spans(spans) if last - first >= SPAN_S - DAY_S else {}
+    # Days without usage are not looked for: a year may have many.
     of_days = _of_days(spans) if of_spans else {}
-    known = sorted(each for each in whole & of_days.keys() if of_spans.get(each) == of_days[each])
+    known, rest = [], []
+    for at in sorted(of_days):
+        days = range(at, at + SPAN_S, DAY_S)
+        if of_spans.get(at) == of_days[at] and all(map(has, days)):
+            known.append(range(at, at + SPAN_S, SPAN_S))
+        else:
+            rest += [range(day, day + DAY_S, DAY_S) for day in days if has(day)]
     if not known:
         return [reading]
-    # Days without usage are not looked for: a year may have many.
-    lacking = of_days.keys() - set(known)
-    rest = sorted(each for each in days if round_down(each, SPAN_S) in lacking)
-    parts = [tuple(range(each, each + SPAN_S, SPAN_S) for each in known)]
-    if rest:
-        parts.append(tuple(range(each, each + DAY_S, DAY_S) for each in rest))
-    return [replace(reading, parts=each) for each in parts]
+    return [replace(reading, parts=tuple(each)) for each in (known, rest) if each]

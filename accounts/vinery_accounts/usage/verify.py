@@ -18,34 +18,14 @@ from vinery_accounts.usage.rollups import DAY_S, HOUR_S, LEVELS, MINUTE_S, SUMS,
 _UNIT_NAMES = {MINUTE_S: "minute", HOUR_S: "hour", DAY_S: "day"}
 _ROWS_IN_MEMORY = 5000
 
-Value = float | str
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One sum of one slice that differs between records and roll-ups."""
-
-    unit: str
-    start: datetime
-    slice: str
-    column: str
-    in_rows: Value
-    in_rollups: Value
-
-    def __str__(self) -> str:
-        return (
-            f"{self.unit} {self.start:%Y-%m-%d %H:%M} {self.slice}: {self.column} is "
-            f"{self.in_rows} in the records and {self.in_rollups} in the roll-ups"
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result for one day in UTC."""
+    """The result for one day in UTC. A difference is a sum of one slice, in words."""
 
     day: datetime
     num_rows: int
-    differences: tuple[Difference, ...]
+    differences: tuple[str, ...]
 
 
 def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterator[Checked]:
@@ -68,7 +48,7 @@ def verify(since: datetime, until: datetime, *, repair: bool = False) -> Iterato
 
 def _check_day(day_s: int, *, repair: bool) -> Checked:
     num_rows = 0
-    differences: list[Difference] = []
+    differences: list[str] = []
     of_day: list[tuple[rollups.Unit, rollups.Tally]] = []
     for hour_s in range(day_s, day_s + DAY_S, HOUR_S):
         rows = _records(hour_s, hour_s + HOUR_S).values_list(*rollups.OF_RECORDS, named=True)
@@ -82,9 +62,7 @@ def _check_day(day_s: int, *, repair: bool) -> Checked:
     return Checked(moment_of(day_s), num_rows, tuple(differences))
 
 
-def _check(
-    unit_s: int, start_s: int, end_s: int, tallies: Tallies, *, repair: bool
-) -> list[Difference]:
+def _check(unit_s: int, start_s: int, end_s: int, tallies: Tallies, *, repair: bool) -> list[str]:
     model = LEVELS[unit_s]
     if start_s < seconds_of(retention.kept_since(model)):
         return []
@@ -115,17 +93,19 @@ def tallies_in(stored: QuerySet[Rollup]) -> Tallies:
     }
 
 
-def _differences(unit: str, in_rows: Tallies, in_rollups: Tallies) -> list[Difference]:
+def _differences(unit: str, in_rows: Tallies, in_rollups: Tallies) -> list[str]:
     nothing = rollups.Tally([0] * len(SUMS), b"")
-    found = [
-        Difference(unit, moment_of(at[0]), _describe(at[1]), *unequal)
-        for at in in_rows.keys() | in_rollups.keys()
-        for unequal in _unequal(in_rows.get(at, nothing), in_rollups.get(at, nothing))
-    ]
-    return sorted(found, key=lambda each: (each.start, each.slice))
+    return sorted(
+        f"{unit} {moment_of(start_s):%Y-%m-%d %H:%M} {_describe(about)}: {column} is {mine} in the "
+        f"records and {theirs} in the roll-ups"
+        for start_s, about in in_rows.keys() | in_rollups.keys()
+        for column, mine, theirs in _unequal(
+            in_rows.get((start_s, about), nothing), in_rollups.get((start_s, about), nothing)
+        )
+    )
 
 
-def _unequal(in_rows: rollups.Tally, stored: rollups.Tally) -> Iterator[tuple[str, Value, Value]]:
+def _unequal(in_rows: rollups.Tally, stored: rollups.Tally) -> Iterator[tuple[str, object, object]]:
     for column, mine, theirs in zip(SUMS, in_rows.sums, stored.sums, strict=True):
         # Sums of fractions depend on the order of addition.
         if mine != theirs and not math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9):

@@ -7,14 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from django.conf import settings
-
 from vinery_accounts.access.served import served_to
 from vinery_accounts.base.money import money
+from vinery_accounts.keys.demo import has_other_usage, make_demo, remove_demo
 from vinery_accounts.models import Currency, ModelWeight
 from vinery_accounts.resources.usage import MEASURES, body_of, question_of, usage_filters
 from vinery_accounts.usage import export as files
-from vinery_accounts.usage import recovery, reports
+from vinery_accounts.usage import reports
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
 from vinery_accounts.usage.histogram import Percentiles
@@ -120,8 +119,7 @@ def export_usage(arguments: argparse.Namespace) -> int:
 
 def verify_usage(arguments: argparse.Namespace) -> int:
     """Compare usage records with their rollups. Records are added up again, day by day in UTC. Each
-    difference is printed, and what processes of this host have lost; for any of these the exit
-    status is 1."""
+    difference is printed; the exit status is then 1."""
     is_balanced = True
     for checked in verify(*period_of(arguments), repair=arguments.repair):
         for difference in checked.differences:
@@ -130,9 +128,6 @@ def verify_usage(arguments: argparse.Namespace) -> int:
         repaired = ", repaired" if checked.differences and arguments.repair else ""
         print(f"{checked.day:%Y-%m-%d}: {checked.num_rows} requests, {found}{repaired}")
         is_balanced = is_balanced and not checked.differences
-    for loss in recovery.read_losses(settings.HOME.usage, *period_of(arguments)):
-        print(loss)
-        is_balanced = False
     return 0 if is_balanced else 1
 
 
@@ -213,7 +208,7 @@ _MOST_DAYS: Final = 366
 
 def add_demo_data(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--days", 30, "how many days until now")
-    add_number(parser, "--requests", 20_000, "about how many requests")
+    add_number(parser, "--requests", 20_000, "how many requests")
     add_number(parser, "--seed", 1, "another number makes up other usage")
     add_switch(parser, "--remove", "remove all that was made up")
     add_switch(parser, "--yes", "also beside the usage of others")
@@ -224,9 +219,6 @@ def run_demo_data(arguments: argparse.Namespace) -> str:
     "Demo Labs". Another run replaces them, and --remove removes them with all that belongs to them;
     only the audit log keeps its entries. Where there is no currency, EUR is set, and removed again
     unless something else has a price."""
-    # These import numpy, which `vinery usage` does not need.
-    from vinery_accounts.keys.demo import has_other_usage, make_demo, remove_demo
-
     if arguments.remove:
         return "The demo data is removed." if remove_demo() else "There is no demo data."
     if arguments.requests > _MOST_REQUESTS or arguments.days > _MOST_DAYS:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from django.conf import settings
 from django.utils import timezone
 from row_builders import stored_refusal
 from usage_builders import store
@@ -17,7 +16,6 @@ from tests.accounts.commands.conftest import Vinery, created_key
 from tests.tables import table
 from vinery_accounts.models import Project, User
 from vinery_accounts.usage.entries import Outcome
-from vinery_accounts.usage.recovery import report_loss
 
 
 def test_usage_is_filtered_by_names_and_by_ids(vinery_: Vinery, search: Project) -> None:
@@ -239,18 +237,9 @@ def test_records_of_a_time_are_exported_to_a_file(vinery_: Vinery, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("four_requests")
-def test_usage_that_was_lost_is_reported(vinery_: Vinery) -> None:
+def test_usage_and_its_rollups_are_compared_by_day(vinery_: Vinery) -> None:
     balanced = vinery_("usage", "verify", "--last", "4d")
     assert balanced.status == 0
     days = balanced.out.splitlines()
     assert all(day.endswith("balanced") for day in days)
     assert sum(int(day.split()[1]) for day in days) == 4
-    folder = settings.HOME.usage
-    report_loss(folder, 3)
-
-    result = vinery_("usage", "verify", "--last", "1d")
-
-    assert result.status == 1
-    assert "could not write the usage of 3 requests" in result.out
-    assert vinery_("usage", "verify", "--from", "2026-01-01", "--to", "2026-01-02").status == 0
-    (folder / "lost_requests.txt").unlink()

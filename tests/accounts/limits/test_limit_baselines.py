@@ -264,17 +264,6 @@ def store_ones(*moments: datetime) -> None:
     )
 
 
-@pytest.mark.parametrize(("window", "num_minutes"), [(Window.MINUTE, 1), (Window.HOUR, 60)])
-def test_a_bucket_always_used_up_is_used_up(db: None, window: Window, num_minutes: int) -> None:
-    rule = Rule(1, "key:1", Metric.REQUESTS, window, 60)
-    start = NOON - timedelta(minutes=10 * num_minutes)
-    store_ones(*(start + timedelta(seconds=number * num_minutes) for number in range(600)))
-
-    [baseline] = read_bucket_baselines([rule], NOON.timestamp())
-
-    assert baseline.num_used == 59
-
-
 def test_a_month_is_whole_without_its_minutes_and_first_rows(db: None) -> None:
     # A request each four hours and a quarter, at any second, since the first of the month.
     start = NOON.replace(day=1) - timedelta(days=3)

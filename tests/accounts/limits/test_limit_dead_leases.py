@@ -21,7 +21,7 @@ from vinery_accounts.limits.rules import Metric, Rule, Window
 from vinery_accounts.usage.entries import Checkpoint, encode
 from vinery_accounts.usage.journal import Journal
 from vinery_accounts.usage.ledger import UsageLedger
-from vinery_accounts.usage.recovery import store_then
+from vinery_accounts.usage.recovery import recover_orphans, store_then
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
@@ -139,10 +139,7 @@ def test_a_process_gives_back_what_was_not_settled(
     for entry in (admission(lease_id), Checkpoint(((lease_id, 10, 0, 8, 0),))):
         journal.append(encode(entry))
     journal.close()
-    ledger = UsageLedger(tmp_path, store_dead=store_then(settle_dead_leases), interval_s=0.01)
-    ledger.start()
-    until(lambda: not journal.path.exists())
-    ledger.stop()
+    recover_orphans(tmp_path, store_then(settle_dead_leases))
     assert process.run(lambda limiter: used(limiter, mine)) == [18]
 
     lease_id, mine = some_lease(process)

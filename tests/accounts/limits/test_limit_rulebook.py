@@ -107,7 +107,7 @@ def test_changes_are_followed_and_rules_found_again(django_assert_num_queries: A
     following = book()
     before = following.rules_for(CALLER, "small")
     following.follow(following.read())
-    assert following.current(before) is before
+    assert following.current(before) == before
     raised.amount = 500
     raised.save()
     limit("model", model="small")

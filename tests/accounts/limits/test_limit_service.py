@@ -145,7 +145,7 @@ def test_end_users_begin_with_what_they_used_and_a_known_quota_is_updated(
     follow(limits)
     assert [level.num_used for level in asyncio.run(limits.levels([ann]))] == [24]
     assert [each.is_update for each in store.restored] == [False, False, True, True]
-    limits._schedule.read_soon([ann])
+    limits._schedule.read_soon()
     clock.pass_s(FIRST_PAUSE_S)
     assert limits.is_update_due
 

@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, available_timezones
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -152,8 +151,6 @@ def berlins(window: Window, week_start: Weekday = Weekday.MONDAY) -> Rule:
         (berlins(Window.DAY), (2026, 3, 28), 24),
         (berlins(Window.DAY), (2026, 3, 29), 23),
         (berlins(Window.DAY), (2026, 10, 25), 25),
-        (rule(time_zone="America/New_York"), (2026, 3, 8), 23),
-        (rule(time_zone="America/New_York"), (2026, 11, 1), 25),
         # Half an hour, on an island.
         (rule(time_zone="Australia/Lord_Howe"), (2026, 4, 5), 24.5),
         # Clocks change at midnight: 00:00 is left out here,
@@ -163,20 +160,12 @@ def berlins(window: Window, week_start: Weekday = Weekday.MONDAY) -> Rule:
         # and this day was left out as a whole when the date line was moved.
         (rule(time_zone="Pacific/Apia"), (2011, 12, 29), 24),
         (rule(time_zone="Asia/Kolkata"), (2026, 6, 1), 24),
-        (berlins(Window.MONTH), (2026, 1, 1), 31 * 24),
-        (berlins(Window.MONTH), (2026, 2, 1), 28 * 24),
         (berlins(Window.MONTH), (2028, 2, 1), 29 * 24),
         (berlins(Window.MONTH), (2026, 3, 1), 31 * 24 - 1),
-        (berlins(Window.MONTH), (2026, 4, 1), 30 * 24),
         (berlins(Window.MONTH), (2026, 10, 1), 31 * 24 + 1),
-        (berlins(Window.MONTH), (2026, 12, 1), 31 * 24),
         # A Sunday of the week, on which clocks are put forward or back.
         (berlins(Window.WEEK, Weekday.MONDAY), (2026, 3, 23), 7 * 24 - 1),
         (berlins(Window.WEEK, Weekday.SUNDAY), (2026, 3, 29), 7 * 24 - 1),
-        (berlins(Window.WEEK, Weekday.SATURDAY), (2026, 3, 28), 7 * 24 - 1),
-        (berlins(Window.WEEK, Weekday.MONDAY), (2026, 3, 30), 7 * 24),
-        (berlins(Window.WEEK, Weekday.MONDAY), (2026, 10, 19), 7 * 24 + 1),
-        (berlins(Window.WEEK, Weekday.SUNDAY), (2026, 10, 25), 7 * 24 + 1),
         (berlins(Window.WEEK, Weekday.THURSDAY), (2026, 10, 22), 7 * 24 + 1),
         # Across a new year, and a 29 February.
         (berlins(Window.WEEK, Weekday.MONDAY), (2026, 12, 28), 7 * 24),
@@ -235,14 +224,3 @@ def test_a_day_has_one_date(zone: str, at_ms: int) -> None:
 
     assert date_at(at_ms) == date_at(start_ms) == date_at(end_ms - 1)
     assert date_at(end_ms) > date_at(at_ms)  # type: ignore[operator]
-
-
-def test_a_week_begins_on_the_rule_s_own_first_day() -> None:
-    at_ms = ms(2026, 6, 4, zone="Europe/Berlin")  # a Thursday
-    starts = [boundaries_at(berlins(Window.WEEK, day), at_ms)[1] for day in WEEKDAYS]
-    berlin = ZoneInfo("Europe/Berlin")
-    first = [datetime.fromtimestamp(start_ms / 1000, berlin).day for start_ms in starts]
-    assert first == [1, 2, 3, 4, 29, 30, 31]
-
-    with pytest.raises(ValueError, match="minute"):
-        window_at(rule(window=Window.MINUTE), 0)

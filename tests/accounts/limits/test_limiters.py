@@ -237,16 +237,6 @@ async def test_an_answer_that_runs_obeys_an_amount_that_was_changed(limiter: Lim
     assert await used(limiter, tokens) == [600]
 
 
-async def test_the_largest_amounts_are_exact(limiter: Limiter) -> None:
-    most = 100_000_000_000
-    rules = rule(amount=most), rule(window=MINUTE, amount=most)
-    lease = await granted(limiter, request_for(*rules, num_input_tokens=most - 2))
-    assert (await limiter.extend(lease, 5)).num_output_tokens == 1
-    assert await used(limiter, *rules) == [most, most]
-    await limiter.settle(lease, ActualUsage(most - 1, 0))
-    assert await used(limiter, *rules) == [most - 1, most - 1]
-
-
 async def test_an_old_answer_refills_no_lowered_bucket(limiter: Limiter, clock: FakeClock) -> None:
     before = rule(window=MINUTE, amount=600_000)
     after = replace(before, amount=60)
@@ -498,27 +488,6 @@ async def test_a_bucket_gets_back_only_what_is_there(limiter: Limiter, clock: Fa
         await limiter.extend(lease, 64)
         await limiter.settle(lease, ActualUsage(num_output_tokens=100))
     assert await used(limiter, tokens) == [200 * 100]
-
-
-@table(
-    "num_used_at_end, num_used",
-    # The last extension is there yet, and the grant of a minute before is not.
-    [(160, 460), (100, 400), (60, 400), (0, 400)],
-)
-async def test_what_was_granted_last_is_what_a_bucket_gets_back(
-    limiter: Limiter, clock: FakeClock, num_used_at_end: int, num_used: int
-) -> None:
-    tokens = rule(window=MINUTE, amount=1000)
-    lease = await granted(limiter, request_for(tokens, num_output_tokens=50))
-    for _ in range(5):
-        await limiter.extend(lease, 10)
-    await run_on(limiter, clock, 60.0, lease)
-    await granted(limiter, request_for(tokens, num_input_tokens=399))
-    await limiter.extend(lease, 100)
-
-    await limiter.settle(lease, ActualUsage(num_output_tokens=num_used_at_end))
-
-    assert await used(limiter, tokens) == [num_used]
 
 
 # -- Leases keep their slots until they are settled, or until the process stops renewing

@@ -1,6 +1,5 @@
 """A limit of a key goes over to the new key, with its use."""
 
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,9 +10,7 @@ from tests.accounts.key_tables import MakeKey
 from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import rotate_key
 from vinery_accounts.keys.table import Caller
-from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.recovery import read_baselines, read_bucket_baselines
-from vinery_accounts.limits.reservations import ActualUsage, Denial, ReservationRequest
 from vinery_accounts.limits.rulebook import RuleBook
 from vinery_accounts.limits.rules import Rule
 from vinery_accounts.models import ApiKey, AuditEntry, Limit
@@ -104,35 +101,6 @@ def test_a_key_in_between_may_be_deleted_or_without_limit(key: ApiKey, new_key: 
     assert rules_of(key) == rules_of(newest) != ()
 
     assert rules_of(rotate_key(new_key().key, grace=HOUR).key) == ()
-
-
-async def count(limiter: MemoryLimiter, rules: tuple[Rule, ...], num_tokens: int) -> bool:
-    """Whether so many were let through."""
-    asked = ReservationRequest(num_tokens, lease_id=f"r{time.monotonic_ns()}", rules=rules)
-    answer = await limiter.acquire(asked)
-    if isinstance(answer, Denial):
-        return False
-    await limiter.settle(answer, ActualUsage(num_prompt_tokens=num_tokens))
-    return True
-
-
-async def test_both_keys_use_up_one_limit(limited: tuple[tuple[Rule, ...], ...]) -> None:
-    limiter = MemoryLimiter()
-    before, old, new = limited
-
-    assert await count(limiter, before, 60)
-    assert await count(limiter, old, 30)
-    assert not await count(limiter, new, 20)
-    assert await count(limiter, new, 10)
-
-
-@pytest.fixture
-def limited(key: ApiKey) -> tuple[tuple[Rule, ...], ...]:
-    """The rules of the key before and after its rotation, and the rules of the new key."""
-    book = RuleBook()
-    before = rules_of(key, book)
-    new = rotate_key(key, grace=HOUR).key
-    return before, rules_of(key, book), rules_of(new, book)
 
 
 def test_the_baseline_of_a_bucket_has_the_usage_of_all_keys_once(new_key: MakeKey) -> None:
