@@ -95,7 +95,7 @@ class Resource(Generic[RowT]):
     """The columns of the command's table, see `columns_of`."""
     page_filters: ClassVar[tuple[str, ...]] = ()  # the filters that generated pages offer
     search: ClassVar[tuple[str, ...]] = ()
-    """Lookups that the admin searches in, where there is no filter `search`."""
+    """Lookups that the admin searches in."""
     counted: ClassVar[Mapping[str, Count]] = {}
     """What is counted for `columns`, by the name of the number."""
 
