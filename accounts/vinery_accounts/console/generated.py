@@ -22,7 +22,15 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.console import page
 from vinery_accounts.console.menu import moment, state
 from vinery_accounts.console.page import Page, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, ResourcePage, page_of, verb
+from vinery_accounts.console.rows import (
+    ChangeRow,
+    ConfirmPage,
+    NewRow,
+    ResourcePage,
+    page_of,
+    verb,
+    words_of,
+)
 from vinery_accounts.models import OWNERS
 from vinery_accounts.resources.base import Resource, registered
 from vinery_accounts.resources.fields import VisibleRelatedField
@@ -96,7 +104,7 @@ def cells_of(row: Any, columns: Columns, extras: Mapping[str, Any] = _NONE) -> l
 
 
 def cell_of(name: str, value: Any) -> Cell:
-    words = name.removeprefix("is_").removeprefix("num_").removesuffix("_at").replace("_", " ")
+    words = words_of(name)
     label, is_figure = _LABELS.get(words, words[:1].upper() + words[1:]), False
     match value:
         case bool() if label == "Active":
@@ -148,6 +156,10 @@ class Rows(Generated):
     def listed(self) -> QuerySet[Any]:
         return self.resource.listed(self.access)
 
+    def extras(self, rows: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+        """Return further values of each row, read at once for all."""
+        return self.resource.extra_columns(rows)
+
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         resource = self.resource
         inputs = self.inputs or dict.fromkeys(resource.page_filters, _NONE)
@@ -155,7 +167,7 @@ class Rows(Generated):
         rows = form.narrow(self.listed())
         found = page_of(rows.order_by(*(self.ordering or resource.ordering), "-pk"), self.request)
         shown, columns = resource.load(found["rows"]), self.columns()
-        extras = resource.extra_columns(shown)
+        extras = self.extras(shown)
         cells = [cells_of(row, columns, more) for row, more in zip(shown, extras, strict=True)]
         addresses = [self.row_address(row) if self.may_open(row) else "" for row in found["rows"]]
         table = Table("", list(zip(addresses, found["rows"], cells, strict=True)))

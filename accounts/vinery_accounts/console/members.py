@@ -21,7 +21,7 @@ from vinery_accounts.console.generated import Columns, New, Row, Rows
 from vinery_accounts.console.menu import moment
 from vinery_accounts.console.organization import ScopeField, scope_choices
 from vinery_accounts.console.page import Page, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Question, show_secret
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, show_secret
 from vinery_accounts.models import Membership, Role, User
 from vinery_accounts.resources.base import Issued, Resource, columns_of
 from vinery_accounts.resources.forms import ResourceForm
@@ -78,7 +78,7 @@ class Members(Roles):
             return {}
         return {
             "Invite a colleague": reverse("console:member-new"),
-            "Add an existing user": reverse("console:member-invite"),
+            "Add an existing user": reverse("console:invitations-new"),
             "Open invitations": reverse("console:invitations"),
         }
 
@@ -165,12 +165,6 @@ class Member(ChangeRow):
 @at("members/<int:row_id>/", "member", "remove")
 class RemoveMember(ConfirmPage):
     resource = MEMBERSHIPS
-    question = Question(
-        "Remove {row.user} from {row.scope}?",
-        "{row.user} loses the role {row.role} there, and keys that they may no longer have are "
-        "paused. The account stays. To undo this, add the user again, and resume the keys.",
-        "{row.user} has no role in {row.scope} any more.",
-    )
 
 
 @at("members/<int:row_id>/", "member", "deactivate", "activate", "link")
@@ -220,62 +214,41 @@ class UserPage(Row):
         return found if user.is_service else [*found, "demote" if user.is_superuser else "promote"]
 
 
-@at("users/<int:row_id>/", "users", "link", "password", "second_factor_off")
+@at("users/<int:row_id>/", "users", "link", "password")
 class HelpUser(ConfirmPage):
-    """A link or a new password, which is shown once, or no second factor any more."""
+    """A link or a new password, which is shown once."""
 
     resource = USERS
-    questions = {
-        "link": Question(
-            "Get a link for {row}?", USERS.action("link").help, "", "Get the link", is_danger=False
-        ),
-        "password": Question(
-            "Give {row} a new password?",
-            "It is shown once. The sessions of {row} end, and the old password works no more.",
-            "",
-            "Give a new password",
-        ),
-        "second_factor_off": Question(
-            "Reset the second factor of {row}?",
-            "The code app, the passkeys and the recovery codes of {row} work no more. The password "
-            "alone logs in until {row} sets up a new factor.",
-            "{row} has no second factor.",
-            "Reset the second factor",
-        ),
-    }
-
-    def back_address(self) -> str:
-        return reverse("console:users-row", args=[self.row.pk])
 
     def report(self, result: Any, done: str) -> HttpResponse | None:
         if self.does == "link":
             return show_link(self, self.row, result)
-        if self.does != "password":
-            return super().report(result, done)
         heading, text = f"A new password for {self.row}", "The user's sessions are ended."
         about = (heading, f"It is shown once. {text}", result["password"], self.back_address())
         return show_secret(self, *about, copy="Copy the password")
 
 
+_RIGHTS: Final = {
+    "promote": ("The user may then do everything on this platform.", "an administrator"),
+    "demote": (
+        "Roles in organisations stay, and admin keys of the user are paused.",
+        "no administrator any more",
+    ),
+}
+
+
 @at("users/<int:row_id>/", "users", "promote", "demote")
-class Administrator(HelpUser):
+class Administrator(ConfirmPage):
     """Gives and takes the rights of an administrator of the platform. The API has no such action:
     what a stolen admin key has made must not outlive the key."""
 
-    questions = {
-        "promote": Question(
-            "Make {row} an administrator?",
-            "{row} may then do everything on this platform, in all organisations.",
-            "{row} is an administrator.",
-            "Make an administrator",
-        ),
-        "demote": Question(
-            "Take the rights of an administrator from {row}?",
-            "The roles of {row} in organisations stay, and admin keys of {row} are paused.",
-            "{row} is no administrator any more.",
-            "Take the rights",
-        ),
-    }
+    resource = USERS
+
+    def text(self) -> str:
+        return _RIGHTS[self.does][0]
+
+    def done_text(self) -> str:
+        return f"{self.row} is {_RIGHTS[self.does][1]}."
 
     def check(self) -> None:
         if self.row.is_service:

@@ -4,15 +4,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from django import forms
-from django.contrib import messages
-from django.template.defaultfilters import pluralize
-from django.urls import reverse
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.console.generated import Row, Table, cells_of
 from vinery_accounts.console.menu import scope_named
 from vinery_accounts.console.page import at
-from vinery_accounts.console.rows import ButtonPage
 from vinery_accounts.models import Delivery, DeliveryState, Organization, Project
 from vinery_accounts.resources.alerts import WEBHOOKS
 from vinery_accounts.resources.base import columns_of
@@ -103,21 +99,3 @@ class WebhookPage(Row):
         newest = found.order_by("-id")[:20]
         rows = [("", each, cells_of(each, _DELIVERY)) for each in newest]
         return [Table("Last deliveries", rows)]
-
-
-@at("webhooks/<int:row_id>/", "webhooks", *WebhookPage.presses)
-class ActOnWebhook(ButtonPage):
-    resource = WEBHOOKS
-
-    def back_address(self) -> str:
-        return reverse("console:webhooks-row", args=[self.row.pk])
-
-    def report(self, result: dict[str, Any], done: str) -> None:
-        if "num_messages" in result:
-            number = result["num_messages"]
-            text = f"{number} message{pluralize(number)} will be sent again within a minute."
-            messages.success(self.request, text)
-        elif result["is_delivered"]:
-            messages.success(self.request, "The test was delivered.")
-        else:
-            messages.error(self.request, f"The test was not delivered. {result['error']}")

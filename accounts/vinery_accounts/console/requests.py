@@ -80,19 +80,9 @@ class Requests(UsagePage):
             return redirect("console:request", search)
         return super().get(request, *args, **kwargs)
 
-    def follows(self, name: str, value: str) -> bool:
-        match name:
-            case "before":
-                return not value or _PLACE.fullmatch(value) is not None
-            case "search" | "error":
-                return "\0" not in value
-            case "limited":
-                return value in ("yes", "no")
-        return False
-
     def _text(self, name: str) -> str:
-        text = self.request.GET.get(name, "")
-        return text if self.follows(name, text) else ""
+        text: str = self.request.GET.get(name, "")
+        return "" if "\0" in text else text
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs)

@@ -1,7 +1,7 @@
 """The parts of pages about rows of a resource: one row, its form, and a confirmation."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -15,8 +15,8 @@ from django.urls import reverse
 from vinery_accounts.access.access import Action
 from vinery_accounts.access.changes import check_removable
 from vinery_accounts.console.page import FormPage, Page
-from vinery_accounts.resources.base import Conflict, Issued, Resource, require
-from vinery_accounts.resources.forms import ResourceForm
+from vinery_accounts.resources.base import Conflict, Issued, Resource, RowAction, require
+from vinery_accounts.resources.forms import ResourceForm, text_of
 
 ROWS_ON_A_PAGE: Final = 50
 # When an old secret ends after a rotation, in seconds and in words.
@@ -100,46 +100,62 @@ def show_secret(
     return render(page.request, "console/issued.html", Page.get_context_data(page, **shown))
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The texts of a confirmation, in which `{row}` is the row. The sentence about other rows that
-    go with the row follows `text`."""
+class ConfirmPage(RowPage):
+    """Asks, does something to the row, and returns to another page with a message about it. Buttons
+    of other pages send the form without the question."""
 
-    heading: str
-    text: str
-    done: str
-    button: str = ""  # by default the name of the action
-    is_danger: bool = True
-
-
-class ActPage(RowPage):
-    """Does something to the row, and returns to another page with a message about it."""
-
+    template_name = "console/confirm.html"
     does: str = ""  # `remove`, or the name of an action of the resource
 
-    def act(self) -> Any:
-        """Do it. Raises `PermissionDenied`, ValidationError and `Conflict`."""
-        if self.does == "remove":
-            return self.resource.remove(self.access, self.row)
-        action = self.resource.action(self.does)
-        takes_grace = "grace_s" in action.serializer().fields
-        asked = self.request.POST.get("grace", "")
-        values = {"grace_s": int(asked) if asked in GRACES else 0} if takes_grace else {}
-        return self.resource.act(self.access, action, self.row, **values)
+    @property
+    def action(self) -> RowAction | None:
+        return None if self.does == "remove" else self.resource.action(self.does)
+
+    def text(self) -> str:
+        """Return what the page says. The sentence about other rows that go with the row follows."""
+        return self.action.help if self.action else self.resource.help["remove"]
 
     def done_text(self) -> str:
-        return f"The {self.row} is {self.resource.action(self.does).done}."
+        done = self.action.done or "changed" if self.action else "removed"
+        return f"{self.row} is {done}."
 
     def back_address(self) -> str:
         return reverse(f"console:{self.name}")
+
+    def check(self) -> None:
+        """Raise `PermissionDenied` for a user who would get it as the answer."""
+        permission = self.action.permission if self.action else self.resource.removal
+        require(self.access, permission, self.row)
+
+    def act(self) -> Any:
+        """Do it. Raises `PermissionDenied`, ValidationError and `Conflict`."""
+        if self.action is None:
+            return self.resource.remove(self.access, self.row)
+        takes_grace = "grace_s" in self.action.serializer().fields
+        asked = self.request.POST.get("grace", "")
+        values = {"grace_s": int(asked) if asked in GRACES else 0} if takes_grace else {}
+        return self.resource.act(self.access, self.action, self.row, **values)
 
     def issued(self, new: Issued) -> HttpResponse:
         return show_issued(self, new, self.back_address())
 
     def report(self, result: Any, done: str) -> HttpResponse | None:
         """Add a message, or return a page. `done` is `done_text` as it was before."""
+        if isinstance(result, Mapping):
+            facts = "; ".join(f"{words_of(k)}: {text_of(v)}" for k, v in result.items() if v != "")
+            done = f"{verb(self.does)}: {facts}"
         messages.success(self.request, done)
         return None
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Ask, unless the answer would be an error."""
+        self.check()
+        try:
+            if self.does == "remove":
+                check_removable(self.row)
+        except ValidationError as error:
+            return self.refused(error)
+        return super().get(request, *args, **kwargs)
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         done, back = self.done_text(), self.back_address()
@@ -155,67 +171,19 @@ class ActPage(RowPage):
         messages.error(self.request, " ".join(getattr(error, "messages", [str(error)])))
         return redirect(self.back_address())
 
-
-class ButtonPage(ActPage):
-    """Acts at the press of a button of another page."""
-
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Redirect to the page: after sign-in, a button pressed without a session leads here."""
-        text = f"Nothing was changed yet. To {self.does} {self.row}, press the button again."
-        messages.info(request, text)
-        return redirect(self.back_address())
-
-
-class ConfirmPage(ActPage):
-    """Asks before it acts."""
-
-    template_name = "console/confirm.html"
-    questions: ClassVar[dict[str, Question]] = {}
-    question: ClassVar[Question | None] = None
-    """That of the page's only action. By default it has the words of the resource."""
-
-    @property
-    def asked(self) -> Question:
-        does, known = self.does, self.question or self.questions.get(self.does)
-        if known:
-            return known
-        action = None if does == "remove" else self.resource.action(does)
-        text = action.help if action else self.resource.help["remove"]
-        done = f"{{row}} is {(action.done or 'changed') if action else 'removed'}."
-        is_danger = does in ("remove", "deactivate")
-        return Question(f"{verb(does)} {{row}}?", text, done, is_danger=is_danger)
-
-    def done_text(self) -> str:
-        return self.asked.done.format(row=self.row)
-
-    def about(self) -> str:
-        """Return the value of `{about}` in the texts, where the row alone is not enough."""
-        return ""
-
-    def check(self) -> None:
-        action = None if self.does == "remove" else self.resource.action(self.does)
-        require(self.access, action.permission if action else self.resource.removal, self.row)
-
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Ask, unless the answer would be an error."""
-        self.check()
-        try:
-            if self.does == "remove":
-                check_removable(self.row)
-        except ValidationError as error:
-            return self.refused(error)
-        return super().get(request, *args, **kwargs)
-
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        question, more = self.asked, self.resource.affected(self.does, self.row)
         return super().get_context_data(**kwargs) | {
             "graces": GRACES.items() if self.does == "rotate" else (),
-            "heading": question.heading.format(row=self.row),
-            "text": f"{question.text.format(row=self.row, about=self.about())} {more}",
-            "button": question.button or verb(self.does),
-            "is_danger": question.is_danger,
+            "heading": f"{verb(self.does)}: {self.row}",
+            "text": f"{self.text()} {self.resource.affected(self.does, self.row)}",
+            "button": verb(self.does),
+            "is_danger": self.does in ("remove", "deactivate", "revoke"),
             "back": self.back_address(),
         }
+
+
+def words_of(name: str) -> str:
+    return name.removeprefix("is_").removeprefix("num_").removesuffix("_at").replace("_", " ")
 
 
 def verb(does: str) -> str:

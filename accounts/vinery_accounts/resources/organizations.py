@@ -162,7 +162,7 @@ class Invitations(Resource[Invitation]):
     expires after 14 days. Owners see those of their organisation, users those to them."""
 
     model = Invitation
-    path = "invitations"
+    path, title = "invitations", "Open invitations"
     serializer = InvitationSerializer
     related = ("organization", "project")
     filters = Filters.of(

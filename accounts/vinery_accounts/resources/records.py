@@ -282,6 +282,7 @@ class AuditEntries(Resource[AuditEntry]):
         target_id=fields.text_filter("The id of the target."),
     )
     ordering = ("-number",)
+    search = ("actor", "action", "target", "ip")
     one, many = "an entry", "entries"
     empty_text = "Nothing was changed yet."
     columns = columns_of(

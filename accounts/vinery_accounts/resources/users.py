@@ -353,9 +353,14 @@ class Memberships(Resource[Membership]):
     path = "memberships"
     serializer = MembershipSerializer
     related = ("user", "organization", "project")
+    search = ("user__username", "user__email")
     filters = MembershipFilters
     one, many = "a role of a user", "roles of users"
     verbs = frozenset({"create", "change", "remove"})
+    help = {
+        "remove": "Take a role from a user. Keys that the user may no longer have are paused. The "
+        "account stays. To undo this, add the role again, and resume the keys."
+    }
     empty_text = "No user has a role yet. Add one for each."
     columns = columns_of("id user role organization project created=created_at")
 

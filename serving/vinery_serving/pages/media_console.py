@@ -17,7 +17,7 @@ from vinery_accounts.access.access import Access, Action
 from vinery_accounts.admin.base import register
 from vinery_accounts.console.organization import ScopeField, scope_choices
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Question, RowForm, page_of
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, RowForm, page_of
 from vinery_accounts.models import Organization, Project, Role
 from vinery_accounts.outbound.urls import DEFAULT_PORTS
 from vinery_accounts.resources.base import Conflict, require
@@ -245,13 +245,13 @@ class ChangeMedia(_MediaForm, ChangeRow):
 
 class RemoveMedia(ConfirmPage):
     resource = MEDIA_RULES
-    question = Question(
-        "Remove {row}?",
-        "It applies to {row.whose}. What only it allows is refused within a second. An "
-        "organisation or a project whose last rule is removed has the rules of the wider scope "
-        "again.",
-        "{row} is removed.",
-    )
+
+    def text(self) -> str:
+        return (
+            f"It applies to {self.row.whose}. What only it allows is refused within a second. An "
+            "organisation or a project whose last rule is removed has the rules of the wider scope "
+            "again."
+        )
 
 
 for _kind, _resource, _form, _names in (
