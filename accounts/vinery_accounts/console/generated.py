@@ -38,29 +38,27 @@ from vinery_accounts.resources.forms import ResourceForm, form_field, text_of
 from vinery_accounts.resources.limits import owner_choices
 
 Columns = Mapping[str, Callable[[Any], Any]]
-Inputs = Mapping[str, Mapping[str, Any]]
 Cell = tuple[str, Any, bool]  # a name, a value in words, and whether the value is a figure
 _LABELS: Final = {"at": "Time", "ip": "IP", "organization": "Organisation", "url": "URL"}
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class FilterForm(forms.Form):
-    """Filters of a resource. An invalid value is shown at its field, and ignored. `inputs` has the
-    attributes of the input of each filter. The id of an owner is chosen from a list."""
+    """The filters of a resource that its pages offer. An invalid value is shown at its field, and
+    ignored. The id of an owner is chosen from a list."""
 
-    def __init__(self, resource: Resource[Any], access: Access, inputs: Inputs, data: Any) -> None:
+    def __init__(self, resource: Resource[Any], access: Access, data: Any) -> None:
         super().__init__(data)
         self._filters = resource.filters()
-        for name, attributes in inputs.items():
+        for name in resource.page_filters:
             known: Any = self._filters.fields[name]
             field = self.fields[name] = form_field(known)
-            field.help_text, kind = "", name.removesuffix("_id")
+            field.widget.attrs["title"], kind = field.help_text, name.removesuffix("_id")
+            field.help_text = ""
             if kind in OWNERS:
                 self.fields[name] = _owner_field(access, kind, data.get(name, ""))
             elif isinstance(field, forms.ChoiceField):
                 field.choices = [("", "any"), *known.choices.items()]
-            elif not isinstance(field, forms.BooleanField):
-                field.widget = forms.TextInput({**attributes, **field.widget.attrs})
 
     @cached_property
     def wanted(self) -> dict[str, Any]:
@@ -135,11 +133,9 @@ class Generated(ResourcePage):
 class Rows(Generated):
     template_name = "console/rows.html"
     title: str = ""
-    hint: str = ""  # what helps if nothing matches
     note: str = ""
     empty_text: str = ""  # by default that of the resource
     ordering: ClassVar[tuple[str, ...]] = ()
-    inputs: ClassVar[Inputs] = {}  # the filters that the page offers, see `FilterForm`
 
     def buttons(self) -> Mapping[str, str]:
         """Return addresses by texts; the first is the usual one."""
@@ -162,8 +158,7 @@ class Rows(Generated):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         resource = self.resource
-        inputs = self.inputs or dict.fromkeys(resource.page_filters, _NONE)
-        form = FilterForm(resource, self.access, inputs, self.request.GET)
+        form = FilterForm(resource, self.access, self.request.GET)
         rows = form.narrow(self.listed())
         found = page_of(rows.order_by(*(self.ordering or resource.ordering), "-pk"), self.request)
         shown, columns = resource.load(found["rows"]), self.columns()

@@ -18,7 +18,7 @@ from django.utils import timezone
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import for_example, served_to, visible_models
 from vinery_accounts.console import rows
-from vinery_accounts.console.generated import FilterForm, Inputs
+from vinery_accounts.console.generated import FilterForm
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, RowPage
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User
@@ -26,9 +26,6 @@ from vinery_accounts.models.keys import usual_scopes
 from vinery_accounts.resources.base import Issued
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS
-
-_SEARCH: Final = {"type": "search", "placeholder": "name, key, owner or project", "size": 28}
-_FILTERS: Final[Inputs] = {"search": _SEARCH, "state": {}, "organization": {}, "project": {}}
 
 
 class NamesField(forms.MultipleChoiceField):
@@ -97,7 +94,7 @@ class KeysPage(Page):
 
     def view(self) -> str:
         asked = self.request.GET
-        query = urlencode({k: asked[k] for k in (*_FILTERS, "page") if asked.get(k)})
+        query = urlencode({k: asked[k] for k in (*KEYS.page_filters, "page") if asked.get(k)})
         return f"?{query}" if query else ""
 
     def list_address(self) -> str:
@@ -120,7 +117,7 @@ class KeysPage(Page):
 class Keys(KeysPage):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         now = timezone.now()
-        form = FilterForm(KEYS, self.access, _FILTERS, self.request.GET)
+        form = FilterForm(KEYS, self.access, self.request.GET)
         found = rows.page_of(form.narrow(KEYS.rows(self.access)).order_by("-pk"), self.request)
         keys = found["rows"]
         shown = self.access.rows_to_limit(ApiKey).filter(pk__in=[key.pk for key in keys])

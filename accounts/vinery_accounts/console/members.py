@@ -19,10 +19,10 @@ from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.console.generated import Columns, New, Row, Rows
 from vinery_accounts.console.menu import moment
-from vinery_accounts.console.organization import ScopeField, scope_choices
+from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, show_secret
-from vinery_accounts.models import Membership, Role, User
+from vinery_accounts.models import Membership, Organization, Role, User
 from vinery_accounts.resources.base import Issued, Resource, columns_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
@@ -42,13 +42,6 @@ _LED_COLUMNS: Final = columns_of(
 class Roles(Rows):
     resource = MEMBERSHIPS
     ordering = ("user__username", "id")
-    inputs = {
-        "search": {"type": "search", "placeholder": "name or e-mail", "size": 20},
-        "role": {},
-        "organization": {},
-        "project": {},
-    }
-    hint = "Search for part of a name or an e-mail address."
 
     def row_address(self, row: Membership) -> str:
         return reverse("console:member", args=[row.pk])
@@ -111,11 +104,10 @@ class RoleForm(ResourceForm):
 
     def __init__(self, resource: Resource[Any], access: Access, *args: Any, **more: Any) -> None:
         super().__init__(resource, access, *args, **more | {"initial": {"role": Role.MEMBER}})
-        choices = scope_choices(access, access.leads)
-        if len(choices) > 1:  # else a mistake shows a stranger the first organisation
-            choices.insert(0, ("", "Choose one"))
+        # Of several, none is chosen: a mistake would show a stranger the first organisation.
+        none = [("", "Choose one")] if access.rows(Organization).count() > 1 else []
         text = "A role in an organisation holds in all of its projects."
-        self.fields["where"] = ScopeField(access, choices, label="Where", help_text=text)
+        self.fields["where"] = ScopeField(access, Role.ADMIN, none, label="Where", help_text=text)
         self.order_fields(self.field_order)
 
     @property
@@ -184,8 +176,6 @@ class ActOnMember(ConfirmPage):
 @at("users/", "users")
 class Users(Rows):
     resource = USERS
-    inputs = {"username": {"type": "search"}}
-    hint = "Search for the whole name."
 
 
 @at("users/new/", "users-new")

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from django import forms
 from django.conf import settings
 from django.db.models import Q
 from django.template.defaultfilters import pluralize
@@ -21,7 +20,7 @@ from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.base import Conflict, columns_of
 from vinery_accounts.resources.forms import text_of
 from vinery_accounts.resources.limits import owners_of
-from vinery_accounts.resources.records import AUDIT, CAPTURES, REFUSALS, SEARCH_HELP, read_texts
+from vinery_accounts.resources.records import AUDIT, CAPTURES, REFUSALS, read_texts
 from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, read_items, turns
 
 _MAX_PEOPLE: Final = 20
@@ -82,25 +81,9 @@ class AuditLog(Rows):
         "Entries are never changed or deleted, and each holds the hash of the one before: an "
         "administrator verifies the whole log with the command vinery audit verify."
     )
-    inputs = {
-        "actor": {"size": "14", "placeholder": "alice"},
-        "action": {},
-        "search": {"size": "14", "type": "search", "title": SEARCH_HELP},
-        "from": {"type": "datetime-local"},
-        "to": {"type": "datetime-local"},
-        "without_sign_ins": {},
-    }
 
     def columns(self) -> Columns:
         return {**self.resource.columns, "changed": _changes}
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs)
-        found = self.listed().order_by("action").values_list("action", flat=True).distinct()
-        choices = [("", "any"), *((each, each) for each in found)]
-        context["form"].fields["action"].widget = forms.Select(choices=choices)
-        context["form"]["without_sign_ins"].label = "Without sign-ins"
-        return context
 
 
 @at("captures/<int:row_id>/", "captures-row")
@@ -159,14 +142,6 @@ class Refusals(Rows):
     resource = REFUSALS
     title = "Limit events"
     note = "What is left of each limit is under Limits."
-    inputs = {
-        "effect": {},
-        "model": {"size": "14"},
-        **{f"{kind}_id": {} for kind in ("organization", "project", "user", "key")},
-        "limit_id": {"size": "5"},
-        "from": {"type": "datetime-local"},
-        "to": {"type": "datetime-local"},
-    }
 
     def may_open(self, row: RefusedRequest) -> bool:
         return False

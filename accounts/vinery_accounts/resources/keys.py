@@ -180,6 +180,7 @@ class Keys(Resource[ApiKey]):
     verbs = frozenset({"create", "change", "remove"})
     removal = Action.REMOVE
     search = ("name", "hint", "owner__username", "project__name")
+    page_filters = ("search", "state", "organization", "project")
     help = {
         "create": "Create a key. The response holds its secret, which is never returned again.",
         "change": "Change the fields that the request names. Servers follow within a second.",

@@ -205,6 +205,7 @@ class Users(Resource[User]):
             status=204,
         ),
     )
+    page_filters = ("username",)
     columns = columns_of(
         "id name=username kind active=is_active roles last_login", kind=_kind, roles=_roles
     )
@@ -354,6 +355,7 @@ class Memberships(Resource[Membership]):
     serializer = MembershipSerializer
     related = ("user", "organization", "project")
     search = ("user__username", "user__email")
+    page_filters = ("search", "role", "organization", "project")
     filters = MembershipFilters
     one, many = "a role of a user", "roles of users"
     verbs = frozenset({"create", "change", "remove"})
