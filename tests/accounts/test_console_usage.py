@@ -14,7 +14,6 @@ from django.test import Client
 from django.utils import timezone
 from pages import charts_of, drawn, page, signed_in, store, tile, used
 
-from tests.tables import table
 from vinery_accounts.console.page import PeriodForm, UsagePage
 from vinery_accounts.models import User
 from vinery_accounts.usage.entries import Outcome
@@ -176,30 +175,6 @@ def exported(client: Client, address: str) -> list[str]:
     response: Any = client.get(unescape(found[1]))
     text = async_to_sync(_all_of)(response)
     return [row["request_id"] for row in csv.DictReader(io.StringIO(text))]
-
-
-@table(
-    "path, query, left_out",
-    [
-        ("", "status=fine", "status=fine"),
-        ("", "from=abc&key=x&key=7", "from=abc, key=x"),
-        ("", "by=user", "by=user"),
-        ("usage/", "by=nope&most=luck", "by=nope, most=luck"),
-        ("usage/", "by=user&most=num_tokens&period=7d&model=a&zone=UTC&until=", ""),
-        ("refusals/", "before=x&status=4xx", "before=x, status=4xx"),
-        ("refusals/", "before=7&model=a&user=none", ""),
-        ("refusals/", "before=&zone=", ""),
-    ],
-)
-def test_wrong_parameters_are_ignored(alice: User, path: str, query: str, left_out: str) -> None:
-    text = page(signed_in(alice), f"/console/{path}?{query}")
-
-    result = re.findall(r"Ignored, because it is invalid here: (.*?)\.<", text)
-    assert result == ([left_out] if left_out else [])
-    for parameter in left_out.split(", ") if left_out else ():
-        name, _, value = parameter.partition("=")
-        assert f'name="{name}" value="{value}"' not in text
-        assert f"{name}: {value}" not in text
 
 
 async def _all_of(response: Any) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from allauth.mfa.models import Authenticator
 from api_client import Api, Tenant, as_user, with_key
+from django.core.exceptions import ValidationError
 from django.utils import timezone
 from row_builders import stored_alert
 
@@ -72,6 +73,15 @@ def test_invitations_are_declined_replaced_accepted(owner: Api, root: Api, ours:
     carol = as_user(ours.user("carol"))
     carol.delete(path)
     assert not Invitation.objects.exists()
+    assert not Membership.objects.filter(user__username="carol").exists()
+
+    withdrawn = changes.invite("carol", ours.organization, Role.OWNER)
+    changes.remove(Invitation.objects.get(pk=withdrawn.pk))
+    with pytest.raises(ValidationError, match="was withdrawn"):
+        changes.accept(withdrawn)
+    expired = f"invitations/{owner.post('invitations/', offer(ours))['id']}/accept/"
+    Invitation.objects.update(expires_at=timezone.now())
+    assert carol.error("POST", expired)[0] == 404
     assert not Membership.objects.filter(user__username="carol").exists()
 
     owner.post("invitations/", offer(ours))
