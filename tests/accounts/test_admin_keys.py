@@ -112,7 +112,7 @@ def test_only_administrators_create_an_admin_key_and_own_one(
     assert chief.error("PATCH", path, {"scopes": ["inference"]})[::2] == (400, "scopes")
     assert chief.patch(path, {"scopes": ["inference", "admin"]})["scopes"] == ["inference", "admin"]
 
-    form = {"name": "x", "project": search.pk, "scopes": ["admin"], "once": "1"}
+    form = {"name": "x", "project": search.pk, "scopes": ["admin"]}
     for user, is_offered in ((root, True), (owner, False)):
         client.force_login(user)
         page = client.get("/console/keys/new/").content.decode()

@@ -191,6 +191,7 @@ def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(
         text = page(client, f"{AUDIT}?{query}")
         assert re.findall('"Action">(.*?)<', text) == actions, query
     assert "Nothing matches." in page(client, f"{AUDIT}?action=none")
+    assert '<option value="user.sign_in">' in page(client, AUDIT)
     entry = page(client, f"{AUDIT}?action=project.update")
     assert "<dt>name</dt><dd>ours one → renamed</dd>" in entry
     assert "vinery audit verify" in entry

@@ -132,7 +132,7 @@ def test_a_model_of_an_archive_is_named_and_tuned(admin: Administrator, archive:
     admin.press("Start")
     page.locator("#search").get_by_text("trial 1 of").wait_for()
     follow(page.get_by_role("link", name="Cancel the search"))
-    admin.press("Cancel the job")
+    admin.press("Cancel")
     page.locator("#jobs").get_by_text("Cancelled", exact=True).wait_for()
     follow(page.get_by_role("link", name="Log of the tune"))
     page.get_by_text("New lines appear by themselves.").wait_for()

@@ -1,7 +1,6 @@
 """Keys, limits and weights name models that are served, in each front end."""
 
 import re
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,7 @@ def test_each_front_end_shows_the_nearest_name(
         assert NO_CHATT in answer.content.decode()
     of_limit = {"of": "model", "model": "tiny-chatt", "metric": "tokens", "window": "day"}
     of_limit |= {"amount": "10", "time_zone": "UTC", "week_start": "monday"}
-    once = {"once": "x" * 16, "models": ["tiny-chatt"]}
+    once = {"models": ["tiny-chatt"]}
     in_admin = of_key | {"owner": owner.pk, "models": "tiny-chatt", "allowed_models": "tiny-chatt"}
     for path, form in (
         ("/console/keys/new/", of_key | once),
@@ -143,7 +142,7 @@ def test_the_example_of_a_new_key_names_a_model_that_answers_it(
         EngineStatus.objects.create(model=model, state=state)
     client.force_login(owner)
     form = {"name": "k", "project": first_project().pk, "scopes": ["inference"]}
-    form |= {"once": secrets.token_hex(), "models": allowed}
+    form |= {"models": allowed}
     text = client.post("/console/keys/new/", form).content.decode()
     found = re.findall('"model": "(.*?)"', text.replace("&quot;", '"'))
     assert found == [example]
@@ -154,7 +153,7 @@ def test_a_new_key_without_a_model_for_chats_leads_to_the_models(
 ) -> None:
     ServedModel.objects.update(task="embeddings")
     client.force_login(owner)
-    form = {"name": "k", "project": first_project().pk, "scopes": ["inference"], "once": "x" * 16}
+    form = {"name": "k", "project": first_project().pk, "scopes": ["inference"]}
     text = client.post("/console/keys/new/", form).content.decode()
     assert "no model yet that could answer this key" in text
     assert 'href="/console/models/">Models</a>' in text

@@ -1,6 +1,6 @@
 """Invitations: a link for a new user, a role for an existing one, and what waits for an answer."""
 
-from typing import Any
+from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
@@ -11,7 +11,7 @@ from django.utils.html import format_html
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
-from vinery_accounts.console.generated import Columns, Rows
+from vinery_accounts.console.generated import Columns, Rows, Table, cells_of
 from vinery_accounts.console.keys import projects_for
 from vinery_accounts.console.members import RoleForm, show_link
 from vinery_accounts.console.page import at
@@ -21,7 +21,9 @@ from vinery_accounts.resources.base import columns_of, require
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.organizations import INVITATIONS
-from vinery_accounts.resources.users import USERS
+from vinery_accounts.resources.users import MEMBERSHIPS, USERS
+
+_NEW: Final = columns_of("name=user email=user.email role where=scope created=created_at")
 
 
 @at("members/invite/", "invitations-new")
@@ -97,7 +99,8 @@ class NewMember(NewRow):
 
 @at("invitations/", "invitations")
 class OpenInvitations(Rows):
-    """Invitations that wait for an answer: those of one's organisation, and those to oneself."""
+    """Invitations that wait for an answer: those of one's organisation, and those to oneself. New
+    users who have not logged in yet, on whose pages there is another link."""
 
     resource = INVITATIONS
     note = "Invited users accept on their overview. To renew an invitation, invite again."
@@ -110,3 +113,13 @@ class OpenInvitations(Rows):
             return {}
         pages = {"Invite a colleague": "member-new", "Add an existing user": "invitations-new"}
         return {text: reverse(f"console:{name}") for text, name in pages.items()}
+
+    def sections(self) -> list[Table]:
+        people = {"is_service": False, "is_active": True, "last_login": None}
+        new = MEMBERSHIPS.rows(self.access).filter(**{f"user__{k}": v for k, v in people.items()})
+        rows = [
+            (reverse("console:member", args=[row.pk]), row, cells_of(row, _NEW))
+            for row in new[:100]
+            if self.access.may(Action.MANAGE, row.user)
+        ]
+        return [Table("New users who have not logged in yet", rows)]

@@ -26,7 +26,7 @@ from vinery_accounts.limits.reservations import Level
 from vinery_accounts.limits.rulebook import scope_of, valid_rules
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window, in_words
 from vinery_accounts.limits.service import current_levels
-from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
+from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope
 from vinery_accounts.resources.base import require
 from vinery_accounts.resources.fields import MAX_ID
 from vinery_accounts.resources.forms import ResourceForm
@@ -101,16 +101,6 @@ def quota_rows(access: Access, found: list[Quota]) -> list[tuple[str, str, Quota
     rules = [(scope_of(each.limit), each.limit, each) for each in closest(found)]
     owners = owners_of(access, [scope for scope, *_ in rules])
     return [(owners[who], in_words(limit.metric, limit.window), each) for who, limit, each in rules]
-
-
-def exhausted_quotas(found: list[Quota], user: User) -> list[tuple[str, Quota]]:
-    """Return the used-up quotas of the user alone, which refuse requests with any key."""
-    return [
-        (_limited(quota.limit), quota)
-        for quota in found
-        if (quota.limit.scope, quota.limit.scope_id) == (LimitScope.USER, user.pk)
-        and not (quota.limit.is_shadow or quota.num_left)
-    ]
 
 
 def _limited(limit: Limit) -> str:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+from django import forms
 from django.conf import settings
 from django.db.models import Q
 from django.template.defaultfilters import pluralize
@@ -84,6 +85,13 @@ class AuditLog(Rows):
 
     def columns(self) -> Columns:
         return {**self.resource.columns, "changed": _changes}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        found = self.listed().order_by("action").values_list("action", flat=True).distinct()
+        choices = [("", "any"), *((each, each) for each in found)]
+        context["form"].fields["action"].widget = forms.Select(choices=choices)
+        return context
 
 
 @at("captures/<int:row_id>/", "captures-row")
