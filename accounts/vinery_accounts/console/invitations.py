@@ -11,11 +11,10 @@ from django.utils.html import format_html
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
-from vinery_accounts.console.generated import Columns, Rows, Table, cells_of
 from vinery_accounts.console.keys import projects_for
 from vinery_accounts.console.members import RoleForm, show_link
 from vinery_accounts.console.page import at
-from vinery_accounts.console.rows import NewRow
+from vinery_accounts.console.rows import Columns, NewRow, Rows, Table, cells_of
 from vinery_accounts.models import User
 from vinery_accounts.resources.base import columns_of, require
 from vinery_accounts.resources.forms import ResourceForm
@@ -31,7 +30,6 @@ class Invite(NewRow):
     """A role for a user who exists. A user that the caller sees gets the role at once. Any other
     name gets an invitation: the page does not reveal which names exist."""
 
-    needs = "is_leader"
     resource = INVITATIONS
     form_class = RoleForm
     names = ("username", "role")
@@ -72,7 +70,6 @@ class NewMemberForm(RoleForm):
 
 @at("members/new/", "member-new")
 class NewMember(NewRow):
-    needs = "is_leader"
     resource = USERS
     form_class = NewMemberForm
     names = ("username", "email", "role")

@@ -18,9 +18,8 @@ from django.utils import timezone
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import for_example, served_to, visible_models
 from vinery_accounts.console import rows
-from vinery_accounts.console.generated import FilterForm
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, RowPage
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, FilterForm, RowPage
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User
 from vinery_accounts.models.keys import usual_scopes
 from vinery_accounts.resources.base import Issued

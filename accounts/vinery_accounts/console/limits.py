@@ -18,9 +18,8 @@ from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.base.limit_table import METRIC_CHOICES
 from vinery_accounts.base.money import MILLION, limited, quantity, whole
-from vinery_accounts.console.generated import New, Rows
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Rows
 from vinery_accounts.console.words import reset
 from vinery_accounts.limits.reservations import Level
 from vinery_accounts.limits.rulebook import scope_of, valid_rules
@@ -259,7 +258,7 @@ class Prices(Rows):
 
 
 @at("model-weights/new/", "model-weights-new")
-class NewPrices(New):
+class NewPrices(NewRow):
     """`model=qwen-a` fills in the form."""
 
     resource, heading = MODEL_WEIGHTS, "Prices or weights of a model"

@@ -17,11 +17,18 @@ from django.utils.html import format_html
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
-from vinery_accounts.console.generated import Columns, New, Row, Rows
 from vinery_accounts.console.menu import moment
 from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import Page, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, show_secret
+from vinery_accounts.console.rows import (
+    ChangeRow,
+    Columns,
+    ConfirmPage,
+    NewRow,
+    Row,
+    Rows,
+    show_secret,
+)
 from vinery_accounts.models import Membership, Organization, Role, User
 from vinery_accounts.resources.base import Issued, Resource, columns_of
 from vinery_accounts.resources.forms import ResourceForm
@@ -179,7 +186,7 @@ class Users(Rows):
 
 
 @at("users/new/", "users-new")
-class NewUser(New):
+class NewUser(NewRow):
     resource = USERS
     heading = "Create a user without a role"
     names = ("username", "email")

@@ -6,9 +6,9 @@ from typing import Any, Final
 from django import forms
 
 from vinery_accounts.access.access import Access
-from vinery_accounts.console.generated import Row, Table, cells_of
 from vinery_accounts.console.menu import scope_named
 from vinery_accounts.console.page import at
+from vinery_accounts.console.rows import Row, Table, cells_of
 from vinery_accounts.models import Delivery, DeliveryState, Organization, Project, Role
 from vinery_accounts.resources.alerts import WEBHOOKS
 from vinery_accounts.resources.base import columns_of

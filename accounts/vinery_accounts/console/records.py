@@ -12,9 +12,9 @@ from django.utils.html import format_html, format_html_join
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.deliveries import lead, reachable
-from vinery_accounts.console.generated import Columns, Row, Rows
 from vinery_accounts.console.page import at
 from vinery_accounts.console.playground import link_of
+from vinery_accounts.console.rows import Columns, Row, Rows
 from vinery_accounts.console.words import reason
 from vinery_accounts.models import AuditEntry, Capture, Currency, RefusedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS

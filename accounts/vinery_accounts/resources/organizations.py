@@ -188,6 +188,9 @@ class Invitations(Resource[Invitation]):
     )
     columns = columns_of("id username role organization project invited_by expires_at")
 
+    def may_create(self, access: Access) -> bool:
+        return access.is_leader
+
     def rows(self, access: Access) -> QuerySet[Invitation]:
         return super().rows(access).filter(expires_at__gt=timezone.now())
 
