@@ -11,7 +11,7 @@ from tests.accounts.api.api_client import Api, Keys, as_user, with_key
 from tests.accounts.key_tables import bearer, refusal
 from tests.tables import table
 from vinery_accounts.access import changes
-from vinery_accounts.base.errors import NotAllowed, Refusal
+from vinery_accounts.base.errors import Refusal
 from vinery_accounts.keys.lifecycle import NewKey, create_key, revoke_key
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import ApiKey, AuditEntry, KeyState, Organization, Project, Role, User
@@ -79,15 +79,6 @@ def test_an_admin_key_manages_every_organisation_and_people_and_lists_mark_it(
     assert admin_key.secret.startswith("vny_admin_")
     assert as_admin_key.column("keys/", "hint", scope="admin") == [admin_key.key.hint]
     assert client.get("/console/keys/").content.decode().count("<strong>admin key</strong>") == 1
-
-
-def test_an_admin_key_alone_generates_nothing(admin_key: NewKey, table: KeyTable) -> None:
-    table.refresh()
-
-    grants = table.authenticate(bearer(admin_key.secret)).grants
-
-    with pytest.raises(NotAllowed, match="lacks the scope `inference`"):
-        grants.check_scope("inference")
 
 
 def test_only_administrators_create_an_admin_key_and_own_one(

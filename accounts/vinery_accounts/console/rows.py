@@ -1,4 +1,4 @@
-"""Pages about the rows of a resource: the list, a new row, one row, its form, and what is done to it.
+"""Pages about rows of a resource: the list, a new row, one row, its form, and what is done to it.
 Those of a resource with a `title` are generated. A page that differs is a subclass with the same
 URL."""
 
