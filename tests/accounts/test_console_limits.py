@@ -67,8 +67,7 @@ def test_a_limit_is_set_changed_and_removed(chief: Client, key: ApiKey) -> None:
     assert (limit.is_shadow, limit.alert_at) == (True, [50, 90])
 
     text = text_of(chief.get(address_of(limit)))
-    whose = f"the key laptop ({key.hint}, bob, ours one)"
-    assert f"Tokens per day, for {whose}." in text
+    assert f"1000 tokens per day, key laptop ({key.hint})" in text
     assert 'value="50, 90"' in text
     changed = {"amount": 2000, "time_zone": "Europe/Berlin", "alert_at": "off"}
     assert "The limit is changed." in sent(chief, address_of(limit), changed)
@@ -77,15 +76,15 @@ def test_a_limit_is_set_changed_and_removed(chief: Client, key: ApiKey) -> None:
     assert (limit.is_shadow, limit.alert_at) == (False, [])
 
     remove = f"{address_of(limit)}remove/"
-    assert f"2,000 tokens per day, for {whose}." in text_of(chief.get(remove))
-    assert "The limit is removed." in sent(chief, remove)
+    assert f"Remove: 2000 tokens per day, key laptop ({key.hint})" in text_of(chief.get(remove))
+    assert "is removed." in sent(chief, remove)
     assert not Limit.objects.exists()
     assert logged(actor="root") == ["limit.create", "limit.update", "limit.delete"]
 
     chief.post(NEW, form("platform", window="week", week_start="sunday"))
     weekly = Limit.objects.get()
     text = page(chief, address_of(weekly))
-    assert "Tokens per week, for the whole platform." in text
+    assert "1000 tokens per week, platform" in text
     assert '<option value="sunday" selected>Sunday</option>' in text
     changed = {"amount": 9, "time_zone": "UTC"}
     chief.post(address_of(weekly), changed | {"week_start": "saturday"})

@@ -79,7 +79,7 @@ def test_a_budget_is_entered_and_shown_in_the_currency(
     sent(client, address, form | {"amount": "20"})
     limit.refresh_from_db()
     assert limit.amount == 20_000_000
-    assert "20.00 EUR per month, for the project" in page(client, f"{address}remove/")
+    assert "20.00 EUR per month, project" in page(client, f"{address}remove/")
     assert "There are limits of the cost" in sent(client, f"/console/currency/{euro.pk}/remove/")
     sent(client, f"{address}remove/")
     sent(client, f"/console/currency/{euro.pk}/remove/")

@@ -17,7 +17,7 @@ from django.utils import timezone
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.base.limit_table import METRIC_CHOICES
-from vinery_accounts.base.money import MILLION, limited, quantity, whole
+from vinery_accounts.base.money import MILLION, quantity, whole
 from vinery_accounts.console.page import FormPage, Page, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Rows
 from vinery_accounts.console.words import reset
@@ -100,11 +100,6 @@ def quota_rows(access: Access, found: list[Quota]) -> list[tuple[str, str, Quota
     rules = [(scope_of(each.limit), each.limit, each) for each in closest(found)]
     owners = owners_of(access, [scope for scope, *_ in rules])
     return [(owners[who], in_words(limit.metric, limit.window), each) for who, limit, each in rules]
-
-
-def _limited(limit: Limit) -> str:
-    code = Currency.current() if limit.metric == Metric.COST else ""
-    return limited(limit.metric, limit.window, limit.amount, code)
 
 
 def closest(quotas: list[Quota]) -> list[Quota]:
@@ -208,11 +203,6 @@ class SetLimit(FormPage):
         return redirect("console:limits")
 
 
-def _described(access: Access, limit: Limit, what: str) -> str:
-    scope = scope_of(limit)
-    return f"{what}, for {owners_of(access, [scope])[scope]}."
-
-
 @at("limits/<int:row_id>/", "limit")
 class ChangeLimit(ChangeRow):
     resource = LIMITS
@@ -221,8 +211,8 @@ class ChangeLimit(ChangeRow):
     done = "The limit is changed."
 
     def texts(self) -> dict[str, Any]:
-        intro = _described(self.access, self.row, in_words(self.row.metric, self.row.window))
-        return {"intro": intro, "remove": reverse("console:limit-remove", args=[self.row.pk])}
+        remove = reverse("console:limit-remove", args=[self.row.pk])
+        return {"intro": str(self.row), "remove": remove}
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
         require(self.access, Action.MANAGE, self.row)
@@ -241,9 +231,6 @@ class ChangeLimit(ChangeRow):
 @at("limits/<int:row_id>/", "limit", "remove")
 class RemoveLimit(ConfirmPage):
     resource = LIMITS
-
-    def text(self) -> str:
-        return f"{_described(self.access, self.row, _limited(self.row))} {super().text()}"
 
 
 @at("model-weights/", "model-weights")

@@ -28,7 +28,7 @@ from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
 from vinery_accounts.resources.records import CAPTURES, REFUSALS
 from vinery_accounts.usage.export import Selection, of_one_index, records, since_of_newest
-from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
+from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES
 
 _ROWS: Final = 50
 # Of the requests that an index finds, a page searches so many for the other filters.
@@ -90,14 +90,10 @@ class Requests(UsagePage):
         is_of_errors = set(self.request.GET.getlist("outcome")) == set(ERRORS)
         shown = {name: self.request.GET.get(name) for name in Filters.base_fields}
         texts = {"search": "client's id", "error": "error code", "limited": "refused by a limit"}
-        is_of_one = set(self.access.visible() or ()) == {Dimension.USER}
-        caller = "Key" if is_of_one else "User, key"
         own = {name: text for name in texts if (text := self._text(name))}
         chips = [(f"{texts[name]}: {own[name]}", self.address(**{name: None})) for name in own]
         return context | {
             "rows": [(row, *words.ending(row)[:2]) for row in rows],
-            "columns": f"Time|Model|Outcome|{caller}|#Tokens in|#Tokens out|#First token|#Total",
-            "caller": caller,
             "more": Filters(initial=shown | ({"outcome": "errors"} if is_of_errors else {})),
             "chips": [*context["chips"], *chips],
             "older": older and self.address(before=older),
