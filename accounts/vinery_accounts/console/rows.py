@@ -26,9 +26,8 @@ from rest_framework.serializers import DateTimeField
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.changes import check_removable
-from vinery_accounts.console import page
 from vinery_accounts.console.menu import moment, state
-from vinery_accounts.console.page import FormPage, Page, at
+from vinery_accounts.console.page import FormPage, Page, at, urlpatterns
 from vinery_accounts.models import OWNERS
 from vinery_accounts.resources.base import (
     Conflict,
@@ -421,6 +420,6 @@ def add_generated_pages() -> None:
 
 
 def _add(kind: type[Page], resource: Resource[Any], address: str, name: str, **more: str) -> None:
-    if not any(each.name == name for each in page.urlpatterns):
+    if not any(each.name == name for each in urlpatterns):
         made: Any = type(kind.__name__, (kind,), {"resource": resource, **more})
         at(address, name)(made)
