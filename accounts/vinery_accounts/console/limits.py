@@ -19,7 +19,7 @@ from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.base.limit_table import METRIC_CHOICES
 from vinery_accounts.base.money import MILLION, quantity, whole
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Rows
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Rows, add_page
 from vinery_accounts.console.words import reset
 from vinery_accounts.limits.reservations import Level
 from vinery_accounts.limits.rulebook import scope_of, valid_rules
@@ -228,9 +228,7 @@ class ChangeLimit(ChangeRow):
         return reverse("console:limits")
 
 
-@at("limits/<int:row_id>/", "limit", "remove")
-class RemoveLimit(ConfirmPage):
-    resource = LIMITS
+add_page(ConfirmPage, LIMITS, "limits/<int:row_id>/remove/", "limit-remove", does="remove")
 
 
 @at("model-weights/", "model-weights")

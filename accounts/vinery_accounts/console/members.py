@@ -27,6 +27,7 @@ from vinery_accounts.console.rows import (
     NewRow,
     Row,
     Rows,
+    add_page,
     show_secret,
 )
 from vinery_accounts.models import Membership, Organization, Role, User
@@ -161,28 +162,7 @@ class Member(ChangeRow):
         return reverse("console:service-accounts" if row.user.is_service else "console:members")
 
 
-@at("members/<int:row_id>/", "member", "remove")
-class RemoveMember(ConfirmPage):
-    resource = MEMBERSHIPS
-
-
-@at("members/<int:row_id>/", "member", "deactivate", "activate", "link")
-class ActOnMember(ConfirmPage):
-    resource = USERS
-
-    @cached_property
-    def row(self) -> User:
-        return get_object_or_404(MEMBERSHIPS.rows(self.access), pk=self.kwargs["row_id"]).user
-
-    def report(self, result: Any, done: str) -> HttpResponse | None:
-        if self.does == "link":
-            return show_link(self, self.row, result)
-        return super().report(result, done)
-
-
-@at("users/", "users")
-class Users(Rows):
-    resource = USERS
+add_page(ConfirmPage, MEMBERSHIPS, "members/<int:row_id>/remove/", "member-remove", does="remove")
 
 
 @at("users/new/", "users-new")
@@ -220,9 +200,20 @@ class HelpUser(ConfirmPage):
     def report(self, result: Any, done: str) -> HttpResponse | None:
         if self.does == "link":
             return show_link(self, self.row, result)
+        if self.does != "password":
+            return super().report(result, done)
         heading, text = f"A new password for {self.row}", "The user's sessions are ended."
         about = (heading, f"It is shown once. {text}", result["password"], self.back_address())
         return show_secret(self, *about, copy="Copy the password")
+
+
+@at("members/<int:row_id>/", "member", "deactivate", "activate", "link")
+class ActOnMember(HelpUser):
+    name = "members"
+
+    @cached_property
+    def row(self) -> User:
+        return get_object_or_404(MEMBERSHIPS.rows(self.access), pk=self.kwargs["row_id"]).user
 
 
 _RIGHTS: Final = {

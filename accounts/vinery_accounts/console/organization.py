@@ -8,7 +8,7 @@ from django import forms
 from vinery_accounts.access.access import Access
 from vinery_accounts.console.menu import scope_named
 from vinery_accounts.console.page import at
-from vinery_accounts.console.rows import Row, Table, cells_of
+from vinery_accounts.console.rows import Row, Table, add_page, cells_of
 from vinery_accounts.models import Delivery, DeliveryState, Organization, Project, Role
 from vinery_accounts.resources.alerts import WEBHOOKS
 from vinery_accounts.resources.base import columns_of
@@ -75,8 +75,7 @@ class Scope(Row):
 
 
 for each in (ORGANIZATIONS, PROJECTS):
-    page: Any = type("Scope", (Scope,), {"resource": each})
-    at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
+    add_page(Scope, each, f"{each.path}/<int:row_id>/", f"{each.path}-row")
 
 
 _DELIVERY: Final = columns_of(

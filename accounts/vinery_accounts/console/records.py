@@ -14,7 +14,7 @@ from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.deliveries import lead, reachable
 from vinery_accounts.console.page import at
 from vinery_accounts.console.playground import link_of
-from vinery_accounts.console.rows import Columns, Row, Rows
+from vinery_accounts.console.rows import Columns, Row, Rows, add_page
 from vinery_accounts.console.words import reason
 from vinery_accounts.models import AuditEntry, Capture, Currency, RefusedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS
@@ -139,8 +139,7 @@ class StoredThread(Row):
 
 
 for each in (RESPONSES, CONVERSATIONS, CHATS):
-    page: Any = type("Thread", (StoredThread,), {"resource": each})
-    at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
+    add_page(StoredThread, each, f"{each.path}/<int:row_id>/", f"{each.path}-row")
 
 
 @at("refusals/", "refusals")

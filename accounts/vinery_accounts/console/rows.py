@@ -411,15 +411,19 @@ def add_generated_pages() -> None:
             continue
         row = f"{name}/<int:row_id>/"
         does = [each.name for each in resource.actions if not each.is_of_list]
-        _add(Rows, resource, f"{name}/", name)
+        add_page(Rows, resource, f"{name}/", name)
         if "create" in resource.verbs:
-            _add(NewRow, resource, f"{name}/new/", f"{name}-new", heading=f"Create {resource.one}")
-        _add(Row, resource, row, f"{name}-row")
+            heading = f"Create {resource.one}"
+            add_page(NewRow, resource, f"{name}/new/", f"{name}-new", heading=heading)
+        add_page(Row, resource, row, f"{name}-row")
         for each in (*({"remove"} & resource.verbs), *does):
-            _add(ConfirmPage, resource, f"{row}{each}/", f"{name}-{each}", does=each)
+            add_page(ConfirmPage, resource, f"{row}{each}/", f"{name}-{each}", does=each)
 
 
-def _add(kind: type[Page], resource: Resource[Any], address: str, name: str, **more: str) -> None:
+def add_page(
+    kind: type[Page], resource: Resource[Any], address: str, name: str, **more: str
+) -> None:
+    """Add a page of a resource below `/console/`, unless there is one of this name."""
     if not any(each.name == name for each in urlpatterns):
         made: Any = type(kind.__name__, (kind,), {"resource": resource, **more})
         at(address, name)(made)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from vinery_accounts.console import rows
 from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.console.page import FormPage, LivePage, Period, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, RowPage
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, RowPage, add_page
 from vinery_accounts.resources.forms import ParametersForm
 from vinery_accounts.resources.limits import prices_of
 from vinery_serving.core.tasks import Task
@@ -265,9 +265,7 @@ class ActOnModel(ConfirmPage):
         return reverse(f"console:{page}", args=[self.row.pk])
 
 
-@at(_MODEL, "model", "remove")
-class RemoveModel(ConfirmPage):
-    resource = MODELS
+add_page(ConfirmPage, MODELS, f"{_MODEL}remove/", "model-remove", does="remove")
 
 
 class _JobPage(RowPage):
