@@ -44,21 +44,14 @@ def test_users_are_led_to_the_console_and_others_to_the_sign_in(root: User, alic
         assert ("Administration" in page(signed_in(user), "/console/")) is is_administrator
 
 
-def test_pages_have_no_foreign_code_and_are_not_cached(root: User) -> None:
-    response = signed_in(root).get("/console/")
-
-    policy = response.headers["Content-Security-Policy"]
-    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
-    assert "unsafe" not in policy
-    foreign = r"<script(?! src=| type=.application/json)|<style| style=| on[a-z]+="
-    assert not re.search(foreign, response.content.decode())
-    assert response.headers["Cache-Control"] == "no-store, private"
-
-
 def test_the_overview_adds_up_the_period_or_has_advice(alice: User) -> None:
     store(used(alice, "old", minutes_ago=3000))
-    text = page(signed_in(alice), "/console/")
+    response = signed_in(alice).get("/console/")
+    text = response.content.decode()
 
+    foreign = r"<script(?! src=| type=.application/json)|<style| style=| on[a-z]+="
+    assert not re.search(foreign, text)
+    assert response.headers["Cache-Control"] == "no-store, private"
     assert numbers(text) == ["0", "0", "0", "0"]
     assert "create an API key</a>" in text
     assert "First steps" not in text
@@ -161,12 +154,9 @@ def one_request(alice: User) -> None:
     [
         ("period=own&since=2026-03-02T00:00&until=2026-03-01T00:00", "ends before it begins"),
         ("period=90d&granularity=minute", "makes more than 400"),
-        ("since=1970-01-01T00:00", "The interval day makes more than 1500"),
         ("since=1970-01-01T00:00&until=9000-01-01T00:00", "makes more than 1500"),
-        ("period=own&until=0001-01-01T00:00", "Choose a year from 1970 to 9000"),
         ("since=0001-01-01T00:00&zone=Asia/Tokyo", "Choose a year from 1970 to 9000"),
         ("zone=Mars/Olympus", "There is no time zone Mars/Olympus"),
-        ("period=century", "Select a valid choice"),
     ],
 )
 def test_an_invalid_period_is_reported_and_the_last_day_is_shown(

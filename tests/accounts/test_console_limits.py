@@ -81,21 +81,13 @@ def test_a_limit_is_set_changed_and_removed(chief: Client, key: ApiKey) -> None:
     assert not Limit.objects.exists()
     assert logged(actor="root") == ["limit.create", "limit.update", "limit.delete"]
 
-    chief.post(NEW, form("platform", window="week", week_start="sunday"))
-    weekly = Limit.objects.get()
-    text = page(chief, address_of(weekly))
-    assert "1000 tokens per week, platform" in text
-    assert '<option value="sunday" selected>Sunday</option>' in text
-    changed = {"amount": 9, "time_zone": "UTC"}
-    chief.post(address_of(weekly), changed | {"week_start": "saturday"})
-    weekly.refresh_from_db()
-    assert (weekly.window, weekly.week_start, weekly.amount) == ("week", "saturday", 9)
-
-    daily = stored_limit("platform", amount=1)
-    assert "Weeks begin on" not in page(chief, address_of(daily))
-    chief.post(address_of(daily), changed | {"week_start": "sunday"})
-    daily.refresh_from_db()
-    assert (daily.week_start, daily.amount) == ("monday", 9)
+    for window, day in (("week", "saturday"), ("day", "monday")):
+        stored = stored_limit("platform", window=window, amount=1)
+        assert ("Weeks begin on" in page(chief, address_of(stored))) is (window == "week")
+        changed = {"amount": 9, "time_zone": "UTC", "week_start": "saturday"}
+        chief.post(address_of(stored), changed)
+        stored.refresh_from_db()
+        assert (stored.window, stored.week_start, stored.amount) == (window, day, 9)
 
 
 def test_an_unchanged_form_changes_no_field(chief: Client) -> None:

@@ -221,5 +221,3 @@ def _ask(page: Page, question: str) -> None:
     page.get_by_label("Your message").fill(question)
     page.get_by_label("Your message").press("Enter")
     page.get_by_role("status").get_by_text("Answered").wait_for()
-
-

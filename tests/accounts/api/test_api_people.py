@@ -122,12 +122,9 @@ def test_only_owners_create_people(owner: Api, admin: Api, ours: Tenant, root: A
 @table(
     "values, param",
     [
-        ({"username": "with space"}, "username"),
         ({"password": "short"}, "password"),
         ({"email": "carol"}, "email"),
-        ({"role": "king"}, "role"),
         ({"is_superuser": True}, "is_superuser"),
-        ({"organization": None}, "organization"),
         ({"organization": 4711}, "organization"),
     ],
 )
@@ -254,10 +251,8 @@ def test_administrators_recover_accounts(root: Api, owner: Api, ours: Tenant, al
     assert alice.check_password(drawn)
     assert AuditEntry.objects.filter(action="user.password", target_id=alice.pk).count() == 2
 
-    assert root.error("POST", path, {"password": "short"})[::2] == (400, "password")
     me = User.objects.get(username="owner").pk
     assert owner.error("POST", f"users/{me}/password/")[0] == 403
-    assert owner.error("POST", path)[0] == 404
     robot = changes.add_user("robot", is_service=True, scope=ours.one)
     assert root.error("POST", f"users/{robot.pk}/password/")[0] == 400
 

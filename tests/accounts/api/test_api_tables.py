@@ -28,28 +28,21 @@ def test_invalid_utf_8_in_a_url_causes_no_server_error(root: Api, text: str) -> 
 
 
 def test_a_missing_row_is_named(owner: Api, ours: Tenant, theirs: Tenant, root: Api) -> None:
-    def error_message(project: object) -> str:
-        response = owner.request("POST", "keys/", {"name": "x", "project": project})
-        assert response.status_code == 400
-        assert response.json()["error"]["param"] == "project"
-        return str(response.json()["error"]["message"])
+    def message(api: Api, method: str, path: str, body: object = None) -> str:
+        return str(api.request(method, path, body).json()["error"]["message"])
 
-    assert error_message(ours.one.pk + 0.5) == "project: Give an id, a whole number."
-    assert error_message(True) == "project: Give an id, a whole number."
-    for absent in (theirs.one.pk, 10**9):
-        text = f"project: Project {absent} not found, or outside your roles."
-        assert error_message(absent) == text
+    def message_for(project: object) -> str:
+        return message(owner, "POST", "keys/", {"name": "x", "project": project})
 
+    for wrong in (ours.one.pk + 0.5, True):
+        assert message_for(wrong) == "project: Give an id, a whole number."
     robot = ours.with_key(ours.one, scopes=["manage"])
-
-    def message(api: Api, row_id: int) -> str:
-        return str(api.request("GET", f"projects/{row_id}/").json()["error"]["message"])
-
     for absent in (theirs.one.pk, 10**9):
-        assert message(owner, absent) == f"Project {absent} not found, or outside your roles."
-        text = f"Project {absent} not found, or outside this key's project."
-        assert message(robot, absent) == text
-    assert message(root, 10**9) == f"Project {10**9} not found."
+        text = f"Project {absent} not found, or outside"
+        assert message_for(absent) == f"project: {text} your roles."
+        assert message(owner, "GET", f"projects/{absent}/") == f"{text} your roles."
+        assert message(robot, "GET", f"projects/{absent}/") == f"{text} this key's project."
+    assert message(root, "GET", f"projects/{10**9}/") == f"Project {10**9} not found."
 
 
 @table(

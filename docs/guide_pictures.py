@@ -1,4 +1,4 @@
-"""`python -m tests.browser.guide_pictures HOME`: the pictures of docs/guide.
+"""`python -m docs.guide_pictures HOME`: the pictures of docs/guide.
 
 HOME is that of a platform that runs, with the figures of `vinery demo-data`.
 """
@@ -16,7 +16,7 @@ import httpx
 from PIL import Image
 from playwright import sync_api
 
-FOLDER: Final = Path(__file__).parents[2] / "docs" / "guide" / "pictures"
+FOLDER: Final = Path(__file__).parent / "guide" / "pictures"
 _SIZE: Final = sync_api.ViewportSize(width=1280, height=760)
 _COLOURS: Final = 64
 
