@@ -190,7 +190,8 @@ class ResourceAdmin(VisibleAdmin):
     def get_object(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         row = super().get_object(request, *args, **kwargs)
         if row is not None:
-            row.seen_with = self.access(request)
+            serializer = self.resource.serializer(context={"access": self.access(request)})
+            row.shown = serializer.to_representation(row)
         return row
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -202,7 +203,7 @@ class ResourceAdmin(VisibleAdmin):
         fields = self._fields(request, obj)
         is_record = "change" not in self.resource.verbs
         names = [name for name, each in fields.items() if each.read_only or is_record]
-        return [] if obj is None else [_detail(self.resource, name) for name in names]
+        return [] if obj is None else [_detail(name) for name in names]
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         proposed = self.resource.initial(self.access(request))
@@ -247,15 +248,9 @@ class ResourceAdmin(VisibleAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Records stay, also those that the API removes."""
-        if not {"create", "remove"} <= self.resource.verbs:
-            return False
-        is_allowed = super().has_delete_permission(request, obj)
-        is_for_superusers = self.resource.removal is Action.REMOVE
-        return (
-            is_allowed
-            and self._may(request, Action.MANAGE, obj)
-            and (bool(request.user.is_superuser) or not is_for_superusers)
-        )
+        is_kept = not {"create", "remove"} <= self.resource.verbs
+        is_allowed = not is_kept and super().has_delete_permission(request, obj)
+        return is_allowed and self._may(request, self.resource.removal, obj)
 
     def _may(self, request: HttpRequest, action: Action, row: Any) -> bool:
         return row is None or self.access(request).may(action, row)
@@ -329,17 +324,13 @@ def _show_secret(request: HttpRequest, result: Any) -> None:
 
 
 @cache
-def _detail(resource: Resource[Any], name: str) -> Any:
+def _detail(name: str) -> Any:
     """Return the function that shows a field of the API. Each field has the same function always,
     because Django looks for the function in lists."""
 
     @admin.display(description=name.replace("_", " "))
     def detail(row: Any) -> Any:
-        known = vars(row).get("shown")
-        if known is None:
-            context = {"access": vars(row).get("seen_with", Access(None))}
-            known = row.shown = resource.serializer(context=context).to_representation(row)
-        return text_of(known.get(name))
+        return text_of(row.shown.get(name))
 
     detail.__name__ = name
     return detail
