@@ -67,6 +67,7 @@ def act_on(client: Client, action: str, *keys: ApiKey) -> str:
 
 def test_each_resource_is_listed_shown_and_changed_as_it_declares(client: Client) -> None:
     fill("ours", 100)
+    assert len(pages()) > 15
     for each in pages():
         listed = client.get(address(each, "changelist"))
         rows = listed.context["cl"].result_list
