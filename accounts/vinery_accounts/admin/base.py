@@ -70,7 +70,8 @@ class JsonField(forms.JSONField):
     """An empty field is an empty object."""
 
     def clean(self, value: Any) -> Any:
-        return super().clean(value) or {}
+        cleaned = super().clean(value)
+        return {} if cleaned is None else cleaned
 
 
 class VisibleFilter(admin.RelatedFieldListFilter):
