@@ -95,7 +95,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("accounts/", include("vinery_accounts.signin.urls")),
     path("console/", include((console.urlpatterns, "console"))),
-    path("api/", include("vinery_accounts.api.urls")),
+    path("api/", include("vinery_accounts.api.views")),
     path("api/", include("vinery_platform.web.serving_api")),
     path("docs/", include(pages(is_on=settings.VINERY_DOCS))),
     path("", include("vinery_serving.gateway.endpoints.views")),

@@ -229,7 +229,7 @@ _MEDIA_FORMS: Final[Mapping[str, Mapping[str, Any]]] = {
 def forms(own_id: int, foreign_id: int, name: str) -> Iterator[Probe]:
     """Yield the console's forms that name a row, with a foreign row, or a user, with a foreign
     name."""
-    key = {"name": "new", "scopes": "inference", "once": "1"}
+    key = {"name": "new", "scopes": "inference"}
     yield Probe("POST", "/console/keys/new/", {**key, "project": foreign_id})
     limit = {"metric": "requests", "window": "minute", "amount": 9, "time_zone": "UTC"}
     for kind in OWNERS:

@@ -195,7 +195,7 @@ def greedy_probes(
     # is ours.
     owner = User.objects.get(pk=new.key.owner_id)
     form: dict[str, Any] = {**key, **marks, "username": "x"}
-    form |= {"once": "1", "grace": "3600", "action": "rotate", "_selected_action": new.key.pk}
+    form |= {"grace": "3600", "action": "rotate", "_selected_action": new.key.pk}
     forms = [form, {**form, "owner": owner.pk}, {**form, "owner": owner.username}]
     # The API refuses a body with an unknown name, so each of these has few.
     bodies: list[dict[str, Any]] = [key, {"scopes": ["admin"]}, {**key, "owner": new.key.owner_id}]

@@ -12,16 +12,15 @@ from django.test import Client
 from django.utils import timezone
 from pages import limit_of, numbers, page, signed_in, store, tile, used
 from row_builders import stored_limit
-from usage_builders import NOON, settlement
+from usage_builders import NOON
 
 from tests.tables import table
 from vinery_accounts.access import served
-from vinery_accounts.access.access import Access
 from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.access.served import Served
-from vinery_accounts.alerts.quotas import Quota, read_quotas
+from vinery_accounts.alerts.quotas import Quota
 from vinery_accounts.console import attention
-from vinery_accounts.console.limits import closest, quota_rows
+from vinery_accounts.console.limits import closest
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.limits.rules import Metric, Window
 from vinery_accounts.models import ApiKey, Limit, Role, User
@@ -38,26 +37,21 @@ def url_after(client: Client, address: str) -> str:
 def test_users_are_led_to_the_console_and_others_to_the_sign_in(root: User, alice: User) -> None:
     assert url_after(Client(), "/console/") == "/accounts/login/?next=/console/"
     assert url_after(Client(), "/") == "/accounts/login/"
+    for user, status in ((root, 200), (alice, 403)):
+        assert signed_in(user).get("/console/design/").status_code == status
     for user, is_administrator in ((root, True), (alice, False)):
         assert url_after(signed_in(user), "/") == "/console/"
         assert ("Administration" in page(signed_in(user), "/console/")) is is_administrator
 
 
-def test_pages_have_no_foreign_code_and_are_not_cached(root: User) -> None:
-    response = signed_in(root).get("/console/")
-
-    policy = response.headers["Content-Security-Policy"]
-    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
-    assert "unsafe" not in policy
-    foreign = r"<script(?! src=| type=.application/json)|<style| style=| on[a-z]+="
-    assert not re.search(foreign, response.content.decode())
-    assert response.headers["Cache-Control"] == "no-store, private"
-
-
 def test_the_overview_adds_up_the_period_or_has_advice(alice: User) -> None:
     store(used(alice, "old", minutes_ago=3000))
-    text = page(signed_in(alice), "/console/")
+    response = signed_in(alice).get("/console/")
+    text = response.content.decode()
 
+    foreign = r"<script(?! src=| type=.application/json)|<style| style=| on[a-z]+="
+    assert not re.search(foreign, text)
+    assert response.headers["Cache-Control"] == "no-store, private"
     assert numbers(text) == ["0", "0", "0", "0"]
     assert "create an API key</a>" in text
     assert "First steps" not in text
@@ -141,34 +135,6 @@ def test_the_settings_of_each_client_have_the_address_and_a_model(
         assert not re.search("<(base|root|key|model)>", settings)
 
 
-def test_labels_have_no_colon_and_british_spelling(root: User) -> None:
-    root.set_password("correct horse battery")
-    root.save()
-    client = signed_in(root)
-    first_project()  # without an organisation some pages have no form
-    for address in ("projects/new/", "webhooks/new/", "keys/new/", "limits/new/"):
-        text = page(client, f"/console/{address}")
-        labels = re.findall(r"<(?:label|legend)\b[^>]*>([^<]+)<", text)
-        assert labels
-        assert not [each for each in labels if each.strip().endswith(":") or "ization" in each]
-    account = page(client, "/accounts/password/change/")
-    assert "</label>" in account and ":</label>" not in account
-
-
-def test_users_see_the_usage_of_their_scope(alice: User, bob: User, root: User) -> None:
-    organization = first_project().organization
-    for user, role in ((alice, Role.ADMIN), (bob, Role.MEMBER)):
-        set_role(user, organization, role)
-    elsewhere = User.objects.create_user("eve")
-    store(used(bob, "r1", organization_id=organization.pk), used(elsewhere, "r2"))
-
-    seen = {
-        user.username: tile(page(signed_in(user), "/console/"), "requests")
-        for user in (alice, elsewhere, root)
-    }
-    assert seen == {"alice": "1", "eve": "1", "root": "2"}
-
-
 def test_a_filter_is_applied_and_can_be_removed(alice: User) -> None:
     store(used(alice, "r1", model="a"), used(alice, "r2", model="b"))
 
@@ -188,12 +154,9 @@ def one_request(alice: User) -> None:
     [
         ("period=own&since=2026-03-02T00:00&until=2026-03-01T00:00", "ends before it begins"),
         ("period=90d&granularity=minute", "makes more than 400"),
-        ("since=1970-01-01T00:00", "The interval day makes more than 1500"),
         ("since=1970-01-01T00:00&until=9000-01-01T00:00", "makes more than 1500"),
-        ("period=own&until=0001-01-01T00:00", "Choose a year from 1970 to 9000"),
         ("since=0001-01-01T00:00&zone=Asia/Tokyo", "Choose a year from 1970 to 9000"),
         ("zone=Mars/Olympus", "There is no time zone Mars/Olympus"),
-        ("period=century", "Select a valid choice"),
     ],
 )
 def test_an_invalid_period_is_reported_and_the_last_day_is_shown(
@@ -233,27 +196,14 @@ def test_the_overview_shows_the_quotas_near_their_limit(alice: User, root: User)
     assert quota_cells(all_, "Projected")[0] == '<strong class="bad">exhausted</strong>'
 
 
-def test_a_quota_shows_when_it_resets_and_that_it_lasts_until_then(alice: User) -> None:
-    limit_of(alice, Metric.REQUESTS, Window.DAY, 3)
-    store(settlement("r1", user_id=alice.pk, started_at=NOON - timedelta(hours=1)))
-
-    access = Access.of(alice)
-    [(owner, what, quota)] = quota_rows(access, read_quotas(access.quotas_seen(), NOON))
-
-    assert (owner, what) == ("the user alice", "requests per day")
-    assert quota.percent == 33
-    assert quota.resets_at == NOON + timedelta(hours=12)
-    assert quota.runs_out_at is None
-
-
 def test_quotas_are_sorted_by_forecast_and_then_by_usage() -> None:
     def quota(percent: int, hours: int | None = None) -> Quota:
         end = None if hours is None else datetime(2026, 3, 1, hours, tzinfo=UTC)
         return Quota(Limit(pk=percent, amount=100), percent, NOON, None, end)
 
-    many = [quota(0), quota(90), quota(60), quota(20, 3), quota(30, 2), quota(10, 1), quota(80, 4)]
+    many = [quota(0), quota(90), quota(60), quota(20, 3), quota(30, 2), quota(10, 1), quota(100)]
 
-    assert [each.percent for each in closest(many)] == [10, 30, 20, 90, 80]
+    assert [each.percent for each in closest(many)] == [100, 10, 30, 20, 90]
     assert [each.percent for each in closest(many[:3])] == [90, 60]
     assert closest([]) == []
 

@@ -1,9 +1,8 @@
-"""Charts give a script their numbers, and readers without it a table; tags of templates."""
+"""Charts give a script their numbers, and readers without it a table."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from django.template import Context, Template
 from django.template.loader import render_to_string
 from pages import charts_of
 
@@ -78,22 +77,3 @@ def test_numbers_are_short_and_durations_have_their_unit() -> None:
     durations = {0: "0 ms", 12.34: "12.3 ms", 999.7: "1 s", 1250: "1.25 s", 180_000: "3 min"}
     found = {each: charts.duration(each) for each in durations}
     assert found == {each: text.replace(" ", "\xa0") for each, text in durations.items()}
-
-
-def rendered(text: str, **context: object) -> str:
-    return " ".join(Template(text).render(Context(context)).split())
-
-
-def test_tables_have_escaped_columns_and_figures_and_states_are_marked() -> None:
-    row = "{% for each in rows %}<tr><td>{{ each }}</td></tr>{% endfor %}"
-
-    page = rendered('{% table "Host|#Bytes|" %}' + row + "{% endtable %}", rows=["<b>"])
-    assert '<tr><th>Host</th><th class="figure">Bytes</th><th></th></tr>' in page
-    assert "<tbody> <tr><td>&lt;b&gt;</td></tr> </tbody>" in page
-    assert page.count("<table>") == page.count("</table>") == 1
-
-    page = rendered("{% table columns %}{% endtable %}", columns=["<b>", "#<i>"])
-    assert '<th>&lt;b&gt;</th><th class="figure">&lt;i&gt;</th>' in page
-
-    assert rendered('{% state 1 "disabled" %}') == '<span class="state state-active">active</span>'
-    assert rendered('{% state 0 "disabled" %}') == '<span class="state">disabled</span>'

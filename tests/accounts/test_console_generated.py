@@ -32,7 +32,7 @@ def test_a_title_is_all_that_a_resource_needs(root: User, client: Client) -> Non
     assert "tiny-chat is changed." in sent(client, opened, form | {"output": 8})
     row.refresh_from_db()
     assert (row.output, row.cached) == (8, 0.5)
-    assert "Remove tiny-chat?" in page(client, f"{opened}remove/")
+    assert "Remove: tiny-chat" in page(client, f"{opened}remove/")
     assert "tiny-chat is removed." in sent(client, f"{opened}remove/")
     assert not ModelWeight.objects.exists()
 

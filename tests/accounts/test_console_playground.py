@@ -96,11 +96,3 @@ def test_the_own_projects_come_before_those_of_other_organisations(root: User) -
 
     options = page(signed_in(root), PAGE).partition('id="project"')[2].partition("</select>")[0]
     assert re.findall(r">([^<>]+)</option>", options) == [str(own), "another / theirs"]
-
-
-def test_the_page_says_what_is_missing_without_a_project(member: User) -> None:
-    stranger = User.objects.create_user("stranger")
-    assert "You belong to no project yet" in page(signed_in(stranger), PAGE)
-    text = page(signed_in(member), PAGE)
-    assert "Ask an administrator of this server" in text
-    assert 'data-key-address="/console/playground/key/"' in text

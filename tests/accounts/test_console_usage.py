@@ -14,7 +14,6 @@ from django.test import Client
 from django.utils import timezone
 from pages import charts_of, drawn, page, signed_in, store, tile, used
 
-from tests.tables import table
 from vinery_accounts.console.page import PeriodForm, UsagePage
 from vinery_accounts.models import User
 from vinery_accounts.usage.entries import Outcome
@@ -144,9 +143,7 @@ def test_each_group_has_a_link_and_the_table_is_exported_as_shown(alice: User) -
     ]
 
     response = signed_in(alice).get("/console/usage/table.csv?by=model&period=7d")
-    assert response.headers["Content-Disposition"] == 'attachment; filename="usage-by-model.csv"'
     assert response.headers["Content-Type"] == "text/csv; charset=utf-8"
-    assert response.headers["X-Content-Type-Options"] == "nosniff"
     exported = list(csv.DictReader(io.StringIO(response.content.decode())))
     figures = [(row["model"], row["num_requests"]) for row in exported]
     assert figures == [("b", "2"), ("'=a", "1"), ("all", "3")]
@@ -176,30 +173,6 @@ def exported(client: Client, address: str) -> list[str]:
     response: Any = client.get(unescape(found[1]))
     text = async_to_sync(_all_of)(response)
     return [row["request_id"] for row in csv.DictReader(io.StringIO(text))]
-
-
-@table(
-    "path, query, left_out",
-    [
-        ("", "status=fine", "status=fine"),
-        ("", "from=abc&key=x&key=7", "from=abc, key=x"),
-        ("", "by=user", "by=user"),
-        ("usage/", "by=nope&most=luck", "by=nope, most=luck"),
-        ("usage/", "by=user&most=num_tokens&period=7d&model=a&zone=UTC&until=", ""),
-        ("refusals/", "before=x&status=4xx", "before=x, status=4xx"),
-        ("refusals/", "before=7&model=a&user=none", ""),
-        ("refusals/", "before=&zone=", ""),
-    ],
-)
-def test_wrong_parameters_are_ignored(alice: User, path: str, query: str, left_out: str) -> None:
-    text = page(signed_in(alice), f"/console/{path}?{query}")
-
-    result = re.findall(r"Ignored, because it is invalid here: (.*?)\.<", text)
-    assert result == ([left_out] if left_out else [])
-    for parameter in left_out.split(", ") if left_out else ():
-        name, _, value = parameter.partition("=")
-        assert f'name="{name}" value="{value}"' not in text
-        assert f"{name}: {value}" not in text
 
 
 async def _all_of(response: Any) -> str:
@@ -299,8 +272,3 @@ def test_media_have_columns_a_tile_and_a_chart_where_there_are_some(alice: User)
 
     cells = re.findall(r'data-name="Image tokens">([\d,]+)<', text)
     assert sorted(cells) == ["0", "1,234", "1,234"]
-    response = signed_in(alice).get("/console/usage/table.csv?by=model")
-    rows = list(csv.DictReader(io.StringIO(response.content.decode())))
-    for column, number in (("num_image_tokens", "1234"), ("num_media_pixels", "3100000")):
-        of_models = {row["model"]: row[column] for row in rows}
-        assert of_models == {"chat": "0", "seer": number, "all": number}

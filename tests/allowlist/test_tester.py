@@ -152,7 +152,7 @@ def test_owners_test_for_what_they_own_and_see_no_addresses(
     assert "all are allowed" in page
     for of in ("platform", f"organization:{seen.pk}"):
         refused = client.post("/console/media/test/", {**form, "of": of}).content.decode()
-        assert "Choose an entry of the list." in refused
+        assert "Select a valid choice." in refused
 
     client.force_login(User.objects.create_superuser("root"))
     page = client.post("/console/media/test/", {**form, "of": "platform"}).content.decode()

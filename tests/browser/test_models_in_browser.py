@@ -1,7 +1,6 @@
 """An administrator adds models in the console, watches the load, acts on them and removes them."""
 
 import re
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -95,49 +94,6 @@ def test_the_log_of_an_engine_is_followed_in_the_browser(admin: Administrator) -
 def _log(path: Path, text: str) -> None:
     line = f"{time_text(time.time())} INFO engine-tiny-chat room: {text}\n"
     LogFile(path, LogBounds()).write(line.encode())
-
-
-@pytest.fixture
-def archive(running: Running, tmp_path: Path) -> Iterator[Path]:
-    """An archive of a model, with the name of the served model."""
-    with removed_after(running, "from-an-archive"):
-        base = str(tmp_path / "from-an-archive")
-        yield Path(shutil.make_archive(base, "zip", TINY_CHAT.parent, TINY_CHAT.name))
-        if "archived" in vinery(running, "alias", "list"):
-            vinery(running, "alias", "remove", "archived")
-
-
-def test_a_model_of_an_archive_is_named_and_tuned(admin: Administrator, archive: Path) -> None:
-    page = admin.go("console/models/add/")
-    admin.follow("From an archive or GGUF file")
-    page.get_by_label("URL or path").fill("http://store/m.zip")
-    admin.press("Fetch and serve")
-    assert "needs its SHA-256" in page.locator(".field-repository .errorlist").inner_text()
-    assert admin.fits()
-    page.get_by_label("URL or path").fill(str(archive))
-    admin.press("Fetch and serve")
-    page.locator("#state").get_by_text("Ready", exact=True).wait_for()
-
-    admin.follow("Create an alias")
-    page.get_by_label("Name", exact=True).fill("archived")
-    admin.press("Save")
-    assert "archived is an alias now." in admin.main()
-    assert admin.fits()
-    until(lambda: ask(admin.platform, model="archived").status_code == 200)
-
-    admin.follow(archive.stem)
-    admin.follow("Speed")
-    admin.follow("Tune")
-    page.get_by_label("Time limit in seconds").fill("10")
-    admin.press("Start")
-    page.locator("#search").get_by_text("trial 1:").wait_for()
-    follow(page.get_by_role("link", name="Cancel the search"))
-    admin.press("Cancel the job")
-    page.locator("#jobs").get_by_text("Cancelled", exact=True).wait_for()
-    follow(page.get_by_role("link", name="Log of the tune"))
-    page.get_by_text("New lines appear by themselves.").wait_for()
-    assert admin.fits()
-    page.goto("about:blank")  # its script would miss the model that is removed now
 
 
 @pytest.fixture

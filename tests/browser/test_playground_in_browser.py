@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 from playwright.sync_api import Page, Route
 
-from tests.browser.conftest import Administrator, follow, removed_after
-from tests.contract.tiny_chat import CAPITAL, GET_WEATHER, MODEL, PARIS, SUNNY, WEATHER
-from tests.system.clients import openai_of, vinery
+from tests.browser.conftest import Administrator, removed_after
+from tests.contract.tiny_chat import GET_WEATHER, SUNNY, WEATHER
+from tests.system.clients import vinery
 from tests.tables import table
 
 SCHEMA: Final = """{"type": "object", "required": ["name", "age"],
@@ -221,27 +221,3 @@ def _ask(page: Page, question: str) -> None:
     page.get_by_label("Your message").fill(question)
     page.get_by_label("Your message").press("Enter")
     page.get_by_role("status").get_by_text("Answered").wait_for()
-
-
-def test_a_stored_conversation_is_a_thread_and_goes_on_in_the_playground(
-    admin: Administrator,
-) -> None:
-    client = openai_of(admin.platform)
-    said: Any = [
-        {"role": "user", "content": CAPITAL},
-        {"role": "assistant", "content": PARIS},
-        {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"},
-        {"type": "function_call_output", "call_id": "c1", "output": SUNNY},
-    ]
-    made: Any = client.responses.compact(model=MODEL, input=said).output[-1]
-    client.conversations.create(items=[*said, made.to_dict()])
-    page = admin.go("console/conversations/")
-    follow(page.locator("main tbody a[href^='/console/conversations/']").first)
-
-    for opens, name in (("Call of get_weather", "Output"), ("Earlier turns were", "Summary")):
-        page.get_by_text(opens).click()
-        assert page.get_by_label(name, exact=True).inner_text()
-    assert made.encrypted_content not in page.locator(".thread").inner_text()
-    assert admin.fits()
-    follow(page.get_by_role("link", name="Open in the playground"))
-    page.locator(".turn").get_by_text(PARIS).wait_for()

@@ -167,8 +167,7 @@ def test_the_pages_of_a_model_are_tabs_that_lead_to_each_other(
 
 
 def test_buttons_load_retry_and_remove_a_model(root: Client, chat: ServedModel) -> None:
-    text = text_of(root.get(address(chat, "unload/"), follow=True))
-    assert "Nothing was changed yet." in text
+    assert "Unload: chat" in text_of(root.get(address(chat, "unload/")))
     assert ServedModel.objects.get().is_loaded is True
 
     text = text_of(root.post(address(chat, "retry/"), follow=True))
@@ -188,7 +187,7 @@ def test_buttons_load_retry_and_remove_a_model(root: Client, chat: ServedModel) 
     assert "Loading chat again." in text_of(root.post(address(chat, "retry/"), follow=True))
     assert ServedModel.objects.get().retried_at is not None
 
-    assert "Remove chat?" in text_of(root.get(address(chat, "remove/")))
+    assert "Remove: chat" in text_of(root.get(address(chat, "remove/")))
     assert ServedModel.objects.exists()
 
     assert "chat is removed." in text_of(root.post(address(chat, "remove/"), follow=True))
@@ -207,13 +206,13 @@ def test_a_job_shows_its_progress_and_has_buttons(root: Client, chat: ServedMode
     assert "fetching a.bin, 3 MB of 12 MB, 3 MB/s, 3 s left" in text
 
     text = text_of(root.post(f"{LIST}jobs/{number}/pause/", follow=True))
-    assert "The pull of chat is being paused." in text
+    assert "pull of chat is being paused." in text
     assert ModelJob.objects.get().asked == Asked.PAUSE
     root.post(f"{LIST}jobs/{number}/resume/")
     assert ModelJob.objects.get().asked == Asked.RUN
 
     cancel = f"{LIST}jobs/{number}/cancel/"
-    assert "What it has made so far is deleted." in text_of(root.get(cancel))
+    assert "delete what it has made so far" in text_of(root.get(cancel))
 
     response = root.post(cancel, follow=True)
     assert response.redirect_chain[-1][0] == address(chat)

@@ -1,7 +1,6 @@
 """Keys, limits and weights name models that are served."""
 
 import re
-import secrets
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,7 @@ def test_the_example_of_a_new_key_names_a_model_that_answers_it(
         EngineStatus.objects.create(model=model, state=state)
     client.force_login(owner)
     form = {"name": "k", "project": first_project().pk, "scopes": ["inference"]}
-    form |= {"once": secrets.token_hex(), "models": allowed}
+    form |= {"models": allowed}
     text = client.post("/console/keys/new/", form).content.decode()
     found = re.findall('"model": "(.*?)"', text.replace("&quot;", '"'))
     assert found == [example]
@@ -119,7 +118,7 @@ def test_a_new_key_without_a_model_for_chats_leads_to_the_models(
 ) -> None:
     ServedModel.objects.update(task="embeddings")
     client.force_login(owner)
-    form = {"name": "k", "project": first_project().pk, "scopes": ["inference"], "once": "x" * 16}
+    form = {"name": "k", "project": first_project().pk, "scopes": ["inference"]}
     text = client.post("/console/keys/new/", form).content.decode()
     assert "no model yet that could answer this key" in text
     assert 'href="/console/models/">Models</a>' in text

@@ -27,21 +27,6 @@ def errors_of(client: Client, **values: str) -> dict[str, Any]:
     return {} if response.status_code == 302 else dict(response.context["adminform"].form.errors)
 
 
-@table(
-    "options, message",
-    [
-        ("{max_running: 3}", "This is not JSON: line 1, column 2: Expecting property name"),
-        ('{\n"max_running": 3,,\n}', "This is not JSON: line 2, column 18"),
-    ],
-)
-def test_wrong_options_are_refused_at_their_field(root: Client, options: str, message: str) -> None:
-    errors = errors_of(root, options=options)
-
-    assert errors.keys() == {"options"}
-    assert message in errors["options"][0]
-    assert not ServedModel.objects.exists()
-
-
 def test_a_missing_folder_is_refused_once_and_with_wrong_options_together(root: Client) -> None:
     errors = errors_of(root, folder="/nowhere", options="[]")
 
@@ -51,6 +36,7 @@ def test_a_missing_folder_is_refused_once_and_with_wrong_options_together(root: 
     }
 
     assert errors_of(root, folder="") == {"folder": ["This field is required."]}
+    assert errors_of(root, options="{max_running: 3}") == {"options": ["Enter a valid JSON."]}
     assert errors_of(root, options="") == {}
     assert ServedModel.objects.get().options == {}
 

@@ -4,7 +4,6 @@ ends do, with the fields, filters, actions and texts of the resource.
 Django's permissions decide about pages, roles about the rows on a page. Every change goes through
 `resources` or `access/changes`, and so into the audit log."""
 
-import json
 from collections.abc import Callable
 from functools import cache, cached_property, partial
 from typing import Any, ClassVar, Final
@@ -15,7 +14,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import ForeignKey, JSONField, Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html
-from django.utils.text import Truncator, slugify
+from django.utils.text import Truncator
 from rest_framework import serializers
 
 from vinery_accounts.access import audit, changes
@@ -36,7 +35,10 @@ def access_of(request: HttpRequest) -> Access:
 
 
 class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A form that also checks the rules between rows."""
+    """A form that also checks the rules between rows, and those of its resource if it has one."""
+
+    access: Access
+    resource: Resource[Any] | None = None
 
     def _get_validation_exclusions(self) -> set[str]:
         """An unchanged value stays, even if it would be invalid as a new value."""
@@ -53,53 +55,19 @@ class CheckedForm(forms.ModelForm):  # type: ignore[type-arg]
         stored = None if row.pk is None else manager.filter(pk=row.pk).first()
         try:
             changes.check(row, stored)
-            self.check_row(row, stored)
+            if self.resource is not None:
+                self.resource.check(self.access, row, stored)
+                self.resource.check_values(self.cleaned_data, stored)
+        except PermissionDenied as error:
+            self.add_error(None, str(error))
         except ValidationError as error:
             texts = error.message_dict if hasattr(error, "error_dict") else {}
             known = {name: text for name, text in texts.items() if name in self.fields}
             self.add_error(None, ValidationError(known or error.messages))
 
-    def check_row(self, row: Any, stored: Any) -> None:
-        """Raise ValidationError for a further rule. `stored` is None for a new row."""
-
-
-class ResourceForm(CheckedForm):
-    """A form that checks the rules of its resource."""
-
-    access: Access
-    resource: Resource[Any]
-
-    def check_row(self, row: Any, stored: Any) -> None:
-        """Raise ValidationError, also for a row that the user's role does not allow."""
-        try:
-            self.resource.check(self.access, row, stored)
-        except PermissionDenied as error:
-            raise ValidationError(str(error)) from None
-        self.resource.check_values(self.cleaned_data, stored)
-
-
-class IndentedEncoder(json.JSONEncoder):
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{**kwargs, "indent": 2})
-
 
 class JsonField(forms.JSONField):
-    """JSON, whose error names the position. An empty field is an empty object."""
-
-    def __init__(self, **more: Any) -> None:
-        attrs = {"rows": 6, "cols": 80, "spellcheck": "false", "class": "vLargeTextField code"}
-        super().__init__(encoder=IndentedEncoder, widget=forms.Textarea(attrs), **more)
-
-    def to_python(self, value: Any) -> Any:
-        try:
-            if isinstance(value, str) and value.strip():
-                json.loads(value)
-        except json.JSONDecodeError as error:
-            raise forms.ValidationError(
-                f"This is not JSON: line {error.lineno}, column {error.colno}: {error.msg}. "
-                'Write an object such as {"max_running": 16}, with names in double quotes.'
-            ) from None
-        return super().to_python(value)
+    """An empty field is an empty object."""
 
     def clean(self, value: Any) -> Any:
         cleaned = super().clean(value)
@@ -165,17 +133,8 @@ def _or_error(
         return HttpResponseRedirect(request.get_full_path())
 
 
-class ReadOnly:
-    """Rows that do not change, on separate pages or inline."""
-
-    def _never(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    has_add_permission = has_change_permission = has_delete_permission = _never
-
-
 class ResourceAdmin(VisibleAdmin):
-    form = ResourceForm
+    form = CheckedForm
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     resource: ClassVar[Resource[Any]]
@@ -215,24 +174,8 @@ class ResourceAdmin(VisibleAdmin):
         dated = ["created_at"] if issubclass(self.resource.filters, DatedFilters) else []
         return [*(each for each in found if each is not None), *dated]
 
-    @property
-    def _search(self) -> Any:
-        return self.resource.filters().fields.get("search")
-
     def get_search_fields(self, request: HttpRequest) -> Any:
-        return ["search"] if self._search else self.resource.search
-
-    @property
-    def search_help_text(self) -> str | None:  # type: ignore[override]
-        return str(self._search.help_text) if self._search else None
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        if not self._search:
-            return super().get_search_results(request, queryset, search_term)
-        narrow = self.resource.filters(context={"access": self.access(request)}).narrow
-        return (narrow(queryset, "search", search_term) if search_term else queryset), False
+        return self.resource.search
 
     def _fields(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         context = {"access": self.access(request), "is_change": row is not None}
@@ -248,7 +191,8 @@ class ResourceAdmin(VisibleAdmin):
     def get_object(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         row = super().get_object(request, *args, **kwargs)
         if row is not None:
-            row.seen_with = self.access(request)
+            serializer = self.resource.serializer(context={"access": self.access(request)})
+            row.shown = serializer.to_representation(row)
         return row
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -260,7 +204,7 @@ class ResourceAdmin(VisibleAdmin):
         fields = self._fields(request, obj)
         is_record = "change" not in self.resource.verbs
         names = [name for name, each in fields.items() if each.read_only or is_record]
-        return [] if obj is None else [_detail(self.resource, name) for name in names]
+        return [] if obj is None else [_detail(name) for name in names]
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         proposed = self.resource.initial(self.access(request))
@@ -305,15 +249,9 @@ class ResourceAdmin(VisibleAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Records stay, also those that the API removes."""
-        if not {"create", "remove"} <= self.resource.verbs:
-            return False
-        is_allowed = super().has_delete_permission(request, obj)
-        is_for_superusers = self.resource.removal is Action.REMOVE
-        return (
-            is_allowed
-            and self._may(request, Action.MANAGE, obj)
-            and (bool(request.user.is_superuser) or not is_for_superusers)
-        )
+        is_kept = not {"create", "remove"} <= self.resource.verbs
+        is_allowed = not is_kept and super().has_delete_permission(request, obj)
+        return is_allowed and self._may(request, self.resource.removal, obj)
 
     def _may(self, request: HttpRequest, action: Action, row: Any) -> bool:
         return row is None or self.access(request).may(action, row)
@@ -387,17 +325,13 @@ def _show_secret(request: HttpRequest, result: Any) -> None:
 
 
 @cache
-def _detail(resource: Resource[Any], name: str) -> Any:
+def _detail(name: str) -> Any:
     """Return the function that shows a field of the API. Each field has the same function always,
     because Django looks for the function in lists."""
 
     @admin.display(description=name.replace("_", " "))
     def detail(row: Any) -> Any:
-        known = vars(row).get("shown")
-        if known is None:
-            context = {"access": vars(row).get("seen_with", Access(None))}
-            known = row.shown = resource.serializer(context=context).to_representation(row)
-        return text_of(known.get(name))
+        return text_of(row.shown.get(name))
 
     detail.__name__ = name
     return detail
@@ -413,12 +347,8 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
     def cell(row: Any) -> Any:
         extras = vars(row).get("extra_columns", {})
         value = extras[name] if name in extras else column(row)
-        if name != "state":
-            text = text_of(value)
-            return Truncator(text).chars(80) if isinstance(text, str) else text
-        mark = slugify(str(getattr(row, "shown_state", value)))
-        words = str(value)[:1].upper() + str(value)[1:]
-        return format_html('<span class="state state-{}">{}</span>', mark, words)
+        text = text_of(value)
+        return Truncator(text).chars(80) if isinstance(text, str) else text
 
     cell.__name__ = name
     return cell

@@ -1,38 +1,26 @@
-"""Users in Django's admin, and without the tables of allauth."""
+"""Users and usage records in Django's admin, and no tables of allauth."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.apps import apps
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.forms import UserChangeForm
+from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from vinery_accounts.access import audit, changes
-from vinery_accounts.admin.base import CheckedForm, ReadOnly, VisibleAdmin, access_of
-from vinery_accounts.models import Membership, User
+from vinery_accounts.admin.base import CheckedForm, VisibleAdmin
+from vinery_accounts.models import UsageRecord, User
 from vinery_accounts.signin import attempts
-from vinery_accounts.signin.factors import reset_second_factor
 
 _FLAGS = ("is_active", "is_service", "is_staff", "is_superuser", "groups", "user_permissions")
 
 
 class UserForm(CheckedForm, UserChangeForm):  # type: ignore[type-arg]
     """Django's form, which keeps the last administrator."""
-
-
-class RoleInline(ReadOnly, admin.TabularInline):  # type: ignore[type-arg]
-    """The roles of the user; the page of roles adds and changes them."""
-
-    model = Membership
-    extra = 0
-    fields = ("organization", "project", "role")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Membership]:
-        seen = access_of(request).rows(Membership).order_by()
-        return super().get_queryset(request).filter(pk__in=seen.values("pk"))
 
 
 @admin.register(User)
@@ -53,22 +41,11 @@ class UserAdmin(VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
         ("Important dates", {"fields": ("last_login", "date_joined")}),
     )
     readonly_fields = ("last_login", "date_joined")
-    actions = ["reset_second_factors"]
-
-    @admin.action(description="Reset the second factor", permissions=["change"])
-    def reset_second_factors(self, request: HttpRequest, people: QuerySet[User]) -> None:
-        names = [user.get_username() for user in people if reset_second_factor(user)]
-        none = "None of the selected users has a second factor."
-        text = f"Reset for {', '.join(names)}." if names else none
-        self.message_user(request, text, messages.SUCCESS if names else messages.INFO)
 
     def _is_superuser(self, request: HttpRequest, obj: Any = None) -> bool:
         return bool(request.user.is_superuser)
 
     has_add_permission = has_change_permission = has_delete_permission = _is_superuser
-
-    def get_inlines(self, request: HttpRequest, obj: Any) -> Any:
-        return () if obj is None else (RoleInline,)
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: Any) -> None:
         if not change:
@@ -103,6 +80,42 @@ class UserAdmin(VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
 
 def _ids(user: User, name: str) -> list[int]:
     return sorted(getattr(user, name).values_list("pk", flat=True))
+
+
+class NewestPaginator(Paginator):  # type: ignore[type-arg]
+    """Counts no further than people turn pages: to count all rows of a large table is slow."""
+
+    object_list: QuerySet[Any]
+
+    @property
+    def count(self) -> int:
+        return self.object_list[:10_000].count()
+
+
+@admin.register(UsageRecord)
+class UsageRecordAdmin(VisibleAdmin):
+    """Records do not change. The console has their sums, and more filters."""
+
+    ordering: ClassVar[Any] = ["-created_at", "-id"]
+    show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    empty_text = "No requests yet. A request is listed a moment after its end."
+    paginator = NewestPaginator
+    list_display = [
+        *("created_at", "username", "key_name", "model", "endpoint", "outcome", "http_status"),
+        *("num_prompt_tokens", "num_cached_tokens", "num_output_tokens", "num_media", "total_ms"),
+    ]
+    list_filter = ["created_at", "outcome", "is_streamed"]
+    search_fields = [
+        *("request_id__exact", "username", "key_name", "end_user", "model"),
+        *("error_code", "error_message"),
+    ]
+    list_per_page = 50
+
+    def _never(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    has_add_permission = has_change_permission = has_delete_permission = _never
 
 
 # Users manage the tables of allauth on its own pages, administrators at the user.

@@ -1,16 +1,18 @@
-"""The views of the management API, built from `resources`, and the views of usage."""
+"""The views and URLs of the management API, built from `resources`, and the views of usage."""
 
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import asdict
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.db.models import Model
 from django.http import Http404, HttpRequest, StreamingHttpResponse
-from django.urls import URLPattern, URLResolver
+from django.urls import URLPattern, URLResolver, path, re_path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
+from drf_spectacular.views import SpectacularAPIView
 from rest_framework import serializers, viewsets
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -18,11 +20,19 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView
 
+from vinery_accounts.access import audit as audit_log
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.api.wire import Pages
-from vinery_accounts.models import ApiKey, Scope
-from vinery_accounts.resources import usage
-from vinery_accounts.resources.base import Issued, Resource, RowAction, require
+from vinery_accounts.models import ApiKey, Scope, User
+from vinery_accounts.resources import records, usage, users
+from vinery_accounts.resources.base import (
+    Issued,
+    Resource,
+    RowAction,
+    registered,
+    require,
+    require_administrator,
+)
 from vinery_accounts.resources.fields import StrictSerializer
 from vinery_accounts.resources.usage import ExportQuery, UsageQuery, UsageSerializer
 from vinery_accounts.usage.export import export
@@ -173,8 +183,8 @@ def urls_of(
     router = SimpleRouter()
     # With or without the last slash: a redirect would turn a POST into a GET.
     router.trailing_slash = "/?"
-    for path, resource in resources.items():
-        router.register(path, viewset_of(resource, **more.get(path, {})), basename=f"api-{path}")
+    for name, resource in resources.items():
+        router.register(name, viewset_of(resource, **more.get(name, {})), basename=f"api-{name}")
     return router.urls
 
 
@@ -228,3 +238,36 @@ async def _chunks(texts: Iterator[str]) -> AsyncIterator[str]:
     """Yield the texts: of a sync iterator Django would read all before the first byte."""
     while (text := await sync_to_async(lambda: next(texts, None))()) is not None:
         yield text
+
+
+@extend_schema(responses=users.MeSerializer)
+@action(detail=False, methods=["get"])
+def me(self: ResourceViewSet, request: Request) -> Response:
+    """Read yourself, or the owner of your key, with all roles."""
+    people = User.objects.prefetch_related(
+        "memberships__user", "memberships__organization", "memberships__project"
+    )
+    caller = people.get(pk=self.access.user_id or 0)
+    return Response(users.MeSerializer(caller, context=self.get_serializer_context()).data)
+
+
+@extend_schema(responses=records.VerdictSerializer)
+@action(detail=False, methods=["get"], filter_backends=[], pagination_class=None)
+def verify(self: ResourceViewSet, request: Request) -> Response:
+    """Verify the whole log. Only administrators of the platform may do this."""
+    query = self.read_query(records.VerdictQuery)
+    require_administrator(self.access)
+    verdict = audit_log.verify(query.validated_data.get("newest_hash"))
+    return Response({"is_whole": verdict.broken is None, **asdict(verdict)})
+
+
+_MORE: Final[dict[str, dict[str, Any]]] = {
+    "users": {"me": me},
+    "audit": {"verify": verify, "query": {"verify": [records.VerdictQuery]}},
+}
+urlpatterns: list[URLPattern | URLResolver] = [
+    *urls_of(registered(), _MORE),
+    re_path("^usage/?$", Usage.as_view(), name="api-usage"),
+    re_path("^usage/export/?$", UsageExport.as_view(), name="api-usage-export"),
+    path("schema/", SpectacularAPIView.as_view(), name="api-schema"),
+]

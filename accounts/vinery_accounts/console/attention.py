@@ -2,7 +2,6 @@
 is a sentence, the address of the page of its cure and the text of the link; both are empty where no
 page helps."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -16,8 +15,7 @@ from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import Served
 from vinery_accounts.alerts.quotas import Quota
 from vinery_accounts.console.records import receivers
-from vinery_accounts.console.words import in_time, store_outage
-from vinery_accounts.limits.service import current_state
+from vinery_accounts.console.words import in_time
 from vinery_accounts.models import ApiKey, KeyState, Limit, Project
 from vinery_accounts.models.keys import in_state
 from vinery_accounts.resources.records import QUARANTINE
@@ -72,8 +70,6 @@ def _of_models(access: Access, models: Sequence[Served]) -> Iterator[Finding]:
 
 
 def _of_process(access: Access) -> Iterator[Finding]:
-    if outage := store_outage(current_state(), time.time()):
-        yield outage, reverse("console:limits"), "See the limits"
     if number := QUARANTINE.rows(access).count():
         requests = f"{number} request{pluralize(number)} in quarantine"
         text = f"{requests}: each has ended two engines, and is refused."

@@ -1,38 +1,35 @@
 """Invitations: a link for a new user, a role for an existing one, and what waits for an answer."""
 
-from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from django import forms
-from django.conf import settings
 from django.contrib import messages
-from django.db.models import Max
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.console.keys import projects_for
 from vinery_accounts.console.members import RoleForm, show_link
-from vinery_accounts.console.page import Page, at
-from vinery_accounts.console.rows import ButtonPage, ConfirmPage, NewRow, Question
-from vinery_accounts.models import AuditEntry, User
-from vinery_accounts.resources.base import require
+from vinery_accounts.console.page import at
+from vinery_accounts.console.rows import Columns, NewRow, Rows, Table, cells_of
+from vinery_accounts.models import User
+from vinery_accounts.resources.base import columns_of, require
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.organizations import INVITATIONS
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
 
+_NEW: Final = columns_of("name=user email=user.email role where=scope created=created_at")
 
-@at("members/invite/", "member-invite")
+
+@at("members/invite/", "invitations-new")
 class Invite(NewRow):
     """A role for a user who exists. A user that the caller sees gets the role at once. Any other
     name gets an invitation: the page does not reveal which names exist."""
 
-    needs = "is_leader"
     resource = INVITATIONS
     form_class = RoleForm
     names = ("username", "role")
@@ -73,7 +70,6 @@ class NewMemberForm(RoleForm):
 
 @at("members/new/", "member-new")
 class NewMember(NewRow):
-    needs = "is_leader"
     resource = USERS
     form_class = NewMemberForm
     names = ("username", "email", "role")
@@ -82,7 +78,7 @@ class NewMember(NewRow):
 
     def texts(self) -> dict[str, Any]:
         text = 'Your colleague has an account on this server? <a href="{}">Add it</a>.'
-        return {"note": format_html(text, reverse("console:member-invite"))}
+        return {"note": format_html(text, reverse("console:invitations-new"))}
 
     def save(self, form: ResourceForm) -> HttpResponse:
         user = USERS.create(self.access, {**form.columns, "is_service": False})
@@ -99,74 +95,28 @@ class NewMember(NewRow):
 
 
 @at("invitations/", "invitations")
-class OpenInvitations(Page):
-    """Invitations that wait for an answer, and new users who have not logged in yet."""
+class OpenInvitations(Rows):
+    """Invitations that wait for an answer: those of one's organisation, and those to oneself. New
+    users who have not logged in yet, on whose pages there is another link."""
 
-    name, needs = "members", "is_leader"
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        new = MEMBERSHIPS.rows(self.access).filter(
-            user__last_login=None, user__is_service=False, user__is_active=True
-        )
-        rows = [row for row in new[:100] if self.access.may(Action.MANAGE, row.user)]
-        ids = [str(row.user_id) for row in rows]
-        links = AuditEntry.objects.filter(action="user.password_link", target_id__in=ids)
-        lifetime = timedelta(seconds=settings.PASSWORD_RESET_TIMEOUT)
-        ends = links.order_by().values_list("target_id").annotate(ends=Max("created_at") + lifetime)
-        expires_at = dict(ends)
-        return super().get_context_data(**kwargs) | {
-            "new": [(row, expires_at.get(user_id)) for row, user_id in zip(rows, ids, strict=True)],
-            "invitations": INVITATIONS.rows(self.access) if self.access.owns_scope else (),
-            "now": timezone.now(),
-        }
-
-
-@at("invitations/<int:row_id>/", "invitation", "again", "withdraw")
-class ActOnInvitation(ConfirmPage):
-    name = "members"
     resource = INVITATIONS
-    questions = {
-        "again": Question(
-            "Renew the invitation of {row.username}?",
-            "Its time begins again.",
-            "The invitation of {row.username} is open for 14 days again.",
-            "Renew",
-            is_danger=False,
-        ),
-        "withdraw": Question(
-            "Withdraw the invitation of {row.username}?",
-            "It offers the role {row.role} of {row.scope}, and ends. To undo this, invite again.",
-            "The invitation is withdrawn.",
-        ),
-    }
+    note = "Invited users accept on their overview. To renew an invitation, invite again."
 
-    def check(self) -> None:
-        require(self.access, INVITATIONS.removal, self.row)
+    def columns(self) -> Columns:
+        return columns_of("name=username role where=scope invited_by expires=expires_at")
 
-    def act(self) -> None:
-        if self.does == "withdraw":
-            INVITATIONS.remove(self.access, self.row)
-        else:
-            names = ("username", "role", "organization", "project")
-            INVITATIONS.create(self.access, {name: getattr(self.row, name) for name in names})
+    def buttons(self) -> dict[str, str]:
+        if not self.access.owns_scope:
+            return {}
+        pages = {"Invite a colleague": "member-new", "Add an existing user": "invitations-new"}
+        return {text: reverse(f"console:{name}") for text, name in pages.items()}
 
-    def back_address(self) -> str:
-        return reverse("console:invitations")
-
-
-@at("invitations/<int:row_id>/", "invitation", "accept", "decline")
-class Answer(ButtonPage):
-    """The answer of the invited user."""
-
-    name = "overview"
-    resource = INVITATIONS
-
-    def act(self) -> Any:
-        if self.does == "accept":
-            return super().act()
-        return INVITATIONS.remove(self.access, self.row)
-
-    def done_text(self) -> str:
-        if self.does == "accept":
-            return f"You are {self.row.role} of {self.row.scope}."
-        return f"You have declined the invitation to {self.row.scope}. It can be sent again."
+    def sections(self) -> list[Table]:
+        people = {"is_service": False, "is_active": True, "last_login": None}
+        new = MEMBERSHIPS.rows(self.access).filter(**{f"user__{k}": v for k, v in people.items()})
+        rows = [
+            (reverse("console:member", args=[row.pk]), row, cells_of(row, _NEW))
+            for row in new[:100]
+            if self.access.may(Action.MANAGE, row.user)
+        ]
+        return [Table("New users who have not logged in yet", rows)]

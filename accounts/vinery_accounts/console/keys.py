@@ -1,7 +1,6 @@
 """Keys: the list with states, and the pages that create, pause, rotate and revoke keys."""
 
 import re
-import secrets
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
@@ -9,9 +8,8 @@ from urllib.parse import urlencode
 
 from django import forms
 from django.conf import settings
-from django.contrib import messages
 from django.db.models import Exists, OuterRef
-from django.http import HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -20,18 +18,13 @@ from django.utils import timezone
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.access.served import for_example, served_to, visible_models
 from vinery_accounts.console import rows
-from vinery_accounts.console.generated import FilterForm, Inputs
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.rows import ActPage, ButtonPage, ChangeRow, ConfirmPage, RowPage
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, FilterForm, RowPage
 from vinery_accounts.models import ApiKey, KeyState, Project, Scope, User
 from vinery_accounts.models.keys import usual_scopes
 from vinery_accounts.resources.base import Issued
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.keys import KEYS
-
-_SEARCH: Final = {"type": "search", "placeholder": "name, key, owner or project", "size": 28}
-_FILTERS: Final[Inputs] = {"search": _SEARCH, "state": {}, "organization": {}, "project": {}}
-_SENT: Final = "console_forms_sent"
 
 
 class NamesField(forms.MultipleChoiceField):
@@ -76,12 +69,9 @@ class NewKeyForm(KeyForm):
         help_text="The name of a user or service account. Empty: yourself.",
     )
     project = forms.ModelChoiceField(Project.objects.none(), empty_label=None)
-    # A reload of the page that shows the secret sends the form again.
-    once = forms.CharField(widget=forms.HiddenInput, max_length=64)
 
     def __init__(self, access: Access, projects: Any, data: Any = None) -> None:
-        initial = {"scopes": usual_scopes(), "once": secrets.token_urlsafe(12)}
-        super().__init__(KEYS, access, data, initial=initial)
+        super().__init__(KEYS, access, data, initial={"scopes": usual_scopes()})
         field = self.fields["project"]
         assert isinstance(field, forms.ModelChoiceField)
         field.queryset = projects
@@ -103,7 +93,7 @@ class KeysPage(Page):
 
     def view(self) -> str:
         asked = self.request.GET
-        query = urlencode({k: asked[k] for k in (*_FILTERS, "page") if asked.get(k)})
+        query = urlencode({k: asked[k] for k in (*KEYS.page_filters, "page") if asked.get(k)})
         return f"?{query}" if query else ""
 
     def list_address(self) -> str:
@@ -126,7 +116,7 @@ class KeysPage(Page):
 class Keys(KeysPage):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         now = timezone.now()
-        form = FilterForm(KEYS, self.access, _FILTERS, self.request.GET)
+        form = FilterForm(KEYS, self.access, self.request.GET)
         found = rows.page_of(form.narrow(KEYS.rows(self.access)).order_by("-pk"), self.request)
         keys = found["rows"]
         shown = self.access.rows_to_limit(ApiKey).filter(pk__in=[key.pk for key in keys])
@@ -172,17 +162,9 @@ class MakeKey(KeysPage, FormPage):
         return form
 
     def save(self, form: NewKeyForm) -> HttpResponse:
-        session = self.request.session
-        once, sent = form.cleaned_data["once"], session.get(_SENT, [])
-        if once in sent:
-            text = "This form has created a key already. If you have lost it, revoke it."
-            messages.warning(self.request, text)
-            return HttpResponseRedirect(self.list_address())
         columns = form.columns
         columns["owner"] = columns.get("owner") or self.user
-        new = KEYS.create(self.access, columns)
-        session[_SENT] = [*sent, once][-20:]
-        return self.show_once(new)
+        return self.show_once(KEYS.create(self.access, columns))
 
 
 class OneKeyPage(KeysPage, RowPage):
@@ -216,23 +198,10 @@ class KeyPage(OneKeyPage, ChangeRow):
         return context | {"state": state, "may_change": may_change}
 
 
-class _ActOnKey(OneKeyPage, ActPage):
-    def done_text(self) -> str:
-        return f"{self.row.name} is {KEYS.action(self.does).done}."
-
+@at("keys/<int:row_id>/", "key", "pause", "resume", "rotate", "revoke")
+class ActOnKey(OneKeyPage, ConfirmPage):
     def issued(self, new: Issued) -> HttpResponse:
         return self.show_once(new)
-
-
-@at("keys/<int:row_id>/", "key", "rotate", "revoke")
-class ActOnKey(_ActOnKey, ConfirmPage):
-    def get_template_names(self) -> list[str]:
-        return [f"console/key_{self.does}.html"]
-
-
-@at("keys/<int:row_id>/", "key", "pause", "resume")
-class SwitchKey(_ActOnKey, ButtonPage):
-    """Without a confirmation: both can be undone."""
 
 
 def projects_for(access: Access, user: User) -> Any:

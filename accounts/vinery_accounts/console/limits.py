@@ -1,6 +1,6 @@
 """Limits: how much is used and left, and the pages that set, change and remove them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
@@ -17,32 +17,27 @@ from django.utils import timezone
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.alerts.quotas import Quota, read_quotas
 from vinery_accounts.base.limit_table import METRIC_CHOICES
-from vinery_accounts.base.money import MILLION, limited, quantity, whole
-from vinery_accounts.console.generated import New, Rows
+from vinery_accounts.base.money import MILLION, quantity, whole
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, Question
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Rows, add_page
 from vinery_accounts.console.words import reset
 from vinery_accounts.limits.reservations import Level
 from vinery_accounts.limits.rulebook import scope_of, valid_rules
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window, in_words
 from vinery_accounts.limits.service import current_levels
-from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope, User
+from vinery_accounts.models import OWNERS, Currency, Limit, LimitScope
 from vinery_accounts.resources.base import require
-from vinery_accounts.resources.fields import MAX_ID, id_of
+from vinery_accounts.resources.fields import MAX_ID
 from vinery_accounts.resources.forms import ResourceForm
-from vinery_accounts.resources.limits import (
-    CURRENCIES,
-    LIMITS,
-    MODEL_WEIGHTS,
-    owner_choices,
-    owners_of,
-)
+from vinery_accounts.resources.limits import LIMITS, MODEL_WEIGHTS, owner_choices, owners_of
 
 _KIND: Final = ("model", "metric", "window")
 _VALUES: Final = ("amount", "time_zone", "week_start", "alert_at", "is_shadow")
+_OF_ALL: Final = (
+    (LimitScope.PLATFORM.value, "The whole platform"),
+    (LimitScope.MODEL.value, "A model"),
+)
 _MAX_QUOTAS: Final = 5
-# At most so many of those that run out; the others are the fullest of the rest.
-_MAX_ENDING: Final = 3
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -107,30 +102,13 @@ def quota_rows(access: Access, found: list[Quota]) -> list[tuple[str, str, Quota
     return [(owners[who], in_words(limit.metric, limit.window), each) for who, limit, each in rules]
 
 
-def exhausted_quotas(found: list[Quota], user: User) -> list[tuple[str, Quota]]:
-    """Return the used-up quotas of the user alone, which refuse requests with any key."""
-    return [
-        (_limited(quota.limit), quota)
-        for quota in found
-        if (quota.limit.scope, quota.limit.scope_id) == (LimitScope.USER, user.pk)
-        and not (quota.limit.is_shadow or quota.num_left)
-    ]
-
-
-def _limited(limit: Limit) -> str:
-    code = Currency.current() if limit.metric == Metric.COST else ""
-    return limited(limit.metric, limit.window, limit.amount, code)
-
-
 def closest(quotas: list[Quota]) -> list[Quota]:
-    used = sorted(
-        (quota for quota in quotas if quota.num_used),
-        key=lambda quota: (quota.runs_out_at or _NEVER, -quota.percent),
-    )
-    ending = [quota for quota in used if quota.runs_out_at is not None][:_MAX_ENDING]
-    others = (quota for quota in used if quota not in ending)
-    fullest = sorted(others, key=lambda quota: -quota.percent)
-    return [*ending, *fullest[: _MAX_QUOTAS - len(ending)]]
+    """Return those that are used up, then those that run out first, then the fullest."""
+
+    def end(quota: Quota) -> tuple[bool, datetime, int]:
+        return quota.num_left > 0, quota.runs_out_at or _NEVER, -quota.percent
+
+    return sorted((quota for quota in quotas if quota.num_used), key=end)[:_MAX_QUOTAS]
 
 
 class LimitForm(ResourceForm):
@@ -158,19 +136,17 @@ class LimitForm(ResourceForm):
 
 class NewLimitForm(LimitForm):
     field_order = ("of", *_KIND, *_VALUES)
-    of = forms.CharField(label="Applies to", widget=forms.Select)
+    of = forms.ChoiceField(label="Applies to")
 
     def __init__(self, access: Access, data: Any, of: str) -> None:
         kind = _KIND if access.is_superuser else _KIND[1:]
         initial = {"of": of, "time_zone": "UTC", "week_start": Weekday.MONDAY}
         super().__init__(LIMITS, access, data, (*kind, *_VALUES), initial=initial)
-        select, metric = self.fields["of"].widget, self.fields["metric"]
-        assert isinstance(select, forms.Select) and isinstance(metric, forms.ChoiceField)
+        owner, metric = self.fields["of"], self.fields["metric"]
+        assert isinstance(owner, forms.ChoiceField) and isinstance(metric, forms.ChoiceField)
         owners = {kind: access.rows_to_limit(table) for kind, table in OWNERS.items()}
-        select.choices = list(owner_choices(owners, str((data or {}).get("of", "")) or of))
-        if access.is_superuser:
-            whole = (LimitScope.PLATFORM.value, "The whole platform")
-            select.choices = [whole, (LimitScope.MODEL.value, "A model"), *select.choices]
+        found = owner_choices(owners, str((data or {}).get("of", "")) or of)
+        owner.choices = [*(_OF_ALL if access.is_superuser else ()), *found]
         metric.label = "Limit"
         metric.choices = [(k, v) for k, v in METRIC_CHOICES if k != Metric.COST]
         if code := Currency.current():
@@ -180,10 +156,7 @@ class NewLimitForm(LimitForm):
 
     def clean_of(self) -> tuple[str, int]:
         scope, _, owner = self.cleaned_data["of"].partition(":")
-        owner_id = id_of(owner)
-        if scope not in LimitScope.values or (scope in OWNERS) != (owner_id is not None):
-            raise ValidationError("Choose an entry of the list.")
-        return scope, owner_id or 0
+        return scope, int(owner or 0)
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -230,11 +203,6 @@ class SetLimit(FormPage):
         return redirect("console:limits")
 
 
-def _described(access: Access, limit: Limit, what: str) -> str:
-    scope = scope_of(limit)
-    return f"{what}, for {owners_of(access, [scope])[scope]}."
-
-
 @at("limits/<int:row_id>/", "limit")
 class ChangeLimit(ChangeRow):
     resource = LIMITS
@@ -243,8 +211,8 @@ class ChangeLimit(ChangeRow):
     done = "The limit is changed."
 
     def texts(self) -> dict[str, Any]:
-        intro = _described(self.access, self.row, in_words(self.row.metric, self.row.window))
-        return {"intro": intro, "remove": reverse("console:limit-remove", args=[self.row.pk])}
+        remove = reverse("console:limit-remove", args=[self.row.pk])
+        return {"intro": str(self.row), "remove": remove}
 
     def form_of(self, data: QueryDict | None) -> ResourceForm:
         require(self.access, Action.MANAGE, self.row)
@@ -260,17 +228,7 @@ class ChangeLimit(ChangeRow):
         return reverse("console:limits")
 
 
-@at("limits/<int:row_id>/", "limit", "remove")
-class RemoveLimit(ConfirmPage):
-    resource = LIMITS
-    question = Question(
-        "Remove this limit?",
-        "{about} Other limits stay. Takes effect within two seconds.",
-        "The limit is removed.",
-    )
-
-    def about(self) -> str:
-        return _described(self.access, self.row, _limited(self.row))
+add_page(ConfirmPage, LIMITS, "limits/<int:row_id>/remove/", "limit-remove", does="remove")
 
 
 @at("model-weights/", "model-weights")
@@ -280,15 +238,12 @@ class Prices(Rows):
     resource = MODEL_WEIGHTS
     note = "A change counts for new requests, within two seconds. Past costs stay as they are."
 
-    def buttons(self) -> dict[str, str]:
-        if not self.access.is_superuser:
-            return {}
-        pages = {"Set prices of a model": "model-weights-new", "Set the currency": "currency-new"}
-        return {text: reverse(f"console:{name}") for text, name in pages.items()}
+    def buttons(self) -> Mapping[str, str]:
+        return {**super().buttons(), "Currency": reverse("console:currency")}
 
 
 @at("model-weights/new/", "model-weights-new")
-class NewPrices(New):
+class NewPrices(NewRow):
     """`model=qwen-a` fills in the form."""
 
     resource, heading = MODEL_WEIGHTS, "Prices or weights of a model"
@@ -296,18 +251,6 @@ class NewPrices(New):
     def make_form(self, data: QueryDict | None, row: Any = None, **more: Any) -> ResourceForm:
         more["initial"] = more["initial"] | {"model": self.request.GET.get("model", "")[:255]}
         return super().make_form(data, row, **more)
-
-
-@at("currency/new/", "currency-new")
-class NewCurrency(New):
-    """Leads to the currency if there is one: there is at most one."""
-
-    resource, heading = CURRENCIES, "Set the currency"
-
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        if currency := Currency.objects.first():
-            return redirect("console:currency-row", currency.pk)
-        return super().get(request, *args, **kwargs)
 
 
 def prices_address(model: str) -> str:

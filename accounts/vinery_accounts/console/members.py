@@ -17,12 +17,20 @@ from django.utils.html import format_html
 
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access, Action
-from vinery_accounts.console.generated import Columns, New, Row, Rows
 from vinery_accounts.console.menu import moment
-from vinery_accounts.console.organization import ScopeField, scope_choices
+from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import Page, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Question, show_secret
-from vinery_accounts.models import Membership, Role, User
+from vinery_accounts.console.rows import (
+    ChangeRow,
+    Columns,
+    ConfirmPage,
+    NewRow,
+    Row,
+    Rows,
+    add_page,
+    show_secret,
+)
+from vinery_accounts.models import Membership, Organization, Role, User
 from vinery_accounts.resources.base import Issued, Resource, columns_of
 from vinery_accounts.resources.forms import ResourceForm
 from vinery_accounts.resources.users import MEMBERSHIPS, USERS
@@ -42,13 +50,6 @@ _LED_COLUMNS: Final = columns_of(
 class Roles(Rows):
     resource = MEMBERSHIPS
     ordering = ("user__username", "id")
-    inputs = {
-        "search": {"type": "search", "placeholder": "name or e-mail", "size": 20},
-        "role": {},
-        "organization": {},
-        "project": {},
-    }
-    hint = "Search for part of a name or an e-mail address."
 
     def row_address(self, row: Membership) -> str:
         return reverse("console:member", args=[row.pk])
@@ -78,7 +79,7 @@ class Members(Roles):
             return {}
         return {
             "Invite a colleague": reverse("console:member-new"),
-            "Add an existing user": reverse("console:member-invite"),
+            "Add an existing user": reverse("console:invitations-new"),
             "Open invitations": reverse("console:invitations"),
         }
 
@@ -111,11 +112,10 @@ class RoleForm(ResourceForm):
 
     def __init__(self, resource: Resource[Any], access: Access, *args: Any, **more: Any) -> None:
         super().__init__(resource, access, *args, **more | {"initial": {"role": Role.MEMBER}})
-        choices = scope_choices(access, access.leads)
-        if len(choices) > 1:  # else a mistake shows a stranger the first organisation
-            choices.insert(0, ("", "Choose one"))
+        # Of several, none is chosen: a mistake would show a stranger the first organisation.
+        none = [("", "Choose one")] if access.rows(Organization).count() > 1 else []
         text = "A role in an organisation holds in all of its projects."
-        self.fields["where"] = ScopeField(access, choices, label="Where", help_text=text)
+        self.fields["where"] = ScopeField(access, Role.ADMIN, none, label="Where", help_text=text)
         self.order_fields(self.field_order)
 
     @property
@@ -162,40 +162,11 @@ class Member(ChangeRow):
         return reverse("console:service-accounts" if row.user.is_service else "console:members")
 
 
-@at("members/<int:row_id>/", "member", "remove")
-class RemoveMember(ConfirmPage):
-    resource = MEMBERSHIPS
-    question = Question(
-        "Remove {row.user} from {row.scope}?",
-        "{row.user} loses the role {row.role} there, and keys that they may no longer have are "
-        "paused. The account stays. To undo this, add the user again, and resume the keys.",
-        "{row.user} has no role in {row.scope} any more.",
-    )
-
-
-@at("members/<int:row_id>/", "member", "deactivate", "activate", "link")
-class ActOnMember(ConfirmPage):
-    resource = USERS
-
-    @cached_property
-    def row(self) -> User:
-        return get_object_or_404(MEMBERSHIPS.rows(self.access), pk=self.kwargs["row_id"]).user
-
-    def report(self, result: Any, done: str) -> HttpResponse | None:
-        if self.does == "link":
-            return show_link(self, self.row, result)
-        return super().report(result, done)
-
-
-@at("users/", "users")
-class Users(Rows):
-    resource = USERS
-    inputs = {"username": {"type": "search"}}
-    hint = "Search for the whole name."
+add_page(ConfirmPage, MEMBERSHIPS, "members/<int:row_id>/remove/", "member-remove", does="remove")
 
 
 @at("users/new/", "users-new")
-class NewUser(New):
+class NewUser(NewRow):
     resource = USERS
     heading = "Create a user without a role"
     names = ("username", "email")
@@ -220,32 +191,11 @@ class UserPage(Row):
         return found if user.is_service else [*found, "demote" if user.is_superuser else "promote"]
 
 
-@at("users/<int:row_id>/", "users", "link", "password", "second_factor_off")
+@at("users/<int:row_id>/", "users", "link", "password")
 class HelpUser(ConfirmPage):
-    """A link or a new password, which is shown once, or no second factor any more."""
+    """A link or a new password, which is shown once."""
 
     resource = USERS
-    questions = {
-        "link": Question(
-            "Get a link for {row}?", USERS.action("link").help, "", "Get the link", is_danger=False
-        ),
-        "password": Question(
-            "Give {row} a new password?",
-            "It is shown once. The sessions of {row} end, and the old password works no more.",
-            "",
-            "Give a new password",
-        ),
-        "second_factor_off": Question(
-            "Reset the second factor of {row}?",
-            "The code app, the passkeys and the recovery codes of {row} work no more. The password "
-            "alone logs in until {row} sets up a new factor.",
-            "{row} has no second factor.",
-            "Reset the second factor",
-        ),
-    }
-
-    def back_address(self) -> str:
-        return reverse("console:users-row", args=[self.row.pk])
 
     def report(self, result: Any, done: str) -> HttpResponse | None:
         if self.does == "link":
@@ -257,25 +207,36 @@ class HelpUser(ConfirmPage):
         return show_secret(self, *about, copy="Copy the password")
 
 
+@at("members/<int:row_id>/", "member", "deactivate", "activate", "link")
+class ActOnMember(HelpUser):
+    name = "members"
+
+    @cached_property
+    def row(self) -> User:
+        return get_object_or_404(MEMBERSHIPS.rows(self.access), pk=self.kwargs["row_id"]).user
+
+
+_RIGHTS: Final = {
+    "promote": ("The user may then do everything on this platform.", "an administrator"),
+    "demote": (
+        "Roles in organisations stay, and admin keys of the user are paused.",
+        "no administrator any more",
+    ),
+}
+
+
 @at("users/<int:row_id>/", "users", "promote", "demote")
-class Administrator(HelpUser):
+class Administrator(ConfirmPage):
     """Gives and takes the rights of an administrator of the platform. The API has no such action:
     what a stolen admin key has made must not outlive the key."""
 
-    questions = {
-        "promote": Question(
-            "Make {row} an administrator?",
-            "{row} may then do everything on this platform, in all organisations.",
-            "{row} is an administrator.",
-            "Make an administrator",
-        ),
-        "demote": Question(
-            "Take the rights of an administrator from {row}?",
-            "The roles of {row} in organisations stay, and admin keys of {row} are paused.",
-            "{row} is no administrator any more.",
-            "Take the rights",
-        ),
-    }
+    resource = USERS
+
+    def text(self) -> str:
+        return _RIGHTS[self.does][0]
+
+    def done_text(self) -> str:
+        return f"{self.row} is {_RIGHTS[self.does][1]}."
 
     def check(self) -> None:
         if self.row.is_service:

@@ -119,7 +119,7 @@ _GROUPS: Final = {
     ),
 }
 
-_UNLISTED: Final = frozenset({"currency"})  # the page of prices leads to it
+_UNLISTED: Final = frozenset({"currency", "invitations"})  # other pages lead to these
 
 
 def menu_of(access: Access) -> dict[str, list[Entry]]:

@@ -1,19 +1,15 @@
 """Pages of an organisation: its projects, its webhooks, and where a role holds."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from django import forms
-from django.contrib import messages
-from django.template.defaultfilters import pluralize
-from django.urls import reverse
 
 from vinery_accounts.access.access import Access
-from vinery_accounts.console.generated import Row, Table, cells_of
 from vinery_accounts.console.menu import scope_named
 from vinery_accounts.console.page import at
-from vinery_accounts.console.rows import ButtonPage
-from vinery_accounts.models import Delivery, DeliveryState, Organization, Project
+from vinery_accounts.console.rows import Row, Table, add_page, cells_of
+from vinery_accounts.models import Delivery, DeliveryState, Organization, Project, Role
 from vinery_accounts.resources.alerts import WEBHOOKS
 from vinery_accounts.resources.base import columns_of
 from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
@@ -21,34 +17,31 @@ from vinery_accounts.resources.organizations import ORGANIZATIONS, PROJECTS
 _MAX_CHOICES: Final = 200
 
 
-class ScopeField(forms.Field):
-    """A choice among organisations and projects."""
+class ScopeField(forms.ChoiceField):
+    """A choice among organisations and projects where the caller has at least a role. `others` are
+    further choices, whose values are texts."""
 
-    widget = forms.Select
-
-    def __init__(self, access: Access, choices: list[tuple[str, Any]], **details: Any) -> None:
-        super().__init__(**details)
+    def __init__(
+        self, access: Access, least: Role, others: Iterable[tuple[str, str]] = (), **details: Any
+    ) -> None:
+        super().__init__(choices=[*others, *_scopes(access, least)], **details)
         self._access = access
-        assert isinstance(self.widget, forms.Select)
-        self.widget.choices = choices
 
-    def to_python(self, value: Any) -> Organization | Project | None:
-        row = scope_named(self._access, value or "")
-        if value and row is None:
-            raise forms.ValidationError("Choose an entry of the list.")
-        return row
+    def clean(self, value: Any) -> Any:
+        text = super().clean(value)
+        return scope_named(self._access, text) or text
 
 
-def scope_choices(access: Access, may: Callable[[int, int | None], bool]) -> list[tuple[str, Any]]:
+def _scopes(access: Access, least: Role) -> list[tuple[str, Any]]:
     """Return the choices, a group for each organisation."""
     found = {}
     for each in access.rows(Organization).order_by("name")[:_MAX_CHOICES]:
         whole = (f"organization:{each.pk}", f"All of {each.name}")
-        found[each.pk] = (each.name, [whole] if may(each.pk, None) else [])
+        found[each.pk] = (each.name, [whole] if access.leads(each.pk, None, least) else [])
     for project in access.rows(Project).order_by("name")[:_MAX_CHOICES]:
-        if project.organization_id in found and may(project.organization_id, project.pk):
-            choice = (f"project:{project.pk}", f"Project {project.name}")
-            found[project.organization_id][1].append(choice)
+        number = project.organization_id
+        if number in found and access.leads(number, project.pk, least):
+            found[number][1].append((f"project:{project.pk}", f"Project {project.name}"))
     return list(found.values())
 
 
@@ -82,8 +75,7 @@ class Scope(Row):
 
 
 for each in (ORGANIZATIONS, PROJECTS):
-    page: Any = type("Scope", (Scope,), {"resource": each})
-    at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
+    add_page(Scope, each, f"{each.path}/<int:row_id>/", f"{each.path}-row")
 
 
 _DELIVERY: Final = columns_of(
@@ -103,21 +95,3 @@ class WebhookPage(Row):
         newest = found.order_by("-id")[:20]
         rows = [("", each, cells_of(each, _DELIVERY)) for each in newest]
         return [Table("Last deliveries", rows)]
-
-
-@at("webhooks/<int:row_id>/", "webhooks", *WebhookPage.presses)
-class ActOnWebhook(ButtonPage):
-    resource = WEBHOOKS
-
-    def back_address(self) -> str:
-        return reverse("console:webhooks-row", args=[self.row.pk])
-
-    def report(self, result: dict[str, Any], done: str) -> None:
-        if "num_messages" in result:
-            number = result["num_messages"]
-            text = f"{number} message{pluralize(number)} will be sent again within a minute."
-            messages.success(self.request, text)
-        elif result["is_delivered"]:
-            messages.success(self.request, "The test was delivered.")
-        else:
-            messages.error(self.request, f"The test was not delivered. {result['error']}")

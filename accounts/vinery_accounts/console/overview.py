@@ -17,7 +17,7 @@ from vinery_accounts.console import words
 from vinery_accounts.console.attention import health
 from vinery_accounts.console.charts import Chart, Series, duration, short
 from vinery_accounts.console.keys import projects_for
-from vinery_accounts.console.limits import exhausted_quotas, limit_rows, may_set_limits, quota_rows
+from vinery_accounts.console.limits import limit_rows, may_set_limits, quota_rows
 from vinery_accounts.console.page import LivePage, Page, UsagePage, at, before
 from vinery_accounts.models import ApiKey, Currency, KeyState, Limit, LimitScope, UsageSlice, User
 from vinery_accounts.models.keys import in_state
@@ -87,8 +87,7 @@ class Overview(LivePage, UsagePage):
         figures, points = reports.whole_and_series(question)
         is_drawn = figures.num_requests and not self.is_refresh
         whole_before = reports.totals(before(question), with_latencies=False).figures
-        found = read_quotas(self.access.quotas_seen(), now)
-        quotas = quota_rows(self.access, found)
+        quotas = quota_rows(self.access, read_quotas(self.access.quotas_seen(), now))
         models = visible_models(self.access)
         is_answered = is_leader and figures.num_requests > figures.num_errors
         has_answers = is_answered or self._has_answers()
@@ -97,7 +96,6 @@ class Overview(LivePage, UsagePage):
             "charts": list(self._charts(points)) if is_drawn else (),
             "quotas": quotas,
             "health": health(self.access, models, quotas, now),
-            "exhausted": exhausted_quotas(found, self.user),
             "invitations": INVITATIONS.rows(self.access).filter(username=self.user.username),
             "is_empty": not figures.num_requests,
             "steps": {} if has_answers else self._steps(models),

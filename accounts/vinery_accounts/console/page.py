@@ -163,14 +163,10 @@ class FormPage(Page, ABC):
 class UsagePage(Page):
     """A page about usage in a period, with filters."""
 
-    dimensions: ClassVar[frozenset[Dimension]] = frozenset(Dimension)  # that it filters by
     has_charts: ClassVar[bool] = False
     fields: ClassVar[tuple[str, ...]] = ()  # of its own in the form of the period
     # Reports about end users read so many records: the newest. 0: all of the period.
     max_records: ClassVar[int] = 10_000
-
-    def follows(self, name: str, value: str) -> bool:
-        return self.has_charts and (name, value) == ("compare", "on")
 
     @cached_property
     def form(self) -> PeriodForm:
@@ -185,8 +181,7 @@ class UsagePage(Page):
         return {
             dimension: frozenset(values)
             for dimension in Dimension
-            if dimension in self.dimensions
-            and (values := _values(dimension, self.request.GET.getlist(dimension)))
+            if (values := _values(dimension, self.request.GET.getlist(dimension)))
         }
 
     @property
@@ -230,14 +225,7 @@ class UsagePage(Page):
         return Chart(name, what, points, series, zone, opens=opens, zooms=zooms, **more)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        # The form of the period reports its own errors, and keeps the other valid parameters.
-        asked = [
-            (name, value)
-            for name, values in self.request.GET.lists()
-            for value in values
-            if name not in PeriodForm.base_fields
-        ]
-        valid = [pair for pair in asked if self._is_valid(*pair)]
+        own = {*PeriodForm.base_fields, *self.fields}
         return super().get_context_data(**kwargs) | {
             "form": self.form,
             "period": self.period,
@@ -249,12 +237,12 @@ class UsagePage(Page):
                 )
                 for dimension, values in self.filters.items()
             ],
-            "kept": [pair for pair in valid if pair[0] not in self.fields],
+            # What the form of the period keeps of the address.
+            "kept": [(k, v) for k, vs in self.request.GET.lists() for v in vs if k not in own],
             "compare": self.address(compare=None if self.compares else "on"),
             "query": self.address(before=None).partition("?")[2],
             "views": self.user.saved_views.filter(page=self.name),
             "has_email": settings.VINERY_HAS_EMAIL,
-            "left_out": ["=".join(pair) for pair in asked if pair not in valid],
         }
 
     def address(self, to: str = "", /, **changes: str | list[str] | None) -> str:
@@ -272,11 +260,6 @@ class UsagePage(Page):
     def errors_address(self, **changes: str | list[str] | None) -> str:
         """Return the address of the requests of this page that got an error."""
         return self.requests_address(**{"outcome": list(ERRORS), **changes})
-
-    def _is_valid(self, name: str, value: str) -> bool:
-        if name in list(self.dimensions):
-            return bool(_values(Dimension(name), [value]))
-        return self.follows(name, value)
 
     def _names(self, dimension: Dimension, values: frozenset[Any]) -> list[str]:
         if dimension.name_column is None:

@@ -1,34 +1,30 @@
 """Pages of records: alerts, the audit log, requests in quarantine and limit events."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django import forms
 from django.conf import settings
-from django.db.models import Count, Q
+from django.db.models import Q
 from django.template.defaultfilters import pluralize
 from django.utils.html import format_html, format_html_join
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.deliveries import lead, reachable
-from vinery_accounts.console.generated import Columns, Row, Rows
-from vinery_accounts.console.page import UsagePage, at, value_of
+from vinery_accounts.console.page import at
 from vinery_accounts.console.playground import link_of
+from vinery_accounts.console.rows import Columns, Row, Rows, add_page
 from vinery_accounts.console.words import reason
-from vinery_accounts.limits.rules import in_words
-from vinery_accounts.models import AuditEntry, Capture, Currency, Webhook
+from vinery_accounts.models import AuditEntry, Capture, Currency, RefusedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS
-from vinery_accounts.resources.base import Conflict
-from vinery_accounts.resources.fields import id_of
+from vinery_accounts.resources.base import Conflict, columns_of
 from vinery_accounts.resources.forms import text_of
 from vinery_accounts.resources.limits import owners_of
-from vinery_accounts.resources.records import AUDIT, CAPTURES, REFUSALS, SEARCH_HELP, read_texts
+from vinery_accounts.resources.records import AUDIT, CAPTURES, REFUSALS, read_texts
 from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, read_items, turns
-from vinery_accounts.usage.filters import Dimension, Effect, among
 
-_ROWS: Final = 50
 _MAX_PEOPLE: Final = 20
-_MOST: Final = 5
 
 
 @at("alerts/", "alerts")
@@ -86,14 +82,6 @@ class AuditLog(Rows):
         "Entries are never changed or deleted, and each holds the hash of the one before: an "
         "administrator verifies the whole log with the command vinery audit verify."
     )
-    inputs = {
-        "actor": {"size": "14", "placeholder": "alice"},
-        "action": {},
-        "search": {"size": "14", "type": "search", "title": SEARCH_HELP},
-        "from": {"type": "datetime-local"},
-        "to": {"type": "datetime-local"},
-        "without_sign_ins": {},
-    }
 
     def columns(self) -> Columns:
         return {**self.resource.columns, "changed": _changes}
@@ -103,7 +91,6 @@ class AuditLog(Rows):
         found = self.listed().order_by("action").values_list("action", flat=True).distinct()
         choices = [("", "any"), *((each, each) for each in found)]
         context["form"].fields["action"].widget = forms.Select(choices=choices)
-        context["form"]["without_sign_ins"].label = "Without sign-ins"
         return context
 
 
@@ -152,65 +139,24 @@ class StoredThread(Row):
 
 
 for each in (RESPONSES, CONVERSATIONS, CHATS):
-    page: Any = type("Thread", (StoredThread,), {"resource": each})
-    at(f"{each.path}/<int:row_id>/", f"{each.path}-row")(page)
+    add_page(StoredThread, each, f"{each.path}/<int:row_id>/", f"{each.path}-row")
 
 
 @at("refusals/", "refusals")
-class Refusals(UsagePage):
-    """The newest first; `before=17` continues before that row."""
+class Refusals(Rows):
+    """Limit events, each with a sentence about its reason."""
 
-    dimensions = frozenset(Dimension) - {
-        *(Dimension.ENDPOINT, Dimension.OUTCOME, Dimension.STATUS, Dimension.END_USER)
-    }
+    resource = REFUSALS
+    title = "Limit events"
+    note = "What is left of each limit is under Limits."
 
-    def follows(self, name: str, value: str) -> bool:
-        match name:
-            case "before" | "limit":
-                return not value or id_of(value) is not None
-            case "effect":
-                return value in ("", *Effect.values)
+    def may_open(self, row: RefusedRequest) -> bool:
         return False
 
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        matching = self._matching()
-        before = id_of(self.request.GET.get("before", ""))
-        rows = matching if before is None else matching.filter(pk__lt=before)
-        found = list(rows.order_by("-id")[: _ROWS + 1])
-        shown = found[:_ROWS]
-        columns = ("user_id", "username", "limit_id", "scope", "metric", "window")
-        sums = matching.order_by().values(*columns).annotate(num_events=Count("id"))
-        most = list(sums.order_by("-num_events")[:_MOST])
-        most = most if len(most) > 1 else []
-        scopes = [*(row.scope for row in shown), *(row["scope"] for row in most)]
-        owners = owners_of(self.access, scopes)
-        asked, currency = self.request.GET.get("effect", ""), Currency.current()
-        return super().get_context_data(**kwargs) | {
-            "rows": [(row, reason(row, owners[row.scope], currency)) for row in shown],
-            "older": self.address(before=str(shown[-1].pk)) if len(found) > _ROWS else "",
-            "most": [self._sum(row, owners[row["scope"]]) for row in most],
-            "effects": [
-                (label, self.address(effect=value or None, before=None), value == asked)
-                for value, label in (("", "all"), *Effect.choices)
-            ],
-        }
+    def columns(self) -> Columns:
+        return columns_of("at=created_at user=username key=key_name model why request_id")
 
-    def _matching(self) -> Any:
-        bounds = {"created_at__gte": self.period.since, "created_at__lt": self.period.until}
-        rows: Any = REFUSALS.rows(self.access).filter(**bounds)
-        for dimension, values in self.filters.items():
-            rows = rows.filter(among(dimension, values))
-        limit_id, effect = id_of(self.request.GET.get("limit", "")), self.request.GET.get("effect")
-        if limit_id is not None:
-            rows = rows.filter(limit_id=limit_id)
-        if effect in Effect.values:
-            rows = REFUSALS.filters().narrow(rows, "effect", effect)
-        return rows
-
-    def _sum(self, row: dict[str, Any], owner: str) -> dict[str, Any]:
-        user, limit = value_of(row["user_id"]), str(row["limit_id"] or "")
-        return {
-            **row,
-            "limit": f"{in_words(row['metric'], row['window'])} of {owner}",
-            "address": self.address(user=user, limit=limit or None, before=None),
-        }
+    def extras(self, rows: Sequence[RefusedRequest]) -> list[dict[str, str]]:
+        owners = owners_of(self.access, [row.scope for row in rows])
+        code = Currency.current()
+        return [{"why": reason(row, owners[row.scope], code)} for row in rows]

@@ -28,7 +28,7 @@ from vinery_accounts.resources.fields import id_of
 from vinery_accounts.resources.limits import owners_of
 from vinery_accounts.resources.records import CAPTURES, REFUSALS
 from vinery_accounts.usage.export import Selection, of_one_index, records, since_of_newest
-from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
+from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES
 
 _ROWS: Final = 50
 # Of the requests that an index finds, a page searches so many for the other filters.
@@ -80,19 +80,9 @@ class Requests(UsagePage):
             return redirect("console:request", search)
         return super().get(request, *args, **kwargs)
 
-    def follows(self, name: str, value: str) -> bool:
-        match name:
-            case "before":
-                return not value or _PLACE.fullmatch(value) is not None
-            case "search" | "error":
-                return "\0" not in value
-            case "limited":
-                return value in ("yes", "no")
-        return False
-
     def _text(self, name: str) -> str:
-        text = self.request.GET.get(name, "")
-        return text if self.follows(name, text) else ""
+        text: str = self.request.GET.get(name, "")
+        return "" if "\0" in text else text
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs)
@@ -100,14 +90,10 @@ class Requests(UsagePage):
         is_of_errors = set(self.request.GET.getlist("outcome")) == set(ERRORS)
         shown = {name: self.request.GET.get(name) for name in Filters.base_fields}
         texts = {"search": "client's id", "error": "error code", "limited": "refused by a limit"}
-        is_of_one = set(self.access.visible() or ()) == {Dimension.USER}
-        caller = "Key" if is_of_one else "User, key"
         own = {name: text for name in texts if (text := self._text(name))}
         chips = [(f"{texts[name]}: {own[name]}", self.address(**{name: None})) for name in own]
         return context | {
             "rows": [(row, *words.ending(row)[:2]) for row in rows],
-            "columns": f"Time|Model|Outcome|{caller}|#Tokens in|#Tokens out|#First token|#Total",
-            "caller": caller,
             "more": Filters(initial=shown | ({"outcome": "errors"} if is_of_errors else {})),
             "chips": [*context["chips"], *chips],
             "older": older and self.address(before=older),

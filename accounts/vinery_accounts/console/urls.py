@@ -4,7 +4,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from vinery_accounts import console
-from vinery_accounts.console.generated import add_generated_pages
+from vinery_accounts.console.rows import add_generated_pages
 
 for each in iter_modules(console.__path__, f"{console.__name__}."):
     import_module(each.name)

@@ -77,10 +77,6 @@ class Usage(UsagePage):
     fields = ("by2",)
     max_rows = 50
 
-    def follows(self, name: str, value: str) -> bool:
-        is_choice = name in _CHOICES and value in ("", *_CHOICES[name])
-        return is_choice or super().follows(name, value)
-
     @cached_property
     def by(self) -> tuple[Dimension, ...]:
         chosen = self._chosen("by", Dimension.MODEL), self._chosen("by2", "")

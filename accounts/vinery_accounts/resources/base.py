@@ -93,9 +93,9 @@ class Resource(Generic[RowT]):
     empty_text: ClassVar[str] = ""  # what the admin shows when there is no row
     columns: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     """The columns of the command's table, see `columns_of`."""
-    page_filters: ClassVar[tuple[str, ...]] = ()  # the filters that generated pages offer
+    page_filters: ClassVar[tuple[str, ...]] = ()  # the filters that pages of the console offer
     search: ClassVar[tuple[str, ...]] = ()
-    """Lookups that the admin searches in, where there is no filter `search`."""
+    """Lookups that the admin searches in."""
     counted: ClassVar[Mapping[str, Count]] = {}
     """What is counted for `columns`, by the name of the number."""
 

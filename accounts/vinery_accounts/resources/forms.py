@@ -97,7 +97,7 @@ def form_field(field: Any, rows: QuerySet[Any] | None = None) -> forms.Field:
         case serializers.BooleanField():
             return forms.BooleanField(**details)
         case serializers.DateTimeField():
-            details["help_text"] = f"{details['help_text']} In UTC.".strip()
+            details["help_text"] = f"{details['help_text']} In your time zone."
             details["validators"] = field.validators
             widget = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
             return forms.DateTimeField(widget=widget, **details)

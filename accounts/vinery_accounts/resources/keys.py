@@ -179,6 +179,8 @@ class Keys(Resource[ApiKey]):
     one, many = "a key", "keys"
     verbs = frozenset({"create", "change", "remove"})
     removal = Action.REMOVE
+    search = ("name", "hint", "owner__username", "project__name")
+    page_filters = ("search", "state", "organization", "project")
     help = {
         "create": "Create a key. The response holds its secret, which is never returned again.",
         "change": "Change the fields that the request names. Servers follow within a second.",
@@ -205,7 +207,8 @@ class Keys(Resource[ApiKey]):
         RowAction(
             "revoke",
             lifecycle.revoke_key,
-            "Stop a key for good.",
+            "Stop a key for good. Programs that use it are refused within a second, and their "
+            "running requests end. This cannot be undone: pause a key to stop it for a while.",
             "revoked",
             permission=Action.STOP,
         ),

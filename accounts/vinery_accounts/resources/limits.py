@@ -100,6 +100,7 @@ class Limits(Resource[Limit]):
     ordering = KIND
     one, many = "a limit", "limits"
     verbs = frozenset({"create", "change", "remove"})
+    help: ClassVar = {"remove": "Other limits stay. Takes effect within two seconds."}
     empty_text = "No limit yet: every user may use everything. Add a limit where that is too much."
     columns = columns_of(
         "id scope whose metric window amount time_zone week_start shadow=is_shadow"

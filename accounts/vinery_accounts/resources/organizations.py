@@ -162,7 +162,7 @@ class Invitations(Resource[Invitation]):
     expires after 14 days. Owners see those of their organisation, users those to them."""
 
     model = Invitation
-    path = "invitations"
+    path, title = "invitations", "Open invitations"
     serializer = InvitationSerializer
     related = ("organization", "project")
     filters = Filters.of(
@@ -187,6 +187,9 @@ class Invitations(Resource[Invitation]):
         ),
     )
     columns = columns_of("id username role organization project invited_by expires_at")
+
+    def may_create(self, access: Access) -> bool:
+        return access.is_leader
 
     def rows(self, access: Access) -> QuerySet[Invitation]:
         return super().rows(access).filter(expires_at__gt=timezone.now())

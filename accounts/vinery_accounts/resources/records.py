@@ -57,6 +57,10 @@ class Refusals(Resource[RefusedRequest]):
     )
     ordering = ("-created_at",)
     one, many = "a refusal", "refusals"
+    page_filters = (
+        *("effect", "model", "organization_id", "project_id", "user_id", "key_id", "limit_id"),
+        *("from", "to"),
+    )
     read_scope = Scope.USAGE.value
     empty_text = "No request was refused by a limit."
     search = ("request_id__exact", "username", "key_name", "scope")
@@ -209,26 +213,13 @@ class Captures(Resource[Capture]):
         ]
 
 
-SEARCH_HELP: Final = "Part of the actor, the action, the target or the values; or an address."
-
-
-class AuditSerializer(serializers.ModelSerializer):  # type: ignore[type-arg]
-    """One entry of the audit log."""
-
-    class Meta:
-        model = AuditEntry
-        fields = [
-            *("id", "number", "created_at", "actor_id", "actor", "ip", "action"),
-            *("organization_id", "target_kind", "target_id", "target", "before", "after"),
-            *("previous_hash", "hash"),
-        ]
-
-
 class AuditFilters(DatedFilters):
     actor = fields.text_filter(
         "The name of a user who acted, or whose key did. Names of deleted users stay."
     )
-    search = fields.text_filter(SEARCH_HELP)
+    search = fields.text_filter(
+        "Part of the actor, the action, the target or the values; or an address."
+    )
     without_sign_ins = fields.switch_filter("Leave out sign-ins, also failed ones.")
 
     def filter_without_sign_ins(self, rows: QuerySet[AuditEntry], wanted: Any) -> Any:
@@ -273,7 +264,10 @@ class AuditEntries(Resource[AuditEntry]):
 
     model = AuditEntry
     path, title = "audit", "Audit log"
-    serializer = AuditSerializer
+    field_names = (
+        "id number created_at actor_id actor ip action organization_id target_kind target_id "
+        "target before after previous_hash hash"
+    )
     filters = AuditFilters.of(
         organization_id=fields.id_filter("an organisation"),
         actor_id=fields.id_filter("a user who acted, or whose key did"),
@@ -282,7 +276,9 @@ class AuditEntries(Resource[AuditEntry]):
         target_id=fields.text_filter("The id of the target."),
     )
     ordering = ("-number",)
+    search = ("actor", "action", "target", "ip")
     one, many = "an entry", "entries"
+    page_filters = ("actor", "action", "search", "from", "to", "without_sign_ins")
     empty_text = "Nothing was changed yet."
     columns = columns_of(
         "number at=created_at actor ip action target changed", changed=changed_fields

@@ -140,39 +140,37 @@ class PercentilesSerializer(StrictSerializer):
     p99 = serializers.FloatField()
 
 
+_ABOUT: Final = {
+    "num_limited": "Errors: refused by a limit, with 429.",
+    "num_client_errors": "Errors: refused with another 4xx.",
+    "num_server_errors": "Errors: failed or interrupted.",
+    "num_cut_short": "Answers that a limit ended, which are no errors.",
+    "num_media": "Pictures, videos and files of requests.",
+    "num_media_bytes": "The size of these files.",
+    "num_media_pixels": "What models saw of all pictures, pages and frames.",
+    "total_ms": "Of whole answers.",
+}
+
+
 class FiguresSerializer(StrictSerializer):
     """Sums of usage. Cached, image, video and audio tokens are part of the prompt tokens, reasoning
     tokens part of the output tokens."""
 
-    num_requests = serializers.IntegerField()
-    num_errors = serializers.IntegerField()
-    num_limited = serializers.IntegerField(help_text="Errors: refused by a limit, with 429.")
-    num_client_errors = serializers.IntegerField(help_text="Errors: refused with another 4xx.")
-    num_server_errors = serializers.IntegerField(help_text="Errors: failed or interrupted.")
-    num_cut_short = serializers.IntegerField(
-        help_text="Answers that a limit ended, which are no errors."
-    )
-    num_tokens = serializers.IntegerField()
-    num_prompt_tokens = serializers.IntegerField()
-    num_cached_tokens = serializers.IntegerField()
-    num_image_tokens = serializers.IntegerField()
-    num_video_tokens = serializers.IntegerField()
-    num_audio_tokens = serializers.IntegerField()
-    num_output_tokens = serializers.IntegerField()
-    num_reasoning_tokens = serializers.IntegerField()
-    num_media = serializers.IntegerField(help_text="Pictures, videos and files of requests.")
-    num_media_bytes = serializers.IntegerField(help_text="The size of these files.")
-    num_media_pixels = serializers.IntegerField(
-        help_text="What models saw of all pictures, pages and frames."
-    )
     weighted_tokens = serializers.FloatField()
     cost = serializers.FloatField(
         allow_null=True, help_text="In the currency of the server; null without a currency."
     )
-    first_token_ms = PercentilesSerializer(allow_null=True)
-    inter_token_ms = PercentilesSerializer(allow_null=True)
-    total_ms = PercentilesSerializer(allow_null=True, help_text="Of whole answers.")
-    queue_ms = PercentilesSerializer(allow_null=True)
+
+    def get_fields(self) -> Any:
+        sums = [name for name in (*SUMS, "num_tokens") if name.startswith("num_")]
+        return {
+            **{k: serializers.IntegerField(help_text=_ABOUT.get(k)) for k in sums},
+            **super().get_fields(),
+            **{
+                k: PercentilesSerializer(allow_null=True, help_text=_ABOUT.get(k))
+                for k in LATENCIES.values()
+            },
+        }
 
 
 class PointSerializer(StrictSerializer):

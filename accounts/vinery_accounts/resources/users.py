@@ -205,6 +205,7 @@ class Users(Resource[User]):
             status=204,
         ),
     )
+    page_filters = ("username",)
     columns = columns_of(
         "id name=username kind active=is_active roles last_login", kind=_kind, roles=_roles
     )
@@ -353,9 +354,15 @@ class Memberships(Resource[Membership]):
     path = "memberships"
     serializer = MembershipSerializer
     related = ("user", "organization", "project")
+    search = ("user__username", "user__email")
+    page_filters = ("search", "role", "organization", "project")
     filters = MembershipFilters
     one, many = "a role of a user", "roles of users"
     verbs = frozenset({"create", "change", "remove"})
+    help = {
+        "remove": "Take a role from a user. Keys that the user may no longer have are paused. The "
+        "account stays. To undo this, add the role again, and resume the keys."
+    }
     empty_text = "No user has a role yet. Add one for each."
     columns = columns_of("id user role organization project created=created_at")
 

@@ -20,15 +20,7 @@ from vinery_accounts.admin.base import register
 from vinery_accounts.console import rows
 from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.console.page import FormPage, LivePage, Period, at
-from vinery_accounts.console.rows import (
-    ButtonPage,
-    ChangeRow,
-    ConfirmPage,
-    NewRow,
-    Question,
-    RowForm,
-    RowPage,
-)
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, RowForm, RowPage, add_page
 from vinery_accounts.resources.forms import ParametersForm, ResourceForm
 from vinery_accounts.resources.limits import prices_of
 from vinery_serving.core.tasks import Task
@@ -400,7 +392,7 @@ class ModelHistory(ModelTab, LivePage):
 
 
 @at(_MODEL, "model", *_DONE)
-class ActOnModel(ButtonPage):
+class ActOnModel(ConfirmPage):
     """Buttons of the list (`?from=list`), of the model, and of its tuning (`?from=tune`)."""
 
     resource = MODELS
@@ -416,9 +408,7 @@ class ActOnModel(ButtonPage):
         return reverse(f"console:{page}", args=[self.row.pk])
 
 
-@at(_MODEL, "model", "remove")
-class RemoveModel(ConfirmPage):
-    resource = MODELS
+add_page(ConfirmPage, MODELS, f"{_MODEL}remove/", "model-remove", does="remove")
 
 
 class _JobPage(RowPage):
@@ -428,19 +418,9 @@ class _JobPage(RowPage):
         return reverse("console:model", args=[self.row.model_id])
 
 
-@at(_JOB, "model-job", "pause", "resume")
-class ActOnJob(_JobPage, ButtonPage):
+@at(_JOB, "model-job", "pause", "resume", "cancel")
+class ActOnJob(_JobPage, ConfirmPage):
     pass
-
-
-@at(_JOB, "model-job", "cancel")
-class CancelJob(_JobPage, ConfirmPage):
-    question = Question(
-        "Cancel the {row}?",
-        "What it has made so far is deleted. To go on later, pause it.",
-        "The {row} is being cancelled.",
-        "Cancel the job",
-    )
 
 
 class LogPage(RowPage):

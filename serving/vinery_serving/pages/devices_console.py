@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from vinery_accounts.console.generated import Cell, Row, Rows, cell_of
 from vinery_accounts.console.page import LivePage, at
-from vinery_accounts.console.rows import ConfirmPage
+from vinery_accounts.console.rows import Cell, ConfirmPage, Row, Rows, cell_of
 from vinery_serving.models import devices
 from vinery_serving.models.devices import Device, first_device
 from vinery_serving.models.engine_status import ShownState

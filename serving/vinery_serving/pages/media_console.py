@@ -3,21 +3,20 @@ rules, and links to the forms. All are in Django's admin, too."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from django import forms
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.db.models import F
 from django.http import HttpResponse, QueryDict
 from django.urls import reverse
 
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.admin.base import register
-from vinery_accounts.console.organization import ScopeField, scope_choices
+from vinery_accounts.console.organization import ScopeField
 from vinery_accounts.console.page import FormPage, Page, at
-from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, Question, RowForm, page_of
+from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, RowForm, page_of
 from vinery_accounts.models import Organization, Project, Role
 from vinery_accounts.outbound.urls import DEFAULT_PORTS
 from vinery_accounts.resources.base import Conflict, require
@@ -34,21 +33,10 @@ PLATFORM: Final = "platform"
 _NARROWER: Final = "Rules of an organisation or a project only narrow those of the platform."
 
 
-class MediaScopeField(ScopeField):
-    """A choice among the platform, for administrators, and what the user owns."""
-
-    def __init__(self, access: Access, label: str, help_text: str) -> None:
-        choices = scope_choices(access, partial(access.leads, least=Role.OWNER))
-        if access.is_superuser:
-            choices.insert(0, (PLATFORM, "The whole platform"))
-        super().__init__(access, choices, label=label, help_text=help_text)
-
-    def to_python(self, value: Any) -> Any:
-        """Return the row, or `platform`. Raises ValidationError for what the user does not own."""
-        row = PLATFORM if value == PLATFORM else super().to_python(value)
-        if row is not None and not self._access.leads(*ids_of(row), Role.OWNER):
-            raise ValidationError("Choose an entry of the list.")
-        return row
+def scope_field(access: Access, **details: Any) -> ScopeField:
+    """Return a choice among the platform, for administrators, and what the user owns."""
+    all_ = [(PLATFORM, "The whole platform")] if access.is_superuser else []
+    return ScopeField(access, Role.OWNER, all_, **details)
 
 
 class ScopedForm(ResourceForm):
@@ -61,7 +49,8 @@ class ScopedForm(ResourceForm):
             is_number = isinstance(field, forms.IntegerField | forms.FloatField)
             field.required = field.required or is_number
         if self.row is None:
-            self.fields["of"] = MediaScopeField(self.access, "Applies to", _NARROWER)
+            about = {"label": "Applies to", "help_text": _NARROWER}
+            self.fields["of"] = scope_field(self.access, **about)
             self.order_fields(["of", *self.fields])
 
     @property
@@ -102,7 +91,7 @@ class TestForm(SerializerForm):
 
     def __init__(self, access: Access, data: Any = None) -> None:
         super().__init__({}, (), data)
-        self.fields["of"] = MediaScopeField(access, "For a request of", "")
+        self.fields["of"] = scope_field(access, label="For a request of")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,13 +227,13 @@ class ChangeMedia(_MediaForm, ChangeRow):
 
 class RemoveMedia(ConfirmPage):
     resource = MEDIA_RULES
-    question = Question(
-        "Remove {row}?",
-        "It applies to {row.whose}. What only it allows is refused within a second. An "
-        "organisation or a project whose last rule is removed has the rules of the wider scope "
-        "again.",
-        "{row} is removed.",
-    )
+
+    def text(self) -> str:
+        return (
+            f"It applies to {self.row.whose}. What only it allows is refused within a second. An "
+            "organisation or a project whose last rule is removed has the rules of the wider scope "
+            "again."
+        )
 
 
 for _kind, _resource, _form, _names in (

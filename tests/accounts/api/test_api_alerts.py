@@ -12,7 +12,6 @@ from vinery_accounts.alerts import quotas
 from vinery_accounts.models import Alert, AuditEntry, Role, Scope, User, Webhook
 
 URL = "https://hooks.example.com/vinery"
-PLATFORM_TOKENS = {"scope": "platform", "metric": "tokens", "amount": 10}
 
 
 def use_tokens(tenant: Tenant, request_id: str = "r1") -> None:
@@ -60,21 +59,6 @@ def test_alerts_show_their_deliveries(viewer: Api, root: Api, ours: Tenant, thei
     assert (message["receiver"], message["state"]) == ("e-mail to olga", "pending")
     assert len(root.get("alerts/")["data"]) == Alert.objects.count() == 7
     assert root.column("alerts/", "percent", state="pending") == [80]
-
-
-def test_the_api_sets_and_validates_the_thresholds_of_a_limit(root: Api) -> None:
-    created = root.post("limits/", {**PLATFORM_TOKENS, "window": "day", "alert_at": [50, 90]})
-    assert created["alert_at"] == [50, 90]
-    assert root.patch(f"limits/{created['id']}/", {"alert_at": None})["alert_at"] is None
-    for wrong in ([90, 50], [0], [101], [50, 50], "often"):
-        status, _, param = root.error("PATCH", f"limits/{created['id']}/", {"alert_at": wrong})
-        assert (status, str(param).partition(".")[0]) == (400, "alert_at")
-    # These limits have no alerts.
-    for metric, window in (("tokens", "minute"), ("requests", "minute"), ("concurrency", "none")):
-        body = {**PLATFORM_TOKENS, "metric": metric, "window": window}
-        error = root.error("POST", "limits/", {**body, "alert_at": [50]})
-        assert error == (400, "invalid_value", "alert_at")
-        assert root.post("limits/", {**body, "alert_at": []})["alert_at"] == []
 
 
 def pager(ours: Tenant, url: str = URL) -> dict[str, Any]:

@@ -19,11 +19,8 @@ from vinery_accounts.models import ApiKey
     "method, path, body",
     [
         ("POST", "limits/", {"scope": "\ud800"}),
-        ("POST", "limits/", {"scope": "platform", "metric": "x\udfff"}),
         ("POST", "limits/", {"\ud800": 1}),
-        ("POST", "memberships/", {"role": "\ud800"}),
         ("POST", "keys/", {"name": "k", "scopes": ["usage", "\udbff"]}),
-        ("POST", "organizations/", {"name": {"deep": ["\ud800"]}}),
         ("PATCH", "organizations/{}/", {"name": "\ud800"}),
         ("POST", "organizations/{}/activate/", {"\udc00": "x"}),
     ],

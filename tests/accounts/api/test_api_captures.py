@@ -87,14 +87,3 @@ def test_no_others_see_captures_but_a_key_with_the_scope_of_an_admin(ours: Tenan
     ):
         client = ours.with_key(project, scopes=scopes, owner=owner)
         assert client.request("GET", "captures/req_1/").status_code == status
-
-
-def test_an_admin_sets_the_capture_hours_and_redactions(admin: Api, ours: Tenant) -> None:
-    path = f"projects/{ours.one.pk}/"
-    changed = admin.patch(path, {"capture_hours": 24, "capture_redactions": ["email", " x "]})
-    assert (changed["capture_hours"], changed["capture_redactions"]) == (24, ["email", " x "])
-    for name, value in (("capture_hours", 721), ("capture_redactions", ["x" * 201])):
-        assert admin.error("PATCH", path, {name: value})[:2] == (400, "invalid_value")
-    store_capture(ours.one, "req_1")
-    admin.patch(path, {"capture_hours": 0})
-    assert not Capture.stored.exists()

@@ -10,7 +10,6 @@ from tests.convert.checkpoints import write_checkpoint
 from tests.fakes.hub import FakeHub, Fault
 from tests.hub.conftest import hub as hub
 from tests.hub.models import TINY_CHAT, checkpoint_files, openvino_files
-from tests.tables import table
 
 
 def refused(root: Api, path: str, body: dict[str, object]) -> str:
@@ -59,22 +58,6 @@ def test_a_hub_is_searched_and_a_pull_is_a_job(root: Api, hub: FakeHub, tiny: st
     hub.fault("api", Fault(status=503))
     response = root.request("POST", "models/check/", {"repository": "acme/tiny"})
     assert "answers 503" in response.json()["error"]["message"]
-
-
-@table(
-    "body, sentence",
-    [
-        ({"repository": "acme/none"}, "has no repository acme/none"),
-        ({"repository": "../../etc"}, "no name of a repository"),
-        ({"repository": "acme/tiny", "include": ["*.gguf"]}, "No file of acme/tiny matches"),
-        ({"repository": "acme/tiny", "revision": "v9"}, "has no revision v9"),
-        ({"repository": "tiny-chat"}, "ships with Vinery"),
-    ],
-)
-def test_what_cannot_be_pulled_is_refused_with_a_sentence(
-    root: Api, tiny: str, body: dict[str, object], sentence: str
-) -> None:
-    assert sentence in refused(root, "models/pull/", body)
 
 
 def test_only_administrators_convert_a_checkpoint(root: Api, tmp_path: Path, ours: Tenant) -> None:

@@ -5,14 +5,13 @@ from typing import Any
 import pytest
 from allauth.mfa.models import Authenticator
 from api_client import Api, Tenant, as_user, with_key
+from django.core.exceptions import ValidationError
 from django.utils import timezone
-from row_builders import stored_alert
 
 from tests.tables import table
 from vinery_accounts.access import changes
-from vinery_accounts.alerts.webhooks import make as make_webhook
 from vinery_accounts.keys.lifecycle import create_key
-from vinery_accounts.models import Delivery, DeliveryState, Invitation, Membership, Role, User
+from vinery_accounts.models import Invitation, Membership, Role, User
 
 
 def offer(ours: Tenant, username: str = "carol", **more: Any) -> dict[str, Any]:
@@ -74,6 +73,15 @@ def test_invitations_are_declined_replaced_accepted(owner: Api, root: Api, ours:
     assert not Invitation.objects.exists()
     assert not Membership.objects.filter(user__username="carol").exists()
 
+    withdrawn = changes.invite("carol", ours.organization, Role.OWNER)
+    changes.remove(Invitation.objects.get(pk=withdrawn.pk))
+    with pytest.raises(ValidationError, match="was withdrawn"):
+        changes.accept(withdrawn)
+    expired = f"invitations/{owner.post('invitations/', offer(ours))['id']}/accept/"
+    Invitation.objects.update(expires_at=timezone.now())
+    assert carol.error("POST", expired)[0] == 404
+    assert not Membership.objects.filter(user__username="carol").exists()
+
     owner.post("invitations/", offer(ours))
     owner.post("invitations/", offer(ours, role="viewer"))
     owner.post("invitations/", {"username": "carol", "project": ours.one.pk})
@@ -122,16 +130,3 @@ def test_second_factors_are_shown_to_those_who_lead(
 
     for api, shown in ((owner, True), (admin, True), (member, None), (viewer, None)):
         assert api.column("memberships/", "has_second_factor", search="car") == [shown]
-
-
-def test_failed_messages_of_a_webhook_are_sent_again(owner: Api, ours: Tenant) -> None:
-    url = "https://hooks.ours.example/"
-    webhook = changes.add(make_webhook("pager", url, ours.organization)[0])
-    for number, state in enumerate(DeliveryState):
-        alert = stored_alert(limit_id=number, organization_id=ours.organization.pk)
-        Delivery.objects.create(alert=alert, webhook=webhook, state=state, due_at=timezone.now())
-
-    assert owner.post(f"webhooks/{webhook.pk}/retry/", status=200) == {"num_messages": 1}
-    assert owner.post(f"webhooks/{webhook.pk}/retry/", status=200) == {"num_messages": 0}
-    states = Delivery.objects.order_by("alert__limit_id").values_list("state", flat=True)
-    assert list(states) == ["pending", "sent", "pending"]

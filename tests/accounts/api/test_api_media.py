@@ -3,13 +3,12 @@
 from pathlib import Path
 
 import pytest
-from api_client import Api, Tenant, with_key
+from api_client import Api, Tenant
 from row_builders import logged, stored_denial
 
 from tests.tables import table
 from vinery_accounts.access import changes
-from vinery_accounts.keys.lifecycle import create_key
-from vinery_accounts.models import AuditEntry, Role, Scope, User
+from vinery_accounts.models import AuditEntry, Role
 from vinery_serving.media.rules import DenialReason
 from vinery_serving.media.tables import resource
 from vinery_serving.media.tables.models import MediaDenial, MediaRule
@@ -59,16 +58,11 @@ def test_a_host_has_one_rule_in_each_scope(root: Api, ours: Tenant, theirs: Tena
     "field, value, text",
     [
         ("host", "*", "would allow every host"),
-        ("host", "https://images.example.org/a.png", "Write the name alone"),
         ("ports", [0], "1"),
-        ("ports", [65536], "65535"),
         ("networks", ["10.0.0.1/8"], "no network"),
-        ("networks", ["everything"], "no network"),
         ("schemes", ["ftp"], "ftp"),
         ("content_types", ["text/html"], "image/png"),
-        ("max_redirects", 11, "10"),
         ("timeout_s", 0, "0.1"),
-        ("max_bytes", 0, "1"),
     ],
 )
 def test_a_wrong_value_is_refused(root: Api, field: str, value: object, text: str) -> None:
@@ -120,18 +114,6 @@ def test_members_see_their_rules_and_change_none(root: Api, ours: Tenant, theirs
     for member in (admin, of_one):
         assert member.error("DELETE", f"{RULES}{rule['id']}/")[0] == 403
         assert member.error("POST", RULES, {"host": "f.example.org", **of(ours)})[0] == 403
-
-
-def test_a_manage_key_narrows_its_project_and_an_admin_key_allows_a_host(ours: Tenant) -> None:
-    user, chief = ours.user("olga", Role.OWNER), User.objects.create_superuser("chief")
-    api, robot = (
-        with_key(create_key(owner=owner, project=ours.one, name="k", scopes=[scope]))
-        for owner, scope in ((user, Scope.MANAGE), (chief, Scope.ADMIN))
-    )
-
-    api.post(RULES, {"host": A, "project": ours.one.pk})
-    assert api.error("POST", RULES, {"host": A, **of(ours)})[0] == 403
-    assert robot.post(RULES, {"host": A})["scope"] == "platform"
 
 
 def test_a_platform_folder_must_exist(root: Api, owner: Api, ours: Tenant, tmp_path: Path) -> None:

@@ -137,29 +137,27 @@ def test_models_are_loaded_and_unloaded(root: Api, path: str) -> None:
     assert audited() == ["model.unload", "model.load"]
 
 
-@table("action", ["retry", "load"])
-@table("state", [EngineState.FAILED, EngineState.RETRYING])
-def test_failed_models_are_retried(root: Api, path: str, action: str, state: EngineState) -> None:
-    ServedModel.objects.update(retried_at=None)
+@table(
+    "action, state, is_loaded, status",
+    [
+        *((action, EngineState.FAILED, True, 200) for action in ("retry", "load")),
+        ("retry", EngineState.RETRYING, True, 200),
+        ("retry", EngineState.READY, True, 409),
+        ("retry", EngineState.UNLOADED, False, 409),
+    ],
+)
+def test_only_failed_models_are_retried(
+    root: Api, path: str, action: str, state: EngineState, is_loaded: bool, status: int
+) -> None:
+    ServedModel.objects.update(is_loaded=is_loaded, retried_at=None)
     num_before = len(audited())
     report(state, last_error="The weights are cut.", num_attempts=1, max_attempts=1)
-    assert root.get(path)["state"] == state
 
-    assert root.post(f"{path}{action}/", status=200)["state"] == "waiting"
+    answer = root.post(f"{path}{action}/", status=status)
 
-    assert ServedModel.objects.get().retried_at is not None
-    assert audited()[num_before:] == ["model.retry"]
-
-
-@table("state, is_loaded", [(EngineState.READY, True), (EngineState.UNLOADED, False)])
-def test_a_model_that_has_not_failed_is_not_tried_again(
-    root: Api, path: str, state: EngineState, is_loaded: bool
-) -> None:
-    ServedModel.objects.update(is_loaded=is_loaded)
-    report(state)
-
-    assert root.error("POST", f"{path}retry/") == (409, "conflict", None)
-    assert audited() == []
+    is_retried = ServedModel.objects.get().retried_at is not None
+    assert is_retried == (status == 200) == (answer.get("state") == "waiting")
+    assert audited()[num_before:] == (["model.retry"] if is_retried else [])
 
 
 def test_the_state_has_reason_first_error_and_the_last_line_of_the_log(

@@ -108,51 +108,19 @@ def test_usage_by_end_user_is_that_of_what_its_reader_may_see(viewer: Api, ours:
     assert (of_ann["num_requests"], of_ann["num_taken"]) == (2, 2)
 
 
-def test_usage_has_media_and_requests_without_a_status(viewer: Api, ours: Tenant) -> None:
-    sums = ("num_media", "num_media_bytes", "num_media_pixels", "num_image_tokens")
-    ids = {"organization_id": ours.organization.pk, "project_id": ours.one.pk}
-    seer, later = {"key_id": 5, "model": "seer"}, NOON + timedelta(hours=1)
-    store("a", **ids, **seer, **dict(zip(sums, (2, 5000, 25_088, 32), strict=True)))
-    figures = dict(zip(sums, (1, 700, 12_544, 16), strict=True))
-    store("b", started_at=later, **ids, **seer, **figures)
-    store("c", "d", started_at=later, **ids)
-
-    for by in ("key", "model", "user,project,key"):
-        query = {"group_by": by, "sort": "media", "granularity": "hour"}
-        usage = viewer.get("usage/", **query, **PERIOD)
-        largest = usage["groups"][0]
-        for figures in (usage["totals"], largest["figures"]):
-            assert [figures[name] for name in sums] == [3, 5700, 37_632, 48]
-        for points in (usage["points"], largest["points"]):
-            found = [each["figures"]["num_media"] for each in points]
-            assert [number for number in found if number] == [2, 1]
-
-    store("k", organization_id=ids["organization_id"], outcome=Outcome.FAILED, http_status=None)
-
-    (group,) = viewer.get("usage/", group_by="status", status="none", **PERIOD)["groups"]
-    assert (group["values"], group["names"]) == ({"status": None}, {"status": ""})
-    assert viewer.get("usage/", status="5xx", **PERIOD)["totals"]["num_requests"] == 0
-
-
 @table(
     "query, param",
     [
-        ({"group_by": "colour"}, "group_by"),
         ({"group_by": "key,colour"}, "group_by"),
         ({"from": "0001-01-01T00:00Z"}, "from"),
-        ({"to": "0001-01-01T00:00+14:00"}, "to"),
         ({"to": "9999-12-31T23:59-14:00"}, "to"),
-        ({"key": "nine"}, "key"),
         ({"key": "1,,2"}, "key"),
         ({"outcome": "fine"}, "outcome"),
-        ({"status": "404"}, "status"),
         ({"status": "4xx,"}, "status"),
-        ({"granularity": "year"}, "granularity"),
         ({"granularity": "minute", "from": "2025-01-01T00:00Z"}, "granularity"),
         ({"time_zone": "Mars"}, "time_zone"),
         ({"sort": "name"}, "sort"),
         ({"limit": 0}, "limit"),
-        ({"from": "yesterday"}, "from"),
         ({"from": "2026-03-03T00:00Z"}, "from"),
         ({"colour": "red"}, "colour"),
     ],

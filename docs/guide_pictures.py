@@ -1,4 +1,4 @@
-"""`python -m tests.browser.guide_pictures HOME`: the pictures of docs/guide.
+"""`python -m docs.guide_pictures HOME`: the pictures of docs/guide.
 
 HOME is that of a platform that runs, with the figures of `vinery demo-data`.
 """
@@ -10,15 +10,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
 import httpx
 from PIL import Image
 from playwright import sync_api
 
-from tests.browser.screenshots import log_in
-
-FOLDER: Final = Path(__file__).parents[2] / "docs" / "guide" / "pictures"
+FOLDER: Final = Path(__file__).parent / "guide" / "pictures"
 _SIZE: Final = sync_api.ViewportSize(width=1280, height=760)
 _COLOURS: Final = 64
 
@@ -69,6 +67,17 @@ def _keep_busy(base_url: str, key: str) -> None:
     headers = {"Authorization": f"Bearer {key}"}
     more = {"ignore_eos": True, "stream": True}
     httpx.post(f"{base_url}/v1/completions", json=body | more, headers=headers, timeout=300)
+
+
+def log_in(browser: sync_api.Browser, base_url: str, notes: Any) -> sync_api.StorageState:
+    """The session of the first administrator."""
+    page = browser.new_page()
+    page.goto(f"{base_url}/console/")
+    page.get_by_label("Username").fill(notes["admin_user"])
+    page.get_by_label("Password").fill(notes["admin_password"])
+    page.get_by_role("button", name="Log in", exact=True).click()
+    page.wait_for_url(f"{base_url}/console/")
+    return page.context.storage_state()
 
 
 def main(home: Path, *names: str) -> None:
