@@ -1,4 +1,4 @@
-"""`vinery ready`: is the server of this machine ready, and which models can a key use?
+"""`vinery ready`: is the server of this machine ready?
 
 Standard library only, for the supervisor.
 """
@@ -53,27 +53,13 @@ def health_report(base_url: str) -> dict[str, Any]:
     return report
 
 
-def models_for(api_key: str, base_url: str) -> list[str] | None:
-    """The names of the models that this key may use and that can answer; None if the server could
-    not answer.
-
-    Blocks for about `_TIMEOUT_S` at most.
-    """
-    answer = _get(f"{base_url}/v1/models", {"Authorization": f"Bearer {api_key}"})
-    if answer is None or answer[0] >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return None
-    if answer[0] != HTTPStatus.OK:
-        return []
-    return [str(model["id"]) for model in json.loads(answer[1])["data"]]
-
-
-def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] | None:
+def _get(url: str) -> tuple[int, bytes] | None:
     """Status and body; None without a whole response. No proxy and no redirect leads to another
     server than the named one."""
     parts = urlsplit(url)
     connection = HTTPConnection(str(parts.hostname), parts.port, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", parts.path, headers=headers or {})
+        connection.request("GET", parts.path)
         answer = connection.getresponse()
         return answer.status, answer.read()
     except (OSError, HTTPException):

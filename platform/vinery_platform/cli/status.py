@@ -9,6 +9,7 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from importlib import metadata
 from typing import Any, Final
 
@@ -192,55 +193,34 @@ def _placement() -> Row:
 
 
 def _print(report: Row) -> None:
-    server, versions = report["server"], report["versions"]
-    print_line(f"Vinery {versions['vinery']}: {report['state']}")
-    lines = {"home": report["home"]}
-    if server:
-        lines |= {
-            "process": f"{server['pid']}, for {_duration(server['uptime_s'])}",
-            "URL": server["url"],
-            "console": server["console"],
-            "API": server["api"],
-        }
-    journals = report["journals"]
-    if "placement" in report:
-        lines["placed"] = report["placement"]
-    lines |= {
-        "database": report["database"],
-        "Redis": report["redis"],
-        "keys": report["keys"],
-        "models": report["model_table"],
-        "journals": f"{journals['number']} in {journals['folder']}",
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    names = ("placement", "database", "redis", "keys", "model_table")
+    lines = {
+        "state": report["state"],
+        "home": report["home"],
+        **(report["server"] or {}),
+        **{name: report[name] for name in names if name in report},
+        "journals": "{number} in {folder}".format(**report["journals"]),
+        "versions": ", ".join(f"{name} {version}" for name, version in report["versions"].items()),
         "confined": ", ".join(report["confinement"]) + confine.OF_ENGINES,
     }
     for name, value in lines.items():
-        print_line(f"  {name.ljust(10)}{value}")
+        if name == "uptime_s":
+            name, value = "uptime", timedelta(seconds=value)
+        print_line(f"{name.ljust(12)}{value}")
     processes = [
         {
             **row,
             "memory": f"{row['memory_bytes'] >> 20} MB",
             "cpu": f"{row['cpu_percent']:.0f} %",
-            "uptime": _duration(row["uptime_s"]),
+            "uptime": timedelta(seconds=row["uptime_s"]),
         }
         for row in report["processes"]
     ]
-    _print_table(("process", "pid", "memory", "cpu", "uptime"), processes)
-    if len(report["hosts"]) > 1:
-        _print_table(("host", "state", "models"), report["hosts"])
-    _print_table(("model", "state", "device", "pid", "waiting", "error"), report["models"])
-
-
-def _print_table(heads: tuple[str, ...], rows: list[Row]) -> None:
-    if rows:
-        print()
-        print_rows(rows, heads, as_json=False)
-
-
-def _duration(seconds: int) -> str:
-    minutes, seconds = divmod(max(seconds, 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s"))
-    shown = [f"{number} {unit}" for number, unit in parts if number]
-    return " ".join(shown[:2]) or "0 s"
+    for heads, rows in (
+        (("process", "pid", "memory", "cpu", "uptime"), processes),
+        (("host", "state", "models"), report["hosts"] if len(report["hosts"]) > 1 else []),
+        (("model", "state", "device", "pid", "waiting", "error"), report["models"]),
+    ):
+        if rows:
+            print()
+            print_rows(rows, heads, as_json=False)

@@ -1,4 +1,4 @@
-"""The admin site: titles, the order of models, sign-in and content policy."""
+"""The admin site: titles, sign-in and content policy."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,14 +12,6 @@ from django.utils.decorators import sync_and_async_middleware
 
 from vinery_platform.web.middleware import around
 
-# Models of daily use come first. Models that are not listed come last, by name.
-_ORDER: Final = (
-    *("ServedModel", "UsageRecord", "RefusedRequest", "QuarantinedRequest", "ApiKey", "Limit"),
-    *("ModelWeight", "Currency", "User", "Membership", "Organization", "Project", "Alert"),
-    "Webhook",
-    *("AuditEntry", "MediaRule", "MediaFolder", "MediaLimit", "MediaDenial", "Group"),
-)
-
 
 class VineryAdminSite(AdminSite):
     site_header = "Vinery"
@@ -27,12 +19,6 @@ class VineryAdminSite(AdminSite):
     index_title = "Administration"
     # `/` only redirects back to the admin.
     site_url = None
-
-    def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        apps = super().get_app_list(request, app_label)
-        for app in apps:
-            app["models"].sort(key=_position)
-        return sorted(apps, key=lambda app: min(map(_position, app["models"])))
 
     def login(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -48,11 +34,6 @@ class VineryAdminSite(AdminSite):
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         return HttpResponseRedirect(reverse("account_change_password"))
-
-
-def _position(model: dict[str, Any]) -> int:
-    name = model["object_name"]
-    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
 
 
 # -- The content security policy
