@@ -3,7 +3,6 @@
 import asyncio
 import resource
 import socket
-from functools import partial
 from ipaddress import ip_network
 from types import SimpleNamespace
 from typing import Any, cast
@@ -92,21 +91,6 @@ def test_a_part_of_the_descriptors_is_for_connections(monkeypatch: pytest.Monkey
 
     assert [capacity(soft) for soft in (64, 316, 1024, 65_536)] == [16, 77, 696, 63_288]
     assert capacity(resource.RLIM_INFINITY) > 100_000
-
-
-async def test_requests_ahead_of_answers_begin_in_turn_beside_those_of_others() -> None:
-    table = connections.Connections(connections.ConnectionLimits(), Refusals())
-    begun: list[int] = []
-    for number in range(100):
-        table.take_turn(partial(begun.append, number))
-
-    seen = []
-    while len(begun) < 100:
-        await asyncio.sleep(0)  # one pass of the event loop, in which others run, too
-        seen.append(len(begun))
-
-    assert begun == list(range(100))
-    assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= 8
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
