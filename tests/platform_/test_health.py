@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -26,7 +25,6 @@ from vinery_platform.operations.health import HealthApplication, MetricsAccess, 
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.gateway.endpoints.refusals import Reason, Refusals
 from vinery_serving.gateway.state.host_health import EngineHealth
-from vinery_serving.gateway.state.model_rows import EngineReport
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import ModelTraffic, Traffic
 from vinery_serving.transport.messages import EngineStats
@@ -193,20 +191,6 @@ def test_a_figure_has_vllms_name_or_where_vllm_has_none_a_name_of_vinery() -> No
     assert reported["vllm:inter_token_latency_seconds_count", "small"] == 9
     assert reported["vllm:inter_token_latency_seconds_sum", "small"] == pytest.approx(0.18)
     assert reported["vllm:e2e_request_latency_seconds_count", "small"] == 0
-
-
-def test_restarts_device_and_memory_of_models_are_reported() -> None:
-    reports = {"small": EngineReport("GPU.1", "ready", 4)}
-    reported = reported_by(
-        [
-            *metrics.of_reports(reports),
-            *metrics.of_engines([EngineHealth("small", None, os.getpid())]),
-        ]
-    )
-
-    assert reported["vinery_engine_restarts_total", "small"] == 4
-    assert reported["vinery_engine_info", "GPU.1", "small", "ready"] == 1
-    assert reported["vinery_engine_memory_bytes", "small", "0"] > 2**20
 
 
 TOKEN = "a-token-of-more-than-16"

@@ -12,7 +12,7 @@ import pytest
 from tests.platform_ import scripts
 from vinery_accounts.base.files import write_private
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import REPOSITORY, Home
+from vinery_platform.config.home import Home
 
 
 def test_others_cannot_open_a_home_that_keeps_its_files_and_follows_no_link(tmp_path: Path) -> None:
@@ -79,20 +79,6 @@ def test_no_other_folder_or_file_is_a_home(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingError, match=r"VINERY_HOME=.* cannot be written"):
         Home(tmp_path / "file").create()
-
-
-def test_the_default_is_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("VINERY_HOME")
-
-    assert Home.from_env().path == REPOSITORY / "var"
-
-
-def test_the_project_folder_is_no_package() -> None:
-    """As a package, `platform/` would hide the standard library's module of that name."""
-    import platform
-
-    assert not (REPOSITORY / "platform" / "__init__.py").exists()
-    assert platform.python_implementation()
 
 
 @pytest.mark.parametrize("replace", [True, False])

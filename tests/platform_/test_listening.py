@@ -1,7 +1,6 @@
 """Connections: their port, how many there may be, how much is read of each and sent when."""
 
 import asyncio
-import resource
 import socket
 from ipaddress import ip_network
 from types import SimpleNamespace
@@ -82,15 +81,6 @@ async def test_addresses_count_by_client(addresses: list[str | None], num_refuse
     refusals = [table.open(Mock(), address) for address in addresses]
 
     assert refusals.count(Reason.ADDRESS) == num_refused
-
-
-def test_a_part_of_the_descriptors_is_for_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    def capacity(soft: int) -> int:
-        monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
-        return connections.descriptor_capacity()
-
-    assert [capacity(soft) for soft in (64, 316, 1024, 65_536)] == [16, 77, 696, 63_288]
-    assert capacity(resource.RLIM_INFINITY) > 100_000
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"

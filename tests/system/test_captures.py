@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.conftest import Running, until
-from tests.system.clients import chat, http_of, new_key, vinery
+from tests.system.clients import chat, new_key, vinery
 from tests.system.ledger import execute, is_written, metric
 
 # A word that is nowhere else.
@@ -77,21 +77,3 @@ def test_a_chat_is_kept_and_each_reading_is_audited(
 
     execute_read = "SELECT COUNT(*) FROM accounts_auditentry WHERE action = ? AND target = ?"
     assert execute(running, execute_read, "capture.read", request_id)[0][0] == 1
-
-
-def test_errors_are_kept_as_their_client_got_them(running: Running, capturing: str) -> None:
-    for path, headers in (
-        ("chat/completions", {}),
-        ("chat/completions", {"anthropic-version": "2023-06-01"}),
-        ("messages", {}),
-    ):
-        body = {"model": "tiny-chat", "messages": [], "max_tokens": 1}
-        with http_of(running, capturing) as http:
-            refused = http.post(f"/v1/{path}", headers=headers, json=body)
-        request_id = wait_until_kept(running, refused)
-        assert refused.status_code == 400
-        shown = json.loads(vinery(running, "capture", "show", request_id, "--json"))
-        assert shown["answer"] == refused.text
-
-    with pytest.raises(AssertionError, match="There is no capture of req_none"):
-        vinery(running, "capture", "show", "req_none")
