@@ -185,7 +185,6 @@ MIDDLEWARE = [
     "vinery_platform.web.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "vinery_platform.web.middleware.account_middleware",
     "vinery_accounts.base.actors.actor_middleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "vinery_accounts.signin.middleware.sign_in",

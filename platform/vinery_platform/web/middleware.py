@@ -4,18 +4,16 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final
 
 from asgiref.sync import iscoroutinefunction
 from django.core.exceptions import SuspiciousOperation
-from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.middleware.common import CommonMiddleware
 from django.utils.decorators import sync_and_async_middleware
 from whitenoise.middleware import WhiteNoiseMiddleware
 from whitenoise.responders import SlicedFile, StaticFile
 
-from vinery_platform.web.bounded import USER_ID
 from vinery_platform.web.errors import DatabaseUnavailable, database_unavailable
 
 _MAX_RANGE_BYTES: Final = 16 * 1024
@@ -72,20 +70,6 @@ class HostCheckMiddleware(CommonMiddleware):
             raise SuspiciousOperation("The address of a page has a NUL.")
         is_api = request.path.startswith(_API_TREES) and request.path[3:4] in ("", "/")
         return None if is_api else super().process_request(request)
-
-
-@sync_and_async_middleware
-def account_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
-    """Tell the turns in front of Django whose session a request has. Belongs behind Django's
-    authentication."""
-    return around(get_response, lambda _: None, _with_account)
-
-
-def _with_account(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    user = getattr(request, "_cached_user", None)  # None: the view has not asked for the user
-    if user is not None and user.is_authenticated and isinstance(request, ASGIRequest):
-        cast(dict[str, Any], request.scope)[USER_ID] = user.pk
-    return response
 
 
 # -- An unavailable database
