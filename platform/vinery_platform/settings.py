@@ -330,16 +330,8 @@ VINERY_WEBHOOK_NETWORKS = env.networks("VINERY_WEBHOOK_NETWORKS")
 # -- Static files -------------------------------------------------------------------------
 
 STATIC_URL = "/static/"
-STATIC_ROOT = HOME.static
-STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    # With a gzip of each file, made once.
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
-}
-# Django would let other users read what it collects.
-FILE_UPLOAD_PERMISSIONS, FILE_UPLOAD_DIRECTORY_PERMISSIONS = 0o600, 0o700
-# File names have no hash, so that templates render before files are collected. So browsers must
-# revalidate soon after an upgrade.
+WHITENOISE_USE_FINDERS = True  # files are served from their packages
+# File names have no hash, so browsers must revalidate soon after an upgrade.
 WHITENOISE_MAX_AGE = 300
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 

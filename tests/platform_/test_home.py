@@ -21,7 +21,7 @@ def test_others_cannot_open_a_home_that_keeps_its_files_and_follows_no_link(tmp_
     home.create()
 
     folders = [home.path, *home.path.iterdir()]
-    assert len(folders) == 8
+    assert len(folders) == 7
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
 
     outside = tmp_path / "outside"
@@ -122,7 +122,6 @@ def test_the_first_prepare_creates_everything_for_its_user_alone(new_home: Path)
     assert known["api_key"].startswith("vny_")
     assert known["admin_user"] == "admin"
     assert len(known["admin_password"]) >= 16
-    assert (new_home / "static" / "admin" / "css" / "base.css").is_file()
     assert (new_home / "vinery.sqlite3").is_file()
     files = [new_home, *new_home.rglob("*")]
     assert [path for path in files if path.stat().st_mode & 0o077] == []
@@ -131,10 +130,8 @@ def test_the_first_prepare_creates_everything_for_its_user_alone(new_home: Path)
 def test_the_second_prepare_corrects_only_the_url(new_home: Path, tmp_path: Path) -> None:
     home = Path(shutil.copytree(new_home, tmp_path / "home"))
     first = credentials_in(home)
-    collected = (home / "static" / "admin" / "css" / "base.css").stat()
 
     assert prepare(home, VINERY_PORT="8766") == first | {"base_url": "http://127.0.0.1:8766"}
-    assert (home / "static" / "admin" / "css" / "base.css").stat() == collected
 
     (home / "bootstrap.json").unlink()
     again = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
@@ -161,8 +158,6 @@ def test_a_home_that_has_served_is_prepared_later_and_another_one_says_what_is_m
     new_home: Path, tmp_path: Path
 ) -> None:
     home = Path(shutil.copytree(new_home, tmp_path / "home"))
-    (home / "cache" / "static.stamp").unlink()
-    shutil.rmtree(home / "static")
     away = {"VINERY_HOME": str(home), "DATABASE_URL": "postgres://vinery@127.0.0.1:9/none"}
 
     new = scripts.vinery("prepare", environment=away)
@@ -174,7 +169,6 @@ def test_a_home_that_has_served_is_prepared_later_and_another_one_says_what_is_m
     later = scripts.vinery("prepare", environment=away)
     assert later.returncode == 75
     assert "Keys, limits and models are those that were read last." in later.stderr
-    assert (home / "static" / "admin" / "css" / "base.css").is_file()
 
 
 @pytest.mark.stores

@@ -133,7 +133,7 @@ class RecordingSupervisor:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("templates/base.html", []), ("accounts/static/console.css", ["prepare"])],
+    [("templates/base.html", []), ("accounts/vinery_accounts/migrations/0002_new.py", ["prepare"])],
 )
 async def test_a_change_restarts_web_and_jobs_and_not_the_node(
     tmp_path: Path,

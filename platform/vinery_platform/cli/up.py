@@ -51,13 +51,12 @@ _TWICE_WITHIN_S = 1.0
 # By default each thread of glibc keeps freed memory for itself.
 _FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
 
-# The folders that `--reload` watches, and the folders whose changes need `vinery prepare`.
+# The folders that `--reload` watches.
 _SOURCES = ("accounts", "platform", "serving", "templates")
 # Processes that end by themselves.
 _BRIEF = frozenset({"prepare", "wait"})
 # Of another program, which knows nothing of the supervisor.
 _SILENT = frozenset({"ray-node"})
-_NEEDS_PREPARE = frozenset({"migrations", "static"})
 _SUFFIXES = frozenset({".css", ".html", ".js", ".lua", ".py", ".svg", ".txt"})
 _RELOAD_POLL_S = 0.5
 
@@ -258,7 +257,7 @@ async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service
         logs.announce(f"restarting after a change of {min(paths)}")
         # First, so that a preparation runs the new code, too.
         supervisor.restart(each for each in services if each.forks_others)
-        if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
+        if any("migrations" in path.parts for path in paths):
             await supervisor.run_once(_service("prepare", "prepare"))
         supervisor.restart(front)
 

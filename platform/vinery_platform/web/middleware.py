@@ -22,9 +22,24 @@ _WITHOUT_NUL: Final = ("/admin/", "/accounts/")
 _NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/docs", "/api/")
 
 
+_files: Final[dict[str, StaticFile]] = {}
+
+
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
     """WhiteNoise with small files in memory: Django under ASGI warns about file objects. All
     answers share one copy of a file, however many clients do not read theirs."""
+
+    def add_files_from_finders(self) -> None:
+        """Look for files once in a process, which may have several handlers."""
+        if not _files:
+            super().add_files_from_finders()
+            _files.update(self.files)
+        self.files = _files | self.files
+
+    def add_file_to_dictionary(self, url: str, path: str, stat_cache: Any = None) -> None:
+        """Leave out maps, which are for developers of others' scripts, and larger than the rest."""
+        if not path.endswith(".map"):
+            super().add_file_to_dictionary(url, path, stat_cache)
 
     @staticmethod
     def serve(static_file: StaticFile, request: HttpRequest) -> HttpResponse:
