@@ -25,6 +25,7 @@ from vinery_platform.cli.resource import (
     RowCommands,
     add_filters,
     add_list,
+    add_resource,
     announced,
     filtered,
     finder,
@@ -116,11 +117,11 @@ def export_refusals(arguments: argparse.Namespace) -> int:
 
 
 def add_quarantine(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    add_list(actions, QUARANTINE, options={"request_id": Option("--request", metavar="ID")})
+    filters = {"request_id": Option("--request", metavar="ID")}
     rows = QuarantinedRequest.objects.all()
     quarantined = finder(rows, "digest", "quarantine list", "quarantined request")
-    RowCommands(actions, QUARANTINE, quarantined, "digest", "DIGEST", "from its list").add_all()
+    of_row = ("digest", "DIGEST", "from its list")
+    add_resource(parser, QUARANTINE, *of_row, find=quarantined, filters=filters)
 
 
 # -- Captures
