@@ -41,7 +41,7 @@ def answer(running: Running) -> str:
 
 
 def test_no_log_or_engine_has_a_secret_and_files_and_sockets_are_private(running: Running) -> None:
-    until(lambda: "To see the credentials" in running.log.read_text())
+    until(lambda: "saved in" in running.log.read_text())
 
     text = running.log.read_text()
     assert running.base_url in text
