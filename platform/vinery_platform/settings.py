@@ -178,7 +178,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "vinery_platform.web.admin_site.admin_policy_middleware",
+    "vinery_platform.web.middleware.admin_policy_middleware",
     "vinery_platform.web.middleware.StaticFilesMiddleware",
     "vinery_platform.web.middleware.database_middleware",
     "vinery_accounts.signin.sessions.SignedSessionMiddleware",

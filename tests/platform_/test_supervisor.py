@@ -132,7 +132,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vinery_platform.processes.supervisor._FRONT_GRACE_S", 60.0)
     monkeypatch.setattr("vinery_platform.processes.supervisor._TOTAL_GRACE_S", 120.0)
     monkeypatch.setattr("vinery_serving.processes.child._STACKS_WITHIN_S", 60.0)
-    monkeypatch.setattr("vinery_serving.processes.hang._STOPPED_S", 1.0)
+    monkeypatch.setattr("vinery_serving.processes.heartbeat._STOPPED_S", 1.0)
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ class VineryAdminConfig(SimpleAdminConfig):
     """Django's admin with our site. The URLs import the admin modules, so commands and jobs start
     in half the time."""
 
-    default_site = "vinery_platform.web.admin_site.VineryAdminSite"
+    default_site = "vinery_platform.web.middleware.VineryAdminSite"
 
 
 class VineryRestConfig(RestFrameworkConfig):
