@@ -322,25 +322,6 @@ def large(script: MakeScript, memory: Memory, code: str = _SERVING, **options: A
     return memory.script
 
 
-async def test_a_service_with_too_much_memory_ends_when_its_successor_serves_and_it_is_idle(
-    script: MakeScript, memory: Memory, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    one = large(script, memory)
-    async with supervised(one):
-        await until(lambda: one.pids("asked"))
-        old, new = one.pids()
-        assert is_alive(old)
-        assert is_alive(new)
-
-        (tmp_path / "journal.idle").touch()
-        await until(lambda: one.pids("end") == [old] and not is_alive(old))
-
-        await until(lambda: memory.num_looks[new] > 2 * memory.num_looks[old])
-        assert one.pids() == [old, new], "the successor is small enough"
-    assert "one holds" in caplog.text
-    assert "ended after" not in caplog.text
-
-
 async def test_a_successor_that_dies_is_restarted_beside_its_predecessor_until_both_end(
     script: MakeScript, memory: Memory
 ) -> None:
