@@ -46,7 +46,7 @@ def test_changes_are_logged_and_the_log_is_verified_against_a_hash(vinery_: Vine
 
 def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery) -> None:
     alice = User.objects.get()
-    with acting_as(Actor(alice.pk, "key ci of alice")):
+    with acting_as(Actor(alice.pk, "alice, key ci")):
         other = changes.add(Organization(name="other"))
     with acting_as(Actor(None, "gone")):
         changes.change(other, name="another")
