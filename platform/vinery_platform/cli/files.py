@@ -102,16 +102,14 @@ def add_convert(parser: argparse.ArgumentParser) -> None:
 
 def environments(arguments: argparse.Namespace) -> int:
     """List the environments with state and size."""
-    rows = [_environment_row(each, as_json=arguments.json) for each in _environments().states()]
+    rows = list(map(_environment_row, _environments().states()))
     print_rows(rows, ("line", "state", "size", "folder"), as_json=arguments.json)
     return 0
 
 
-def _environment_row(state: EnvironmentState, *, as_json: bool) -> dict[str, Any]:
-    row = {"line": state.line, "state": state.state, "folder": str(state.folder)}
-    if as_json:
-        return row | {"num_bytes": state.num_bytes}
-    return row | {"size": f"{state.num_bytes / 2**30:.1f} GiB" if state.num_bytes else None}
+def _environment_row(state: EnvironmentState) -> dict[str, Any]:
+    size = f"{state.num_bytes / 2**30:.1f} GiB" if state.num_bytes else None
+    return {**asdict(state), "size": size}
 
 
 @failing_on(ConvertError)
