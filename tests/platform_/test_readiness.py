@@ -14,7 +14,7 @@ from django.utils import timezone
 from tests.conftest import REPOSITORY
 from tests.platform_ import scripts
 from vinery_platform.cli import commands, wait
-from vinery_platform.cli.ready import Readiness, readiness
+from vinery_platform.cli.ready import health
 from vinery_platform.config.home import Home
 from vinery_platform.config.notes import RunningServer
 from vinery_serving.models.engine_status import EngineState, EngineStatus
@@ -53,14 +53,13 @@ def closed_url() -> Iterator[str]:
 def test_only_200_is_ready(closed_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor asks while web processes start and end, and must go on."""
     monkeypatch.setenv("http_proxy", closed_url)  # which is ignored
-    states = {200: Readiness.READY, 503: Readiness.LOADING, 500: Readiness.LOADING}
-    for status, state in states.items():
+    for status in (200, 503, 500):
         with server(status) as url:
-            assert readiness(url) is state
+            assert health(url) == {"is_ready": status == 200}
 
-    assert readiness(closed_url) is Readiness.SILENT
+    assert health(closed_url) is None
     with server(503, content_length=100) as url:
-        assert readiness(url) is Readiness.SILENT
+        assert health(url) is None
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [(200, 0), (503, 1)])

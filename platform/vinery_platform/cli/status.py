@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import Any, Final
 
 from vinery_platform import __version__
-from vinery_platform.cli.ready import Readiness, health_report, readiness
+from vinery_platform.cli.ready import health
 from vinery_platform.cli.shape import (
     add_json,
     json_of,
@@ -36,11 +36,6 @@ NOT_READY: Final = 1  # runs, but no model has generated a token lately, or with
 NOT_RUNNING: Final = 3
 
 _CPU_INTERVAL_S: Final = 0.1
-_ANSWERS: Final = {
-    Readiness.READY: "ready",
-    Readiness.LOADING: "running, no model is ready",
-    Readiness.SILENT: "running, the web process does not answer",
-}
 # The words of a command line that show a process's role, and the role.
 _ROLES: Final = {
     "vinery_serving.engine": "engine",
@@ -60,10 +55,14 @@ def run_status(arguments: argparse.Namespace) -> int:
     if not home.path.exists():
         raise home.missing()
     server = RunningServer.read(home)
-    state = None if server is None else readiness(server.base_url)
-    health = {} if server is None else health_report(server.base_url)
+    found = None if server is None else health(server.base_url)
+    state = "running, the web process does not answer"
+    if server is None:
+        state = "not running"
+    elif found is not None:
+        state = "ready" if found["is_ready"] else "running, no model is ready"
     report = {
-        "state": "not running" if state is None else _ANSWERS[state],
+        "state": state,
         "home": str(home.path),
         "server": None if server is None else _server(server),
         "versions": {
@@ -77,12 +76,10 @@ def run_status(arguments: argparse.Namespace) -> int:
         **(_placement() if stores["database"].endswith("answers") else {}),
         # The settings of the web process may be others than those of this shell; `keys` and
         # `model_table` say how old they are in that process.
-        **{name: health.get(name, "unknown") for name in ("redis", "keys", "model_table")},
+        **{name: (found or {}).get(name, "unknown") for name in ("redis", "keys", "model_table")},
     }
     print(json_of(report)) if arguments.json else _print(report)
-    if state is None:
-        return NOT_RUNNING
-    return READY if state is Readiness.READY else NOT_READY
+    return {"not running": NOT_RUNNING, "ready": READY}.get(state, NOT_READY)
 
 
 def _server(server: RunningServer) -> Row:

@@ -23,7 +23,7 @@ from pathlib import Path
 from vinery_accounts.base.files import write_private
 from vinery_platform import __version__
 from vinery_platform.cli import greeting
-from vinery_platform.cli.ready import Readiness, readiness
+from vinery_platform.cli.ready import health
 from vinery_platform.cli.services import PREPARED_LATER
 from vinery_platform.cli.shape import add_switch
 from vinery_platform.config import env, secret_files
@@ -237,7 +237,7 @@ async def _wait_for_web(base_url: str, supervisor: Supervisor) -> bool:
     """Return whether the web process answers; not so if all processes are to end before."""
     clock = asyncio.get_running_loop().time
     late_at = clock() + _LATE_S
-    while await asyncio.to_thread(readiness, base_url) is Readiness.SILENT:
+    while await asyncio.to_thread(health, base_url) is None:
         if supervisor.is_stopping:
             return False
         if clock() >= late_at:

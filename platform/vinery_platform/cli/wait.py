@@ -13,7 +13,7 @@ from typing import Final
 
 from vinery_accounts.base.names import escaped
 from vinery_platform.cli.greeting import command_words
-from vinery_platform.cli.ready import Readiness, local_url, readiness
+from vinery_platform.cli.ready import health, local_url
 from vinery_platform.cli.shape import Failure, add_number, add_switch, print_line
 from vinery_platform.config.home import Home
 from vinery_platform.config.notes import Credentials
@@ -54,7 +54,7 @@ def run_wait(arguments: argparse.Namespace) -> int:
             shown[model.name] = line
         states = {model.name: str(model.shown_state) for model in models}
         ready = [name for name, state in states.items() if state == ShownState.READY]
-        if known and ready and readiness(local_url()) is Readiness.READY:
+        if known and ready and (health(local_url()) or {}).get("is_ready"):
             line = escaped(curl_line(local_url(), known.api_key, ready[0]))
             logs.show(f"a request to try:\n\n  {line}\n")  # the key is for no log
             known = None
