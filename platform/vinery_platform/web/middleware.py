@@ -37,6 +37,8 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
     """WhiteNoise with small files in memory: Django under ASGI warns about file objects. All
     answers share one copy of a file, however many clients do not read theirs."""
 
+    files: dict[str, StaticFile]
+
     def add_files_from_finders(self) -> None:
         """Look for files once in a process, which may have several handlers."""
         if not _files:
