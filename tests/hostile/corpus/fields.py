@@ -7,6 +7,7 @@ beside a border, and fields of fields: tests/contract/fuzzing.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -44,11 +45,13 @@ def fields(document: Mapping[str, Any]) -> Iterator[Field]:
     schemas: Mapping[str, Schema] = document["components"]["schemas"]
     for path in BODIES:
         content = document["paths"][path]["post"]["requestBody"]["content"]
-        body = content["application/json"]["schema"]
-        for part in _parts(body, schemas):
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for part in _parts(content["application/json"]["schema"], schemas):
             for name, schema in part.get("properties", {}).items():
-                found = [str(each["type"]) for each in _parts(schema, schemas) if "type" in each]
-                yield Field(path, name, frozenset(found))
+                types = (str(each["type"]) for each in _parts(schema, schemas) if "type" in each)
+                found[name].update(types)
+        for name, accepted in found.items():
+            yield Field(path, name, frozenset(accepted))
 
 
 def _parts(schema: Schema, schemas: Mapping[str, Schema]) -> Iterator[Schema]:
