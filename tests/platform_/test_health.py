@@ -21,21 +21,13 @@ from vinery_platform.cli.services import behind
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.operations import metrics
-from vinery_platform.operations.health import HealthApplication, MetricsAccess, _of_age, _Shared
+from vinery_platform.operations.health import HealthApplication, MetricsAccess, _Shared
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.gateway.endpoints.refusals import Reason, Refusals
 from vinery_serving.gateway.state.host_health import EngineHealth
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import ModelTraffic, Traffic
 from vinery_serving.transport.messages import EngineStats
-
-
-def test_a_table_of_keys_or_models_that_is_too_old_is_reported() -> None:
-    assert _of_age(time.time()) == (True, "read 0 s ago")
-    assert _of_age(0.0) == (True, "not read yet")
-    is_well, result = _of_age(time.time() - 95)
-    assert not is_well
-    assert result.startswith("changes of the last 9")
 
 
 @table("is_away, status", [(False, 503), (True, 200)])
