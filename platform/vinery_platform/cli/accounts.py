@@ -392,11 +392,7 @@ def reset_password(arguments: argparse.Namespace) -> str:
     admin = User.objects.filter(username=arguments.user, is_superuser=True).first()
     if admin is None:
         raise Failure(f"There is no administrator {arguments.user}.")
-    from vinery_accounts.signin.factors import set_password
-
-    new = changes.new_password()
-    set_password(admin, new)  # which also ends the user's sessions
-    return new
+    return password(admin, arguments)
 
 
 def reencrypt(_: argparse.Namespace) -> int:

@@ -1,8 +1,10 @@
 """Middleware of the whole site: static files, hosts, an unavailable database, and the admin."""
 
+import gzip
 import os
 from collections.abc import Callable
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -18,6 +20,7 @@ from django.http import (
 )
 from django.middleware.common import CommonMiddleware
 from django.urls import reverse
+from django.utils.cache import patch_vary_headers
 from django.utils.decorators import sync_and_async_middleware
 from whitenoise.middleware import WhiteNoiseMiddleware
 from whitenoise.responders import SlicedFile, StaticFile
@@ -59,25 +62,32 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
             found.file.close()
             found = static_file.get_response(request.method, request.META | {"HTTP_RANGE": ""})
         body = b""
+        accepted = request.headers.get("accept-encoding", "")
+        is_gzipped = found.status == HTTPStatus.OK and "gzip" in accepted
         if found.file is not None:
             with found.file as file:
-                body = file.read() if isinstance(file, SlicedFile) else _content(file)
+                is_part = isinstance(file, SlicedFile)
+                body = file.read() if is_part else _content(file, is_gzipped=is_gzipped)
         response = HttpResponse(body, status=int(found.status))
         del response["content-type"]
         for name, value in found.headers:
             response[name] = value
+        patch_vary_headers(response, ("Accept-Encoding",))
+        if body and is_gzipped:
+            response["Content-Encoding"], response["Content-Length"] = "gzip", str(len(body))
         return response
 
 
-def _content(file: BinaryIO) -> bytes:
+def _content(file: BinaryIO, *, is_gzipped: bool) -> bytes:
     status = os.fstat(file.fileno())
-    return _content_of(file.name, status.st_mtime_ns, status.st_size)
+    return _content_of(file.name, status.st_mtime_ns, status.st_size, is_gzipped=is_gzipped)
 
 
 @cache
-def _content_of(path: str, _changed_ns: int, _size: int) -> bytes:
+def _content_of(path: str, _changed_ns: int, _size: int, *, is_gzipped: bool) -> bytes:
     """All files together have a few MB."""
-    return Path(path).read_bytes()
+    content = Path(path).read_bytes()
+    return gzip.compress(content) if is_gzipped else content
 
 
 class HostCheckMiddleware(CommonMiddleware):
