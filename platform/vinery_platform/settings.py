@@ -178,14 +178,13 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "vinery_platform.web.admin_site.admin_policy_middleware",
+    "vinery_platform.web.middleware.admin_policy_middleware",
     "vinery_platform.web.middleware.StaticFilesMiddleware",
     "vinery_platform.web.middleware.database_middleware",
     "vinery_accounts.signin.sessions.SignedSessionMiddleware",
     "vinery_platform.web.middleware.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "vinery_platform.web.middleware.account_middleware",
     "vinery_accounts.base.actors.actor_middleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "vinery_accounts.signin.middleware.sign_in",
@@ -331,16 +330,8 @@ VINERY_WEBHOOK_NETWORKS = env.networks("VINERY_WEBHOOK_NETWORKS")
 # -- Static files -------------------------------------------------------------------------
 
 STATIC_URL = "/static/"
-STATIC_ROOT = HOME.static
-STORAGES = {
-    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    # With a gzip of each file, made once.
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedStaticFilesStorage"},
-}
-# Django would let other users read what it collects.
-FILE_UPLOAD_PERMISSIONS, FILE_UPLOAD_DIRECTORY_PERMISSIONS = 0o600, 0o700
-# File names have no hash, so that templates render before files are collected. So browsers must
-# revalidate soon after an upgrade.
+WHITENOISE_USE_FINDERS = True  # files are served from their packages
+# File names have no hash, so browsers must revalidate soon after an upgrade.
 WHITENOISE_MAX_AGE = 300
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 

@@ -10,10 +10,8 @@ USAGE = "accounts/usagerecord/"
 def test_the_admin_lists_all_explains_errors_and_aligns_figures(admin: Administrator) -> None:
     admin.visit("")
 
-    captions = admin.page.locator("#content-main caption").all_inner_texts()
     rows = admin.page.locator("#content-main th[scope=row]").all_inner_texts()
-    assert [caption.lower() for caption in captions[:2]] == ["serving", "accounts"]
-    assert rows == [
+    assert set(rows) == {
         *("Served models", "Model aliases"),
         *("Usage records", "Refused requests", "Quarantined requests"),
         *("API keys", "Limits", "Token weights", "Currencies"),
@@ -21,7 +19,7 @@ def test_the_admin_lists_all_explains_errors_and_aligns_figures(admin: Administr
         *("Alerts", "Webhooks", "Audit entries", "Captures"),
         *("Conversations", "Stored chats", "Stored responses"),
         *("Media rules", "Media folders", "Media limits", "Refused media", "Groups"),
-    ]
+    }
 
     admin.visit(f"{MODELS}add/")
     admin.page.get_by_label("Name:").fill("wrong")

@@ -165,17 +165,6 @@ def test_the_administrator_signs_in_and_sees_the_console(newcomer: Newcomer) -> 
     assert 'href="/console/keys/"' in console.text
 
 
-def test_a_model_is_added_and_answers(newcomer: Newcomer) -> None:
-    folder = newcomer.folder / "models" / "second"
-    shutil.copytree(REPOSITORY / "models" / "tiny-chat", folder)
-    newcomer.vinery("model", "add", str(folder), "--name", "second")
-    key = newcomer.bootstrap["api_key"]
-
-    answer = until(lambda: _answered(newcomer.ask(key, "second")), timeout_s=60)
-
-    assert "Paris" in answer.text
-
-
 def test_the_shipped_vision_model_sees_a_picture(newcomer: Newcomer) -> None:
     newcomer.vinery("model", "add", "tiny-vision")
     key = newcomer.bootstrap["api_key"]
@@ -194,21 +183,6 @@ def test_the_shipped_vision_model_sees_a_picture(newcomer: Newcomer) -> None:
 
 def _answered(response: httpx.Response) -> httpx.Response | None:
     return response if response.status_code == 200 else None
-
-
-def test_a_lost_database_comes_back_with_its_keys_from_the_backup(newcomer: Newcomer) -> None:
-    archive = newcomer.folder / "backup.tar.gz"
-    newcomer.vinery("backup", str(archive))
-    newcomer.stop()
-    newcomer.home.rename(newcomer.home.with_name("lost"))
-
-    newcomer.vinery("restore", str(archive))
-    newcomer.start()
-
-    assert newcomer.ask(newcomer.bootstrap["api_key"]).status_code == 200
-    assert "first key" in newcomer.vinery("key", "list")
-    newcomer.vinery("usage", "verify")
-    newcomer.vinery("audit", "verify")
 
 
 def test_no_process_uses_the_clone(newcomer: Newcomer) -> None:

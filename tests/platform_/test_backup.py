@@ -24,8 +24,6 @@ from tests.platform_.scripts import vinery
 from tests.tables import table
 from vinery_accounts.usage.entries import encode
 from vinery_accounts.usage.journal import Journal
-from vinery_platform.cli import commands
-from vinery_platform.config.home import Home
 from vinery_platform.operations import backup
 from vinery_platform.operations.backup import BackupFailed, workspace
 
@@ -61,18 +59,6 @@ def archive_of(
 def content(folder: Path) -> dict[str, bytes]:
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
-def test_an_archive_is_read_into_private_files(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-
-    manifest = backup.read(archive_of(tmp_path / "a.tar.gz"), tmp_path / "out")
-
-    assert content(tmp_path / "out") == MEMBERS
-    assert (manifest.version, manifest.database) == ("0.0.9", "sqlite")
-    assert manifest.migrations == ("accounts.0001_initial",)
-    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "out").rglob("*.*")}
-    assert modes == {0o600}
 
 
 def link(name: str) -> tarfile.TarInfo:
@@ -141,41 +127,6 @@ def test_what_is_no_whole_backup_is_refused(
         backup.read(folder / "a.tar.gz", out)
 
     assert set(folder.rglob("pepper")) == set()
-
-
-@table(
-    "words, reason",
-    [
-        (["restore", "{tmp}/none.tar.gz"], "No such file"),
-        (["backup", "--verify"], "Name the backup"),
-        (["backup", "--verify", "{tmp}/none.tar.gz"], "No such file"),
-    ],
-)
-def test_impossible_restores_are_refused(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    reason: str,
-) -> None:
-    monkeypatch.setenv("VINERY_HOME", str(tmp_path / "home"))
-
-    assert commands.run([word.format(tmp=tmp_path) for word in words]) == 1
-    assert reason in capsys.readouterr().err
-
-
-def test_a_home_with_a_state_is_refused_and_stays(
-    tmp_path: Path, platform_home: Home, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old = content(platform_home.secrets)
-
-    assert commands.run(["restore", str(archive_of(tmp_path / "a.tar.gz"))]) == 1
-
-    message = capsys.readouterr().err
-    assert f"{platform_home.path} is not empty: it has " in message
-    assert "secrets" in message
-    assert "set VINERY_HOME to a new one" in message
-    assert content(platform_home.secrets) == old
 
 
 # PostgreSQL

@@ -4,17 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
-from django.test import AsyncClient
-from django.test import Client as SyncClient
 from django.urls import resolve
 from msgspec import structs
 
 from tests.tables import table
 from vinery_accounts.base.errors import KeyRefused, Refusal
 from vinery_accounts.keys.table import ANONYMOUS, Caller
-from vinery_accounts.models import User
-from vinery_platform.web.bounded import USER_ID, BoundedDjango
+from vinery_platform.web.bounded import BoundedDjango
 from vinery_serving.core.errors import Overloaded
 
 MB = 2**20
@@ -227,24 +223,6 @@ async def test_an_account_has_half_of_the_turns_of_the_management_api(django: Dj
     assert running_of(django, [*many, other]) == [True, True, False, False, True]
 
 
-async def test_the_sessions_of_an_account_share_its_turns_with_its_keys(django: Django) -> None:
-    application = bounded(django, num_threads=4)
-    first = [asking("/api/keys/", at, cookie=f"a=b; sessionid=s{at}") for at in (1, 2)]
-    for client in first:
-        client.scope[USER_ID] = 1  # as Django finds the user
-    django.may_answer.set()
-    django.may_end.set()
-    await asyncio.gather(*await run(application.pages, *first))
-    django.may_answer.clear()
-
-    sent = [asking("/api/keys/", 2 + at, cookie=f"sessionid=s{at}; x={at}") for at in (1, 2)]
-    key = asking("/api/keys/", 7, authorization="Bearer anna")
-    other = asking("/api/keys/", 2, cookie="sessionid=unknown")
-    await run(application.pages, *sent, key, other)
-
-    assert running_of(django, [*sent, key, other]) == [True, True, False, True]
-
-
 WAITING = ["/api/media-rules/test/", "/api/webhooks/7/test/", "/console/webhooks/7/test/"]
 WAITING += [f"/api/models/{action}/" for action in ("check", "search", "pull")]
 WAITING += ["/console/media/test/", "/console/models/add/hub/", "/console/models/add/convert/"]
@@ -262,19 +240,3 @@ async def test_requests_that_wait_for_other_servers_hold_no_turn_of_others(djang
     assert [resolve(path).view_name for path in WAITING]
     assert running_of(django, slow).count(True) == 1
     assert running_of(django, [*others, *quick]) == [True] * 4
-
-
-@pytest.mark.django_db(transaction=True)
-async def test_django_names_the_user_of_a_session(client: SyncClient) -> None:
-    user = await User.objects.acreate(username="anna")
-    await sync_to_async(client.force_login)(user)
-    signed_in = AsyncClient()
-    signed_in.cookies = client.cookies
-
-    answer: Any = await signed_in.get("/api/keys/")
-    assert answer.status_code == 200
-    assert answer.asgi_request.scope[USER_ID] == user.pk
-
-    answer = await AsyncClient().get("/api/keys/", headers={"authorization": "Bearer x"})
-    assert answer.status_code == 401
-    assert USER_ID not in answer.asgi_request.scope

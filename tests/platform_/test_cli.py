@@ -4,22 +4,19 @@ import argparse
 import os
 import subprocess
 import sys
-from collections import namedtuple
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-import vinery_platform.cli
 from tests.conftest import clean_environment
 from tests.platform_ import scripts
 from tests.tables import table
-from vinery_platform.cli import commands, shape
+from vinery_platform.cli import commands
 from vinery_platform.cli.accounts import _days_or_never
 from vinery_platform.cli.model import option
 from vinery_platform.cli.period import period
 from vinery_platform.config.home import Home
-from vinery_serving.engine.option_parsing import option_documents
 from vinery_serving.processes.logs.file import LogBounds, LogFile, log_path
 from vinery_serving.processes.logs.lines import time_text
 
@@ -91,16 +88,6 @@ def test_commands_load_nothing_large_that_they_do_not_use(platform_home: Home) -
     assert large & loaded == set()
 
 
-def test_an_old_python_is_reported_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old = namedtuple("OldVersion", "major minor micro")(3, 10, 4)
-    monkeypatch.setattr(sys, "version_info", old)
-
-    assert vinery_platform.cli.main(["--help"]) == 2
-    assert capsys.readouterr().err == "vinery: Python 3.11 or newer is needed, this is 3.10.\n"
-
-
 @table(
     "settings, words, message",
     [
@@ -148,12 +135,6 @@ def test_a_home_without_a_database_or_tables_is_reported_and_gets_none(platform_
     assert "vinery prepare" in line
 
 
-def test_help_of_a_command_needs_no_home(tmp_path: Path) -> None:
-    result = scripts.vinery("key", "--help", environment={"VINERY_HOME": str(tmp_path / "none")})
-    assert result.returncode == 0
-    assert not (tmp_path / "none").exists()
-
-
 def test_the_home_of_another_user_is_reported(tmp_path: Path) -> None:
     """The folder cannot be opened, as another user's. Root may open all, so a loop of links."""
     (tmp_path / "secrets").symlink_to("secrets")
@@ -190,20 +171,6 @@ def test_an_engine_option_is_read(text: str, pair: tuple[str, object] | None) ->
         return
     with pytest.raises(argparse.ArgumentTypeError, match="KEY=VALUE"):
         option(text)
-
-
-def test_help_of_adding_a_model_has_every_engine_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        commands.run(["model", "add", "--help"])
-
-    shown = " ".join(capsys.readouterr().out.split())
-    for document in option_documents():
-        assert f"{document.name} {document.meaning} ({document.default_text})" in shown
-
-
-def test_a_table_is_as_wide_as_its_cells() -> None:
-    shown = shape.table(("ID", "NAME"), [("1", "laptop"), ("200", "ci")])
-    assert shown.splitlines() == ["ID   NAME", "1    laptop", "200  ci"]
 
 
 @pytest.mark.parametrize("command", ["config", "logs"])

@@ -244,16 +244,6 @@ def test_config_shows_each_setting_with_its_source_and_no_secret(write: Write, w
     assert paths.stdout == f"{path}\n"
 
 
-@table("words", [("key", "list"), ("up",), ("config",)])
-def test_a_bad_or_no_file_is_reported_in_one_line(write: Write, words: tuple[str, ...]) -> None:
-    path = write("prot = 8123\n", "named.toml")
-
-    line = scripts.refusal("--config", str(path), *words, environment={})
-
-    assert line == f"vinery: {path} has the unknown key prot. Did you mean port?\n"
-    assert "--config needs a file" in scripts.refusal(*words, "--config", environment={})
-
-
 @table(
     "read, name, value, expected",
     [

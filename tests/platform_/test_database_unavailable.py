@@ -6,9 +6,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from asgiref.sync import sync_to_async
-from django.db import DataError, OperationalError, connection, connections
-from django.test import AsyncClient, Client
+from django.db import DataError, OperationalError, connection
+from django.test import Client
 
 from tests.tables import table
 from vinery_accounts.models import User
@@ -61,13 +60,6 @@ def test_api_clients_get_json_without_asking_the_database() -> None:
 
     assert result(response)
     assert response.json()["error"]["code"] == "unavailable"
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("noticed")
-async def test_a_page_is_refused_in_the_asynchronous_server_too() -> None:
-    assert result(await AsyncClient().get("/admin/"))
-    await sync_to_async(connections.close_all)()
 
 
 @pytest.fixture

@@ -168,8 +168,7 @@ def ids(messages: Iterable[CheckMessage]) -> list[str]:
     return sorted(message.id or "" for message in messages)
 
 
-def test_a_usual_set_up_and_the_pages_of_the_admin_pass(settings: Settings, tmp_path: Path) -> None:
-    settings.HOME = Home(tmp_path)
+def test_a_usual_set_up_and_the_pages_of_the_admin_pass() -> None:
     assert run_checks(tags=[checks.VINERY]) == []
 
     # The URLs import the admin classes. Django runs checks in any order, perhaps before the import.
@@ -177,16 +176,14 @@ def test_a_usual_set_up_and_the_pages_of_the_admin_pass(settings: Settings, tmp_
     assert run_checks(tags=[Tags.admin]) == []
 
 
-def test_findings_have_hints_and_local_access_is_none(settings: Settings, tmp_path: Path) -> None:
-    (tmp_path / "home").write_text("")
-    settings.HOME = Home(tmp_path / "home")
+def test_findings_have_hints_and_local_access_is_none(settings: Settings) -> None:
     settings.VINERY_AUTH_ENABLED = False
     settings.DEBUG = True
     settings.VINERY_ADDRESS = Address("0.0.0.0", 8000)
 
     found = run_checks(tags=[checks.VINERY])
 
-    assert ids(found) == ["vinery.E001", "vinery.E002", "vinery.E004"]
+    assert ids(found) == ["vinery.E002", "vinery.E004"]
     assert all(message.hint for message in found)
     for host in ("127.0.0.1", "::1", "localhost"):
         settings.VINERY_ADDRESS = Address(host, 8000)

@@ -112,14 +112,6 @@ def test_a_client_that_reads_late_gets_its_answer(shared: Shared) -> None:
         assert len(read_to_end(connection)) > LARGE_BYTES
 
 
-def test_many_connections_of_one_address_are_answered(shared: Shared) -> None:
-    with ExitStack() as stack:
-        connections = [stack.enter_context(shared().connect()) for _ in range(600)]
-        for connection in connections:
-            send(connection, _GET)
-        assert all(read_answer(connection) == b"{}" for connection in connections)
-
-
 def test_one_address_has_so_many_connections() -> None:
     with run_edge_server(max_per_address=3) as running, ExitStack() as stack:
         held = [stack.enter_context(running.connect()) for _ in range(2)]

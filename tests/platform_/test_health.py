@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Iterable
 from types import SimpleNamespace
@@ -22,22 +21,13 @@ from vinery_platform.cli.services import behind
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
 from vinery_platform.operations import metrics
-from vinery_platform.operations.health import HealthApplication, MetricsAccess, _of_age, _Shared
+from vinery_platform.operations.health import HealthApplication, MetricsAccess, _Shared
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.gateway.endpoints.refusals import Reason, Refusals
 from vinery_serving.gateway.state.host_health import EngineHealth
-from vinery_serving.gateway.state.model_rows import EngineReport
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import ModelTraffic, Traffic
 from vinery_serving.transport.messages import EngineStats
-
-
-def test_a_table_of_keys_or_models_that_is_too_old_is_reported() -> None:
-    assert _of_age(time.time()) == (True, "read 0 s ago")
-    assert _of_age(0.0) == (True, "not read yet")
-    is_well, result = _of_age(time.time() - 95)
-    assert not is_well
-    assert result.startswith("changes of the last 9")
 
 
 @table("is_away, status", [(False, 503), (True, 200)])
@@ -193,20 +183,6 @@ def test_a_figure_has_vllms_name_or_where_vllm_has_none_a_name_of_vinery() -> No
     assert reported["vllm:inter_token_latency_seconds_count", "small"] == 9
     assert reported["vllm:inter_token_latency_seconds_sum", "small"] == pytest.approx(0.18)
     assert reported["vllm:e2e_request_latency_seconds_count", "small"] == 0
-
-
-def test_restarts_device_and_memory_of_models_are_reported() -> None:
-    reports = {"small": EngineReport("GPU.1", "ready", 4)}
-    reported = reported_by(
-        [
-            *metrics.of_reports(reports),
-            *metrics.of_engines([EngineHealth("small", None, os.getpid())]),
-        ]
-    )
-
-    assert reported["vinery_engine_restarts_total", "small"] == 4
-    assert reported["vinery_engine_info", "GPU.1", "small", "ready"] == 1
-    assert reported["vinery_engine_memory_bytes", "small", "0"] > 2**20
 
 
 TOKEN = "a-token-of-more-than-16"

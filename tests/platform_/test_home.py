@@ -12,7 +12,7 @@ import pytest
 from tests.platform_ import scripts
 from vinery_accounts.base.files import write_private
 from vinery_platform.config.env import SettingError
-from vinery_platform.config.home import REPOSITORY, Home
+from vinery_platform.config.home import Home
 
 
 def test_others_cannot_open_a_home_that_keeps_its_files_and_follows_no_link(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_others_cannot_open_a_home_that_keeps_its_files_and_follows_no_link(tmp_
     home.create()
 
     folders = [home.path, *home.path.iterdir()]
-    assert len(folders) == 8
+    assert len(folders) == 7
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
 
     outside = tmp_path / "outside"
@@ -81,20 +81,6 @@ def test_no_other_folder_or_file_is_a_home(tmp_path: Path, monkeypatch: pytest.M
         Home(tmp_path / "file").create()
 
 
-def test_the_default_is_in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("VINERY_HOME")
-
-    assert Home.from_env().path == REPOSITORY / "var"
-
-
-def test_the_project_folder_is_no_package() -> None:
-    """As a package, `platform/` would hide the standard library's module of that name."""
-    import platform
-
-    assert not (REPOSITORY / "platform" / "__init__.py").exists()
-    assert platform.python_implementation()
-
-
 @pytest.mark.parametrize("replace", [True, False])
 def test_a_file_replaces_the_old_one_atomically_or_never(tmp_path: Path, replace: bool) -> None:
     file = tmp_path / "file"
@@ -136,7 +122,6 @@ def test_the_first_prepare_creates_everything_for_its_user_alone(new_home: Path)
     assert known["api_key"].startswith("vny_")
     assert known["admin_user"] == "admin"
     assert len(known["admin_password"]) >= 16
-    assert (new_home / "static" / "admin" / "css" / "base.css").is_file()
     assert (new_home / "vinery.sqlite3").is_file()
     files = [new_home, *new_home.rglob("*")]
     assert [path for path in files if path.stat().st_mode & 0o077] == []
@@ -145,10 +130,8 @@ def test_the_first_prepare_creates_everything_for_its_user_alone(new_home: Path)
 def test_the_second_prepare_corrects_only_the_url(new_home: Path, tmp_path: Path) -> None:
     home = Path(shutil.copytree(new_home, tmp_path / "home"))
     first = credentials_in(home)
-    collected = (home / "static" / "admin" / "css" / "base.css").stat()
 
     assert prepare(home, VINERY_PORT="8766") == first | {"base_url": "http://127.0.0.1:8766"}
-    assert (home / "static" / "admin" / "css" / "base.css").stat() == collected
 
     (home / "bootstrap.json").unlink()
     again = scripts.vinery("prepare", environment={"VINERY_HOME": str(home)})
@@ -175,8 +158,6 @@ def test_a_home_that_has_served_is_prepared_later_and_another_one_says_what_is_m
     new_home: Path, tmp_path: Path
 ) -> None:
     home = Path(shutil.copytree(new_home, tmp_path / "home"))
-    (home / "cache" / "static.stamp").unlink()
-    shutil.rmtree(home / "static")
     away = {"VINERY_HOME": str(home), "DATABASE_URL": "postgres://vinery@127.0.0.1:9/none"}
 
     new = scripts.vinery("prepare", environment=away)
@@ -188,7 +169,6 @@ def test_a_home_that_has_served_is_prepared_later_and_another_one_says_what_is_m
     later = scripts.vinery("prepare", environment=away)
     assert later.returncode == 75
     assert "Keys, limits and models are those that were read last." in later.stderr
-    assert (home / "static" / "admin" / "css" / "base.css").is_file()
 
 
 @pytest.mark.stores

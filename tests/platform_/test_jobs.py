@@ -127,14 +127,6 @@ def test_every_scheduled_task_exists() -> None:
     assert scheduled <= set(app.tasks)
 
 
-@pytest.mark.django_db
-@pytest.mark.stores
-def test_usage_of_dead_processes_is_recovered() -> None:
-    app.loader.import_default_modules()
-
-    app.tasks["vinery_accounts.tasks.recover_usage"].apply(throw=True)
-
-
 @pytest.fixture
 def channel(tmp_path: Path) -> Channel:
     options = folders_in(tmp_path)

@@ -1,9 +1,7 @@
 """Connections: their port, how many there may be, how much is read of each and sent when."""
 
 import asyncio
-import resource
 import socket
-from functools import partial
 from ipaddress import ip_network
 from types import SimpleNamespace
 from typing import Any, cast
@@ -83,30 +81,6 @@ async def test_addresses_count_by_client(addresses: list[str | None], num_refuse
     refusals = [table.open(Mock(), address) for address in addresses]
 
     assert refusals.count(Reason.ADDRESS) == num_refused
-
-
-def test_a_part_of_the_descriptors_is_for_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    def capacity(soft: int) -> int:
-        monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
-        return connections.descriptor_capacity()
-
-    assert [capacity(soft) for soft in (64, 316, 1024, 65_536)] == [16, 77, 696, 63_288]
-    assert capacity(resource.RLIM_INFINITY) > 100_000
-
-
-async def test_requests_ahead_of_answers_begin_in_turn_beside_those_of_others() -> None:
-    table = connections.Connections(connections.ConnectionLimits(), Refusals())
-    begun: list[int] = []
-    for number in range(100):
-        table.take_turn(partial(begun.append, number))
-
-    seen = []
-    while len(begun) < 100:
-        await asyncio.sleep(0)  # one pass of the event loop, in which others run, too
-        seen.append(len(begun))
-
-    assert begun == list(range(100))
-    assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= 8
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"

@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.tables import table
-from vinery_platform.processes.log_setup import ClientRecordLimit, logging_config
-from vinery_platform.processes.outputs import Output, write_all
+from vinery_platform.processes.log_setup import ClientRecordLimit, Output, logging_config, write_all
 from vinery_serving.processes.logs.lines import JsonFormatter, LineFormatter
 
 FORMATTER = LineFormatter("web-1")

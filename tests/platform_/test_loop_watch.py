@@ -14,7 +14,6 @@ import pytest
 from tests.conftest import until
 from tests.fakes.clock import FakeClock
 from tests.tables import table
-from vinery_platform.operations.metrics import as_text, of_blocks
 from vinery_platform.processes import loop_watch
 from vinery_platform.processes.loop_watch import LoopWatch, StolenTime, Times, blocked_s
 
@@ -123,18 +122,6 @@ async def test_a_loop_without_requests_is_not_woken_up(monkeypatch: pytest.Monke
 
     watch.leave()
     await asyncio.to_thread(until, lambda: not watch._is_ticking.is_set())
-
-
-def test_blocks_are_a_histogram() -> None:
-    watch = LoopWatch()
-    for length_s in (0.15, 0.3, 7.0):
-        watch.blocks.count(1000 * length_s)
-
-    text = as_text([of_blocks(watch.blocks)]).decode()
-
-    assert 'le="0.25",pid=' in text
-    assert re.search(r'vinery_loop_block_seconds_bucket\{le="0.25",pid="\d+"\} 1\.0', text)
-    assert re.search(r"vinery_loop_block_seconds_count\{pid=\"\d+\"\} 3\.0", text)
 
 
 # Columns of /proc/stat, which are user, nice, system, idle, iowait, irq, softirq, steal, ...

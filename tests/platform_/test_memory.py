@@ -6,7 +6,6 @@ import os
 import pytest
 
 from tests.platform_ import scripts
-from tests.tables import table
 from vinery_platform.config.env import SettingError
 from vinery_platform.processes.memory import GivingBack, max_web_memory_from_env, resident_bytes
 
@@ -36,43 +35,25 @@ class FakeHeap:
         self.freed = 0
 
 
-@table(
-    "is_idle, garbage, freed, calls",
-    [
-        (True, 0, 10, []),  # it has not grown
-        (True, 500, 500, ["collect", "trim"]),
-        (False, 500, 500, ["trim"]),
-    ],
-)
 def test_garbage_and_freed_memory_are_given_back_but_no_request_waits_for_it(
-    monkeypatch: pytest.MonkeyPatch, is_idle: bool, garbage: int, freed: int, calls: list[str]
-) -> None:
-    heap = FakeHeap(monkeypatch)
-    heap.is_idle, heap.garbage, heap.freed = is_idle, garbage * MIB, freed * MIB
-    heap.giving.look()
-
-    assert heap.calls == calls
-
-
-def test_what_a_trim_or_a_busy_time_has_left_is_given_back_when_it_is_garbage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heap = FakeHeap(monkeypatch)
-    heap.used = 900 * MIB
+    heap.freed = 10 * MIB
     heap.giving.look()
-    heap.used, heap.garbage = 100 * MIB, 800 * MIB
+    assert heap.calls == [], "it has not grown"
+    heap.garbage = heap.freed = 500 * MIB
+    heap.giving.look()
+    assert heap.calls == ["collect", "trim"]
+
+    heap.calls.clear()
+    heap.is_idle, heap.garbage = False, 500 * MIB
     for _ in range(60):
         heap.giving.look()
-
-    assert heap.calls == ["collect", "trim"] * 2
-    assert heap.garbage == heap.freed == 0
-
-    heap = FakeHeap(monkeypatch)
-    heap.is_idle, heap.garbage = False, 500 * MIB
-    for _ in range(10):
-        heap.giving.look()
+    assert heap.calls == ["trim"]
     heap.is_idle = True
-    heap.giving.look()
+    for _ in range(60):
+        heap.giving.look()
     assert heap.garbage == heap.freed == 0
 
 

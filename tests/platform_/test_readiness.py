@@ -1,6 +1,5 @@
 """Whether a server is ready, and what `vinery wait` and the banner after it print."""
 
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,35 +13,25 @@ from django.utils import timezone
 
 from tests.conftest import REPOSITORY
 from tests.platform_ import scripts
-from tests.tables import table
 from vinery_platform.cli import commands, wait
-from vinery_platform.cli.ready import Readiness, models_for, readiness
-from vinery_platform.cli.wait import Progress
+from vinery_platform.cli.ready import health
 from vinery_platform.config.home import Home
-from vinery_platform.config.notes import Credentials, RunningServer
+from vinery_platform.config.notes import RunningServer
 from vinery_serving.models.engine_status import EngineState, EngineStatus
 from vinery_serving.models.models import ServedModel
 
-_MODELS = {"data": [{"id": "one"}, {"id": "two"}]}
-
 
 @contextmanager
-def server(
-    status: int, body: object, *, num_silent: int = 0, content_length: int | None = None
-) -> Iterator[str]:
-    """Yield the URL of a server that gives one answer to every request but the first `num_silent`
-    for the list of models."""
-    silent = iter(range(num_silent))
+def server(status: int, *, content_length: int | None = None) -> Iterator[str]:
+    """Yield the URL of a server that gives one answer to every request."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path == "/v1/models" and next(silent, None) is not None:
-                return
             self.send_response(status)
             if content_length is not None:
                 self.send_header("Content-Length", str(content_length))
             self.end_headers()
-            self.wfile.write(json.dumps(body).encode())
+            self.wfile.write(b"{}")
 
         def log_message(self, *_: object) -> None:
             pass
@@ -64,29 +53,13 @@ def closed_url() -> Iterator[str]:
 def test_only_200_is_ready(closed_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor asks while web processes start and end, and must go on."""
     monkeypatch.setenv("http_proxy", closed_url)  # which is ignored
-    states = {200: Readiness.READY, 503: Readiness.LOADING, 500: Readiness.LOADING}
-    for status, state in states.items():
-        with server(status, {}) as url:
-            assert readiness(url) is state
+    for status in (200, 503, 500):
+        with server(status) as url:
+            assert health(url) == {"is_ready": status == 200}
 
-    assert readiness(closed_url) is Readiness.SILENT
-    with server(503, {}, content_length=100) as url:
-        assert readiness(url) is Readiness.SILENT
-
-
-@table(
-    "status, body, models",
-    [
-        *((200, _MODELS, ["one", "two"]), (200, {"data": []}, []), (401, {"error": {}}, [])),
-        (503, {"error": {}}, None),  # it does not count as a server without models
-    ],
-)
-def test_the_models_of_a_key_are_named(
-    closed_url: str, status: int, body: object, models: list[str] | None
-) -> None:
-    with server(status, body) as url:
-        assert models_for("vny_key", url) == models
-    assert models_for("vny_key", closed_url) is None
+    assert health(closed_url) is None
+    with server(503, content_length=100) as url:
+        assert health(url) is None
 
 
 @pytest.mark.parametrize(("status", "exit_status"), [(200, 0), (503, 1)])
@@ -94,7 +67,7 @@ def test_the_exit_status_of_the_health_check_is_its_result(
     status: int, exit_status: int, tmp_path: Path
 ) -> None:
     settings = {"VINERY_HOME": str(tmp_path)}  # a server may run in the home of the clone
-    with server(status, {}) as url:
+    with server(status) as url:
         port = url.rpartition(":")[2]
         result = scripts.vinery("ready", environment=settings | {"VINERY_PORT": port})
 
@@ -108,7 +81,7 @@ def test_the_health_check_asks_the_server_of_the_home(tmp_path: Path, closed_url
     home.create()
     settings = {"VINERY_HOME": str(home.path), "VINERY_PORT": closed_url.rpartition(":")[2]}
 
-    with server(200, {}) as url, home.locked():
+    with server(200) as url, home.locked():
         RunningServer.write(home, url, "1.0")
         result = scripts.vinery("ready", environment=settings)
 
@@ -116,51 +89,7 @@ def test_the_health_check_asks_the_server_of_the_home(tmp_path: Path, closed_url
     assert result.returncode == 0
 
 
-def test_the_example_waits_for_the_models_of_a_busy_server_and_there_is_none_without_a_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def example(url: str) -> str:
-        """The output of `vinery wait --example` about the server of this URL."""
-        home = Home(tmp_path)
-        monkeypatch.setenv("VINERY_HOME", str(home.path))
-        monkeypatch.setenv("VINERY_PORT", url.rpartition(":")[2])
-        Credentials(url, "vny_key", "admin", "pa55word").write(home.bootstrap_file)
-        wait._print_example()
-        return capsys.readouterr().out
-
-    with server(200, _MODELS, num_silent=2) as url:
-        assert wait.curl_line(url, "vny_key", "one") in example(url)
-
-    monkeypatch.setattr(wait, "_EXAMPLE_WITHIN_S", float("inf"))
-    with server(200, {"data": []}, num_silent=2) as url:
-        assert example(url) == "", "the key may use none"
-    monkeypatch.setattr(wait, "_EXAMPLE_WITHIN_S", 0.0)
-    with server(200, _MODELS, num_silent=2) as url:
-        assert example(url) == "", "no answer comes in time"
-
-
 FOLDER = REPOSITORY / "models" / "tiny-chat"
-
-
-def test_a_state_is_reported_once_and_a_load_less_and_less_often() -> None:
-    def lines(*steps: tuple[float, str, float], reason: str = "") -> list[str]:
-        progress = Progress("m")
-        found = (
-            progress.lines(state, state, reason=reason, age_s=age_s, now_s=now_s)
-            for now_s, state, age_s in steps
-        )
-        return [line for each in found for line in each]
-
-    loading = [(second, "loading", second) for second in range(40)]
-    assert lines(*loading) == ["m: loading", *(f"m: loading ({n} s)" for n in (3, 6, 12, 24))]
-    # The time of a load counts from its beginning.
-    loaded = lines((100.0, "loading", 2.0), (103.0, "ready", 1.0))
-    assert loaded == ["m: loading", "m: ready after 4 s"]
-    assert lines((100.0, "ready", 50.0), (101.0, "ready", 51.0)) == ["m: ready"]
-    begun, failed = [(0.0, "waiting", 0.0), (0.5, "retrying", 0.0)], [(1.0, "failed", 0.0)]
-    no = "There is no folder /x."
-    found = lines(*begun, *failed, (9.0, "failed", 8.0), reason=no)
-    assert found == [f"m: {each}: {no}" for each in ("waiting", "retrying", "failed")]
 
 
 def serve(name: str, state: str, error: str = "", *, is_loaded: bool = True) -> None:

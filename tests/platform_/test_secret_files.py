@@ -5,18 +5,11 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
-from django.test import Client
 
 from tests.tables import table
-from vinery_accounts.access import changes
-from vinery_accounts.alerts import webhooks
 from vinery_accounts.base.files import write_private
-from vinery_accounts.models import User, Webhook
-from vinery_platform.cli import main
 from vinery_platform.config import secret_files
 from vinery_platform.config.env import SettingError
 from vinery_platform.config.home import Home
@@ -149,59 +142,3 @@ def test_it_refuses_a_broken_file_by_name(tmp_path: Path, content: str) -> None:
 
     with pytest.raises(SettingError, match=r"bootstrap\.json cannot be read"):
         Credentials.read(file)
-
-
-OLD = "an old key of Django, long and random".replace(" ", "-") * 2
-NEW = "a new key of Django, long and random".replace(" ", "-") * 2
-
-
-def sign_in() -> str:
-    """Store a user and a webhook, and return the cookie of a new session."""
-    User.objects.create_user("alice", password="correct horse battery")
-    changes.add(webhooks.make("pager", "https://hooks.example.com/")[0])
-    client = Client(headers={"host": "localhost"})
-    client.post("/accounts/login/", {"login": "alice", "password": "correct horse battery"})
-    return client.cookies[django_settings.SESSION_COOKIE_NAME].value
-
-
-def come_back(cookie: str) -> tuple[str, str, int]:
-    """Return the user of the session, the new cookie, and how many webhook secrets are readable."""
-    client = Client(headers={"host": "localhost"})
-    client.cookies[django_settings.SESSION_COOKIE_NAME] = cookie
-    page: Any = client.get("/accounts/")
-    username = page.wsgi_request.user.get_username()
-    try:
-        num_secrets = len([*webhooks._secrets(Webhook.objects.get())])
-    except webhooks.NotDelivered:
-        num_secrets = 0
-    return username, client.cookies[django_settings.SESSION_COOKIE_NAME].value, num_secrets
-
-
-@pytest.mark.django_db
-def test_sessions_and_secrets_live_on(settings: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    def use_keys(newest: str, *older: str) -> None:
-        settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = newest, list(older)
-
-    use_keys(OLD)
-    cookie = sign_in()
-
-    assert come_back(cookie) == ("alice", cookie, 1)
-    use_keys(NEW)
-    assert come_back(cookie) == ("", "", 0)
-    # Hosts with both keys in any order accept each other's sessions.
-    new_cookie = cookie
-    for keys in ((NEW, OLD), (OLD, NEW), (NEW, OLD)):
-        use_keys(*keys)
-        username, new_cookie, num_secrets = come_back(new_cookie)
-        assert (username, num_secrets) == ("alice", 1)
-    # The new cookie is signed only with the new key.
-    use_keys(NEW)
-    assert come_back(new_cookie) == ("alice", new_cookie, 0)
-
-    use_keys(NEW, OLD)
-    assert main(["admin", "reencrypt"]) == 0
-    assert capsys.readouterr().out.startswith(
-        "1 secrets of webhooks, second factors and jobs, and stored texts, are encrypted"
-    )
-    use_keys(NEW)
-    assert come_back(new_cookie) == ("alice", new_cookie, 1)

@@ -32,7 +32,7 @@ def test_a_server_that_runs_is_described_for_programs_people_and_a_shell(running
     assert report["versions"].keys() >= {"vinery", "openvino", "python"}
 
     shown = forked_commands.run("status", environment=running.environment).stdout
-    assert f"console   {running.base_url}/console/" in shown
+    assert f"console     {running.base_url}/console/" in shown
     assert "PROCESS" in shown
     assert "tiny-chat" in shown
 

@@ -18,12 +18,7 @@ import pytest
 from tests.conftest import clean_environment
 from tests.conftest import until as until_then
 from tests.conftest import until_in_loop as until
-from vinery_platform.processes.supervisor import (
-    Service,
-    Supervisor,
-    delay_before_restart_s,
-    describe,
-)
+from vinery_platform.processes.supervisor import Service, Supervisor
 
 # Scripts write lines such as "start 4711 one" into a shared journal.
 _WRITE = """
@@ -137,7 +132,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vinery_platform.processes.supervisor._FRONT_GRACE_S", 60.0)
     monkeypatch.setattr("vinery_platform.processes.supervisor._TOTAL_GRACE_S", 120.0)
     monkeypatch.setattr("vinery_serving.processes.child._STACKS_WITHIN_S", 60.0)
-    monkeypatch.setattr("vinery_serving.processes.hang._STOPPED_S", 1.0)
+    monkeypatch.setattr("vinery_serving.processes.heartbeat._STOPPED_S", 1.0)
 
 
 @asynccontextmanager
@@ -194,22 +189,6 @@ async def test_a_killed_service_ends_with_its_processes_and_is_restarted_while_o
         assert os.getsid(other.pids()[0]) != os.getsid(0), "it gets signals of the terminal"
 
 
-async def test_a_restart_can_be_at_once(
-    script: MakeScript, caplog: pytest.LogCaptureFixture
-) -> None:
-    one, other = script("one"), script("other")
-    async with supervised(one, other) as (supervisor, _):
-        await until(other.pids)
-        for number in range(1, 7):  # the delay after six early ends is 5 s
-            await until_started(supervisor, one, number=number)
-            supervisor.restart([one.service])
-
-        await until(lambda: len(one.pids()) == 7)
-        assert len(one.pids("end")) == 6
-        assert len(other.pids()) == 1
-    assert messages_of(caplog) == []
-
-
 async def test_a_service_that_dies_at_once_or_cannot_start_is_tried_for_ever_and_each_end_logged(
     script: MakeScript, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,22 +218,6 @@ async def test_front_services_end_first_and_all_end(script: MakeScript, tmp_path
         assert front.pids("end") == front.pids()
     ends = [line.split()[2] for line in lines_of(tmp_path / "journal") if line.startswith("end")]
     assert ends == ["front", "back"]
-
-
-async def test_back_services_get_their_own_time(
-    script: MakeScript, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vinery_platform.processes.supervisor._FRONT_GRACE_S", 0.2)
-    back, front = script("back"), script("front", _STUBBORN, is_front=True)
-    async with supervised(back, front) as (supervisor, running):
-        await until_started(supervisor, back, front)
-
-        supervisor.stop()
-        await until(lambda: back.pids("end") == back.pids() and front.pids("end"))
-
-        assert is_alive(front.pids()[0])
-        os.kill(front.pids()[0], signal.SIGKILL)
-        await running
 
 
 async def test_a_deaf_service_is_killed(
@@ -359,25 +322,6 @@ def large(script: MakeScript, memory: Memory, code: str = _SERVING, **options: A
     return memory.script
 
 
-async def test_a_service_with_too_much_memory_ends_when_its_successor_serves_and_it_is_idle(
-    script: MakeScript, memory: Memory, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    one = large(script, memory)
-    async with supervised(one):
-        await until(lambda: one.pids("asked"))
-        old, new = one.pids()
-        assert is_alive(old)
-        assert is_alive(new)
-
-        (tmp_path / "journal.idle").touch()
-        await until(lambda: one.pids("end") == [old] and not is_alive(old))
-
-        await until(lambda: memory.num_looks[new] > 2 * memory.num_looks[old])
-        assert one.pids() == [old, new], "the successor is small enough"
-    assert "one holds" in caplog.text
-    assert "ended after" not in caplog.text
-
-
 async def test_a_successor_that_dies_is_restarted_beside_its_predecessor_until_both_end(
     script: MakeScript, memory: Memory
 ) -> None:
@@ -464,18 +408,6 @@ async def test_a_process_that_runs_once_has_a_status_and_stop_ends_it(script: Ma
     assert once.pids("end") == once.pids()
 
 
-def test_the_first_restart_is_immediate_and_none_waits_long() -> None:
-    assert delay_before_restart_s(0) == delay_before_restart_s(1) == 0
-    assert delay_before_restart_s(1000) == 5
-    delays_s = [delay_before_restart_s(num_early_ends) for num_early_ends in range(100)]
-    assert delays_s == sorted(delays_s)
-
-
-def test_an_exit_status_is_described() -> None:
-    assert describe(2) == "exit status 2"
-    assert describe(-signal.SIGKILL) == "killed by SIGKILL"
-
-
 # Starts the child given as the first argument, tied to itself, and waits.
 _TYING = """
 import os, signal, subprocess, sys
@@ -548,19 +480,6 @@ def test_a_child_whose_parent_is_already_gone_ends(tmp_path: Path) -> None:
     )
 
     assert child.wait(timeout=30) == -signal.SIGTERM
-
-
-def test_grandchildren_are_not_tied(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vinery_serving.processes import parent
-
-    held: list[int] = []
-    monkeypatch.setattr(parent, "end_gently_with", held.append)
-    monkeypatch.setenv(parent.PARENT_VARIABLE, "4711")
-
-    parent.end_gently_with_named_parent()
-    parent.end_gently_with_named_parent()
-
-    assert held == [4711]
 
 
 # -- Services as forks

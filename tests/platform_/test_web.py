@@ -1,5 +1,6 @@
 """Static files of a web process. Clients behind proxies: tests/system/test_variants.py"""
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,11 @@ def test_a_file_is_sent_whole_and_once(files: StaticFilesMiddleware, rf: Request
     assert files(rf.get(URL)).content is response.content, "answers share one copy"
     head = files(rf.head(URL))
     assert (head.status_code, head.content, head["Content-Length"]) == (200, b"", str(len(BODY)))
+
+    zipped = files(rf.get(URL, headers={"accept-encoding": "gzip"}))
+    assert (gzip.decompress(zipped.content), zipped["Content-Encoding"]) == (BODY, "gzip")
+    assert zipped["Content-Length"] == str(len(zipped.content))
+    assert "Accept-Encoding" in zipped["Vary"]
 
     etag = files(rf.get(URL))["ETag"]
 

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 
 from tests.fakes.clock import FakeClock
 from tests.tables import table
-from vinery_serving.processes.hang import CONFIRM_S, INTERVAL_S, Hang, HangWatch, LinuxProcess
-from vinery_serving.processes.heartbeat import Page, in_one_line
+from vinery_serving.processes.heartbeat import (
+    CONFIRM_S,
+    INTERVAL_S,
+    Hang,
+    HangWatch,
+    LinuxProcess,
+    Page,
+    in_one_line,
+)
 from vinery_serving.processes.upkeep import until_next
 
 LIMIT_S = 3.0

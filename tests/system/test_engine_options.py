@@ -64,17 +64,6 @@ def text_of(answer: Any) -> str:
     return str(answer["choices"][0]["message"]["content"])
 
 
-@table("model", ["drafting", "looking-up"])
-def test_speculation_changes_no_text_and_is_in_the_usage(model: str, raw: httpx.Client) -> None:
-    plain, ahead = ask(raw, "tiny-chat"), ask(raw, model)
-    details = ahead["usage"]["completion_tokens_details"]
-    assert text_of(ahead) == text_of(plain)
-    assert text_of(plain).endswith("29 30")
-    assert details["accepted_prediction_tokens"] > 0
-    assert details["rejected_prediction_tokens"] >= 0
-    assert "accepted_prediction_tokens" not in plain["usage"]["completion_tokens_details"]
-
-
 def test_the_administrator_sets_defaults_limits_and_the_chat_template_without_a_restart(
     raw: httpx.Client, running: Running
 ) -> None:

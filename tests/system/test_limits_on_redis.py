@@ -13,7 +13,7 @@ from tests.own_redis import OwnRedis
 from tests.system import limiting
 from tests.system.clients import MODEL, command, post
 from tests.system.ledger import metric, wait_until_seen
-from tests.system.limiting import LONG, ask, check_many_at_once, limit, settled_rows
+from tests.system.limiting import LONG, ask, limit, settled_rows
 
 pytestmark = pytest.mark.stores
 
@@ -44,12 +44,6 @@ def platform(tmp_path_factory: pytest.TempPathFactory, redis_server: OwnRedis) -
 no_limits = limiting.no_limits
 
 
-def test_many_at_once_share_one_quota(platform: Running) -> None:
-    check_many_at_once(platform, 90, 2000)
-
-    assert len(platform.pids("web")) == NUM_WEB_PROCESSES
-
-
 def test_each_end_user_has_a_quota_alone_in_all_processes(platform: Running) -> None:
     limit(platform, "requests", "day", 2, scope=("--end-users-of", "default"))
     wait_until_seen(platform)
@@ -69,7 +63,7 @@ def test_a_lost_redis_is_reported_and_recovers(platform: Running, redis_server: 
     limit(platform, "requests", "minute", 1000)
     assert health(platform)["limits"] == "counted"
     assert health(platform)["redis"].startswith("answered ")
-    assert "Redis     answered " in command(platform, "status")
+    assert "redis       answered " in command(platform, "status")
     assert metric(platform, "vinery_limits_store_away") == 0
 
     redis_server.stop()

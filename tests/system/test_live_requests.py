@@ -1,10 +1,8 @@
 """Two web processes: a page of one stops a request of the other, and both say when rows change."""
 
-import json
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
@@ -47,12 +45,6 @@ def signed_in(platform: Running) -> httpx.Client:
 
 def with_token(browser: httpx.Client, form: dict[str, str]) -> dict[str, str]:
     return {**form, "csrfmiddlewaretoken": browser.cookies["csrftoken"]}
-
-
-def running_request(platform: Running) -> str:
-    """The id of the one running request; empty while there is none."""
-    listed = json.loads(command(platform, "requests", "live", "--json"))
-    return listed[0]["request_id"] if listed else ""
 
 
 def test_a_page_of_the_other_process_stops_a_stream_and_the_client_reads_the_reason(
@@ -107,14 +99,3 @@ def test_streams_of_open_pages_hold_up_no_end_of_their_process(platform: Running
         pid = process_of(platform, pages.enter_context(followed(browser)))
         os.kill(pid, signal.SIGTERM)
         until(lambda: not psutil.pid_exists(pid), timeout_s=60)
-
-
-def test_a_unary_request_that_is_stopped_gets_a_status_that_is_not_tried_again(
-    platform: Running,
-) -> None:
-    with ThreadPoolExecutor(1) as thread:
-        answer = thread.submit(openai_of(platform).completions.create, **ENDLESS)
-        request_id = until(lambda: running_request(platform))
-        command(platform, "requests", "stop", request_id, "--reason", "It loops.")
-        with pytest.raises(openai.PermissionDeniedError, match=REASON):
-            answer.result(60)

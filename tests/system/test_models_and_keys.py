@@ -31,7 +31,7 @@ from tests.system.clients import (
     serving,
     vinery,
 )
-from tests.system.ledger import execute, metric, wait_until_seen
+from tests.system.ledger import execute, wait_until_seen
 
 TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
 HELLO = [{"role": "user", "content": "Hello!"}]
@@ -198,15 +198,6 @@ def test_who_would_wait_longer_than_max_queue_s_gets_a_status_streamed_or_not(
         assert int(answer.headers["retry-after"]) >= 1, case
         assert "would wait longer than 0.001 s" in error["message"], case
         assert error.get("code", "overloaded") == "overloaded", case
-
-
-def test_a_crowd_of_one_key_waits_its_turn_and_each_is_served(running: Running) -> None:
-    waited_s = metric(running, "vllm:request_queue_time_seconds_sum")
-    with ThreadPoolExecutor(150) as clients:
-        answers = list(clients.map(lambda _: complete(running, max_tokens=20), range(300)))
-
-    assert {each.status_code for each in answers} == {200}
-    assert metric(running, "vllm:request_queue_time_seconds_sum") > waited_s
 
 
 def test_a_model_of_one_project_does_not_exist_for_keys_of_another(

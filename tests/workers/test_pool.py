@@ -252,7 +252,7 @@ async def test_a_process_with_thousands_of_connections_starts_a_fork_server() ->
 async def test_a_stopped_fork_server_is_replaced(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vinery_serving.processes.hang._STOPPED_S", 0.3)
+    monkeypatch.setattr("vinery_serving.processes.heartbeat._STOPPED_S", 0.3)
     async with pool_with(hung_after_s=1000) as pool:
         ready = asyncio.create_task(call(pool, jobs.sleep, 1000, key=1))
         await until(lambda: pool.turns.num_running == 1)

@@ -5,4 +5,4 @@ import sys
 from vinery_platform.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())  # type: ignore[no-untyped-call]
+    sys.exit(main())

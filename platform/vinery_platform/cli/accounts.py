@@ -10,7 +10,7 @@ from vinery_accounts.access import audit, changes
 from vinery_accounts.access.access import Access, Action
 from vinery_accounts.base.limit_table import Metric
 from vinery_accounts.base.money import MILLION, whole
-from vinery_accounts.models import ApiKey, Limit, Organization, Project, Role, User
+from vinery_accounts.models import ApiKey, Organization, Project, Role, User
 from vinery_accounts.resources.base import EVERYTHING
 from vinery_accounts.resources.keys import KEYS
 from vinery_accounts.resources.limits import CURRENCIES, LIMITS, MODEL_WEIGHTS, QUOTAS
@@ -20,11 +20,10 @@ from vinery_platform.cli.period import period
 from vinery_platform.cli.resource import (
     FINDERS,
     Option,
-    RowCommands,
     add_fields,
     add_list,
+    add_resource,
     fields_of,
-    finder,
     key_named,
     organization_named,
     project_named,
@@ -46,11 +45,9 @@ from vinery_platform.cli.shape import (
 
 
 def add_organization(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    make = add_command(actions, "create", create_organization)
+    one = add_resource(parser, ORGANIZATIONS, find=organization_named)
+    make = add_command(one.actions, "create", create_organization)
     make.add_argument("name", metavar="NAME", help="its name, which must be unique")
-    add_list(actions, ORGANIZATIONS)
-    RowCommands(actions, ORGANIZATIONS, organization_named).add_all()
 
 
 def create_organization(arguments: argparse.Namespace) -> str:
@@ -60,15 +57,13 @@ def create_organization(arguments: argparse.Namespace) -> str:
 
 
 def add_project(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    make = add_command(actions, "create", create_project)
+    redactions = Option("--redact", metavar="RULE", clear="--no-redact")
+    options = {"capture_redactions": redactions, "hashes_end_users": Option("--hashes-end-users")}
+    one = add_resource(parser, PROJECTS, find=project_named, options=options)
+    make = add_command(one.actions, "create", create_project)
     make.add_argument("name", metavar="NAME", help="its name, unique in its organisation")
     text = "its organisation (default: the first one)"
     make.add_argument("--organization", metavar="NAME", help=text)
-    add_list(actions, PROJECTS)
-    redactions = Option("--redact", metavar="RULE", clear="--no-redact")
-    options = {"capture_redactions": redactions, "hashes_end_users": Option("--hashes-end-users")}
-    RowCommands(actions, PROJECTS, project_named, options=options).add_all()
 
 
 def create_project(arguments: argparse.Namespace) -> str:
@@ -86,11 +81,8 @@ _ADMINISTRATOR: Final[dict[str, Any]] = {"is_superuser": True, "is_staff": True}
 
 
 def add_user(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    _add_create_user(actions)
-    add_list(actions, USERS)
-    one = RowCommands(actions, USERS, user_named, help="the user's name")
-    one.add_all(without=("change", "password"))
+    one = add_resource(parser, USERS, find=user_named, without=("change", "password"))
+    _add_create_user(one.actions)
     one.add("password", password)
     text = "whether they may do everything on this platform, in the admin too"
     one.add_change(change_user).add_argument(
@@ -226,18 +218,16 @@ _KEY_OPTIONS: Final = {
 
 
 def add_key(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
+    of_key = ("key", "ID_OR_HINT", "the id, or the hint, from `key list`")
+    one = add_resource(parser, KEYS, *of_key, find=key_named, options=_KEY_OPTIONS)
     epilog = "An option for a list may be given several times."
-    make = add_command(actions, "create", create_key, epilog=epilog)
+    make = add_command(one.actions, "create", create_key, epilog=epilog)
     name = Option(help="what the key is for", is_required=True)
     fields = fields_of(KEYS)
     add_fields(make, fields, {**_KEY_OPTIONS, "name": name}, fields)
     make.add_argument("--user", help="the owner (default: the first administrator)")
     text = "PROJECT or ORGANISATION/PROJECT (default: the first of the owner's)"
     make.add_argument("--project", metavar="NAME", help=text)
-    add_list(actions, KEYS)
-    of_key = ("key", "ID_OR_HINT", "the id, or the hint, from `key list`")
-    RowCommands(actions, KEYS, key_named, *of_key, options=_KEY_OPTIONS).add_all()
 
 
 def create_key(arguments: argparse.Namespace) -> str:
@@ -311,9 +301,9 @@ _LIMIT_OPTIONS: Final = {
 
 
 def add_limit(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
+    one = add_resource(parser, LIMITS, "pk", "ID", "from `limit list`", without=("change",))
     put_ = add_command(
-        actions,
+        one.actions,
         "set",
         set_limit,
         epilog="for example:  vinery limit set --project search --metric tokens --window day "
@@ -327,12 +317,8 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
         metavar = "ID_OR_HINT" if name == "key" else "NAME"
         scope.add_argument(f"--{name}", metavar=metavar, help=f"for this {name}")
     add_fields(put_, fields_of(LIMITS), _LIMIT_OPTIONS)
-    add_list(actions, LIMITS)
     quotas = "Show what is left of quotas, and when they run out."
-    add_list(actions, QUOTAS, quotas, name="quotas")
-    limit_of = finder(Limit.objects.all(), "pk", "limit list")
-    one = RowCommands(actions, LIMITS, limit_of, "id", "ID", "from `limit list`")
-    one.add_all(without=("change",))
+    add_list(one.actions, QUOTAS, quotas, name="quotas")
 
 
 def set_limit(arguments: argparse.Namespace) -> str:
@@ -359,16 +345,13 @@ def _scope(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_weight(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    put_ = add_command(actions, "set", set_weights)
     name = ("model", "MODEL", "the name that clients use")
+    one = add_resource(parser, MODEL_WEIGHTS, *name, without=("change",))
+    put_ = add_command(one.actions, "set", set_weights)
     put_.add_argument(name[0], metavar=name[1], help=name[2])
     kinds = ("uncached", "cached", "output", "image")
     options = {kind: Option(metavar="WEIGHT", help=f"of each {kind} token") for kind in kinds}
     add_fields(put_, fields_of(MODEL_WEIGHTS), options)
-    add_list(actions, MODEL_WEIGHTS)
-    weights_of = finder(MODEL_WEIGHTS.rows(EVERYTHING), "model", "weight list")
-    RowCommands(actions, MODEL_WEIGHTS, weights_of, *name).add_all(without=("change",))
 
 
 def set_weights(arguments: argparse.Namespace) -> str:
@@ -379,13 +362,10 @@ def set_weights(arguments: argparse.Namespace) -> str:
 
 
 def add_currency(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    put_ = add_command(actions, "set", set_currency)
-    put_.add_argument("code", metavar="CODE", help="three capital letters, such as EUR")
-    add_list(actions, CURRENCIES)
-    code = ("code", "CODE", "the code, from `currency list`")
-    named = finder(CURRENCIES.rows(EVERYTHING), "code", "currency list")
-    RowCommands(actions, CURRENCIES, named, *code).add_all(without=("change",))
+    code = ("code", "CODE", "three capital letters, such as EUR")
+    one = add_resource(parser, CURRENCIES, *code, without=("change",))
+    put_ = add_command(one.actions, "set", set_currency)
+    put_.add_argument(code[0], metavar=code[1], help=code[2])
 
 
 def set_currency(arguments: argparse.Namespace) -> str:
@@ -412,11 +392,7 @@ def reset_password(arguments: argparse.Namespace) -> str:
     admin = User.objects.filter(username=arguments.user, is_superuser=True).first()
     if admin is None:
         raise Failure(f"There is no administrator {arguments.user}.")
-    from vinery_accounts.signin.factors import set_password
-
-    new = changes.new_password()
-    set_password(admin, new)  # which also ends the user's sessions
-    return new
+    return password(admin, arguments)
 
 
 def reencrypt(_: argparse.Namespace) -> int:

@@ -249,13 +249,12 @@ def port() -> Iterator[Finding]:
 
 
 def system_checks() -> Iterator[Finding]:
-    """Findings of `manage.py check`, without the check of the home, which creates folders."""
-    from django.core.checks import ERROR
+    """Findings of `manage.py check` about settings."""
+    from django.core.checks import ERROR, run_checks
 
-    from vinery_platform.web import apps
+    from vinery_platform.web.apps import VINERY
 
-    checks = (apps.open_access_is_local, apps.sqlite_is_on_a_local_disk)
-    for each in (each for check in (*checks, apps.enough_files_can_be_open) for each in check()):
+    for each in run_checks(tags=[VINERY]):
         level = Level.FAILURE if each.level >= ERROR else Level.WARNING
         yield Finding(each.id or "", level, each.msg, each.hint or "")
 

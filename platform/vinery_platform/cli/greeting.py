@@ -3,7 +3,6 @@
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,51 +30,35 @@ class Greeting:
         public_url = env.url("VINERY_PUBLIC_URL")
         return cls(server.base_url, home, server.pid, command_words(), public_url)
 
-    def for_terminal(self, known: Credentials | None, *, is_first_start: bool) -> str:
-        """With the key, and at the first start also with the password."""
-        rows = [*self._addresses(), *self._credentials(known, is_first_start=is_first_start)]
-        return _block("running", [*rows, *self._commands()])
-
-    def for_log(self, known: Credentials | None) -> str:
-        """Without secrets: more people and programs read a log than the credentials are for."""
-        file = self.home.bootstrap_file
-        show = f"To see the credentials: cat {shlex.quote(str(file))}" if known else ""
-        rows = [*self._addresses(), *self._commands(), *([] if known else [self._no_key()])]
-        return _block("running", rows, show)
+    def text(self, known: Credentials | None, *, shows_key: bool, shows_password: bool) -> str:
+        """Without secrets for a log: more people and programs read a log than secrets are for."""
+        rows = self._addresses()
+        if known is None:
+            rows.append(("API key", f"create one: {self.vinery} key create --name NAME"))
+        else:
+            rows.append(("user", known.admin_user))
+            rows += [("password", known.admin_password)] if shows_password else []
+            rows += [("API key", known.api_key)] if shows_key else []
+            rows.append(self._key_file())
+        rows.append(("commands", f"{self.vinery} --help"))
+        rows.append(("logs", f"{self.vinery} logs (in {self.home.logs})"))
+        return _block("running", [*rows, self._stop()])
 
     def already_running(self) -> str:
         title = f"Vinery already runs with the home {self.home.path} (process {self.pid})"
-        stop = ("stop", f"Ctrl-C in its terminal, or: kill {self.pid}")
-        return _block(title, [*self._addresses(), self._key_file(), stop])
+        return _block(title, [*self._addresses(), self._key_file(), self._stop()])
 
-    def _addresses(self) -> Iterator[Row]:
-        yield "URL", self.public_url or self.base_url
-        yield "console", f"{self.public_url or self.base_url}/console/"
-        yield "admin", f"{self.public_url or self.base_url}/admin/"
-        yield "API", f"{self.public_url or self.base_url}/v1 (the base URL for OpenAI clients)"
-        if self.public_url:
-            yield "local", self.base_url
-
-    def _credentials(self, known: Credentials | None, *, is_first_start: bool) -> Iterator[Row]:
-        if known is None:
-            yield self._no_key()
-            return
-        yield "user", known.admin_user
-        if is_first_start:
-            yield "password", known.admin_password
-        yield "API key", known.api_key
-        yield self._key_file()
+    def _addresses(self) -> list[Row]:
+        url = self.public_url or self.base_url
+        rows = [("URL", url), ("console", f"{url}/console/"), ("admin", f"{url}/admin/")]
+        rows.append(("API", f"{url}/v1 (the base URL for OpenAI clients)"))
+        return [*rows, ("local", self.base_url)] if self.public_url else rows
 
     def _key_file(self) -> Row:
         return "saved in", f"{self.home.bootstrap_file} (user, password and API key)"
 
-    def _no_key(self) -> Row:
-        return "API key", f"create one: {self.vinery} key create --name NAME"
-
-    def _commands(self) -> Iterator[Row]:
-        yield "commands", f"{self.vinery} --help"
-        yield "logs", f"{self.vinery} logs (in {self.home.logs})"
-        yield "stop", f"Ctrl-C, or: kill {self.pid}"
+    def _stop(self) -> Row:
+        return "stop", f"Ctrl-C in its terminal, or: kill {self.pid}"
 
 
 def show(server: RunningServer, home: Home, *, is_first_start: bool) -> None:
@@ -84,18 +67,17 @@ def show(server: RunningServer, home: Home, *, is_first_start: bool) -> None:
     if logs.is_json():
         logs.announce(f"running at {server.base_url}")
         return
-    known = Credentials.read(home.bootstrap_file)
-    greeting = Greeting.of(server, home)
-    if sys.stdout.isatty():
-        logs.show(greeting.for_terminal(known, is_first_start=is_first_start))
-    else:
-        logs.show(greeting.for_log(known))
+    known, is_terminal = Credentials.read(home.bootstrap_file), sys.stdout.isatty()
+    shows_password = is_terminal and is_first_start
+    text = Greeting.of(server, home).text(
+        known, shows_key=is_terminal, shows_password=shows_password
+    )
+    logs.show(text)
     logs.note_printed(f"running at {server.base_url}")
 
 
-def _block(title: str, rows: list[Row], last: str = "") -> str:
-    lines = [f"  {name.ljust(_WIDTH)}{value}" for name, value in rows]
-    return "\n".join([title, "", *lines, "", *([f"  {last}", ""] if last else [])])
+def _block(title: str, rows: list[Row]) -> str:
+    return "\n".join([title, "", *(f"  {name.ljust(_WIDTH)}{value}" for name, value in rows), ""])
 
 
 # -- How a user calls `vinery` from another shell, for messages that show a command

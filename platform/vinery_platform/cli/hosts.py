@@ -13,9 +13,8 @@ import msgspec
 from django.conf import settings
 
 from vinery_accounts.base.files import write_private
-from vinery_accounts.resources.base import EVERYTHING
-from vinery_platform.cli.resource import RowCommands, add_list, finder
-from vinery_platform.cli.shape import Failure, add_command, failing_on, subcommands
+from vinery_platform.cli.resource import add_resource
+from vinery_platform.cli.shape import Failure, add_command, failing_on
 from vinery_platform.config import config_file, env, secret_files
 from vinery_platform.config.home import Home
 from vinery_platform.processes.listening import Address
@@ -29,10 +28,7 @@ _GIVEN: Final = ("DATABASE_URL", "REDIS_URL")
 
 
 def add_host(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    add_list(actions, HOSTS)
-    host = finder(HOSTS.rows(EVERYTHING), "name", "host list")
-    RowCommands(actions, HOSTS, host, see="vinery host list").add_all()
+    actions = add_resource(parser, HOSTS, see="vinery host list").actions
     add_command(actions, "token", _token)
     join = add_command(actions, "join", _join)
     join.add_argument("address", metavar="ADDRESS", help="VINERY_HOST_ADDRESS of the other host")

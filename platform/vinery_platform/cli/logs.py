@@ -151,13 +151,13 @@ def _why_none(folder: Path, arguments: argparse.Namespace) -> str:
             f"There are no logs in {folder}. Start the server with `vinery up`, or set "
             "VINERY_HOME to the home of the one that runs."
         )
+    is_of_model = arguments.model is not None
+    wanted = f"model {arguments.model}" if is_of_model else f"process {arguments.process}"
     names = ", ".join(map(process_of, log_paths(folder))) or "none"
-    if arguments.model is not None:
-        return (
-            f"There is no log of the model {arguments.model} in {folder}. With several hosts, it "
-            f"is on the host that runs its engine. Logs here: {names}."
-        )
-    return f"There is no log of the process {arguments.process} in {folder}. There are: {names}."
+    return (
+        f"There is no log of the {wanted} in {folder}. There are: {names}. Engines log on the host "
+        "that runs them."
+    )
 
 
 def _print(entries: Iterable[LogEntry], *, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from vinery_platform.cli.resource import (
     RowCommands,
     add_fields,
     add_list,
-    finder,
+    add_resource,
     parameters_of,
     put,
     values_of,
@@ -33,7 +33,6 @@ from vinery_platform.cli.shape import (
     print_note,
     print_rows,
     print_values,
-    subcommands,
 )
 from vinery_serving.models import job_requests, pulls
 from vinery_serving.models.convert.checkpoint import ConvertOptions
@@ -60,14 +59,11 @@ from vinery_serving.processes.logs.reading import last_lines
 
 
 def add_alias(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    put_ = add_command(actions, "set", set_alias)
+    one = add_resource(parser, MODEL_ALIASES, without=("change",))
+    put_ = add_command(one.actions, "set", set_alias)
     put_.add_argument("name", metavar="NAME", help="the name that clients send")
     text = "a served model; without a weight: 1"
     put_.add_argument("targets", metavar="MODEL[=WEIGHT]", type=target, nargs="+", help=text)
-    add_list(actions, MODEL_ALIASES)
-    alias_named = finder(MODEL_ALIASES.rows(EVERYTHING), "name", "alias list")
-    RowCommands(actions, MODEL_ALIASES, alias_named, help="the alias").add_all(without=("change",))
 
 
 def target(text: str) -> tuple[str, int]:
@@ -93,12 +89,8 @@ _POLL_S: Final = 0.3
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    add_list(actions, MODEL_JOBS)
-    job = finder(MODEL_JOBS.rows(EVERYTHING), "pk", "job list")
-    one = RowCommands(actions, MODEL_JOBS, job, "id", "ID", "from `vinery job list`")
+    one = add_resource(parser, MODEL_JOBS, "pk", "ID", "from `vinery job list`")
     one.add("show", show_job)
-    one.add_all()
     one.add("log", show_log)
 
 

@@ -1,11 +1,11 @@
-"""`vinery ready`: is the server of this machine ready, and which models can a key use?
+"""`vinery ready`: is the server of this machine ready?
 
 Standard library only, for the supervisor.
 """
 
 import argparse
 import json
-from enum import Enum
+from contextlib import suppress
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any
@@ -20,14 +20,6 @@ from vinery_platform.processes.listening import Address
 _TIMEOUT_S = 2.0
 
 
-class Readiness(Enum):
-    """The progress of a start. The values name what the start waits for."""
-
-    SILENT = "the web process to answer"
-    LOADING = "a model's first token"
-    READY = "nothing"
-
-
 def local_url() -> str:
     """The root URL of the server of this home, for clients of this machine: of the running server,
     else by the settings. Raises `SettingError` for an address that cannot be used."""
@@ -38,48 +30,23 @@ def local_url() -> str:
     return Address.from_env().base_url if server is None else server.base_url
 
 
-def readiness(base_url: str) -> Readiness:
-    """The readiness by `/readyz`. Blocks for at most `_TIMEOUT_S`."""
-    answer = _get(f"{base_url}/readyz")
-    if answer is None:
-        return Readiness.SILENT
-    return Readiness.READY if answer[0] == HTTPStatus.OK else Readiness.LOADING
-
-
-def health_report(base_url: str) -> dict[str, Any]:
-    """The report of `/readyz`; empty if the server does not answer. Blocks as `readiness` does."""
-    answer = _get(f"{base_url}/readyz")
-    report: dict[str, Any] = {} if answer is None else json.loads(answer[1])
-    return report
-
-
-def models_for(api_key: str, base_url: str) -> list[str] | None:
-    """The names of the models that this key may use and that can answer; None if the server could
-    not answer.
-
-    Blocks for about `_TIMEOUT_S` at most.
-    """
-    answer = _get(f"{base_url}/v1/models", {"Authorization": f"Bearer {api_key}"})
-    if answer is None or answer[0] >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return None
-    if answer[0] != HTTPStatus.OK:
-        return []
-    return [str(model["id"]) for model in json.loads(answer[1])["data"]]
-
-
-def _get(url: str, headers: dict[str, str] | None = None) -> tuple[int, bytes] | None:
-    """Status and body; None without a whole response. No proxy and no redirect leads to another
-    server than the named one."""
-    parts = urlsplit(url)
+def health(base_url: str) -> dict[str, Any] | None:
+    """The report of `/readyz`, and `is_ready`; None without a whole answer. Blocks for at most
+    `_TIMEOUT_S`. No proxy and no redirect leads to another server than the named one."""
+    parts = urlsplit(base_url)
     connection = HTTPConnection(str(parts.hostname), parts.port, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", parts.path, headers=headers or {})
+        connection.request("GET", "/readyz")
         answer = connection.getresponse()
-        return answer.status, answer.read()
+        text = answer.read()
     except (OSError, HTTPException):
         return None
     finally:
         connection.close()
+    report = {}
+    with suppress(ValueError):  # of another server
+        report = json.loads(text)
+    return {**report, "is_ready": answer.status == HTTPStatus.OK}
 
 
 def run_ready(_: argparse.Namespace) -> str:
@@ -87,7 +54,9 @@ def run_ready(_: argparse.Namespace) -> str:
     not run with this home, the server on VINERY_HOST, VINERY_PORT is asked. The exit status is 0 if
     a model has, and 1 if not."""
     base_url = local_url()
-    state = readiness(base_url)
-    if state is not Readiness.READY:
-        raise Failure(f"{base_url} is not ready: it waits for {state.value}.")
+    report = health(base_url)
+    if report is None:
+        raise Failure(f"{base_url} is not ready: no web process answers.")
+    if not report["is_ready"]:
+        raise Failure(f"{base_url} is not ready: it waits for a model's first token.")
     return f"{base_url} is ready."

@@ -9,21 +9,14 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.mail import send_mail
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import Http404
 
 from vinery_accounts.access import audit as audit_log
-from vinery_accounts.models import (
-    AuditEntry,
-    Capture,
-    LimitScope,
-    QuarantinedRequest,
-    User,
-    Webhook,
-)
+from vinery_accounts.models import AuditEntry, Capture, QuarantinedRequest, Webhook
 from vinery_accounts.resources.alerts import ALERTS, WEBHOOKS
 from vinery_accounts.resources.base import EVERYTHING, Resource
-from vinery_accounts.resources.records import AUDIT, CAPTURES, QUARANTINE, REFUSALS, read_texts
+from vinery_accounts.resources.records import AUDIT, CAPTURES, QUARANTINE, REFUSALS
 from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, forget, read_items
 from vinery_accounts.usage import export
 from vinery_platform.cli.period import DAY
@@ -32,6 +25,7 @@ from vinery_platform.cli.resource import (
     RowCommands,
     add_filters,
     add_list,
+    add_resource,
     announced,
     filtered,
     finder,
@@ -100,20 +94,9 @@ def stop(arguments: argparse.Namespace) -> str:
 # -- Refusals and the quarantine
 
 
-def _limit_scope(text: str) -> str:
-    """Return the scope. Raises what argparse turns into a usage error."""
-    if text.partition(":")[0] not in LimitScope.values:
-        kinds = ", ".join(LimitScope.values)
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no scope: it begins with one of {kinds}, such as key:12"
-        )
-    return text
-
-
 _REFUSAL_FILTERS: Final = {
     "limit_id": Option("--limit", metavar="ID", help="only by this limit"),
     "request_id": Option("--request", metavar="ID"),
-    "scope": Option(parse=_limit_scope),
 }
 
 
@@ -134,11 +117,11 @@ def export_refusals(arguments: argparse.Namespace) -> int:
 
 
 def add_quarantine(parser: argparse.ArgumentParser) -> None:
-    actions = subcommands(parser)
-    add_list(actions, QUARANTINE, options={"request_id": Option("--request", metavar="ID")})
+    filters = {"request_id": Option("--request", metavar="ID")}
     rows = QuarantinedRequest.objects.all()
     quarantined = finder(rows, "digest", "quarantine list", "quarantined request")
-    RowCommands(actions, QUARANTINE, quarantined, "digest", "DIGEST", "from its list").add_all()
+    of_row = ("digest", "DIGEST", "from its list")
+    add_resource(parser, QUARANTINE, *of_row, find=quarantined, filters=filters)
 
 
 # -- Captures
@@ -163,32 +146,24 @@ def delete_capture(row: Capture, _: argparse.Namespace) -> str:
     return f"{row.request_id} is deleted."
 
 
+_MISSING: Final = {
+    "is_redacted": "Parts of the texts were redacted before they were stored.",
+    "is_body_cut": "The request is not stored completely.",
+    "is_answer_cut": "The response is not stored completely.",
+}
+
+
 def show_texts(row: Capture, arguments: argparse.Namespace) -> int:
     """Print the request and the response of a captured request. This writes an entry of the audit
     log."""
-    texts = read_texts(row)
-    body, answer = (text.decode("utf-8", "replace") for text in (texts.body, texts.answer))
+    body = CAPTURES.answer_of("retrieve")(row).data
     if arguments.json:
-        columns = {
-            "created": row.created_at,
-            "expires": row.expires_at,
-            "redacted": row.is_redacted,
-            "body_cut": row.is_body_cut,
-            "answer_cut": row.is_answer_cut,
-        }
-        known = CAPTURES.serializer(row).data
-        path = f"{row.dialect}/{row.endpoint}"
-        print(json_of({**known, **columns, "endpoint": path, "body": body, "answer": answer}))
+        print(json_of(body))
         return 0
-    missing = {
-        "Parts of the texts were redacted before they were stored.": row.is_redacted,
-        "The request is not stored completely.": row.is_body_cut,
-        "The response is not stored completely.": row.is_answer_cut,
-    }
-    for notice, holds in missing.items():
-        if holds:
+    for column, notice in _MISSING.items():
+        if body[column]:
             print_note(notice)
-    print(body, answer, sep="\n\n")
+    print(body["body"], body["answer"], sep="\n\n")
     return 0
 
 
@@ -254,44 +229,17 @@ def forget_stored(arguments: argparse.Namespace) -> str:
 
 def add_audit(parser: argparse.ArgumentParser) -> None:
     actions = subcommands(parser)
-    own = ("actor", "actor_id", "target_kind", "target_id")
-    show = add_list(actions, AUDIT, without=own, narrow=_narrowed)
-    text = "only what this user or one of their keys did; or an actor by its name in the log"
-    show.add_argument("--actor", metavar="ID_OR_NAME", help=text)
+    show = add_list(actions, AUDIT, without=("target_kind", "target_id"), narrow=_on_target)
     text = "only with targets of this kind, such as key; or with this one, such as key:12"
-    show.add_argument("--target", metavar="KIND[:ID]", help=text)
+    show.add_argument("--target", metavar="KIND[:ID]", default="", help=text)
     check = add_command(actions, "verify", verify)
     check.add_argument("--newest", metavar="HASH", help="a hash that was once the newest")
 
 
-def _narrowed(entries: QuerySet[AuditEntry], arguments: argparse.Namespace) -> QuerySet[AuditEntry]:
-    """Return the entries that match the command's own options. Raises `Failure`."""
-    if arguments.actor:
-        entries = entries.filter(_by_actor(arguments.actor))
-    if action := getattr(arguments, "filter_action", ""):
-        _require_match(f"called {action}", Q(action=action))
-    if arguments.target:
-        kind, _, target_id = arguments.target.partition(":")
-        with_id = {"target_id": target_id} if target_id else {}
-        on_target = _require_match(f"done to {arguments.target}", Q(target_kind=kind, **with_id))
-        entries = entries.filter(on_target)
-    return entries
-
-
-def _by_actor(word: str) -> Q:
-    """Match the id or the name of a user, and the names of removed users and other actors."""
-    users = User.objects.filter(username=word).order_by()
-    of_user = Q(actor=word) | Q(actor_id__in=users.values("pk"))
-    condition = Q(actor_id=int(word)) if word.isdecimal() else of_user
-    return condition if users.exists() else _require_match(f"done by {word}", condition)
-
-
-def _require_match(text: str, condition: Q) -> Q:
-    """Return the condition. Raises `Failure` if no entry of any time matches: the value is probably
-    misspelt."""
-    if not AuditEntry.objects.filter(condition).exists():
-        raise Failure(f"The log has nothing {text}, at any time.")
-    return condition
+def _on_target(entries: QuerySet[AuditEntry], arguments: argparse.Namespace) -> QuerySet[Any]:
+    kind, _, target_id = arguments.target.partition(":")
+    wanted = {"target_kind": kind, "target_id": target_id}
+    return entries.filter(**{column: value for column, value in wanted.items() if value})
 
 
 def verify(arguments: argparse.Namespace) -> int:

@@ -32,6 +32,7 @@ from vinery_platform.cli.shape import (
     print_line,
     print_note,
     print_rows,
+    subcommands,
 )
 from vinery_serving.models.models import ServedModel
 
@@ -458,3 +459,26 @@ def parameters_of(action: RowAction, arguments: argparse.Namespace) -> Mapping[s
 def announced(new: Issued) -> str:
     print_note(f"The secret of {new.row} ({new.row.pk}). It is not shown again:")
     return new.secret
+
+
+def add_resource(
+    parser: argparse.ArgumentParser,
+    resource: Resource[Any],
+    column: str = "name",
+    metavar: str = "NAME",
+    text: str = "its name",
+    *,
+    find: Callable[[str], Any] | None = None,
+    filters: Mapping[str, Option] | None = None,
+    without: Iterable[str] = (),
+    **more: Any,
+) -> RowCommands:
+    """Add the commands of a resource: its list, and those over a row. The row is found by its
+    `column`, unless `find` finds it."""
+    actions = subcommands(parser)
+    add_list(actions, resource, options=filters)
+    name = parser.prog.partition(" ")[2]
+    find = find or finder(resource.rows(EVERYTHING), column, f"{name} list")
+    one = RowCommands(actions, resource, find, column, metavar, text, **more)
+    one.add_all(without=without)
+    return one

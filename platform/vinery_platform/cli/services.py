@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import logging
 import os
 import signal
@@ -21,7 +20,6 @@ import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from vinery_platform.cli.shape import Failure, importing, start_django
@@ -80,9 +78,7 @@ def run_prepare(_: argparse.Namespace) -> int:
         if sealed_table.is_empty():
             raise Failure(f"{reason} This home has read nothing from it to serve.") from error
         log.warning("%s Keys, limits and models are those that were read last.", reason)
-        _collect_static_files()
         return PREPARED_LATER
-    _collect_static_files()
     return 0
 
 
@@ -139,32 +135,6 @@ def _create_first_credentials() -> None:
         api_key, password = api_key or known.api_key, password or known.admin_password
         new = Credentials(base_url, api_key, admin.get_username(), password)
         new.write(file)
-
-
-def _collect_static_files() -> None:
-    from django.conf import settings
-    from django.core.management import call_command
-
-    stamp = settings.HOME.cache / "static.stamp"
-    state = _state_of_static_files()
-    if stamp.is_file() and stamp.read_text(encoding="ascii") == state:
-        return
-    # Maps are for developers of Swagger UI and Redoc, and twice as large as the rest.
-    call_command(
-        "collectstatic", interactive=False, clear=True, verbosity=0, ignore_patterns=["*.map"]
-    )
-    stamp.write_text(state, encoding="ascii")
-
-
-def _state_of_static_files() -> str:
-    """A hash of the path, size and modification time of every static file."""
-    from django.contrib.staticfiles.finders import get_finders
-
-    digest = hashlib.sha256()
-    for path, storage in (each for finder in get_finders() for each in finder.list([])):
-        stat = Path(storage.path(path)).stat()
-        digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
 
 
 # -- Web

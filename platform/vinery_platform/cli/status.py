@@ -9,11 +9,12 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
 from importlib import metadata
 from typing import Any, Final
 
 from vinery_platform import __version__
-from vinery_platform.cli.ready import Readiness, health_report, readiness
+from vinery_platform.cli.ready import health
 from vinery_platform.cli.shape import (
     add_json,
     json_of,
@@ -35,11 +36,6 @@ NOT_READY: Final = 1  # runs, but no model has generated a token lately, or with
 NOT_RUNNING: Final = 3
 
 _CPU_INTERVAL_S: Final = 0.1
-_ANSWERS: Final = {
-    Readiness.READY: "ready",
-    Readiness.LOADING: "running, no model is ready",
-    Readiness.SILENT: "running, the web process does not answer",
-}
 # The words of a command line that show a process's role, and the role.
 _ROLES: Final = {
     "vinery_serving.engine": "engine",
@@ -59,10 +55,14 @@ def run_status(arguments: argparse.Namespace) -> int:
     if not home.path.exists():
         raise home.missing()
     server = RunningServer.read(home)
-    state = None if server is None else readiness(server.base_url)
-    health = {} if server is None else health_report(server.base_url)
+    found = None if server is None else health(server.base_url)
+    state = "running, the web process does not answer"
+    if server is None:
+        state = "not running"
+    elif found is not None:
+        state = "ready" if found["is_ready"] else "running, no model is ready"
     report = {
-        "state": "not running" if state is None else _ANSWERS[state],
+        "state": state,
         "home": str(home.path),
         "server": None if server is None else _server(server),
         "versions": {
@@ -76,12 +76,10 @@ def run_status(arguments: argparse.Namespace) -> int:
         **(_placement() if stores["database"].endswith("answers") else {}),
         # The settings of the web process may be others than those of this shell; `keys` and
         # `model_table` say how old they are in that process.
-        **{name: health.get(name, "unknown") for name in ("redis", "keys", "model_table")},
+        **{name: (found or {}).get(name, "unknown") for name in ("redis", "keys", "model_table")},
     }
     print(json_of(report)) if arguments.json else _print(report)
-    if state is None:
-        return NOT_RUNNING
-    return READY if state is Readiness.READY else NOT_READY
+    return {"not running": NOT_RUNNING, "ready": READY}.get(state, NOT_READY)
 
 
 def _server(server: RunningServer) -> Row:
@@ -192,55 +190,34 @@ def _placement() -> Row:
 
 
 def _print(report: Row) -> None:
-    server, versions = report["server"], report["versions"]
-    print_line(f"Vinery {versions['vinery']}: {report['state']}")
-    lines = {"home": report["home"]}
-    if server:
-        lines |= {
-            "process": f"{server['pid']}, for {_duration(server['uptime_s'])}",
-            "URL": server["url"],
-            "console": server["console"],
-            "API": server["api"],
-        }
-    journals = report["journals"]
-    if "placement" in report:
-        lines["placed"] = report["placement"]
-    lines |= {
-        "database": report["database"],
-        "Redis": report["redis"],
-        "keys": report["keys"],
-        "models": report["model_table"],
-        "journals": f"{journals['number']} in {journals['folder']}",
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    names = ("placement", "database", "redis", "keys", "model_table")
+    lines = {
+        "state": report["state"],
+        "home": report["home"],
+        **(report["server"] or {}),
+        **{name: report[name] for name in names if name in report},
+        "journals": "{number} in {folder}".format(**report["journals"]),
+        "versions": ", ".join(f"{name} {version}" for name, version in report["versions"].items()),
         "confined": ", ".join(report["confinement"]) + confine.OF_ENGINES,
     }
     for name, value in lines.items():
-        print_line(f"  {name.ljust(10)}{value}")
+        if name == "uptime_s":
+            name, value = "uptime", timedelta(seconds=value)
+        print_line(f"{name.ljust(12)}{value}")
     processes = [
         {
             **row,
             "memory": f"{row['memory_bytes'] >> 20} MB",
             "cpu": f"{row['cpu_percent']:.0f} %",
-            "uptime": _duration(row["uptime_s"]),
+            "uptime": timedelta(seconds=row["uptime_s"]),
         }
         for row in report["processes"]
     ]
-    _print_table(("process", "pid", "memory", "cpu", "uptime"), processes)
-    if len(report["hosts"]) > 1:
-        _print_table(("host", "state", "models"), report["hosts"])
-    _print_table(("model", "state", "device", "pid", "waiting", "error"), report["models"])
-
-
-def _print_table(heads: tuple[str, ...], rows: list[Row]) -> None:
-    if rows:
-        print()
-        print_rows(rows, heads, as_json=False)
-
-
-def _duration(seconds: int) -> str:
-    minutes, seconds = divmod(max(seconds, 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s"))
-    shown = [f"{number} {unit}" for number, unit in parts if number]
-    return " ".join(shown[:2]) or "0 s"
+    for heads, rows in (
+        (("process", "pid", "memory", "cpu", "uptime"), processes),
+        (("host", "state", "models"), report["hosts"] if len(report["hosts"]) > 1 else []),
+        (("model", "state", "device", "pid", "waiting", "error"), report["models"]),
+    ):
+        if rows:
+            print()
+            print_rows(rows, heads, as_json=False)

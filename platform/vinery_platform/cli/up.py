@@ -23,7 +23,7 @@ from pathlib import Path
 from vinery_accounts.base.files import write_private
 from vinery_platform import __version__
 from vinery_platform.cli import greeting
-from vinery_platform.cli.ready import Readiness, readiness
+from vinery_platform.cli.ready import health
 from vinery_platform.cli.services import PREPARED_LATER
 from vinery_platform.cli.shape import add_switch
 from vinery_platform.config import env, secret_files
@@ -35,14 +35,14 @@ from vinery_platform.processes.heartbeats import RELOAD, RELOAD_NOTE
 from vinery_platform.processes.listening import Address, listen, server_for
 from vinery_platform.processes.memory import max_web_memory_from_env
 from vinery_platform.processes.orphans import Orphans
-from vinery_platform.processes.supervisor import START_LIMIT_S, Service, Supervisor
+from vinery_platform.processes.supervisor import Service, Supervisor
 from vinery_serving.processes import confine, parent
 
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAX_OPEN_FILES = 65_536
 _READINESS_POLL_S = 0.2
 _PREPARE_AGAIN_S = 10.0
-_FIRST_PROGRESS_AFTER_S = 3.0
+_LATE_S = 30.0
 # A little more than the supervisor needs to end in order, after the requests that run.
 _PARENT_GRACE_S = 12.0
 # `make` passes on a SIGTERM to its whole group, so the signal may come twice at once.
@@ -51,13 +51,12 @@ _TWICE_WITHIN_S = 1.0
 # By default each thread of glibc keeps freed memory for itself.
 _FEW_ARENAS = (("MALLOC_ARENA_MAX", "2"),)
 
-# The folders that `--reload` watches, and the folders whose changes need `vinery prepare`.
+# The folders that `--reload` watches.
 _SOURCES = ("accounts", "platform", "serving", "templates")
 # Processes that end by themselves.
 _BRIEF = frozenset({"prepare", "wait"})
 # Of another program, which knows nothing of the supervisor.
 _SILENT = frozenset({"ray-node"})
-_NEEDS_PREPARE = frozenset({"migrations", "static"})
 _SUFFIXES = frozenset({".css", ".html", ".js", ".lua", ".py", ".svg", ".txt"})
 _RELOAD_POLL_S = 0.5
 
@@ -237,17 +236,13 @@ async def _greet(
 async def _wait_for_web(base_url: str, supervisor: Supervisor) -> bool:
     """Return whether the web process answers; not so if all processes are to end before."""
     clock = asyncio.get_running_loop().time
-    began_at, report_after_s = clock(), _FIRST_PROGRESS_AFTER_S
-    while await asyncio.to_thread(readiness, base_url) is Readiness.SILENT:
+    late_at = clock() + _LATE_S
+    while await asyncio.to_thread(health, base_url) is None:
         if supervisor.is_stopping:
             return False
-        waited_s = clock() - began_at
-        if waited_s >= report_after_s:
-            logs.announce(f"waiting for {Readiness.SILENT.value} ({waited_s:.0f} s)")
-            report_after_s = max(2 * report_after_s, waited_s)
-            if report_after_s > START_LIMIT_S:
-                logs.announce("it should have answered by now; see: vinery logs --process web")
-                report_after_s = float("inf")
+        if clock() >= late_at:
+            logs.announce("no web process answers yet; see: vinery logs --process web")
+            late_at = float("inf")
         await asyncio.sleep(_READINESS_POLL_S)
     return True
 
@@ -262,7 +257,7 @@ async def _reload(plan: Plan, supervisor: Supervisor, services: Iterable[Service
         logs.announce(f"restarting after a change of {min(paths)}")
         # First, so that a preparation runs the new code, too.
         supervisor.restart(each for each in services if each.forks_others)
-        if any(_NEEDS_PREPARE & set(path.parts) for path in paths):
+        if any("migrations" in path.parts for path in paths):
             await supervisor.run_once(_service("prepare", "prepare"))
         supervisor.restart(front)
 

@@ -2,23 +2,20 @@
 usage that is made up."""
 
 import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 from vinery_accounts.access.served import served_to
-from vinery_accounts.base.money import money
-from vinery_accounts.keys.demo import has_other_usage, make_demo, remove_demo
+from vinery_accounts.base.money import MILLION, money
 from vinery_accounts.models import Currency, ModelWeight
 from vinery_accounts.resources.usage import MEASURES, body_of, question_of, usage_filters
 from vinery_accounts.usage import export as files
-from vinery_accounts.usage import reports
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
-from vinery_accounts.usage.histogram import Percentiles
 from vinery_accounts.usage.periods import Granularity
-from vinery_accounts.usage.reports import Figures, Question
 from vinery_accounts.usage.verify import verify
 from vinery_platform.cli.period import add_period, period_of
 from vinery_platform.cli.resource import FINDERS, ids_of, metavar_of
@@ -35,6 +32,8 @@ from vinery_platform.cli.shape import (
     write_file,
 )
 
+_Row = tuple[Sequence[str], Mapping[str, Any]]  # what is counted, and its figures
+_UNITS: Final = frozenset({"COST", "WEIGHTED"})
 _COLUMNS: Final = {
     "REQUESTS": "num_requests",
     "ERRORS": "num_errors",
@@ -85,28 +84,51 @@ def add_usage(parser: argparse.ArgumentParser) -> None:
 def show_usage(arguments: argparse.Namespace) -> int:
     """Print usage by time, or by the dimensions that it is grouped by. Intervals without a request
     are left out. --json prints the answer of GET /api/usage/, which has all intervals."""
+    zone = arguments.time_zone
+    question = question_of(period_of(arguments), _values(arguments), None, zone)
+    by = [Dimension(name.replace("-", "_")) for name in arguments.by or ()]
+    question = question if by else replace(question, granularity=question.point)
+    body = body_of(question, by, arguments.top, arguments.sort)
     if arguments.json:
-        question, by = _question(arguments), _dimensions(arguments)
-        question = question if by else replace(question, granularity=question.point)
-        print(json_of(body_of(question, by, arguments.top, arguments.sort)))
+        print(json_of(body))
         return 0
-    heads, rows = _groups(arguments) if arguments.by else _points(arguments)
-    currency = Currency.current()
-    unit = "COST" if currency else "WEIGHTED" if ModelWeight.objects.exists() else ""
-    heads, rows = _shown((*heads, *_COLUMNS), rows, {"COST", "WEIGHTED"} - {unit})
-    print(table([f"COST {currency}" if head == "COST" else head for head in heads], rows))
+    heads = tuple(name.upper() for name in arguments.by or (str(question.point),))
+    rows = list(_groups(body) if by else _points(body, zone))
+    unit = "COST" if body["currency"] else "WEIGHTED" if ModelWeight.objects.exists() else ""
+    shown = {
+        f"COST {body['currency']}" if head == "COST" else head: name
+        for head, name in _COLUMNS.items()
+        if (head == unit or head not in _UNITS)
+        and (head not in _RARE or any(figures[name] for _, figures in rows))
+    }
+    cells = [[*row, *(_cell(figures, name) for name in shown.values())] for row, figures in rows]
+    print(table((*heads, *shown), cells))
     return 0
 
 
-def _shown(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], left_out: Collection[str]
-) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    shown = [
-        at
-        for at, head in enumerate(heads)
-        if head not in left_out and (head not in _RARE or any(row[at] != "0" for row in rows))
-    ]
-    return [heads[at] for at in shown], [[row[at] for at in shown] for row in rows]
+def _groups(body: Mapping[str, Any]) -> Iterator[_Row]:
+    for each in body["groups"]:
+        names = zip(each["values"].values(), each["names"].values(), strict=True)
+        cells = [f"{name} ({id_})" if isinstance(id_, int) else name or "-" for id_, name in names]
+        yield cells, each["figures"]
+
+
+def _points(body: Mapping[str, Any], zone: ZoneInfo) -> Iterator[_Row]:
+    for point in body["points"]:
+        if point["figures"]["num_requests"]:
+            yield [f"{point['since'].astimezone(zone):%Y-%m-%d %H:%M}"], point["figures"]
+    yield ["TOTAL"], body["totals"]
+
+
+def _cell(figures: Mapping[str, Any], name: str) -> str:
+    value = figures[name]
+    if isinstance(value, Mapping):
+        return " / ".join(f"{value[each]:,.0f}" for each in ("p50", "p95", "p99"))
+    if value is None:
+        return "-"
+    if name == "cost":
+        return money(value * MILLION, "")
+    return f"{value:,.10g}" if value % 1 else f"{value:,.0f}"
 
 
 def export_usage(arguments: argparse.Namespace) -> int:
@@ -155,51 +177,6 @@ def _values(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**values, **{kind: ids_of(kind, values[kind]) for kind in FINDERS}}
 
 
-def _question(arguments: argparse.Namespace) -> Question:
-    return question_of(period_of(arguments), _values(arguments), None, arguments.time_zone)
-
-
-def _dimensions(arguments: argparse.Namespace) -> list[Dimension]:
-    return [Dimension(name.replace("-", "_")) for name in arguments.by or ()]
-
-
-def _groups(arguments: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    by = _dimensions(arguments)
-    found = reports.groups(
-        _question(arguments), by, max_groups=arguments.top, largest=MEASURES[arguments.sort]
-    )
-    rows = [
-        (*map(_value, group.values, group.names), *_cells(group.figures)) for group in found.groups
-    ]
-    return tuple(name.upper() for name in arguments.by), rows
-
-
-def _points(arguments: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    question = _question(arguments)
-    rows = [
-        (f"{point.since.astimezone(question.zone):%Y-%m-%d %H:%M}", *_cells(point.figures))
-        for point in reports.series(question)
-        if point.figures.num_requests
-    ]
-    total = ("TOTAL", *_cells(reports.totals(question).figures))
-    return (str(question.point).upper(),), [*rows, total]
-
-
-def _value(value: int | str | None, name: str) -> str:
-    return f"{name} ({value})" if isinstance(value, int) else name or "-"
-
-
-def _cells(figures: Figures) -> tuple[str, ...]:
-    cells = {name: _cell(getattr(figures, name)) for name in _COLUMNS.values()}
-    return tuple((cells | {"cost": money(figures.cost, "")}).values())
-
-
-def _cell(value: float | Percentiles | None) -> str:
-    if isinstance(value, Percentiles):
-        return f"{value.p50:,.0f} / {value.p95:,.0f} / {value.p99:,.0f}"
-    return "-" if value is None else f"{value:,.10g}" if value % 1 else f"{value:,.0f}"
-
-
 # -- Made-up usage
 
 _MOST_REQUESTS: Final = 200_000
@@ -219,6 +196,8 @@ def run_demo_data(arguments: argparse.Namespace) -> str:
     "Demo Labs". Another run replaces them, and --remove removes them with all that belongs to them;
     only the audit log keeps its entries. Where there is no currency, EUR is set, and removed again
     unless something else has a price."""
+    from vinery_accounts.keys.demo import has_other_usage, make_demo, remove_demo
+
     if arguments.remove:
         return "The demo data is removed." if remove_demo() else "There is no demo data."
     if arguments.requests > _MOST_REQUESTS or arguments.days > _MOST_DAYS:

@@ -34,7 +34,7 @@ def run() -> int:
     if not (argv := forks.serve()):
         return 0
     sys.argv = argv[argv.index("-m") + 1 :]
-    return int(main())  # type: ignore[no-untyped-call]
+    return main()
 
 
 def _import_all() -> None:

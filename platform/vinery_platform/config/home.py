@@ -43,7 +43,6 @@ class Home:
         self.run = path / "run"  # sockets and locks of running processes; not needed after a stop
         self.cache = path / "cache"  # data that can be computed again, such as compiled models
         self.usage = path / "usage"  # usage journals that are not in the database yet
-        self.static = path / "static"  # collected static files
         self.secrets = path / "secrets"  # one file for each secret
         self.models = path / "models"  # pulled models, by repository and commit
         self.environments = path / "environments"  # Python packages that convert checkpoints
@@ -68,7 +67,7 @@ class Home:
 
         Raises `SettingError` if that fails, and for a folder that is not for Vinery alone.
         """
-        folders = (self.run, self.cache, self.usage, self.static, self.secrets, self.broker)
+        folders = (self.run, self.cache, self.usage, self.secrets, self.broker)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._close()

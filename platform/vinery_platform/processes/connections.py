@@ -9,8 +9,8 @@ order of deadlines, and a request costs a few operations on dictionaries, no tim
 import asyncio
 import resource
 import time
-from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
@@ -42,8 +42,6 @@ _HEADER_TIMEOUT_S: Final = 10.0
 _SWEEP_INTERVAL_S: Final = 1.0
 # Files, sockets of engines and databases need descriptors, too.
 _RESERVED_DESCRIPTORS: Final = 200
-# How many requests that were sent ahead of answers begin in one pass of the event loop.
-_TURNS_AT_ONCE: Final = 8
 # A connection that has waited this long makes room for a new one.
 _MAY_BE_REPLACED_AFTER_S: Final = 0.5
 _TEXTS: Final = {
@@ -133,7 +131,6 @@ class Connections:
         self._stalled = _Queue(limits.keep_alive_s, aborts=True, is_counted=True)
         self._queues: dict[Connection, _Queue] = {}  # in which each is
         self._sweep: asyncio.TimerHandle | None = None
-        self._turns: deque[Callable[[], None]] = deque()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -186,13 +183,6 @@ class Connections:
         if connection in self._stalled.entries:
             self._leave(connection)
 
-    def take_turn(self, begin: Callable[[], None]) -> None:
-        """Begin a request that was sent ahead of the last answer, a few of them at once. So
-        requests of others, which arrive one by one, do not wait for all of these."""
-        if not self._turns:
-            asyncio.get_running_loop().call_soon(self._give_turns)
-        self._turns.append(begin)
-
     def has_begun(self, connection: Connection) -> bool:
         """Whether a first byte has arrived that has begun the time for a header."""
         entry = self._reading.entries.get(connection)
@@ -212,12 +202,6 @@ class Connections:
                     connection.abort()
                 else:
                     connection.expire(reason)
-
-    def _give_turns(self) -> None:
-        for _ in range(min(_TURNS_AT_ONCE, len(self._turns))):
-            self._turns.popleft()()
-        if self._turns:
-            asyncio.get_running_loop().call_soon(self._give_turns)
 
     def _enter(self, queue: _Queue, connection: Connection, reason: Reason) -> None:
         if connection in self._groups:

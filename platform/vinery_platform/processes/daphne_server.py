@@ -7,10 +7,12 @@ nothing of Twisted before.
 """
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from autobahn.websocket.types import ConnectionDeny
@@ -24,6 +26,7 @@ from vinery_platform.processes.heartbeats import CLOSE_WITHIN_S, LAST_REQUESTS_S
 from vinery_platform.processes.loop_watch import loop_watch
 from vinery_serving.core.errors import UpgradeRefused
 from vinery_serving.gateway.state.drain import Drain
+from vinery_serving.gateway.state.runtime import runtime
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ class DrainingServer(Server):  # type: ignore[misc]
         super().__init__(**options)
         self._drain = drain
         self._limit_s = limit_s
-        self._draining: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
         self._ports: list[Any] = []
         self._is_ending = False
 
@@ -57,10 +60,13 @@ class DrainingServer(Server):  # type: ignore[misc]
         """Called first in the event loop."""
         heartbeats.begin_in_loop()
         loop_watch.begin()
+        runtime().begin()
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(heartbeats.END_WHEN_IDLE, self._end_when_idle)
+        loop.add_signal_handler(
+            heartbeats.END_WHEN_IDLE, partial(self._begin_to_end, is_replaced=True)
+        )
         for number in (signal.SIGTERM, signal.SIGINT):  # instead of the reactor's
-            loop.add_signal_handler(number, self._begin_to_drain)
+            loop.add_signal_handler(number, partial(self._begin_to_end, is_replaced=False))
         heartbeats.report_serving()
         log.warning(_WARNING)
 
@@ -90,57 +96,37 @@ class DrainingServer(Server):  # type: ignore[misc]
             for protocol, details in self.connections.items()
             if "application_instance" in details
         }
-        return super().kill_all_applications().addCallback(self._end_lifespan)
+        return super().kill_all_applications().addCallback(_stop_runtime)
 
-    def _begin_to_drain(self) -> None:
-        """A signal asks the process to end."""
-        self._drain.begin()
+    def _begin_to_end(self, *, is_replaced: bool) -> None:
+        """A signal asks the process to end. A second SIGTERM ends the requests that run."""
         self._is_ending = True
-        if self._draining is None:
-            self._draining = asyncio.create_task(self._end_when_drained(), name="drain")
+        if is_replaced:
+            self._drain.is_replaced = True
+        else:
+            self._drain.begin()
+        self._tasks.append(asyncio.create_task(self._end(is_replaced=is_replaced), name="end"))
 
-    async def _end_when_drained(self) -> None:
-        """Answer the requests that run, and refuse others, also on new connections."""
-        await self._drain.finish(self._limit_s())
-        self._stop_listening()
-        loop = asyncio.get_running_loop()
-        self._end_once_idle(loop, loop.time() + CLOSE_WITHIN_S)
-
-    def _end_when_idle(self) -> None:
-        """Take no connection, and end when the last request has. SIGTERM ends it as ever."""
-        self._drain.is_replaced = True
-        self._is_ending = True
-        self._stop_listening()
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + LAST_REQUESTS_S + settings.VINERY_REQUEST_TIMEOUT_S
-        loop.call_later(LAST_REQUESTS_S, self._end_once_idle, loop, give_up_at)
-
-    def _stop_listening(self) -> None:
+    async def _end(self, *, is_replaced: bool) -> None:
+        """Answer the requests that run, and close. A process without a successor first goes on to
+        accept connections, to refuse their requests."""
+        within_s = CLOSE_WITHIN_S
+        if is_replaced:
+            within_s = LAST_REQUESTS_S + settings.VINERY_REQUEST_TIMEOUT_S
+        else:
+            await self._drain.finish(self._limit_s())
         while self._ports:
             self._ports.pop().stopListening()
-
-    def _end_once_idle(self, loop: asyncio.AbstractEventLoop, give_up_at: float) -> None:
-        is_busy = any("application_instance" in each for each in self.connections.values())
-        if is_busy and loop.time() < give_up_at:
-            loop.call_later(_POLL_S, self._end_once_idle, loop, give_up_at)
-        else:
-            self.stop()
-
-    def _end_lifespan(self, _: Any) -> Any:
-        return Deferred.fromFuture(asyncio.ensure_future(_end_lifespan(self.application)))
+        await asyncio.sleep(LAST_REQUESTS_S if is_replaced else 0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while any("application_instance" in each for each in self.connections.values()):  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL_S)
+        self.stop()
 
 
-async def _end_lifespan(application: Any) -> None:
-    """Run the startup and the shutdown of an application. Its startup must be idempotent."""
-    messages = iter(("lifespan.startup", "lifespan.shutdown"))
-
-    async def receive() -> dict[str, str]:
-        return {"type": next(messages)}
-
-    async def send(_message: Any) -> None:
-        """Ignore the acknowledgement."""
-
-    await application({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
+def _stop_runtime(_: Any) -> Any:
+    return Deferred.fromFuture(asyncio.ensure_future(runtime().stop()))
 
 
 def serve(

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,8 +39,6 @@ _INTERVAL_S: Final = 1.0
 _PART_OF_LIMIT: Final = 1 / 3
 # How long the interpreter may take to end.
 _END_WITHIN_S: Final = 15.0
-# A thread that computes for this part of the time between two heartbeats is in a loop.
-_LOOPS: Final = 0.9
 # Below `parent.GRACE_S`: without a supervisor there is no node, and engines end.
 _WITHOUT_SUPERVISOR_S: Final = 2.0
 # The time of a web process after the last request: to send errors, close connections, store usage.
@@ -107,42 +105,30 @@ def begin_in_loop() -> None:
 
 
 def begin_in_thread(watched: Iterable[threading.Thread]) -> None:
-    """Beat for as long as none of these threads computes without a pause. For processes without an
-    event loop, whose threads wait nearly all the time. The beating thread needs the interpreter's
-    lock: it is silent, too, while another thread never gives back the lock, or while the process is
-    stopped."""
+    """Beat whenever all these threads wait. For processes without an event loop, whose threads wait
+    nearly all the time: one in an endless loop never does. The beating thread needs the
+    interpreter's lock: it is silent, too, while another thread never gives back the lock, or while
+    the process is stopped."""
     if _page is not None:
-        threads = [_ThreadTimes(thread) for thread in watched]
-        threading.Thread(target=_beat_for, args=(threads,), name="heartbeat", daemon=True).start()
+        beating = threading.Thread(
+            target=_beat_for, args=(tuple(watched),), name="heartbeat", daemon=True
+        )
+        beating.start()
 
 
-def _beat_for(threads: list[_ThreadTimes]) -> None:
+def _beat_for(threads: Sequence[threading.Thread]) -> None:
     while True:
-        # All are asked: each remembers when it was.
-        if not any([thread.has_only_computed() for thread in threads]):  # noqa: C419
+        if all(map(_waits, threads)):
             beat()
         time.sleep(_until_next())
 
 
-class _ThreadTimes:
-    """For how long a thread of this process has computed, by Linux's scheduler."""
-
-    def __init__(self, thread: threading.Thread) -> None:
-        # In a fork Python still has the former number of the main thread.
-        number = os.getpid() if thread is threading.main_thread() else thread.native_id
-        self._file = Path(f"/proc/self/task/{number}/schedstat")
-        self._last = self._read()
-
-    def has_only_computed(self) -> bool:
-        """Whether the thread has computed since the last call, whenever it had a processor."""
-        (at_s, ran_s, waited_s), self._last = self._last, self._read()
-        passed_s = self._last[0] - at_s - (self._last[2] - waited_s)
-        return passed_s > 0 and self._last[1] - ran_s > _LOOPS * passed_s
-
-    def _read(self) -> tuple[float, float, float]:
-        """The time, and for how long it has run and waited for a processor, in seconds."""
-        try:
-            ran_ns, waited_ns, _ = self._file.read_text().split()
-        except (OSError, ValueError):  # it has ended, or this is another system
-            return time.monotonic(), 0.0, 0.0
-        return time.monotonic(), int(ran_ns) / 1e9, int(waited_ns) / 1e9
+def _waits(thread: threading.Thread) -> bool:
+    """Whether a thread of this process neither computes nor could compute, by Linux's scheduler."""
+    # In a fork Python still has the former number of the main thread.
+    number = os.getpid() if thread is threading.main_thread() else thread.native_id
+    try:
+        stat = Path(f"/proc/self/task/{number}/stat").read_bytes()
+    except OSError:  # it has ended, or this is another system
+        return True
+    return not stat.rpartition(b") ")[2].startswith(b"R")

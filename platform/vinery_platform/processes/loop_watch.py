@@ -42,8 +42,6 @@ _MAX_FRAMES: Final = 12
 _WITNESS: Final = 0.3
 # So many ticks after the last request, the watch pauses.
 _TICKS_AFTER_REQUESTS: Final = 40
-# How many looks there are between two marks of stolen time: to read it takes some 0.1 ms.
-_MARK_EVERY: Final = 5
 
 _STAT: Final = Path("/proc/stat")
 # Columns of a processor, without the next one, the stolen time that the hypervisor reports.
@@ -127,7 +125,6 @@ class LoopWatch:
         self.blocks = Histogram(_BOUNDS_S)
         self._clock = clock
         self._stolen = stolen or StolenTime()
-        self._mark_at_look = 0
         self._schedstat: int | None = None
         self._thread_id = 0
         self._num_looks = 0
@@ -189,8 +186,7 @@ class LoopWatch:
         if last is None:
             return
         since_tick_s = self._clock() - last.now_s
-        if since_tick_s < _INTERVAL_S and self._num_looks >= self._mark_at_look:
-            self._mark_at_look = self._num_looks + _MARK_EVERY
+        if since_tick_s < _INTERVAL_S:
             self._stolen.mark()
         if since_tick_s < _INTERVAL_S + MIN_BLOCK_S:
             return

@@ -78,26 +78,20 @@ class GivingBack:
         self._is_idle = is_idle
         self._trim = trim
         self._kept_bytes = resident_bytes(os.getpid())  # after the last trim
-        self._least_bytes = self._kept_bytes  # after any trim
-        self._has_garbage = False  # perhaps: no idle moment since the process grew
         self._num_looks = 0  # since the last trim
 
     def look(self) -> None:
-        """Trim if the process has grown; first collect garbage if that delays no request. What was
-        in use at the last trim may be garbage by now, so a large process is trimmed again."""
-        num_bytes = resident_bytes(os.getpid())
+        """Collect garbage and trim an idle process that has grown, or that was not trimmed for five
+        minutes. Only trim a process that has requests for so long."""
         self._num_looks += 1
-        has_grown = num_bytes >= self._kept_bytes + _WORTH_BYTES
-        is_large = num_bytes >= self._least_bytes + _WORTH_BYTES
-        is_due = is_large and self._num_looks >= _LOOKS_BETWEEN
-        may_collect = (has_grown or self._has_garbage or is_due) and self._is_idle()
-        if may_collect:
+        has_grown = resident_bytes(os.getpid()) >= self._kept_bytes + _WORTH_BYTES
+        is_due = self._num_looks >= _LOOKS_BETWEEN
+        if (has_grown or is_due) and self._is_idle():
             gc.collect()
-        if has_grown or may_collect:
-            self._trim()
-            self._kept_bytes = resident_bytes(os.getpid())
-            self._least_bytes = min(self._least_bytes, self._kept_bytes)
-            self._num_looks, self._has_garbage = 0, not may_collect
+        elif not (has_grown and is_due):
+            return
+        self._trim()
+        self._kept_bytes, self._num_looks = resident_bytes(os.getpid()), 0
 
 
 def begin_giving_back(is_idle: Callable[[], bool]) -> None:

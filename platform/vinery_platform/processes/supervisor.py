@@ -23,8 +23,7 @@ from vinery_platform.processes.memory import resident_bytes
 from vinery_serving.processes import parent
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.forks import Forks
-from vinery_serving.processes.hang import CONFIRM_S
-from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
+from vinery_serving.processes.heartbeat import CONFIRM_S, NO_LIMIT_S, Page
 from vinery_serving.processes.upkeep import until_next
 
 log = logging.getLogger(__name__)

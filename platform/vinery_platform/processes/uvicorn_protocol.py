@@ -241,7 +241,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self.table.idles(self)
         if self._held:
-            self.table.take_turn(self._feed_held)
+            self.loop.call_soon(self._feed_held)
 
     def _feed_held(self) -> None:
         held, self._held = self._held, b""

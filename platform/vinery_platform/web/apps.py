@@ -18,8 +18,6 @@ from django.contrib.admin.apps import SimpleAdminConfig
 from django.core.checks import CheckMessage, Error, Warning, register
 from rest_framework.apps import RestFrameworkConfig
 
-from vinery_platform.config.env import SettingError
-
 # REST framework imports these packages where installed. No part that we use needs them; the imports
 # cost 10 MB and 150 ms of each process and command.
 _OPTIONAL = ("django.contrib.postgres", "markdown", "pygments", "requests", "yaml")
@@ -33,7 +31,7 @@ class VineryAdminConfig(SimpleAdminConfig):
     """Django's admin with our site. The URLs import the admin modules, so commands and jobs start
     in half the time."""
 
-    default_site = "vinery_platform.web.admin_site.VineryAdminSite"
+    default_site = "vinery_platform.web.middleware.VineryAdminSite"
 
 
 class VineryRestConfig(RestFrameworkConfig):
@@ -60,17 +58,6 @@ MIN_OPEN_FILES = 1024
 
 # SQLite's WAL needs shared memory between all processes that use the file.
 NETWORK_FILESYSTEMS = frozenset({"9p", "cifs", "nfs", "nfs4", "smb3", "smbfs"})
-
-
-@register(VINERY)
-def home_is_writable(**_: Any) -> Iterable[CheckMessage]:
-    """E001: the home folder cannot be written. Only `vinery prepare` makes a missing one."""
-    if not settings.HOME.path.exists():
-        return
-    try:
-        settings.HOME.create()
-    except SettingError as error:
-        yield Error(str(error), hint="Check owner and mode of the folder.", id="vinery.E001")
 
 
 @register(VINERY)

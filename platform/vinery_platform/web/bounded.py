@@ -9,7 +9,6 @@ import asyncio
 import re
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack, suppress
-from hashlib import sha256
 from typing import Final
 
 from django.conf import settings
@@ -48,9 +47,6 @@ _WAITING: Final = re.compile(
 )
 _MAX_WAITING_FOR_OTHERS: Final = 4
 _WAIT_FOR_OTHERS_S: Final = 30.0
-_MAX_SESSIONS: Final = 4096
-# Where Django puts the id of the user whose session a request has.
-USER_ID: Final = "vinery.user_id"
 _UNKNOWN: Final = "unknown"
 # Bodies in memory, as multiples of the largest.
 _BODIES_IN_ALL: Final = 32
@@ -71,7 +67,6 @@ class BoundedDjango:
         """`authenticate` returns the caller of a key, or raises `KeyRefused`."""
         self._django = django
         self._authenticate = authenticate
-        self._users: dict[bytes, int] = {}  # of sessions
         self._turns = {
             "pages": _turns(num_threads),
             "management": _turns(num_threads, max_each=max(1, num_threads // 2)),
@@ -129,20 +124,16 @@ class BoundedDjango:
                 turn.close()
                 await send(message)
 
-            try:
-                await self._django(scope, _with_body(body, receive), send_and_end_turn)
-            finally:
-                self._remember(scope)
+            await self._django(scope, _with_body(body, receive), send_and_end_turn)
 
     def _owner(self, kind: str, scope: Scope) -> Hashable:
-        """Whose turn a request takes: of an account or its organisation, as far as they are known
-        before Django runs, else of the address."""
+        """Whose turn a request takes: of the account or the organisation of its key, else of the
+        address."""
         if kind not in ("management", "waiting"):
             return _client(scope)
         authorization = header(scope, b"authorization")
         if authorization is None:
-            user_id = self._users.get(_session(scope))
-            return _client(scope) if user_id is None else ("user", user_id)
+            return _client(scope)
         try:
             caller = self._authenticate(authorization)
         except KeyRefused:
@@ -150,22 +141,6 @@ class BoundedDjango:
         if kind == "waiting" and caller.organization_id is not None:
             return "organization", caller.organization_id
         return "user", caller.user_id
-
-    def _remember(self, scope: Scope) -> None:
-        """Keep the account of a session for its later requests."""
-        session = _session(scope)
-        if session and USER_ID in scope:
-            self._users[session] = scope[USER_ID]
-            if len(self._users) > _MAX_SESSIONS:
-                del self._users[next(iter(self._users))]
-
-
-def _session(scope: Scope) -> bytes:
-    """The digest of the session's cookie; empty without a session."""
-    cookies = (header(scope, b"cookie") or b"").split(b";")
-    named = dict(each.strip().partition(b"=")[::2] for each in cookies)
-    value = named.get(settings.SESSION_COOKIE_NAME.encode())
-    return sha256(value).digest() if value else b""
 
 
 def _turns(max_running: int, max_each: int | None = None, wait_s: float = _MAX_WAIT_S) -> FairTurns:

@@ -1,21 +1,30 @@
-"""Middleware of the whole site: static files, the host check, and an unavailable database."""
+"""Middleware of the whole site: static files, hosts, an unavailable database, and the admin."""
 
+import gzip
 import os
 from collections.abc import Callable
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final
 
 from asgiref.sync import iscoroutinefunction
-from django.core.exceptions import SuspiciousOperation
-from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
+from django.contrib.admin import AdminSite
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponsePermanentRedirect,
+    HttpResponseRedirect,
+)
 from django.middleware.common import CommonMiddleware
+from django.urls import reverse
+from django.utils.cache import patch_vary_headers
 from django.utils.decorators import sync_and_async_middleware
 from whitenoise.middleware import WhiteNoiseMiddleware
 from whitenoise.responders import SlicedFile, StaticFile
 
-from vinery_platform.web.bounded import USER_ID
 from vinery_platform.web.errors import DatabaseUnavailable, database_unavailable
 
 _MAX_RANGE_BYTES: Final = 16 * 1024
@@ -24,9 +33,26 @@ _WITHOUT_NUL: Final = ("/admin/", "/accounts/")
 _NEED_DATABASE: Final = ("/admin", "/accounts", "/console", "/docs", "/api/")
 
 
+_files: Final[dict[str, StaticFile]] = {}
+
+
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
     """WhiteNoise with small files in memory: Django under ASGI warns about file objects. All
     answers share one copy of a file, however many clients do not read theirs."""
+
+    files: dict[str, StaticFile]
+
+    def add_files_from_finders(self) -> None:
+        """Look for files once in a process, which may have several handlers."""
+        if not _files:
+            super().add_files_from_finders()
+            _files.update(self.files)
+        self.files = _files | self.files
+
+    def add_file_to_dictionary(self, url: str, path: str, stat_cache: Any = None) -> None:
+        """Leave out maps, which are for developers of others' scripts, and larger than the rest."""
+        if not path.endswith(".map"):
+            super().add_file_to_dictionary(url, path, stat_cache)
 
     @staticmethod
     def serve(static_file: StaticFile, request: HttpRequest) -> HttpResponse:
@@ -36,25 +62,32 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]
             found.file.close()
             found = static_file.get_response(request.method, request.META | {"HTTP_RANGE": ""})
         body = b""
+        accepted = request.headers.get("accept-encoding", "")
+        is_gzipped = found.status == HTTPStatus.OK and "gzip" in accepted
         if found.file is not None:
             with found.file as file:
-                body = file.read() if isinstance(file, SlicedFile) else _content(file)
+                is_part = isinstance(file, SlicedFile)
+                body = file.read() if is_part else _content(file, is_gzipped=is_gzipped)
         response = HttpResponse(body, status=int(found.status))
         del response["content-type"]
         for name, value in found.headers:
             response[name] = value
+        patch_vary_headers(response, ("Accept-Encoding",))
+        if body and is_gzipped:
+            response["Content-Encoding"], response["Content-Length"] = "gzip", str(len(body))
         return response
 
 
-def _content(file: BinaryIO) -> bytes:
+def _content(file: BinaryIO, *, is_gzipped: bool) -> bytes:
     status = os.fstat(file.fileno())
-    return _content_of(file.name, status.st_mtime_ns, status.st_size)
+    return _content_of(file.name, status.st_mtime_ns, status.st_size, is_gzipped=is_gzipped)
 
 
 @cache
-def _content_of(path: str, _changed_ns: int, _size: int) -> bytes:
+def _content_of(path: str, _changed_ns: int, _size: int, *, is_gzipped: bool) -> bytes:
     """All files together have a few MB."""
-    return Path(path).read_bytes()
+    content = Path(path).read_bytes()
+    return gzip.compress(content) if is_gzipped else content
 
 
 class HostCheckMiddleware(CommonMiddleware):
@@ -72,20 +105,6 @@ class HostCheckMiddleware(CommonMiddleware):
             raise SuspiciousOperation("The address of a page has a NUL.")
         is_api = request.path.startswith(_API_TREES) and request.path[3:4] in ("", "/")
         return None if is_api else super().process_request(request)
-
-
-@sync_and_async_middleware
-def account_middleware(get_response: Callable[..., Any]) -> Callable[..., Any]:
-    """Tell the turns in front of Django whose session a request has. Belongs behind Django's
-    authentication."""
-    return around(get_response, lambda _: None, _with_account)
-
-
-def _with_account(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    user = getattr(request, "_cached_user", None)  # None: the view has not asked for the user
-    if user is not None and user.is_authenticated and isinstance(request, ASGIRequest):
-        cast(dict[str, Any], request.scope)[USER_ID] = user.pk
-    return response
 
 
 # -- An unavailable database
@@ -136,3 +155,48 @@ def _with_retry_after(_: HttpRequest, response: HttpResponse) -> HttpResponse:
     if response.status_code == 503:
         response.headers.setdefault("Retry-After", str(DatabaseUnavailable.retry_after_s))
     return response
+
+
+# -- The admin: its site, and the content policy of its pages
+
+# The admin's own scripts ask for choices of fields and for translations.
+_ADMIN_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+
+
+class VineryAdminSite(AdminSite):
+    site_header = "Vinery"
+    site_title = "Vinery"
+    index_title = "Administration"
+    # `/` only redirects back to the admin.
+    site_url = None
+
+    def login(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Redirect to our sign-in page: the admin's own page has no second factor."""
+        if self.has_permission(request):
+            return HttpResponseRedirect(reverse("admin:index"))
+        if request.user.is_authenticated:
+            raise PermissionDenied
+        return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
+
+    def password_change(  # type: ignore[override]  # the stubs declare a TemplateResponse
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return HttpResponseRedirect(reverse("account_change_password"))
+
+
+@sync_and_async_middleware
+def admin_policy_middleware(get_response: Callable[[HttpRequest], Any]) -> Callable[..., Any]:
+    """The content security policy of the admin, also of its errors."""
+
+    def with_policy(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        if request.path.startswith("/admin/"):
+            response.headers.setdefault("Content-Security-Policy", _ADMIN_POLICY)
+        return response
+
+    return around(get_response, lambda _: None, with_policy)

@@ -21,8 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from subprocess import DEVNULL, Popen
 from typing import Final
 
-from vinery_serving.processes.hang import INTERVAL_S, Hang, HangWatch, LinuxProcess
-from vinery_serving.processes.heartbeat import Page, write_stacks_and_end
+from vinery_serving.processes.heartbeat import (
+    INTERVAL_S,
+    Hang,
+    HangWatch,
+    LinuxProcess,
+    Page,
+    write_stacks_and_end,
+)
 from vinery_serving.processes.upkeep import until_next
 
 log = logging.getLogger(__name__)

@@ -46,7 +46,7 @@ def test_changes_are_logged_and_the_log_is_verified_against_a_hash(vinery_: Vine
 
 def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery) -> None:
     alice = User.objects.get()
-    with acting_as(Actor(alice.pk, "key ci of alice")):
+    with acting_as(Actor(alice.pk, "alice, key ci")):
         other = changes.add(Organization(name="other"))
     with acting_as(Actor(None, "gone")):
         changes.change(other, name="another")
@@ -58,7 +58,7 @@ def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery) -> None:
 
     newest = AuditEntry.objects.latest("number")
     created, changed = newest.number - 1, newest.number
-    assert numbers("--actor", "alice") == numbers("--actor", str(alice.pk)) == [created]
+    assert numbers("--actor", "alice") == numbers("--actor-id", str(alice.pk)) == [created]
     assert numbers("--actor", "gone") == [changed]
     assert numbers("--action", "organization.update") == [changed]
     assert numbers("--target", f"organization:{other.pk}") == [changed, created]
@@ -67,20 +67,6 @@ def test_the_log_is_filtered_as_in_the_api(vinery_: Vinery) -> None:
     assert changed in numbers("--from", since)
     assert created not in numbers("--to", until)
     assert numbers("--last", "1440m", "--num", "1") == [changed]
-
-
-@table(
-    "option, value",
-    [
-        *(("--actor", "zoe"), ("--actor", "4711"), ("--action", "key.revok")),
-        *(("--target", "kee"), ("--target", "organization:abc")),
-    ],
-)
-def test_an_unknown_filter_value_is_reported(vinery_: Vinery, option: str, value: str) -> None:
-    refusal = vinery_("audit", "list", option, value).refusal
-
-    assert refusal.startswith("The log has nothing ")
-    assert value in refusal
 
 
 LISTS = ("audit list", "refusals list", "capture list", "quarantine list", "alerts list")
@@ -96,7 +82,6 @@ LISTS = ("audit list", "refusals list", "capture list", "quarantine list", "aler
         ),
         ("usage show --by key --top -1", "is not a number from 1"),
         ("refusals list --metric foo", "invalid choice"),
-        ("refusals list --scope foo:1", "is no scope"),
         *(
             (f"{command} --from 2026-01-01 --last 5m", "not allowed with argument --from")
             for command in ("usage show", "audit list", "refusals export")

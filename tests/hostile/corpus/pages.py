@@ -1,4 +1,5 @@
-"""The management API, people's pages and the documents: filters, forms and methods.
+"""The management API, people's pages and the documents: filters, forms and methods. Odd ids:
+tests/accounts/test_hostile_visitors.py.
 
 Reads with the key of the bootstrap, or without any: no session. Nothing here changes a row, but
 for keys and limits that are refused.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from tests.hostile.case import REFUSALS, Body, Case, Key, constant, num_of
 from tests.hostile.corpus import values
@@ -40,12 +41,10 @@ _QUERIES: Final[Mapping[str, Mapping[str, str]]] = {
     "a zero byte": {"search": "a\0b"},
     "half a character": {"search": "\udcff"},
 }
-_IDS: Final = ("0", "-1", "9" * 3_000, "%00", quote("1 OR 1=1"), "1e3", "..%2f1")
 
 
 def page_cases() -> Iterator[Case]:
     yield from _of_tables()
-    yield from _of_usage()
     yield from _of_pages()
     yield from _of_documents()
 
@@ -57,8 +56,6 @@ def _of_tables() -> Iterator[Case]:
             if (at + number) % 5 == 0:
                 asked = path + "?" + urlencode(query, errors="surrogateescape")
                 yield _api(f"{name}", "GET", asked)
-        for key in _IDS if at % 3 == 0 else ():
-            yield _api(f"id {key[:10]}", "GET", f"{path}{key}/")
         for name, (kind, large) in values.LARGE.items():
             if (at + len(name)) % 4 == 0:
                 yield _api(name, "POST", path, _object(kind, large), _SIZE)
@@ -70,23 +67,6 @@ def _of_tables() -> Iterator[Case]:
         yield _api("wrong key", "POST", path, constant({}), key=Key.WRONG)
         yield _api("not JSON", "POST", path, constant(b"[" * 50_000))
         yield _api("another method", "PUT", path, constant({}))
-
-
-def _of_usage() -> Iterator[Case]:
-    for path in ("/api/usage/", "/api/usage/export/"):
-        for name, query in {
-            "a day that is none": {"start": "2024-02-31"},
-            "the year 9999": {"start": "0001-01-01", "end": "9999-12-31"},
-            "a long time": {"start": "0001-01-01T00:00:00Z", "end": "9999-12-31T23:59:59Z"},
-            "a time before the first": {"start": "-999999999-01-01"},
-            "a short interval": {"interval": "minute", "start": "2000-01-01", "end": "2030-01-01"},
-            "an unknown group": {"group_by": "password," * 400},
-            "all groups": {"group_by": "model,key,user,project,organization,endpoint,status"},
-            "a time zone": {"time_zone": "../../etc/passwd"},
-            "a long model": {"model": "m" * 6_000},
-            "an unknown format": {"format": "exe"},
-        }.items():
-            yield _api(name, "GET", f"{path}?{urlencode(query)}")
 
 
 def _of_pages() -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Hostile values of one field: too long, too many, too deep, of a wrong type, at a border.
+"""Hostile values of one field: too long, too many, too deep, odd numbers and texts.
 
 Each value is a JSON text of a size in bytes, because Python has no value for some.
 """
@@ -6,8 +6,8 @@ Each value is a JSON text of a size in bytes, because Python has no value for so
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from tests.hostile.case import num_of
 
@@ -39,15 +39,6 @@ NUMBERS: Final = (
     "18446744073709551616",
     "0." + "3" * 5000,
 )
-# A value of each type.
-_OF_TYPES: Final[Mapping[str, str]] = {
-    "boolean": "true",
-    "integer": "7",
-    "number": "7.5",
-    "string": '"seven"',
-    "array": '[[{"a": null}]]',
-    "object": '{"a": [{}]}',
-}
 
 
 def fixed(text: str) -> Text:
@@ -87,33 +78,6 @@ LARGE: Final[Mapping[str, tuple[str, Text]]] = {
     "deep objects": ("object", _deep_objects),
     "broad and deep": ("array", _broad_and_deep),
 }
-
-
-def wrong_types(allowed: Collection[str]) -> Sequence[tuple[str, str]]:
-    """The name and text of a value of each type that is not allowed."""
-    harmless = {"integer"} if "number" in allowed else set()
-    return [
-        (f"of type {kind}", text)
-        for kind, text in _OF_TYPES.items()
-        if kind not in allowed and kind not in harmless
-    ]
-
-
-def borders(options: Sequence[Mapping[str, Any]]) -> Sequence[tuple[str, str]]:
-    """The name and text of a value beside each border of a field's types, the first of each."""
-    found: dict[str, str] = {}
-    for option in options:
-        if "minimum" in option:
-            found.setdefault("below the least", json.dumps(option["minimum"] - 1))
-        if "maximum" in option:
-            found.setdefault("above the most", json.dumps(option["maximum"] + 1))
-        if "maxLength" in option:
-            found.setdefault("one character too many", json.dumps("a" * (option["maxLength"] + 1)))
-        if "maxItems" in option:
-            found.setdefault("one entry too many", json.dumps([{}] * (option["maxItems"] + 1)))
-        if "enum" in option:
-            found.setdefault("no such choice", '"no such choice"')
-    return list(found.items())
 
 
 def number(at: int) -> tuple[str, str]:

@@ -44,8 +44,7 @@ from vinery_serving.gateway.workers.worker import (
     too_large,
 )
 from vinery_serving.processes.child import ChildProcess
-from vinery_serving.processes.hang import CONFIRM_S
-from vinery_serving.processes.heartbeat import NO_LIMIT_S, Page
+from vinery_serving.processes.heartbeat import CONFIRM_S, NO_LIMIT_S, Page
 
 log = logging.getLogger(__name__)
 
