@@ -465,77 +465,67 @@ async def test_the_next_engine_gets_the_pictures_too(engine):
 # -- Which requests are at fault when engines end
 
 
-def end_engine(suspects: Suspects, *runs: Run) -> None:
+def end_engine(*runs: Run) -> None:
     """The engine of these requests ends, as each request notices."""
     for run in runs:
-        suspects.engine_ended(run)
+        run.engine_ended()
 
 
-async def submit(suspects: Suspects, *runs: Run) -> None:
+async def submit(*runs: Run) -> None:
     for run in runs:
-        await suspects.take_turn(run)
-        suspects.submitted(run)
+        await run.take_turn()
+        run.submitted()
 
 
-async def test_the_only_request_at_two_ends_of_an_engine_is_at_fault():
-    suspects, run, first, second = Suspects(), Run(), Run(), Run()
+def new_runs(num: int) -> list[Run]:
+    suspects = Suspects()
+    return [Run(suspects) for _ in range(num)]
+
+
+async def test_the_only_request_at_two_ends_of_an_engine_is_at_fault(monkeypatch):
+    run, first, second = new_runs(3)
     for other in (first, second):
-        await submit(suspects, run, other)
-        end_engine(suspects, run, other)
-        suspects.ended(other)
+        await submit(run, other)
+        end_engine(run, other)
+        other.ended()
     assert run.is_at_fault
     assert not (first.is_at_fault or second.is_at_fault)
 
     # Requests of another engine of the model are no suspects.
-    suspects, run, neighbour = Suspects(), Run(), Run()
-    suspects.submitted(neighbour, "other")
+    run, neighbour = new_runs(2)
+    neighbour.submitted("other")
     for _ in range(2):
-        suspects.submitted(run, "engine")
-        end_engine(suspects, run)
+        run.submitted("engine")
+        end_engine(run)
     assert run.is_at_fault
     assert neighbour.num_ends == 0
 
-
-async def test_a_request_that_ran_for_long_is_not_suspected_of_the_end_before(monkeypatch):
+    # A request that ran for long is not suspected of the end before.
     monkeypatch.setattr(module, "_INNOCENT_AFTER_S", 0.0)
-    suspects, run = Suspects(), Run()
+    (run,) = new_runs(1)
     for _ in range(3):
-        await submit(suspects, run)
-        end_engine(suspects, run)
-
+        await submit(run)
+        end_engine(run)
     assert not run.is_at_fault
 
 
 async def test_several_suspects_go_on_one_after_the_other():
-    suspects, runs = Suspects(), [Run(), Run(), Run()]
+    runs = new_runs(3)
     for _ in range(2):
-        await submit(suspects, *runs)
-        end_engine(suspects, *runs)
+        await submit(*runs)
+        end_engine(*runs)
     assert not any(run.is_at_fault for run in runs)
 
-    await submit(suspects, runs[0])
-    others = [asyncio.create_task(submit(suspects, run)) for run in runs[1:]]
+    await submit(runs[0])
+    others = [asyncio.create_task(submit(run)) for run in runs[1:]]
     await asyncio.sleep(0)
     assert not any(run.has_turn for run in runs[1:])
-    suspects.generated(runs[0])
+    runs[0].generated()
     await asyncio.sleep(0)
     assert [run.has_turn for run in runs] == [False, True, False]
 
-    end_engine(suspects, *runs[:2])
+    end_engine(*runs[:2])
     assert [run.is_at_fault for run in runs] == [False, True, False]
-    suspects.ended(runs[1])
+    runs[1].ended()
     await asyncio.gather(*others)
     assert runs[2].has_turn
-
-
-async def test_a_request_that_leaves_gives_its_turn_to_the_next():
-    suspects, runs = Suspects(), [Run(), Run()]
-    for _ in range(2):
-        await submit(suspects, *runs)
-        end_engine(suspects, *runs)
-    await submit(suspects, runs[0])
-    suspects.ended(runs[0])
-
-    await submit(suspects, runs[1])
-
-    assert runs[1].has_turn

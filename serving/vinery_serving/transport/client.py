@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -58,8 +57,8 @@ from vinery_serving.transport.sockets import (
 # time at the latest. A failed connect to a Unix socket costs 50 us.
 _RECONNECT_S: Final = 0.05
 
-# A request of many long prompts or of pictures is sent in parts of about this size, so that
-# messages of other requests need not wait until the engine has read all of it.
+# A request of many long prompts or of pictures is sent in parts of about this size, between which
+# messages of other requests are sent.
 _PART_BYTES: Final = 64 * 1024
 _ids = itertools.count(1)
 
@@ -90,10 +89,13 @@ class _Stream(Generic[UpdateT]):
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0  # seconds of the loop's clock
         self._lost: EngineDisconnected | None = None
+        self.rest: Iterator[MediaPixels | Submit] | None = None  # what is not sent yet
 
     async def next(self, timeout_s: float | None = None) -> list[UpdateT]:
         """Return all updates since the last call; wait for the first if there is none. Returns an
         empty list after `timeout_s` without updates. Raises EngineDisconnected."""
+        if self.rest is not None:
+            await self.send_rest()
         if not self._inbox and self._lost is None:
             await self._wait(timeout_s)
         if self._inbox:
@@ -103,14 +105,31 @@ class _Stream(Generic[UpdateT]):
             raise self._lost
         return []
 
+    async def send_rest(self) -> None:
+        """Send the rest of a large request, before any grant. `next` tells of a lost connection."""
+        with contextlib.suppress(EngineDisconnected):
+            while self.rest is not None and self._lost is None:
+                await self._link.until_writable()
+                self.send_part()
+
+    def send_part(self) -> None:
+        """Raises EngineDisconnected."""
+        rest, self.rest, num_bytes = self.rest, None, 0
+        for message in rest or ():
+            num_bytes += self._link.send(message)
+            if num_bytes >= _PART_BYTES:
+                self.rest = rest
+                return
+
     def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
         """Let a generation have `num_tokens` in all, and then pause, or end if `is_last`."""
         if id_ in self._open:
-            self._link.grant(Grant(id_, num_tokens, is_last))
+            self._link.send_if_open(Grant(id_, num_tokens, is_last))
 
     def cancel(self, num_used: Mapping[int, int] | None = None) -> None:
         """Free these requests in the engine; None: all that have not ended. `num_used` has the
         tokens that the client used, by id: the engine may have generated more."""
+        self.rest = None
         if num_used is None:
             num_used = dict.fromkeys(self._open, 0)
         for id_, num_tokens in num_used.items():
@@ -203,11 +222,8 @@ class _Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, _Stream[Any]] = {}  # by the ids of requests that have not ended
         self._answers: dict[int, asyncio.Future[Pong | PicturesTested]] = {}  # by nonce
-        # What waits for the next part, by request, and the last grants of these generations.
-        self._outboxes: deque[Iterator[MediaPixels | Submit]] = deque()
-        self._unsent: dict[int, Grant | None] = {}
-        self._begun: set[int] = set()  # ids of `_unsent` with pixels that were sent
-        self._is_paused = self._is_planned_end = False
+        self._writable = asyncio.Event()
+        self._is_planned_end = False
         self.is_draining = False  # the engine takes no new generations
         self.hello: asyncio.Future[Hello] = loop.create_future()
         self.load: Load | None = None
@@ -218,10 +234,12 @@ class _Link(asyncio.Protocol):
         # A cast, no assertion: uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.write(self._handshake.opening)
+        self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         # `_on_lost` comes first: a stream's owner may submit again as soon as the stream is lost.
         self._on_lost()
+        self._writable.set()
         streams, self._streams = set(self._streams.values()), {}
         for stream in streams:
             stream.lose(EngineDisconnected(is_planned=self._is_planned_end))
@@ -246,11 +264,15 @@ class _Link(asyncio.Protocol):
         return len(self._streams)
 
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self._writable.clear()
 
     def resume_writing(self) -> None:
-        self._is_paused = False
-        self._send_part()
+        self._writable.set()
+
+    async def until_writable(self) -> None:
+        """Let other tasks send, and the engine read what was sent."""
+        await asyncio.sleep(0)
+        await self._writable.wait()
 
     def send(self, message: msgspec.Struct) -> int:
         """Return the bytes that were sent. Raises EngineDisconnected."""
@@ -266,17 +288,7 @@ class _Link(asyncio.Protocol):
 
     def cancel(self, id_: int, num_used: int) -> None:
         self._streams.pop(id_, None)
-        is_unsent = id_ in self._unsent
-        self._unsent.pop(id_, None)
-        if not is_unsent or id_ in self._begun:
-            self._begun.discard(id_)
-            self.send_if_open(Cancel(id_, num_used))
-
-    def grant(self, grant: Grant) -> None:
-        if grant.id in self._unsent:
-            self._unsent[grant.id] = grant
-        else:
-            self.send_if_open(grant)
+        self.send_if_open(Cancel(id_, num_used))
 
     def pool(self, texts: PoolTexts) -> VectorStream:
         self.send(texts)
@@ -287,43 +299,9 @@ class _Link(asyncio.Protocol):
         ids = [id_ for submit in submits for id_ in submit.ids]
         stream = OutputStream(self, ids)
         self._streams.update(dict.fromkeys(ids, stream))
-        num_bytes = 0
-        for number, submit in enumerate(submits):
-            if num_bytes >= _PART_BYTES or submit.media:
-                self._send_later(submits[number:])
-                break
-            num_bytes += self.send(submit)
+        stream.rest = chain.from_iterable(map(_submit_parts, submits))
+        stream.send_part()
         return stream
-
-    def _send_later(self, submits: Sequence[Submit]) -> None:
-        if not self._outboxes:
-            asyncio.get_running_loop().call_soon(self._send_part)
-        self._outboxes.append(chain.from_iterable(map(_submit_parts, submits)))
-        self._unsent.update((submit.id, None) for submit in submits)
-
-    def _send_part(self) -> None:
-        num_bytes = 0
-        while self._outboxes and num_bytes < _PART_BYTES and not self._is_paused:
-            outbox = self._outboxes.popleft()
-            message = next(outbox, None)
-            if message is not None:
-                num_bytes += self._send_unsent(message)
-                self._outboxes.append(outbox)
-        if self._outboxes and not self._is_paused:
-            asyncio.get_running_loop().call_soon(self._send_part)
-
-    def _send_unsent(self, message: MediaPixels | Submit) -> int:
-        is_lost = self._transport is None or self._transport.is_closing()
-        if is_lost or message.id not in self._unsent:
-            return 0
-        num_bytes = self.send(message)
-        if isinstance(message, MediaPixels):
-            self._begun.add(message.id)
-            return num_bytes
-        self._begun.discard(message.id)
-        if (grant := self._unsent.pop(message.id)) is not None:
-            self.send(grant)
-        return num_bytes
 
     async def ask(self, question: Ping | TestPictures) -> Pong | PicturesTested:
         """Return the answer, which has the question's nonce. Raises EngineDisconnected."""

@@ -20,7 +20,7 @@ from vinery_serving.gateway.memory.keeping import check_room, keep
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest, Trail
 from vinery_serving.gateway.reading.worker_jobs import GENERATION, Head
 from vinery_serving.gateway.recording.record import RequestRecord
-from vinery_serving.gateway.running.generate import SILENCE_S, Batches, run, stream, whole
+from vinery_serving.gateway.running.generate import SILENCE_S, Batches, run, whole
 from vinery_serving.protocols import Exchange
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
 
@@ -97,8 +97,7 @@ class Streamed:
     async def send(self, prepared: PreparedRequest, read: Batches | None = None) -> None:
         """`read` comes instead of what the request itself yields."""
         request, record = self._request, self._record
-        batches = stream(prepared, record.reservation.token_source, read)
-        async with aclosing(batches):
+        async with aclosing(read or run(prepared, record.reservation.token_source)) as batches:
             try:
                 async for events in batches:
                     # A keep-alive begins the answer only while the model wakes: a refusal by a

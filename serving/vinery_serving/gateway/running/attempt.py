@@ -23,7 +23,8 @@ from vinery_serving.core.events import (
     TextDelta,
     TokensGenerated,
 )
-from vinery_serving.core.request import Endpoint, RawPrompts
+from vinery_serving.core.request import Conversation, Endpoint, RawPrompts, Role
+from vinery_serving.gateway.preparing.logits import num_top_of_prompt
 from vinery_serving.gateway.preparing.prepared import PreparedRequest, Trail
 from vinery_serving.gateway.running.grants import TokenGrants
 from vinery_serving.output.detokenize import Decoder
@@ -49,13 +50,14 @@ def _exposes_cached(prepared: PreparedRequest, submit: Submit) -> bool:
     return not has_organization or is_separate or prepared.engine.entry.options.share_prefix_cache
 
 
-def started(prepared: PreparedRequest) -> Started:
+def started(prepared: PreparedRequest) -> list[Event]:
+    """The first event, and the texts before the answers of a request with `echo`."""
     request, prompts = prepared.request, prepared.prompts
     ids = tuple(prompt.token_ids for prompt in prompts) if request.wants_token_ids else ()
     wants_texts = request.wants_prompt_text or request.wants_token_ids
     texts = tuple(map(prepared.text_of, prompts)) if wants_texts else ()
     own_texts = map(prepared.engine.assets.text_of, prompts) if request.counts_prompt_chars else ()
-    return Started(
+    first = Started(
         request.num_choices,
         ids,
         texts,
@@ -63,6 +65,20 @@ def started(prepared: PreparedRequest) -> Started:
         sum(prompt.num_tokens for prompt in prompts),
         prepared.submits[0].sampling if request.endpoint is Endpoint.RESPONSES else None,
     )
+    echoes = enumerate(text for text in _echoed(prepared) for _ in range(request.n))
+    return [first, *(TextDelta(choice, text) for choice, text in echoes if text)]
+
+
+def _echoed(prepared: PreparedRequest) -> Sequence[str]:
+    prompt = prepared.request.prompt
+    if not prompt.echo:
+        return ()
+    if isinstance(prompt, Conversation):
+        last = prompt.messages[-1] if prompt.messages else None
+        return (last.text,) if last is not None and last.role is Role.ASSISTANT else ()
+    if num_top_of_prompt(prepared.request) is not None:
+        return ()  # an echo with log-probabilities comes with them
+    return [prepared.engine.assets.text_of(each) for each in prepared.prompts]
 
 
 class IntervalBuffer:
@@ -229,7 +245,7 @@ class AnswersReader:
                     self._meter.unenforced = update.unenforced
                     self._meter.accepted_s = self._meter.total_s
                     if not self._to_accept:
-                        events.append(started(self._prepared))
+                        events += started(self._prepared)
                 case Rejected():
                     self.failure = self._error(update)
                     for choice in self._choices.values():
