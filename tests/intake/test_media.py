@@ -191,15 +191,9 @@ async def test_a_picture_is_scaled_to_what_the_model_takes_and_samples_share_its
     assert all(other.media[0].pixels is first.media[0].pixels for other in others)
 
 
-async def test_a_url_is_fetched_between_the_parse_which_is_done_once_and_the_decoder(
-    pool: WorkerPool, engine: Engine, monkeypatch: pytest.MonkeyPatch
+async def test_a_url_is_fetched_between_the_parse_and_the_decoder(
+    pool: WorkerPool, engine: Engine
 ) -> None:
-    call, done = Worker.call, list[str]()
-
-    async def noting(worker: Worker, job: Any, *arguments: Any, **body: Any) -> Any:
-        done.append(job.__name__)
-        return await call(worker, job, *arguments, **body)
-
     async def fetch(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
         # A slow server must not keep a worker from other clients.
         assert pool.turns.num_running == 0
@@ -207,15 +201,12 @@ async def test_a_url_is_fetched_between_the_parse_which_is_done_once_and_the_dec
         assert [part.source for part in media] == [of_inline, UrlSource(URL)]
         return {1: InlineSource(a_png(color=BLUE))}
 
-    monkeypatch.setattr(Worker, "call", noting)
-    for padding, before in (("", []), (LARGE, ["parse", "pack"])):
+    for padding in ("", LARGE):
         fields = {"messages": [question(picture(inline(a_png())), picture(URL))]}
         draft = await read(pool, engine, fields, fetch, padding)
 
         assert [each.pixels[:3] for each in draft.submits[0].media] == [bytes(RED), bytes(BLUE)]
         assert draft.prompts[0].text is None, padding
-        assert done == [*before, "resume", "decode_media", "decode_media", "prepare_parsed"]
-        done.clear()
 
 
 async def test_a_text_model_refuses_before_anything_is_fetched(

@@ -126,8 +126,6 @@ async def test_a_limit_of_end_users_binds_each_of_them_and_no_request_without_on
     for refused in (late.reserve_input("small", 10), late.reserve(prepared(5))):
         with pytest.raises(LimitReached, match="of each end user of this key's project: Limit 12"):
             await refused
-    with pytest.raises(LimitReached):
-        await late.refuse_media("small", 13)
     assert {bound.scope for bound in late.bound_limits} == {"end_user:3"}
 
 
@@ -139,32 +137,6 @@ async def test_the_prompt_and_the_first_tokens_are_reserved_and_can_be_extended(
     await quota.extend(64)
     assert await num_used(limits) == NUM_PROMPT_TOKENS + 192
     assert (quota.num_granted, quota.is_last) == (192, False)
-
-
-@table("metric", [Metric.TOKENS, Metric.INPUT_TOKENS, Metric.WEIGHTED_TOKENS])
-async def test_pictures_are_refused_before_they_are_fetched_if_a_quota_is_used_up(
-    metric: Metric,
-) -> None:
-    limits = limits_of(rule(12, metric=metric))
-    await reservation_of(limits, "other").reserve(prepared(2))
-    late = reservation_of(limits)
-
-    with pytest.raises(LimitReached):
-        await late.refuse_media("small", 13)
-
-    assert [bound.metric for bound in late.bound_limits] == [metric]
-
-
-async def test_a_look_is_charged_nothing_and_rates_refuse_no_pictures() -> None:
-    for of_rule, num_media in (
-        ({"metric": Metric.TOKENS}, 3),
-        ({"metric": Metric.REQUESTS}, 3),
-        ({"window": Window.MINUTE}, 64),
-    ):
-        limits = limits_of(rule(12, **of_rule))  # type: ignore[arg-type]
-        for number in range(20):
-            await reservation_of(limits, f"r{number}").refuse_media("small", num_media)
-        assert await num_used(limits) == 0
 
 
 async def test_no_more_is_reserved_than_the_answer_may_have() -> None:

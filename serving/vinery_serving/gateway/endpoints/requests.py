@@ -20,6 +20,7 @@ from vinery_accounts.models import Scope as KeyScope
 from vinery_serving.core import errors
 from vinery_serving.core.dialects import V1
 from vinery_serving.core.media import InlineSource, MediaPart
+from vinery_serving.core.memory import Memory
 from vinery_serving.core.tasks import ALL_TASKS, COMPACT, TASKS_OF_ENDPOINTS, Endpoint
 from vinery_serving.gateway.endpoints import bodies, edge
 from vinery_serving.gateway.endpoints.callers import (
@@ -139,9 +140,10 @@ class ApiRequest:
         async with reader:
             tree = "v2" if "v2" in self.url else self.tree
             try:
-                recall = self.memory
-                recall.locks = record is not None
-                head = await reader.parse(body, tree, settings.VINERY_FINGERPRINT, recall=recall)
+                self.memory.locks = record is not None
+                memory = Memory(self.memory.keeps, None, self.memory.compaction)
+                about = (tree, settings.VINERY_FINGERPRINT, memory)
+                head = await reader.parse(body, *about, recall=self.memory.read)
             except errors.InvalidRequest:
                 if record is not None:
                     # The client gets the first error.
@@ -154,8 +156,6 @@ class ApiRequest:
             self.body = body if head.may_compact else b""
 
             async def fetch(parts: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
-                if record is not None:
-                    await record.reservation.refuse_media(engine.entry.name, len(parts))
                 return await fetch_media(
                     *(self.runtime, self.caller, parts, meter),
                     cover=lambda num: self.claim.cover(num_bytes + num),

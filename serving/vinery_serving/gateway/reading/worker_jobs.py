@@ -231,27 +231,14 @@ def read_model(session: Session, folder: str, chat_template: str, task: Task) ->
 
 
 def parse(session: Session, name: str, tree: str, fingerprint: str | None, memory: Memory) -> Head:
-    return _keep(session, name, READINGS[name].parse(session.body, tree, fingerprint, memory))
+    parsed = READINGS[name].parse(session.body, tree, fingerprint, memory)
+    head = READINGS[name].head(parsed)
+    session.state.update(name=name, parsed=parsed, media=RequestMedia(head.media))
+    return _without_files(head)
 
 
 def read_stored(session: Session, name: str) -> tuple[ToKeep, Unused]:
     return READERS[name](session.body)
-
-
-def resume(session: Session, name: str) -> None:
-    """Go on with a request that was read elsewhere: the body is the result of `pack`."""
-    _keep(session, name, CODEC.loads(session.body))
-
-
-def pack(session: Session) -> bytes:
-    """Return the request for the next worker. The web process does not look into it."""
-    return CODEC.dumps(session.state["parsed"])
-
-
-def _keep(session: Session, name: str, parsed: object) -> Head:
-    head = READINGS[name].head(parsed)
-    session.state.update(name=name, parsed=parsed, media=RequestMedia(head.media))
-    return _without_files(head)
 
 
 def decode_media(
@@ -443,7 +430,6 @@ CODEC: Final = Codec(
         *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts)),
         *cast(Any, (PoolingExchange, Document)),
         *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
-        *cast(Any, (tokens.TokenizeExchange, tokens.DetokenizeExchange)),
         *_types_in(picture_sizes),
         *_types_in(prompting_folder),
         *cast(Any, (type(Path()), ModelFacts, TemplateFacts, TemplateWords, PoolingFolder)),
