@@ -9,13 +9,24 @@ from typing import Any, Final, cast
 from channels.routing import URLRouter
 from django.urls import re_path
 
+from vinery_serving.core.errors import NotFound
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.background import runs_of
 from vinery_serving.gateway.endpoints.callers import client_of
 from vinery_serving.gateway.endpoints.documents import constant, key_usage, openapi, version
-from vinery_serving.gateway.endpoints.edge import JSON, ApiEdge, App, BeginInTurns, with_own_paths
+from vinery_serving.gateway.endpoints.edge import (
+    JSON,
+    ApiEdge,
+    App,
+    BeginInTurns,
+    Receive,
+    Scope,
+    Send,
+    with_own_paths,
+)
+from vinery_serving.gateway.endpoints.models import list_models, retrieve_model, tokenizer_info
 from vinery_serving.gateway.endpoints.requests import ApiRequest, JsonEndpoint
 from vinery_serving.gateway.endpoints.stored import StoredEndpoint, chat_list, stored_endpoints
 from vinery_serving.gateway.endpoints.streaming import generate, send_whole
@@ -96,12 +107,30 @@ def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any] | StoredEndpoint]
     yield from stored_endpoints(runtime)
 
 
+async def _unknown_route(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse any other path with the list of endpoints: a wrong URL is a common first mistake."""
+    tree = scope["url_route"]["kwargs"]["tree"]
+    raise NotFound(
+        f"Not found: {scope['method']} {scope['path']}. This server has POST "
+        f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, /{tree}/messages, "
+        f"/{tree}/embeddings, /{tree}/rerank, /{tree}/score, /{tree}/tokenize, /{tree}/detokenize, "
+        f"/{tree}/conversations, and GET /{tree}/models, /{tree}/responses/ID, "
+        f"/{tree}/conversations/ID, /{tree}/chat/completions, /{tree}/tokenizer_info and "
+        f"/{tree}/usage/me."
+    )
+
+
 def api_application(runtime: Runtime, rest: App) -> App:
     """Return the endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
     others: list[tuple[str, App]] = [
         (r"^(?:v1|v3)/usage/me/?$", key_usage(runtime)),
         (r"^version/?$", constant(version)),
         (r"^openapi\.json$", constant(openapi)),
+        (r"^(?:v1|v3)/models/?$", list_models(runtime)),
+        # Names may contain slashes, which clients percent-encode and servers decode.
+        (r"^(?:v1|v3)/models/(?P<name>.+)$", retrieve_model(runtime)),
+        (r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info(runtime)),  # vLLM has it at the root
+        (r"^(?P<tree>v1|v3)(?:/.*)?$", _unknown_route),
         (r"", rest),
     ]
     own = [(endpoint.path, endpoint) for endpoint in _endpoints(runtime)]

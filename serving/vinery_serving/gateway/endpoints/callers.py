@@ -63,6 +63,15 @@ def authenticate(
     return caller
 
 
+def permitted_caller(
+    runtime: Runtime, scope: Scope, needed: KeyScope = KeyScope.INFERENCE
+) -> Caller:
+    """Return the caller of a request without a body. Raises `ServingError`."""
+    caller = authenticate(runtime.required_keys, scope, authorization_of(scope["headers"]))
+    check_grants(caller, needed, address_of(scope))
+    return caller
+
+
 @lru_cache(maxsize=4096)
 def organization_headers(name: str) -> tuple[tuple[bytes, bytes], ...]:
     """OpenAI's header for the organisation, percent-encoded if necessary; none if it is blank."""

@@ -46,9 +46,9 @@ Answer = Callable[[ApiRequest, ToKeep], Awaitable[bytes | None]]
 _MAX_LIMIT: Final = 100
 
 
-def _query(request: ApiRequest) -> QueryDict:
+def query_of(scope: Scope) -> QueryDict:
     try:
-        return QueryDict(request.scope["query_string"])
+        return QueryDict(scope["query_string"])
     except TooManyFieldsSent:
         raise InvalidRequest("The query has too many parameters.") from None
 
@@ -103,7 +103,7 @@ def _including(answer: Answer) -> Answer:
     """Check `include`, of which no value changes what is stored, and shown whole."""
 
     async def checked(request: ApiRequest, sent: ToKeep) -> bytes | None:
-        query = _query(request)
+        query = query_of(request.scope)
         for value in (*query.getlist("include[]"), *query.getlist("include")):
             if value not in INCLUDABLE:
                 known = ", ".join(sorted(INCLUDABLE))
@@ -135,7 +135,9 @@ def _deleting(work: Callable[..., None], kind: str) -> Answer:
 
 def _listing_items(page: Callable[..., tuple[list[Item], bool]]) -> Answer:
     async def answer(request: ApiRequest, _: ToKeep) -> bytes:
-        return _listed(await _find(request, page, **_page_of_query(_query(request), "desc")), _item)
+        return _listed(
+            await _find(request, page, **_page_of_query(query_of(request.scope), "desc")), _item
+        )
 
     return _including(answer)
 
@@ -161,7 +163,7 @@ def flag(query: Mapping[str, Any], name: str) -> bool:
 
 
 async def _response(request: ApiRequest, _: ToKeep) -> bytes | None:
-    query = _query(request)
+    query = query_of(request.scope)
     is_streamed, pads = flag(query, "stream"), flag(query, "include_obfuscation")
     if not is_streamed:
         return _response_object(await _find(request, responses.find))
@@ -238,7 +240,7 @@ def _chat_object(texts: ChatTexts) -> bytes:
 
 
 async def _chats(request: ApiRequest, _: ToKeep) -> bytes:
-    query = _query(request).dict()
+    query = query_of(request.scope).dict()
     asked = {"model": query.get("model"), "metadata": _metadata_of(query)}
     found = await _find(request, chats.page, **asked, **_page_of_query(query, "asc"))
     return _listed(found, lambda each: (each[0], _chat_object(each[1])))
@@ -261,7 +263,7 @@ def _metadata_of(query: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def _messages(request: ApiRequest, _: ToKeep) -> bytes:
-    page = _page_of_query(_query(request), "asc")
+    page = _page_of_query(query_of(request.scope), "asc")
     texts = await _find(request, chats.find)
     messages = msgspec.json.decode(texts.messages, type=list[msgspec.Raw])
     ids = [msgspec.json.decode(each, type=_Id).id for each in messages]
