@@ -32,7 +32,7 @@ from vinery_serving.gateway.running import generate
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import Traffic
-from vinery_serving.gateway.workers.pool import WorkerPool, WorkerProcess, WorkLimits
+from vinery_serving.gateway.workers.pool import Worker, WorkerPool, WorkLimits
 from vinery_serving.protocols.pooling import parse_pooling
 from vinery_serving.transport.messages import Load, Submit
 
@@ -421,7 +421,7 @@ async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Serv
     at_rest = sys.getrefcount(body)
     counted: list[int] = []
     references: list[int] = []
-    client, call = server.engine.replicas.choose(), WorkerProcess.call
+    client, call = server.engine.replicas.choose(), Worker.call
     submit = client.submit
 
     def submitting(*arguments: Any, **options: Any) -> Any:
@@ -429,13 +429,13 @@ async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Serv
         references.append(sys.getrefcount(body))
         return submit(*arguments, **options)
 
-    async def calling(*arguments: Any) -> Any:
+    async def calling(*arguments: Any, **body: Any) -> Any:
         counted.append(api_bodies().num_bytes)
-        return await call(*arguments)
+        return await call(*arguments, **body)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "submit", submitting)
-        patch.setattr(WorkerProcess, "call", calling)
+        patch.setattr(Worker, "call", calling)
         status, _ = await server.post(CHAT, body)
 
     assert status == 200

@@ -16,14 +16,12 @@ import pytest_asyncio
 
 from tests.conftest import until_in_loop
 from tests.flow.tiny_chat import TINY_CHAT, new_engine
-from tests.intake.readers import LARGE, ORIGIN, new_pool, no_files, read
+from tests.intake.readers import LARGE, new_pool, read
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, ServingError, UnsupportedParameter
 from vinery_serving.core.request import Endpoint, GenerationRequest
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.preparing.prepared import Draft
-from vinery_serving.gateway.reading.reading import RequestReader
-from vinery_serving.gateway.reading.worker_jobs import GENERATION
 from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets
@@ -233,21 +231,6 @@ async def test_a_template_must_be_trusted(pool: WorkerPool, tmp_path: Path) -> N
         await chat(pool, new_engine(tmp_path), chat_template="x")
 
     assert caught.value.param == "chat_template"
-
-
-async def test_a_request_whose_process_is_killed_is_read_again(
-    own_pool: WorkerPool, engine: Engine
-) -> None:
-    body = (json.dumps({"messages": [USER]}) + LARGE).encode()
-    own_pool.allow([engine.entry.folder])
-    async with RequestReader(own_pool, 1, GENERATION[Endpoint.CHAT], len(body)) as reader:
-        await reader.parse(body, "v1", "vinery")
-        assert own_pool._server is not None
-        [process] = psutil.Process(own_pool._server._process.pid).children()
-        process.kill()
-        _, draft = await reader.prepare(engine, no_files, ORIGIN)
-
-    assert ids_of(draft) == ids_of(await chat(own_pool, engine))
 
 
 TOKENS: list[tuple[str, dict[str, Any]]] = [
