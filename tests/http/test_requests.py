@@ -577,7 +577,6 @@ class Vectors:
             reservation=SimpleNamespace(reserve_input=reserve, headers=[]),
             add_answer=lambda data: self.events.append("answer"),
             succeed=lambda: self.events.append("succeed"),
-            live=SimpleNamespace(sending_since=None),
         )
         request = SimpleNamespace(
             id="r", origin=None, send=self._send, claim=SimpleNamespace(cover=cover)

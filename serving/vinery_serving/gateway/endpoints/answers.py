@@ -1,7 +1,6 @@
 """The table of endpoints with JSON bodies, and how each sends its answer."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final, cast
@@ -70,10 +69,8 @@ async def _send_parts(request: ApiRequest, record: RequestRecord, parts: Iterato
         record.add_answer(body)
         if not following:
             record.succeed()
-        record.live.sending_since = time.monotonic()
         part = {"type": "http.response.body", "body": body, "more_body": bool(following)}
         await request.send(part)
-        record.live.sending_since = None
         await asyncio.sleep(0)
         body, following = following, _some(parts)
 

@@ -109,10 +109,8 @@ class Streamed:
                     raise
                 await self._send([Failed(error)])
             except asyncio.CancelledError:
-                # The server ends the request, and the client keeps up with the answer.
                 ending = ending_of(request, record)
-                is_sending = record.live.sending_since is not None
-                if ending is None or is_sending or not request.has_started:
+                if ending is None or not request.has_started:
                     raise
                 await self._send([Failed(ending)])
 
@@ -152,9 +150,7 @@ class Streamed:
             record.fail(last.error)
         is_last = isinstance(last, Completed | Failed)
         body = frames or self._keep_alive
-        record.live.sending_since = time.monotonic()
         await request.send({"type": "http.response.body", "body": body, "more_body": not is_last})
-        record.live.sending_since = None
 
 
 async def _run_both(

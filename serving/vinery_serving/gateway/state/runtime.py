@@ -395,7 +395,6 @@ class Runtime:
     async def _tick(self) -> None:
         if self.live:
             self.ledger.checkpoint(self.live.progress())
-            self.live.end_stalled()
         await self.limits.tick()
 
     async def _store_captures(self) -> None:
