@@ -34,7 +34,7 @@ from vinery_serving.gateway.endpoints.callers import (
 from vinery_serving.gateway.endpoints.notices import report_unused
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.gateway.memory.recalling import StoredMemory
+from vinery_serving.gateway.memory import StoredMemory
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading.reading import RequestReader
 from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading

@@ -29,8 +29,7 @@ from vinery_serving.gateway.endpoints.edge import Headers, Receive, Scope, Send
 from vinery_serving.gateway.endpoints.notices import report_unused
 from vinery_serving.gateway.endpoints.refusals import REFUSALS, Reason
 from vinery_serving.gateway.endpoints.requests import ApiRequest, answer_body, refuse_method
-from vinery_serving.gateway.memory.keeping import check_room, own_items
-from vinery_serving.gateway.memory.recalling import ITEMS, ask
+from vinery_serving.gateway.memory import ITEMS, ask, check_room, own_items
 from vinery_serving.gateway.reading import worker_jobs
 from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES
 from vinery_serving.gateway.recording.reservation import count_request

@@ -16,7 +16,7 @@ from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.notices import report_clamp, report_unenforced
 from vinery_serving.gateway.endpoints.requests import ApiRequest, ending_of
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.memory.keeping import check_room, keep
+from vinery_serving.gateway.memory import check_room, keep
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest, Trail
 from vinery_serving.gateway.reading.worker_jobs import GENERATION, Head
 from vinery_serving.gateway.recording.record import RequestRecord
