@@ -32,8 +32,7 @@ from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest
 from vinery_serving.gateway.reading.media import RequestMedia
 from vinery_serving.gateway.reading.worker_jobs import decode_media
 from vinery_serving.gateway.workers.pool import Worker, WorkerCrashed, WorkerPool
-from vinery_serving.media import decoding
-from vinery_serving.media.decoding import DecodeLimits, decode_image
+from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.vision import QwenProcessor
 from vinery_serving.protocols import parse
@@ -154,28 +153,6 @@ async def test_no_other_client_uses_a_process_that_has_decoded_a_file(
 
     assert pool.num_killed == num_killed + 1
     assert len(pool._idle) <= num_idle
-
-
-async def test_the_same_picture_is_decoded_once(
-    pool: WorkerPool, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = {"messages": [question(*[picture(inline(a_png()))] * 8)]}
-    often = await read(pool, engine, asked)
-    decoded: list[bytes] = []
-
-    def decode(data: bytes, *rest: Any) -> Any:
-        decoded.append(data)
-        return decode_image(data, *rest)
-
-    monkeypatch.setattr(decoding, "decode_image", decode)
-    parts = parse(Endpoint.CHAT, json.dumps(asked).encode(), V1).request.media
-    media, vision = RequestMedia(parts), engine.assets.vision
-    assert vision is not None
-    for index in range(8):
-        media.decode(index, None, vision)
-
-    assert decoded == [a_png()]
-    assert len(often.submits[0].media) == often.media.num_files == media.usage.num_files == 8
 
 
 async def test_a_picture_is_scaled_to_what_the_model_takes_and_samples_share_its_pixels(

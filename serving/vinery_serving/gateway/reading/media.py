@@ -43,7 +43,6 @@ class RequestMedia:
     def __init__(self, media: Iterable[MediaPart]) -> None:
         self._media = tuple(media)
         self._decoded: dict[str, Decoded] = {}  # by the part's path
-        self._same: dict[tuple[object, ...], Decoded] = {}  # by the properties of equal parts
 
     def decode(self, index: int, source: InlineSource | None, vision: VisionProcessor) -> None:
         """Decode a part. `source` is the fetched file, if any. Raises `InvalidRequest`."""
@@ -51,24 +50,13 @@ class RequestMedia:
         if source is None:
             assert isinstance(part.source, InlineSource), "the file of this part was not fetched"
             source = part.source
-        digest = sha256(source.data)
-        if part.sha256 not in (None, digest.hexdigest()):
+        if part.sha256 not in (None, sha256(source.data).hexdigest()):
             raise InvalidRequest(
                 f"The SHA-256 of the file of `{part.param}` is not the one in `mm_hashes`. Send "
                 "the hash of the file itself, or leave out `mm_hashes`.",
                 param=part.param,
             )
-        key = (digest.digest(), part.kind, part.detail, part.filename)
-        same = self._same.get(key)
-        if same is None:
-            found = self._same[key] = _decoded(part, source, vision)
-        else:
-            found = replace(same, usage=replace(same.usage, decode_s=0.0))
-        parts = (
-            replace(each, param=part.param) if isinstance(each, MediaPart) else each
-            for each in found.parts
-        )
-        self._decoded[part.param] = replace(found, parts=tuple(parts))
+        self._decoded[part.param] = _decoded(part, source, vision)
 
     def parts_of(self, part: MediaPart) -> tuple[ContentPart, ...]:
         return self._decoded[part.param].parts
