@@ -20,8 +20,8 @@ from vinery_serving.core.request import Endpoint
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
 from vinery_serving.gateway.engines.models import ModelEntry
-from vinery_serving.gateway.state import model_readers
-from vinery_serving.gateway.state.model_readers import ModelReaders
+from vinery_serving.gateway.state import model_rows
+from vinery_serving.gateway.state.model_rows import ModelReaders
 from vinery_serving.gateway.workers.pool import WorkerPool
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.folder import UnusableFolder
@@ -99,8 +99,8 @@ def _pipe(folder: Path) -> None:
 )
 async def test_what_has_no_end_is_refused_with_a_reason(write, reason, pool, tmp_path, monkeypatch):
     entry = a_copy(tmp_path)
-    monkeypatch.setattr(model_readers, "_TIME_S", 8)
-    monkeypatch.setattr(model_readers, "_MEMORY_BYTES", 2**30)
+    monkeypatch.setattr(model_rows, "_TIME_S", 8)
+    monkeypatch.setattr(model_rows, "_MEMORY_BYTES", 2**30)
     write(entry.folder)
     pool.allow(entry.read_paths)
     with pytest.raises(UnusableFolder, match=reason):

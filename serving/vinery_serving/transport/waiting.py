@@ -1,7 +1,7 @@
 """Reports the requests that wait for a model from gateways to the node, which wakes the model.
 
 A gateway connects to the node's socket while requests wait, and sends all of them again when they
-have changed. The report ends with the connection. So a killed gateway or node leaves nothing behind.
+have changed. The report ends with the connection, so a killed process leaves nothing behind.
 """
 
 from __future__ import annotations

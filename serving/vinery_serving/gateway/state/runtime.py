@@ -36,10 +36,15 @@ from vinery_serving.core import field_limits
 from vinery_serving.gateway.engines.directory import LocalDirectory
 from vinery_serving.gateway.engines.suspects import Quarantine, Work
 from vinery_serving.gateway.state import host_health
-from vinery_serving.gateway.state.copies import Copies, Models, Tables
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
-from vinery_serving.gateway.state.model_readers import ModelReaders
-from vinery_serving.gateway.state.model_rows import EngineReport, read_models
+from vinery_serving.gateway.state.model_rows import (
+    Copies,
+    EngineReport,
+    ModelReaders,
+    Models,
+    Tables,
+    read_models,
+)
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
