@@ -10,20 +10,10 @@ from tests.flow.tiny_chat import ASSETS, HELLO, new_engine
 from tests.prompting.builders import a_chat, a_message
 from tests.tables import table
 from vinery_serving.core.errors import ContextTooLong
-from vinery_serving.core.events import TokenCounts
-from vinery_serving.core.request import (
-    Conversation,
-    Effort,
-    GenerationRequest,
-    Message,
-    Stopping,
-    Tool,
-    ToolCall,
-)
+from vinery_serving.core.request import Conversation, Effort, Message, Stopping, Tool, ToolCall
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.preparing.compacting import prepare_within
-from vinery_serving.gateway.preparing.prepared import Draft, Origin, PreparedRequest
+from vinery_serving.gateway.preparing.prepared import Draft, Origin
 
 CONTEXT = 2048
 QUESTION, ANSWER = a_message("user", "Why?"), a_message("assistant", "word " * 500)
@@ -106,29 +96,3 @@ def test_what_does_not_fit_loses_its_oldest_turns_but_no_summary(engine: Engine)
         draft_of(engine, a_message("user", "word " * 3000))
     with pytest.raises(ContextTooLong):
         draft_of(engine, *MANY, QUESTION, stopping=Stopping(max_tokens=CONTEXT))
-
-
-def test_both_requests_are_counted_and_the_second_is_reserved_with_the_first(
-    engine: Engine,
-) -> None:
-    meter = Meter()
-
-    def prepared(draft: Draft) -> PreparedRequest:
-        return PreparedRequest.of(draft, engine, meter, "t")
-
-    draft = draft_of(engine, *MANY[:4], QUESTION)
-    first = prepared(draft)
-    num_prompt = draft.tokens.num_prompt_tokens
-    assert first.num_later_tokens == num_prompt + 250
-    assert prepared(draft_of(engine, QUESTION, above=0)).num_later_tokens == 0
-    answer: GenerationRequest = replace(HELLO, compact_above=None)
-    first = prepared(draft)
-    meter.has_begun, meter.tokens = True, first.meter.tokens.with_generated(7, 0)
-    meter.begin_answer()
-    second = prepared(prepare_within(answer, engine, Origin(60)))
-    assert second.num_later_tokens == 0
-    assert meter.billed_tokens == TokenCounts(num_prompt, num_output_tokens=7)
-    meter.has_begun = True
-    meter.restart()
-    num_second = second.meter.tokens.num_prompt_tokens
-    assert meter.billed_tokens == TokenCounts(num_prompt + num_second, num_output_tokens=7)

@@ -23,7 +23,7 @@ from tests.prompting.builders import a_chat
 from tests.tables import table
 from vinery_serving.core import errors
 from vinery_serving.core.events import Completed, Failed, Started
-from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Sampling
+from vinery_serving.core.request import BeamSearch, Grammar, GrammarKind, RawPrompts, Sampling
 from vinery_serving.gateway.engines import suspects as module
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.suspects import Quarantine, Run, Suspects, Work
@@ -134,6 +134,27 @@ async def test_the_next_engine_takes_the_grammar_that_the_first_one_took(engine,
     strong, grammar = (each.grammar for each in submits)
     assert grammar == (strong.weaker if unenforced else strong)
     assert prepared.meter.unenforced == unenforced
+
+
+async def test_a_beam_search_begins_anew(engine):
+    submits: list[messages.Submit] = []
+
+    async def die(gateway: Gateway) -> None:
+        submits.append(await accepted(gateway))
+        gateway.die()
+
+    async def end(gateway: Gateway) -> None:
+        submits.append(submit := await accepted(gateway))
+        for id_ in submit.ids:
+            gateway.send(messages.StepOutputs((messages.TokenOutput(id_, (END,), "stop"),)))
+
+    beams = replace(HELLO, beams=BeamSearch(width=4), n=2)
+    async with FakeEngine(engine.replicas.path, die, end):
+        result = await whole(await prepared_of(engine, beams))
+
+    assert len(result.choices) == 2
+    assert [known_ids(each) for each in submits] == [[], []]
+    assert submits[0].ids == submits[1].ids
 
 
 async def test_only_choices_that_have_not_ended_go_on(engine):
@@ -377,25 +398,6 @@ async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine
 
 
 # -- Changed models -----------------------------------------------------------------------------
-
-
-async def test_the_engine_of_a_changed_model_goes_on(engine, tmp_path):
-    (tmp_path / "new").mkdir()
-    changed = new_engine(tmp_path / "new")
-    changed.replicas.open()
-    async with (
-        FakeEngine(engine.replicas.path, die_after_a_token),
-        FakeEngine(changed.replicas.path, answer),
-    ):
-        prepared = await prepared_of(engine)
-        engine.successor = changed
-        await engine.ready()
-        engine.is_gone = True
-
-        result = await whole(prepared)
-    await changed.replicas.close()
-
-    assert result.choices[0].text == TEXT
 
 
 async def test_changes_of_a_model_count_against_no_request(engine, tmp_path):

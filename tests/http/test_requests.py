@@ -210,40 +210,14 @@ async def test_a_limit_refuses_a_message_in_anthropics_form(server: Server, path
     assert int(server.headers[b"retry-after"]) > 0
 
 
-async def test_the_tokens_of_a_message_are_counted_as_they_are_billed(server: Server) -> None:
-    fields = {"max_tokens": 9, "system": "Be kind.", "messages": HELLO}
-
-    await server.ask("/v1/messages", **fields)
-    _, counted = await server.ask("/v1/messages/count_tokens", **fields)
-
-    [settlement] = server.settled
-    assert json.loads(counted) == {"input_tokens": settlement.num_prompt_tokens}
-
-
-@small_and_large
-@whole_and_streamed
-async def test_an_answer_names_the_fields_that_took_no_effect(
-    server: Server, is_streamed: bool, padding: str
-) -> None:
-    unused = {"store": True, "cache_control": {}, "chat_id": "a", "a b": 1}
-
-    status, _ = await server.ask(CHAT, padding, messages=HELLO, stream=is_streamed, **unused)
-
-    assert status == 200
-    assert server.headers[b"x-vinery-ignored"] == b"store, cache_control, chat_id, +1 more"
-    assert server.traffic.ignored == {"store": 1, "cache_control": 1, "other": 1}
-
-
-@whole_and_streamed
-async def test_an_answer_names_the_schema_that_was_too_much(
-    server: Server, is_streamed: bool
-) -> None:
+async def test_an_answer_names_the_schema_that_was_too_much(server: Server) -> None:
     schema = {"$ref": "https://example.com/own.json"}
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
 
-    fields = {"messages": HELLO, "stream": is_streamed, "response_format": form}
-    assert (await server.ask(CHAT, **fields))[0] == 200
-    assert server.headers[b"x-vinery-ignored"] == b"response_format.json_schema.schema"
+    fields = {"messages": HELLO, "response_format": form}
+    for is_streamed in (True, False):
+        assert (await server.ask(CHAT, **fields, stream=is_streamed))[0] == 200
+        assert server.headers[b"x-vinery-ignored"] == b"response_format.json_schema.schema"
 
     form["json_schema"]["strict"] = True
     assert (await server.ask(CHAT, **fields))[0] == 400
@@ -271,16 +245,15 @@ async def test_other_answers_and_errors_name_them_too(
     assert server.headers[b"x-vinery-ignored"] == ignored
 
 
-@small_and_large
 async def test_members_of_a_message_are_named_and_a_strict_server_refuses_unknown_ones(
-    server: Server, padding: str, settings: Settings
+    server: Server, settings: Settings
 ) -> None:
     cached = {"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}
     own = {**cached, "own": 1}
 
     async def asked(block: object) -> Response:
         turn = {"role": "user", "content": [block]}
-        return await server.ask("/v1/messages", padding, max_tokens=9, messages=[turn])
+        return await server.ask("/v1/messages", max_tokens=9, messages=[turn])
 
     loose, _ = await asked(own)
     named = server.headers[b"x-vinery-ignored"]
@@ -304,23 +277,21 @@ async def test_an_invalid_body_is_refused_and_recorded(server: Server, padding: 
 
 
 @small_and_large
-async def test_a_refused_field_is_recorded_with_the_model(server: Server, padding: str) -> None:
+async def test_the_fields_of_a_request_are_recorded_and_those_without_effect_named(
+    server: Server, padding: str
+) -> None:
+    unused = {"store": True, "cache_control": {}, "chat_id": "a", "a b": 1}
+    await server.ask(CHAT, padding, messages=HELLO, stop="secret", user="ann", **unused)
+    assert server.headers[b"x-vinery-ignored"] == b"store, cache_control, chat_id, +1 more"
+    assert server.traffic.ignored == {"store": 1, "cache_control": 1, "other": 1}
+
     await server.ask(CHAT, padding, model="tiny-chat", messages=HELLO, temperature=5)
-
-    [settlement] = server.settled
-    assert settlement.error_message == "`temperature` must be at most 2."
-    assert (settlement.error_param, settlement.admission.model) == ("temperature", "tiny-chat")
-    assert len(server.admitted) == 1
-
-
-@small_and_large
-async def test_a_request_is_recorded_with_its_parameters(server: Server, padding: str) -> None:
-    await server.ask(CHAT, padding, messages=HELLO, max_tokens=9, stop="secret", user="ann")
-    await server.ask(CHAT, padding, messages=HELLO, temperature=5)
-
-    taken, refused = (each.admission.parameters for each in server.settled)
-    assert taken == '{"max_tokens":9,"messages":1,"stop":1,"user":"…"}'
-    assert refused is None
+    taken, refused = server.settled
+    assert taken.admission.parameters == '{"messages":1,"stop":1,"user":"…"}'
+    assert refused.error_message == "`temperature` must be at most 2."
+    assert (refused.error_param, refused.admission.model) == ("temperature", "tiny-chat")
+    assert refused.admission.parameters is None
+    assert len(server.admitted) == 2
 
 
 @small_and_large
@@ -486,24 +457,19 @@ async def test_a_stream_gets_keep_alives_until_its_model_is_awake(
     assert settlement.outcome is Outcome.OK
 
 
-@pytest.mark.parametrize("path", STREAMS)
-async def test_a_stream_whose_model_does_not_wake_ends_with_an_error(
-    asleep: Server, path: str
+async def test_a_model_that_does_not_wake_ends_a_stream_and_is_503_otherwise(
+    asleep: Server,
 ) -> None:
-    status, sent = await asleep.ask(path, **STREAMS[path], **STREAMED)
-
-    [settlement] = asleep.settled
-    assert status == 200
-    assert b"The model tiny-chat is not ready yet." in sent
-    assert (settlement.outcome, settlement.http_status) == (Outcome.FAILED, 503)
-
-
-async def test_a_whole_answer_of_a_model_that_does_not_wake_is_503(asleep: Server) -> None:
     status, sent = await asleep.ask(CHAT, **STREAMS[CHAT])
-
     assert status == 503
     assert int(asleep.headers[b"retry-after"]) >= 1
     assert b"The model tiny-chat is not ready yet." in sent
+
+    for path, fields in STREAMS.items():
+        status, sent = await asleep.ask(path, **fields, **STREAMED)
+        assert status == 200
+        assert b"The model tiny-chat is not ready yet." in sent
+    assert {(each.outcome, each.http_status) for each in asleep.settled} == {(Outcome.FAILED, 503)}
 
 
 # A queue

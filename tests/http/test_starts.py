@@ -64,19 +64,6 @@ async def test_another_client_has_its_turn_in_the_next_pass() -> None:
     assert "b" in begun.clients[:6]
 
 
-async def test_requests_of_one_client_begin_in_order() -> None:
-    order: list[int] = []
-
-    async def note(scope: Scope, receive: Receive, send: Send) -> None:
-        order.append(scope["number"])
-
-    app = BeginInTurns(note, lambda scope: "a", most=4)
-
-    await asyncio.gather(*(app({"number": each}, receive, send) for each in range(30)))
-
-    assert order == list(range(30))
-
-
 async def test_a_client_that_leaves_takes_no_turn() -> None:
     begun = Begun()
     coroutines = [begun.app({"client": each}, receive, send) for each in "a" * 30 + "b"]
