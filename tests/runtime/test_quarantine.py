@@ -3,7 +3,6 @@ stored."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from django.db import OperationalError
@@ -126,13 +125,3 @@ async def test_a_request_that_is_put_during_a_refresh_stays_refused(runtime, dat
 
     assert is_refused(runtime)
     await until(lambda: database.num_stored > 0)
-
-
-async def test_nothing_is_refused_if_the_quarantine_is_turned_off(settings: Any) -> None:
-    settings.VINERY_QUARANTINE_S = 0
-    runtime = Runtime()
-
-    runtime.directory.quarantine.add(MODEL, [REQUEST])
-
-    assert not is_refused(runtime)
-    assert runtime.quarantine.waiting == frozenset()

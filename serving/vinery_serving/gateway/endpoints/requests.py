@@ -26,7 +26,6 @@ from vinery_serving.gateway.endpoints import bodies, edge
 from vinery_serving.gateway.endpoints.callers import (
     address_of,
     authenticate,
-    authorization_of,
     check_grants,
     fetch_media,
     permitted_engine,
@@ -85,7 +84,7 @@ class ApiRequest:
     @classmethod
     def of(cls, runtime: Runtime, scope: edge.Scope, send: edge.Send, name: str) -> Self:
         """Raises `InvalidKey`."""
-        caller = authenticate(runtime.required_keys, scope, authorization_of(scope["headers"]))
+        caller = authenticate(runtime.required_keys, scope)
         owner = address_of(scope) if caller.key_id is None else caller.key_id
         return cls(runtime, scope, send, caller, owner, bodies.api_bodies().claim(owner), name)
 
