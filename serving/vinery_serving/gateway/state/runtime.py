@@ -137,8 +137,7 @@ class Runtime:
         self._threads = {name: ThreadPoolExecutor(1, thread_name_prefix=name) for name in _THREADS}
         self._keys_read_at_s = self._reread_at_s = 0.0
         self._commit_state: object = None  # when the keys were read
-        # Readings of keys after commits, and how many of them limits and models have followed.
-        self._num_changes = self._num_changes_of_limits = self._num_changes_of_models = 0
+        self._num_changes = 0  # readings of keys after commits, which limits and models follow
         self._are_limits_due, self._are_models_due = asyncio.Event(), asyncio.Event()
 
     @property
@@ -199,8 +198,8 @@ class Runtime:
         await self._keep_copies()
         # Separate tasks: Redis may take seconds, and a revoked key must not work meanwhile.
         self._repeat("keys", self._refresh_keys, _REFRESH_INTERVAL_S)
-        self._repeat("limits", self._refresh_limits)
-        self._repeat("models", self._follow_models)
+        self._repeat("limits", self._refresh_limits, _REFRESH_INTERVAL_S)
+        self._repeat("models", self._follow_models, _REFRESH_INTERVAL_S)
 
     async def _is_done(self, work: Callable[[], Awaitable[None]]) -> bool:
         try:
@@ -270,9 +269,7 @@ class Runtime:
         self.is_started = True
         self._is_decided.set()
 
-    def _repeat(
-        self, name: str, work: Callable[[], Awaitable[None]], interval_s: float = 0.0
-    ) -> None:
+    def _repeat(self, name: str, work: Callable[[], Awaitable[None]], interval_s: float) -> None:
         self._tasks.append(asyncio.create_task(_repeat(work, interval_s), name=name))
 
     async def _refresh_keys(self) -> None:
@@ -284,14 +281,14 @@ class Runtime:
             self._end_requests_of_inactive_keys()
         self._keys_read_at_s = begun_at_s
         self._num_changes += has_changed
-        if are_limits_due or self._num_changes_of_limits != self._num_changes:
-            self._are_limits_due.set()
-        else:
-            self.accounts_read_at_s = begun_at_s
-        if self._num_changes_of_models != self._num_changes:
+        if has_changed:
             self._are_models_due.set()
-        else:
+        if has_changed or are_limits_due:
+            self._are_limits_due.set()
+        if not self._are_models_due.is_set():
             self.models_read_at_s = begun_at_s
+        if not self._are_limits_due.is_set():
+            self.accounts_read_at_s = begun_at_s
         if has_changed:  # at once: a key may have been revoked
             await self._keep_copies()
 
@@ -315,14 +312,14 @@ class Runtime:
         """Refresh the limits after the keys were read, and then admit new keys. A rotated key and
         its limits are written in one transaction, so a reader of the key sees the limits."""
         await self._are_limits_due.wait()
-        self._are_limits_due.clear()
-        num_changes = self._num_changes
-        read_at_s, num_read = self._keys_read_at_s, self.keys.num_read
+        num_changes, num_read = self._num_changes, self.keys.num_read
+        read_at_s = self._keys_read_at_s
         await self.limits.follow(await self._in_database_thread(self.limits.read_update, "limits"))
         if self.keys.has_pending:
             await self._in_thread("snapshots", partial(self.keys.admit, num_read))
-        self._num_changes_of_limits = num_changes
         self.accounts_read_at_s = read_at_s
+        if num_changes == self._num_changes:
+            self._are_limits_due.clear()
         await self._keep_copies()
 
     def _recover_usage(self) -> None:
@@ -334,10 +331,10 @@ class Runtime:
 
     async def _follow_models(self) -> None:
         await self._are_models_due.wait()
-        self._are_models_due.clear()
         num_changes = self._num_changes
         await self._refresh_models()
-        self._num_changes_of_models = num_changes
+        if num_changes == self._num_changes:
+            self._are_models_due.clear()
 
     async def _refresh_models(self) -> None:
         begun_at_s = time.time()
