@@ -22,7 +22,6 @@ from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_serving.core.errors import Overloaded
 from vinery_serving.core.pooling import PoolingDraft, PoolingResult
-from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints import answers
 from vinery_serving.gateway.endpoints.answers import api_application
 from vinery_serving.gateway.endpoints.bodies import FREE_BYTES, api_bodies
@@ -33,7 +32,6 @@ from vinery_serving.gateway.state.drain import Drain, LiveRequests
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import Worker, WorkerPool, WorkLimits
-from vinery_serving.protocols.pooling import parse_pooling
 from vinery_serving.transport.messages import Load, Submit
 
 Response = tuple[int, bytes]
@@ -506,78 +504,59 @@ async def test_a_stream_that_waits_for_its_turn_has_its_status_and_gets_keep_ali
 # -- Vectors
 
 
-class Vectors:
-    """A request for 100 vectors, whose client reads a part of the answer when the test says so."""
+async def embedded(cover: Callable[[int], None], reads: asyncio.Semaphore, log: list[Any]) -> None:
+    """Answer a request for 100 vectors, whose client reads a part when the test says so."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.result = PoolingResult((bytes(32),) * 100, 100)
-        self.draft = PoolingDraft((bytes(4),) * 100, (0,) * 100, 100)
-        self.sent: list[dict[str, Any]] = []
-        self.reads = asyncio.Semaphore(0)
-        self.has_begun = asyncio.Event()
-        self.num_written = 0
-        self.events: list[str] = []
-        body = json.dumps({"input": ["a"] * 100, "encoding_format": "base64"}).encode()
-        self.exchange = parse_pooling(Endpoint.EMBEDDINGS, body)
-        monkeypatch.setattr(answers, "pool", self._pool)
+    async def pool(*_: object) -> PoolingResult:
+        return PoolingResult((bytes(32),) * 100, 100)
 
-    async def _pool(self, *_: object) -> PoolingResult:
-        return self.result
+    async def reserve(*_: object) -> None:
+        pass
 
-    async def _send(self, message: dict[str, Any]) -> None:
-        self.sent.append(message)
-        self.has_begun.set()
-        await self.reads.acquire()
+    async def send(message: dict[str, Any]) -> None:
+        log.append(message)
+        await reads.acquire()
 
-    def _body(self, *arguments: Any) -> Iterator[bytes]:
-        for part in self.exchange.body(*arguments):
-            self.num_written += 1
-            yield part
+    def body(*_: Any) -> Iterator[bytes]:
+        for number in range(100):
+            log.append("written")
+            yield b"%d " % number
 
-    async def answer(self, cover: Callable[[int], None]) -> None:
-        async def reserve(*_: object) -> None:
-            pass
-
-        record = SimpleNamespace(
-            meter=Meter(),
-            reservation=SimpleNamespace(reserve_input=reserve, headers=[]),
-            add_answer=lambda data: self.events.append("answer"),
-            succeed=lambda: self.events.append("succeed"),
-        )
-        request = SimpleNamespace(
-            id="r", origin=None, send=self._send, claim=SimpleNamespace(cover=cover)
-        )
-        engine = SimpleNamespace(entry=SimpleNamespace(name="m"))
-        read = (SimpleNamespace(body=self._body), self.draft)
+    record = SimpleNamespace(
+        meter=Meter(),
+        reservation=SimpleNamespace(reserve_input=reserve, headers=[]),
+        add_answer=lambda data: None,
+        succeed=lambda: log.append("succeed"),
+    )
+    claim = SimpleNamespace(cover=cover)
+    request = SimpleNamespace(id="r", origin=None, send=send, claim=claim)
+    engine = SimpleNamespace(entry=SimpleNamespace(name="m"))
+    read = (SimpleNamespace(body=body), PoolingDraft((bytes(4),) * 100, (0,) * 100, 100))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers, "pool", pool)
         await answers.embed(*cast(Any, (request, record, engine, read)))
 
 
-async def test_vectors_are_claimed_and_written_as_the_client_reads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    vectors, claimed = Vectors(monkeypatch), list[int]()
-    task = asyncio.create_task(vectors.answer(claimed.append))
-    await vectors.has_begun.wait()
+async def test_vectors_are_claimed_and_written_as_the_client_reads() -> None:
+    reads, log, claimed = asyncio.Semaphore(0), list[Any](), list[int]()
+    task = asyncio.create_task(embedded(claimed.append, reads, log))
+    await until_in_loop(lambda: any(isinstance(each, dict) for each in log))
     assert claimed == [100 * (32 + 4)]
-    assert vectors.num_written < 50, "the client has read nothing yet"
+    assert log.count("written") < 50, "the client has read nothing yet"
 
     for _ in range(20):
-        vectors.reads.release()
+        reads.release()
     await task
 
-    parts = [each["body"] for each in vectors.sent[1:]]
-    assert b"".join(parts) == b"".join(vectors.exchange.body(vectors.result, "m", "r"))
-    assert [each["more_body"] for each in vectors.sent[1:]] == [True] * (len(parts) - 1) + [False]
-    assert vectors.events == ["answer"] * len(parts) + ["succeed"]
+    sent = [each for each in log if isinstance(each, dict)][1:]
+    assert b"".join(each["body"] for each in sent) == b"".join(b"%d " % at for at in range(100))
+    assert [each["more_body"] for each in sent] == [True] * (len(sent) - 1) + [False]
+    assert log[-2:] == ["succeed", sent[-1]]
 
-
-async def test_vectors_without_room_in_memory_are_refused_before_the_answer_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     def refuse(_: int) -> None:
         raise Overloaded("No room.")
 
-    vectors = Vectors(monkeypatch)
+    log.clear()
     with pytest.raises(Overloaded):
-        await vectors.answer(refuse)
-    assert (vectors.sent, vectors.num_written) == ([], 0)
+        await embedded(refuse, reads, log)
+    assert log == []
