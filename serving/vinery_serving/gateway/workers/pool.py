@@ -233,11 +233,12 @@ class Worker:
             raise self._error_of(await self._exit_status()) from None
         if kind == FAILURE:
             raise JobFailed(answer.decode(errors="replace"))
-        refusal = decode_refusal(answer) if kind == REFUSAL else None
-        result: ResultT = self._codec.loads(answer) if refusal is None else None
-        self.is_usable = was_usable and not is_spent
-        if refusal is not None:
+        if kind == REFUSAL:
+            refusal = decode_refusal(answer)
+            self.is_usable = was_usable and not is_spent
             raise refusal
+        result: ResultT = self._codec.loads(answer)
+        self.is_usable = was_usable and not is_spent
         return result
 
     async def _send(self, named: bytes, body: bytes) -> None:
