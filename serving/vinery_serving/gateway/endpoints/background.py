@@ -26,15 +26,10 @@ from vinery_accounts.stored.runs import RunLost
 from vinery_serving.core import errors
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.tasks import Endpoint
+from vinery_serving.gateway.endpoints import requests
 from vinery_serving.gateway.endpoints.bodies import api_bodies
 from vinery_serving.gateway.endpoints.callers import address_of
 from vinery_serving.gateway.endpoints.edge import DEPLOYMENT, OWN_HEADERS, REQUEST_ID, Headers
-from vinery_serving.gateway.endpoints.requests import (
-    DETACHED_TIMEOUT_S,
-    ApiRequest,
-    admitted,
-    new_record,
-)
 from vinery_serving.gateway.endpoints.streaming import STREAM, generate
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.memory import (
@@ -59,7 +54,9 @@ READING: Final = GENERATION[Endpoint.RESPONSES]
 _STORE_INTERVAL_S: Final = 0.3  # the events of a run
 _AWAY_S: Final = 1.0  # between two tries to store a result
 SILENCE_S: Final = 15.0
-_MAX_WAIT_S: Final = DETACHED_TIMEOUT_S  # A response that could not begin for so long fails
+_MAX_WAIT_S: Final = (
+    requests.DETACHED_TIMEOUT_S
+)  # A response that could not begin for so long fails
 _PASSING_S: Final = 5.0  # before the next try
 _MAX_LEASES: Final = 16  # the latest of one response; nearly all have settled theirs
 
@@ -146,10 +143,10 @@ class Run:
         owner = caller.key_id or self._request.address
         with api_bodies().claim(owner) as claim:
             about = (self._scope(), self._take, caller, owner, claim, Endpoint.RESPONSES)
-            api = ApiRequest(runtime, *about, is_detached=True)
+            api = requests.ApiRequest(runtime, *about, is_detached=True)
             public_id = self.row.response.public_id
             api.memory = StoredMemory(runtime, caller, public_id, claim.keep, is_held=True)
-            record = new_record(api, self._request.body, self._held)
+            record = requests.new_record(api, self._request.body, self._held)
             try:
                 await self._answer(api, record)
             except errors.ServingError as error:
@@ -173,13 +170,13 @@ class Run:
             if frame.startswith((b"event:", b"data:")) and not frame.endswith(b"[DONE]"):
                 self._events.append(frame + b"\n\n")
 
-    async def _answer(self, api: ApiRequest, record: RequestRecord) -> None:
+    async def _answer(self, api: requests.ApiRequest, record: RequestRecord) -> None:
         """Raises `ServingError` while there are no events."""
         if self.row.num_tries > runs.MAX_TRIES:
             raise errors.EngineLost("The server ended too often while it ran this response.")
 
         async def admit(head: Head) -> Engine:
-            return admitted(api, record, head)
+            return requests.admitted(api, record, head)
 
         engine, read = await api.read(READING, self._request.body, admit, record)
         # What processes that were killed may have reserved.
@@ -283,7 +280,7 @@ class BackgroundRuns:
         self._next_look: asyncio.Task[None] | None = None
         runtime.do_background = self._look
 
-    async def accept(self, request: ApiRequest, body: bytes) -> None:
+    async def accept(self, request: requests.ApiRequest, body: bytes) -> None:
         """Check the whole request, store it, and answer with the queued response or its events."""
         runtime, headers = self._runtime, Headers()
 
@@ -308,7 +305,7 @@ class BackgroundRuns:
             await request.send_json(queued, headers)
 
     async def send_events(
-        self, request: ApiRequest, public_id: str, after: int, *, pads: bool = False
+        self, request: requests.ApiRequest, public_id: str, after: int, *, pads: bool = False
     ) -> None:
         """Answer with the events whose numbers are above `after`. `pads`: also deltas that were
         stored without padding."""

@@ -35,16 +35,8 @@ from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_serving.core import field_limits
 from vinery_serving.gateway.engines.directory import LocalDirectory
 from vinery_serving.gateway.engines.suspects import Quarantine, Work
-from vinery_serving.gateway.state import host_health
+from vinery_serving.gateway.state import host_health, model_rows
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
-from vinery_serving.gateway.state.model_rows import (
-    Copies,
-    EngineReport,
-    ModelReaders,
-    Models,
-    Tables,
-    read_models,
-)
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
@@ -102,7 +94,7 @@ class Runtime:
         self._following_quarantine = asyncio.Lock()
         # These read requests that are large or may take long, and the files of models.
         self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", _work_limits())
-        self._model_readers = ModelReaders(self.workers)
+        self._model_readers = model_rows.ModelReaders(self.workers)
         home = Path(settings.VINERY_RUN_DIR), settings.VINERY_SOCKET_SECRET
         self.directory = LocalDirectory(
             *home,
@@ -122,11 +114,11 @@ class Runtime:
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory: of keys and limits, and of models.
         self.accounts_read_at_s = self.models_read_at_s = 0.0  # not read yet
-        self.engine_reports: dict[str, EngineReport] = {}  # by model
+        self.engine_reports: dict[str, model_rows.EngineReport] = {}  # by model
         self.database = host_health.DatabaseHealth()
         self.disk = host_health.DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
-        self._copies = Copies()
-        self._models: Models = {}, frozenset(), {}, frozenset()
+        self._copies = model_rows.Copies()
+        self._models: model_rows.Models = {}, frozenset(), {}, frozenset()
         self._unreadable: dict[str, str] | None = None  # the reasons that were stored last
         self._start: asyncio.Task[None] | None = None
         # Requests can be served: keys and models have been read once, or are those of the copies.
@@ -244,7 +236,7 @@ class Runtime:
     async def _keep_copies(self) -> None:
         if not self.is_started:  # not all tables have been read
             return
-        tables = Tables(
+        tables = model_rows.Tables(
             self.keys.entries,
             self.limits.book.snapshot,
             self.media_policies.levels,
@@ -339,12 +331,12 @@ class Runtime:
     async def _refresh_models(self) -> None:
         begun_at_s = time.time()
         await self._refresh_quarantine()
-        models, self.engine_reports = await self._in_database_thread(read_models)
+        models, self.engine_reports = await self._in_database_thread(model_rows.read_models)
         await self._apply_models(models)
         self.models_read_at_s = begun_at_s
         await self._keep_copies()
 
-    async def _apply_models(self, models: Models) -> None:
+    async def _apply_models(self, models: model_rows.Models) -> None:
         self._models = models
         # Before a request can ask for a new model: a worker reads no other folders.
         entries = models[0]
