@@ -12,19 +12,10 @@ from vinery_serving.core.errors import NotFound
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.core.tasks import Endpoint
+from vinery_serving.gateway.endpoints import edge
 from vinery_serving.gateway.endpoints.background import runs_of
 from vinery_serving.gateway.endpoints.callers import client_of
 from vinery_serving.gateway.endpoints.documents import constant, key_usage, openapi, version
-from vinery_serving.gateway.endpoints.edge import (
-    JSON,
-    ApiEdge,
-    App,
-    BeginInTurns,
-    Receive,
-    Scope,
-    Send,
-    with_own_paths,
-)
 from vinery_serving.gateway.endpoints.models import list_models, retrieve_model, tokenizer_info
 from vinery_serving.gateway.endpoints.requests import ApiRequest, JsonEndpoint
 from vinery_serving.gateway.endpoints.stored import StoredEndpoint, chat_list, stored_endpoints
@@ -62,7 +53,7 @@ async def _send_parts(request: ApiRequest, record: RequestRecord, parts: Iterato
     if not following:
         await send_whole(request, record, body)
         return
-    headers = [*JSON, *record.reservation.headers]
+    headers = [*edge.JSON, *record.reservation.headers]
     await request.send({"type": "http.response.start", "status": 200, "headers": headers})
     request.has_started = True
     while body:
@@ -104,7 +95,7 @@ def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any] | StoredEndpoint]
     yield from stored_endpoints(runtime)
 
 
-async def _unknown_route(scope: Scope, receive: Receive, send: Send) -> None:
+async def _unknown_route(scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> None:
     """Refuse any other path with the list of endpoints: a wrong URL is a common first mistake."""
     tree = scope["url_route"]["kwargs"]["tree"]
     raise NotFound(
@@ -117,9 +108,9 @@ async def _unknown_route(scope: Scope, receive: Receive, send: Send) -> None:
     )
 
 
-def api_application(runtime: Runtime, rest: App) -> App:
+def api_application(runtime: Runtime, rest: edge.App) -> edge.App:
     """Return the endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
-    others: list[tuple[str, App]] = [
+    others: list[tuple[str, edge.App]] = [
         (r"^(?:v1|v3)/usage/me/?$", key_usage(runtime)),
         (r"^version/?$", constant(version)),
         (r"^openapi\.json$", constant(openapi)),
@@ -133,5 +124,5 @@ def api_application(runtime: Runtime, rest: App) -> App:
     own = [(endpoint.path, endpoint) for endpoint in _endpoints(runtime)]
     # The casts: Channels routes to ASGI applications by Django's patterns, typed for views only.
     routes = URLRouter([re_path(path, cast("Any", app)) for path, app in (*own, *others)])
-    turns = BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope))
-    return with_own_paths(ApiEdge(turns))
+    turns = edge.BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope))
+    return edge.with_own_paths(edge.ApiEdge(turns))

@@ -26,20 +26,13 @@ from vinery_accounts.stored.runs import RunLost
 from vinery_serving.core import errors
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.tasks import Endpoint
+from vinery_serving.gateway import memory
 from vinery_serving.gateway.endpoints import requests
 from vinery_serving.gateway.endpoints.bodies import api_bodies
 from vinery_serving.gateway.endpoints.callers import address_of
 from vinery_serving.gateway.endpoints.edge import DEPLOYMENT, OWN_HEADERS, REQUEST_ID, Headers
 from vinery_serving.gateway.endpoints.streaming import STREAM, generate
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.memory import (
-    PREVIOUS,
-    StoredMemory,
-    ask,
-    check_room,
-    new_answer,
-    parts_of,
-)
 from vinery_serving.gateway.preparing.prepared import Trail, TrailPart
 from vinery_serving.gateway.reading.worker_jobs import GENERATION, Head
 from vinery_serving.gateway.recording.record import HeldSettlement, RequestRecord
@@ -145,7 +138,7 @@ class Run:
             about = (self._scope(), self._take, caller, owner, claim, Endpoint.RESPONSES)
             api = requests.ApiRequest(runtime, *about, is_detached=True)
             public_id = self.row.response.public_id
-            api.memory = StoredMemory(runtime, caller, public_id, claim.keep, is_held=True)
+            api.memory = memory.StoredMemory(runtime, caller, public_id, claim.keep, is_held=True)
             record = requests.new_record(api, self._request.body, self._held)
             try:
                 await self._answer(api, record)
@@ -249,7 +242,7 @@ class Run:
     async def _finish(self) -> None:
         last = self._events[-1].partition(b"data: ")[2]
         final = msgspec.json.decode(last, type=_LastEvent).response
-        result = parts_of(bytes(final)), list(self._events), self._held.settlement
+        result = memory.parts_of(bytes(final)), list(self._events), self._held.settlement
         await self._in_database(partial(runs.finish, self.row, *result))
         self._held.release(is_recorded=True)
 
@@ -288,15 +281,15 @@ class BackgroundRuns:
             return await request.counted(request.scope[DEPLOYMENT] or head.model, headers)
 
         engine, (exchange, _) = await request.read(READING, body, admit)
-        await check_room(request.memory)
+        await memory.check_room(request.memory)
         identity = AnswerIdentity.new(engine.entry.name)
         assert isinstance(exchange, ResponsesExchange)
         assert exchange.to_keep is not None
         queued = exchange.queued(identity)
         stored = runs.StoredRequest(tree=request.tree, body=body, address=address_of(request.scope))
-        new = new_answer(request.memory, identity, exchange.to_keep, queued)
+        new = memory.new_answer(request.memory, identity, exchange.to_keep, queued)
         assert isinstance(new, NewResponse)
-        await ask(runtime, partial(runs.create, new, stored), param=PREVIOUS)
+        await memory.ask(runtime, partial(runs.create, new, stored), param=memory.PREVIOUS)
         self._look_at_s = 0.0
         self._next_look = asyncio.create_task(self._look(), name="background-look")
         if exchange.request.is_streamed:
