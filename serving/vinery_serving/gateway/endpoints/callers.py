@@ -7,7 +7,6 @@ Anthropic's as `x-api-key`. These count only without a bearer token, so that a r
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
@@ -70,7 +69,6 @@ def permitted_caller(
     return caller
 
 
-@lru_cache(maxsize=4096)
 def organization_headers(name: str) -> tuple[tuple[bytes, bytes], ...]:
     """OpenAI's header for the organisation, percent-encoded if necessary; none if it is blank."""
     value = quote(name.strip(), safe=_UNQUOTED)

@@ -8,7 +8,7 @@ import resource
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
@@ -33,16 +33,11 @@ from vinery_serving.prompting.vision import VisionProcessor
 _configured: list[DecodeLimits] = [DecodeLimits()]
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    parts: tuple[ContentPart, ...]
-    usage: MediaUsage
-
-
 class RequestMedia:
     def __init__(self, media: Iterable[MediaPart]) -> None:
         self._media = tuple(media)
-        self._decoded: dict[str, Decoded] = {}  # by the part's path
+        self._parts: dict[str, tuple[ContentPart, ...]] = {}  # by the path of the decoded part
+        self.usage = NO_MEDIA
 
     def decode(self, index: int, source: InlineSource | None, vision: VisionProcessor) -> None:
         """Decode a part. `source` is the fetched file, if any. Raises `InvalidRequest`."""
@@ -56,17 +51,16 @@ class RequestMedia:
                 "the hash of the file itself, or leave out `mm_hashes`.",
                 param=part.param,
             )
-        self._decoded[part.param] = _decoded(part, source, vision)
+        self._parts[part.param], usage = _decoded(part, source, vision)
+        self.usage += usage
 
     def parts_of(self, part: MediaPart) -> tuple[ContentPart, ...]:
-        return self._decoded[part.param].parts
-
-    @property
-    def usage(self) -> MediaUsage:
-        return sum((each.usage for each in self._decoded.values()), NO_MEDIA)
+        return self._parts[part.param]
 
 
-def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> Decoded:
+def _decoded(
+    part: MediaPart, source: InlineSource, vision: VisionProcessor
+) -> tuple[tuple[ContentPart, ...], MediaUsage]:
     """Raises `InvalidRequest`."""
     limits = _limits(source)
     decoding.load_libraries()  # has an effect in a new process only, and takes a part of a second
@@ -76,7 +70,7 @@ def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> 
     decode_s = _processor_time_s() - begun_at_s
     media = (each.source for each in parts if isinstance(each, MediaPart))
     num_pixels = sum(len(each.pixels) // 3 for each in media if isinstance(each, Picture | Clip))
-    return Decoded(parts, MediaUsage(1, len(source.data), num_pixels, decode_s=decode_s))
+    return parts, MediaUsage(1, len(source.data), num_pixels, decode_s=decode_s)
 
 
 def _processor_time_s() -> float:
