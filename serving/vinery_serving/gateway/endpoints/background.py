@@ -55,7 +55,7 @@ _MAX_LEASES: Final = 16  # the latest of one response; nearly all have settled t
 
 _MAX_RUNS: Final = 16  # runs at once of one web process; others wait in the database
 _LOOK_INTERVAL_S: Final = 5.0  # for the runs of dead processes
-_FOLLOW_INTERVAL_S: Final = 0.5  # of a run in another process
+_FOLLOW_INTERVAL_S: Final = 0.5  # between two looks for stored events
 
 
 class Run:
@@ -68,26 +68,10 @@ class Run:
         self._held = HeldSettlement(self._lease_id(row.lease_number))
         self._earlier: list[bytes] = []  # the events of earlier tries
         self._events: list[bytes] = []
-        self._num_stored = 0
-        self.has_ended = False
-        self._changed = asyncio.Event()
         self.task = asyncio.create_task(self._do(), name="background")
 
     def _lease_id(self, number: int) -> str:
         return f"{self.row.response.request_id}.{number}"
-
-    def events_after(self, number: int) -> list[bytes]:
-        """The stored events with numbers above `number`."""
-        return self._events[number + 1 : self._num_stored]
-
-    async def wait(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SILENCE_S):
-                await self._changed.wait()
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
 
     async def _do(self) -> None:
         try:
@@ -101,8 +85,6 @@ class Run:
                 await self._runtime.recall(again)
         finally:
             self._held.release(is_recorded=False)
-            self.has_ended = True
-            self._wake()
 
     async def _settle_cancelled(self) -> None:
         """A client has cancelled the response or deleted it, and pays for the tokens so far; or
@@ -117,7 +99,6 @@ class Run:
     async def _try(self) -> None:
         """Raises `RunLost`."""
         self._earlier = await self._in_database(partial(runs.begin, self.row))
-        self._num_stored = len(self._earlier)
         storing = asyncio.create_task(self._store_progress(), name="background-progress")
         try:
             await self._generate()
@@ -210,20 +191,19 @@ class Run:
         return not self._events and is_young and isinstance(error, kinds)
 
     async def _store_progress(self) -> None:
-        events, trail = self._events, self._trail
+        events, trail, num_stored = self._events, self._trail, len(self._earlier)
         while True:
             await asyncio.sleep(_STORE_INTERVAL_S)
-            if len(events) <= self._num_stored or len(trail.parts) <= len(trail.known):
+            if len(events) <= num_stored or len(trail.parts) <= len(trail.known):
                 continue
             parts = msgspec.msgpack.encode(trail.parts)
             store = partial(runs.progress, self.row, list(events), parts)
             try:
-                self._num_stored = await self._runtime.recall(store)
+                num_stored = await self._runtime.recall(store)
             except (Error, TimeoutError):
                 continue  # the same events again, and more
             except RunLost:
                 return  # the next renewal ends the run
-            self._wake()
 
     def _fail(self, error: errors.ServingError) -> None:
         """End a response without events, or whose events have no end."""
@@ -315,11 +295,7 @@ class BackgroundRuns:
         """Yield events until the response has ended or is gone, and keep-alives in between."""
         sent_at_s = time.monotonic()
         while True:
-            run = self._runs.get(public_id)
-            if run is None or run.has_ended:
-                new, is_over = await self._stored_after(project_id, public_id, after)
-            else:
-                new, is_over = run.events_after(after), False
+            new, is_over = await self._stored_after(project_id, public_id, after)
             after += len(new)
             if new or time.monotonic() - sent_at_s >= SILENCE_S:
                 yield new or [KEEP_ALIVE]
@@ -327,10 +303,7 @@ class BackgroundRuns:
             if is_over:
                 yield [DONE]
                 return
-            if run is None or run.has_ended:
-                await asyncio.sleep(_FOLLOW_INTERVAL_S)
-            elif not run.events_after(after):
-                await run.wait()
+            await asyncio.sleep(_FOLLOW_INTERVAL_S)
 
     async def _stored_after(
         self, project_id: int | None, public_id: str, after: int
