@@ -278,8 +278,7 @@ class JsonEndpoint(Generic[PreparedT]):
             if ending is None:
                 raise
             record.fail(ending)
-            if not request.has_started:
-                raise ending from None
+            raise ending from None
         except errors.ServingError as error:
             record.fail(error)
             raise

@@ -1,7 +1,6 @@
 """Stored responses, conversations and chats: made, found, listed, changed and deleted. An id of
 another tenant is an unknown id."""
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,12 @@ from vinery_serving.gateway.endpoints.background import runs_of
 from vinery_serving.gateway.endpoints.edge import Headers, Receive, Scope, Send
 from vinery_serving.gateway.endpoints.notices import report_unused
 from vinery_serving.gateway.endpoints.refusals import REFUSALS, Reason
-from vinery_serving.gateway.endpoints.requests import ApiRequest, answer_body, refuse_method
+from vinery_serving.gateway.endpoints.requests import (
+    ApiRequest,
+    answer_body,
+    raising_shutdown,
+    refuse_method,
+)
 from vinery_serving.gateway.memory import ITEMS, ask, check_room, own_items
 from vinery_serving.gateway.reading import worker_jobs
 from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES
@@ -296,7 +300,7 @@ class StoredEndpoint:
 
     async def _run(self, answer: Answer, request: ApiRequest, body: bytes | None) -> None:
         sent, headers = ToKeep(()), Headers()
-        try:
+        with raising_shutdown(self.runtime.drain):
             if body is not None:
                 sent, unused = await self._read(request, body)
                 for at, item in enumerate(sent.items):
@@ -305,12 +309,6 @@ class StoredEndpoint:
                 headers = await count_request(self.runtime.limits, request.caller, "", request.id)
             del body
             answered = await answer(request, sent)
-        except asyncio.CancelledError:
-            if (ending := self.runtime.drain.ending) is None:
-                raise
-            if not request.has_started:
-                raise ending from None
-            return
         if answered is not None:
             await request.send_json(answered, headers)
 
