@@ -165,10 +165,6 @@ def _without_files(head: Head) -> Head:
 # -- The models of this process
 
 
-class _IsolatedModel(LoadedModel):
-    is_isolated = True
-
-
 _models: dict[int, LoadedModel] = {}  # by id
 _facts: dict[int, tuple[ModelEntry, ModelFacts]] = {}
 
@@ -211,7 +207,8 @@ def _model_of(entry: ModelEntry) -> LoadedModel:
                 assets = _assets_of(entry.folder, entry.options.chat_template, entry.task)
         except UnusableFolder:
             raise ModelNotReady(f"The model {entry.name} cannot be loaded.") from None
-        model = _models[entry.id] = _IsolatedModel(entry, assets)
+        model = _models[entry.id] = LoadedModel(entry, assets)
+        model.is_isolated = True
     return model
 
 
