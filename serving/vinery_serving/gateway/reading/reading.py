@@ -92,7 +92,6 @@ class RequestReader(Generic[PreparedT]):
         """A client's template may escape from the sandbox: no other client may use the process."""
         name = self._reading.name
         self._head = await worker.call(worker_jobs.parse, name, *self._about, body=self._body)
-        worker.param = self._head.costly_param
         if self._head.has_template:
             worker.use_once()
 
@@ -134,7 +133,7 @@ class RequestReader(Generic[PreparedT]):
                 await worker.call(worker_jobs.decode_media, engine.entry, index, files.get(index))
             except WorkerCrashed:  # as damaged files end their decoders
                 raise too_large(part.param) from None
-        worker.param = self._head.costly_param
+        worker.param = None
         return worker
 
     async def _hand_over(self, work: str) -> Worker:

@@ -86,7 +86,6 @@ class Head:
     is_streamed: bool = False
     has_template: bool = False  # whether the request has a chat template of its own
     may_take_long: bool = False  # whether preparing may take long although the body is small
-    costly_param: str | None = None  # the field that is then the likeliest cause
     unused: Unused = NOTHING_UNUSED
     media: tuple[MediaPart, ...] = ()  # all media of the request
     end_user: str = ""
@@ -101,20 +100,14 @@ class Head:
 def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
     if isinstance(request, Unrecalled):
         return Head(request.model, request.is_streamed, needs=request.needs)
-    prompt, grammar = request.prompt, request.grammar
-    has_template = _has_template(prompt)
-    has_grammar = may_have_grammar(request)
+    prompt, has_template = request.prompt, _has_template(request.prompt)
     # A prompt that is shortened may be rendered several times.
     is_shortened = isinstance(prompt, Conversation) and prompt.drops_oldest
-    param = "tools" if has_grammar else PROMPT_FIELDS[request.endpoint]
-    if grammar is not None:
-        param = grammar.param or "response_format"
     return Head(
         request.model,
         request.is_streamed,
         has_template,
-        may_take_long=has_template or has_grammar or is_shortened,
-        costly_param="chat_template" if has_template else param,
+        may_take_long=has_template or is_shortened or may_have_grammar(request),
         unused=request.unused,
         media=request.media,
         end_user=request.handling.end_user,
@@ -128,7 +121,6 @@ def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
 def _pooling_head(request: PoolingRequest) -> Head:
     return Head(
         request.model,
-        costly_param=request.param,
         unused=request.unused,
         end_user=request.end_user,
         sent=request.sent,
