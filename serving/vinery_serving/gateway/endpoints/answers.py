@@ -96,16 +96,9 @@ def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any] | StoredEndpoint]
 
 
 async def _unknown_route(scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> None:
-    """Refuse any other path with the list of endpoints: a wrong URL is a common first mistake."""
-    tree = scope["url_route"]["kwargs"]["tree"]
-    raise NotFound(
-        f"Not found: {scope['method']} {scope['path']}. This server has POST "
-        f"/{tree}/chat/completions, /{tree}/completions, /{tree}/responses, /{tree}/messages, "
-        f"/{tree}/embeddings, /{tree}/rerank, /{tree}/score, /{tree}/tokenize, /{tree}/detokenize, "
-        f"/{tree}/conversations, and GET /{tree}/models, /{tree}/responses/ID, "
-        f"/{tree}/conversations/ID, /{tree}/chat/completions, /{tree}/tokenizer_info and "
-        f"/{tree}/usage/me."
-    )
+    """A wrong URL is a common first mistake."""
+    method, path = scope["method"], scope["path"]
+    raise NotFound(f"Not found: {method} {path}. GET /openapi.json lists the endpoints.")
 
 
 def api_application(runtime: Runtime, rest: edge.App) -> edge.App:
@@ -118,7 +111,7 @@ def api_application(runtime: Runtime, rest: edge.App) -> edge.App:
         # Names may contain slashes, which clients percent-encode and servers decode.
         (r"^(?:v1|v3)/models/(?P<name>.+)$", retrieve_model(runtime)),
         (r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info(runtime)),  # vLLM has it at the root
-        (r"^(?P<tree>v1|v3)(?:/.*)?$", _unknown_route),
+        (r"^(?:v1|v3)(?:/.*)?$", _unknown_route),
         (r"", rest),
     ]
     own = [(endpoint.path, endpoint) for endpoint in _endpoints(runtime)]

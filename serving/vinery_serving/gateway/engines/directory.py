@@ -421,13 +421,11 @@ class LocalDirectory:
         loaded = [each for each in visible.values() if each.is_loaded and each.task in tasks]
         if len(loaded) == 1:
             return loaded[0]
-        if any(self.state_of(each).can_answer for each in loaded):
-            which = (
-                f"{len(loaded)} models are served. GET /v1/models lists those that can answer now"
-            )
-        else:
-            which = "no model can answer now. GET /v1/models?all=true lists all with their states"
-        raise errors.MissingParameter(f"`model` is required: {which}.", param="model")
+        raise errors.MissingParameter(
+            f"`model` is required: {len(loaded)} models are loaded. GET /v1/models?all=true lists "
+            "all models with their states.",
+            param="model",
+        )
 
 
 def _failed(name: str) -> errors.ModelNotReady:

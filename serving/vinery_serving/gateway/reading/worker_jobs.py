@@ -119,12 +119,7 @@ def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
 
 
 def _pooling_head(request: PoolingRequest) -> Head:
-    return Head(
-        request.model,
-        unused=request.unused,
-        end_user=request.end_user,
-        sent=request.sent,
-    )
+    return Head(request.model, unused=request.unused, end_user=request.end_user, sent=request.sent)
 
 
 def _tokenize_head(exchange: tokens.TokenizeExchange) -> Head:
