@@ -105,17 +105,6 @@ def test_the_path_of_another_server_is_a_path_of_this_api(
     assert own_path(sent) == (own, deployment)
 
 
-@table(
-    "path",
-    [
-        "/v1/models/a//b", "/tokenize", "//admin", "/openai", "/openai/admin",
-        "/openai/deployments/tiny/images/generations",
-    ],
-)  # fmt: skip
-def test_any_other_path_stays_as_it_is(path: str) -> None:
-    assert own_path(path) == (path, None)
-
-
 @given(st.lists(st.sampled_from(["openai", "v1", "v2", "v3", "admin", "api", "chat", "", ".."])))
 def test_no_path_leaves_the_api(parts: list[str]) -> None:
     """Only a path that names the API comes out changed, and only as a path of the API."""
