@@ -90,6 +90,8 @@ async def test_a_client_that_leaves_takes_no_turn() -> None:
         ("/openai/responses", "/v1/responses", None),
         ("/openai/models", "/v1/models", None),
         ("/v1//chat/completions", "/v1/chat/completions", None),
+        ("/v1/models/a//b", "/v1/models/a//b", None),  # the name of a model
+        ("/openai/deployments/tiny/images", "/openai/deployments/tiny/images", None),
         ("//v3/chat//completions/", "/v3/chat/completions", None),
         ("/v1/v1/completions", "/v1/completions", None),
         ("/v3/v1/chat/completions", "/v3/chat/completions", None),
