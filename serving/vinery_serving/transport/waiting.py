@@ -79,7 +79,8 @@ class WaitingRequests:
     async def _send_changes(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        ended, sent = asyncio.create_task(reader.read()), None
+        ended = asyncio.create_task(reader.read())
+        sent: _Report | None = None
         try:
             while self._came_at and not ended.done():
                 report = _Report(tuple((id_, *wait) for id_, wait in self.waits.items()))
