@@ -139,13 +139,18 @@ async def test_the_next_engine_takes_the_grammar_that_the_first_one_took(engine,
 async def test_a_beam_search_begins_anew(engine):
     submits: list[messages.Submit] = []
 
+    async def accept_all(gateway: Gateway) -> messages.Submit:
+        submits.append(submit := await gateway.receive_submit())
+        for id_ in submit.ids:
+            gateway.send(messages.Accepted(id_))
+        return submit
+
     async def die(gateway: Gateway) -> None:
-        submits.append(await accepted(gateway))
+        await accept_all(gateway)
         gateway.die()
 
     async def end(gateway: Gateway) -> None:
-        submits.append(submit := await accepted(gateway))
-        for id_ in submit.ids:
+        for id_ in (await accept_all(gateway)).ids:
             gateway.send(messages.StepOutputs((messages.TokenOutput(id_, (END,), "stop"),)))
 
     beams = replace(HELLO, beams=BeamSearch(width=4), n=2)

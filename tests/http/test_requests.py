@@ -283,13 +283,14 @@ async def test_the_fields_of_a_request_are_recorded_and_those_without_effect_nam
     assert server.headers[b"x-vinery-ignored"] == b"store, cache_control, chat_id, +1 more"
     assert server.traffic.ignored == {"store": 1, "cache_control": 1, "other": 1}
 
+    num_before = len(server.admitted)
     await server.ask(CHAT, padding, model="tiny-chat", messages=HELLO, temperature=5)
     taken, refused = server.settled
-    assert taken.admission.parameters == '{"messages":1,"stop":1,"user":"…"}'
+    assert taken.admission.parameters == '{"messages":1,"stop":1,"store":true,"user":"…"}'
     assert refused.error_message == "`temperature` must be at most 2."
     assert (refused.error_param, refused.admission.model) == ("temperature", "tiny-chat")
     assert refused.admission.parameters is None
-    assert len(server.admitted) == 2
+    assert len(server.admitted) == num_before + 1
 
 
 @small_and_large
