@@ -9,6 +9,7 @@ from vinery_serving.core.pooling import (
     TextRole,
     Truncation,
 )
+from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.engines.models import LoadedModel
 from vinery_serving.prompting.pooling_texts import PairTooLong, PoolingTexts, TokenizedText
 
@@ -48,10 +49,13 @@ def _tokenized(
     if not found.token_ids:
         raise InvalidRequest("The text has no tokens: send at least one character.", param=param)
     if most is not None and len(found.token_ids) > most:
+        is_ranked = request.endpoint is Endpoint.RERANK
         raise InvalidRequest(
-            f"`{param}` has {len(found.token_ids)} tokens, with those of its query if it has one, "
-            f"and this model takes {most}. Send a shorter text, divide it, or let it be cut with "
-            "`truncate_prompt_tokens: -1` or, of a rerank, a smaller `max_tokens_per_doc`.",
+            f"`{param}` has {len(found.token_ids)} tokens"
+            f"{' with those of its query' if isinstance(given, TextPair) else ''}, and this model "
+            f"takes {most}. Send a shorter text, divide it, or let it be cut with "
+            "`truncate_prompt_tokens: -1`"
+            f"{' or a smaller `max_tokens_per_doc`' if is_ranked else ''}.",
             param=param,
             code="context_length_exceeded",
         )
