@@ -104,7 +104,7 @@ _RUN = f"{time.time():.0f}"
 
 
 def _store() -> Measures:
-    from vinery_serving.gateway.memory.keeping import store
+    from vinery_serving.gateway.memory import store
 
     times_ms = sorted(took_ms(partial(store, _new_response(each))) for each in range(_TURNS))
     typical, last = times_ms[_TURNS // 2], times_ms[-_TURNS // 20]

@@ -98,7 +98,6 @@ urlpatterns = [
     path("api/", include("vinery_accounts.api.views")),
     path("api/", include("vinery_platform.web.serving_api")),
     path("docs/", include(pages(is_on=settings.VINERY_DOCS))),
-    path("", include("vinery_serving.gateway.endpoints.views")),
 ]
 
 handler400 = errors.bad_request

@@ -164,6 +164,9 @@ class InMemoryEngine:
         self.submitted += submits
         return self
 
+    async def send_rest(self) -> None:
+        """All was sent."""
+
     async def next(self, timeout_s: float) -> list[GenerationUpdate]:
         return self._script.pop(0)
 

@@ -72,14 +72,6 @@ async def test_a_client_that_leaves_the_queue_costs_nothing_and_has_waited():
     assert Meter().waited_s is None, "no engine had it"
 
 
-def test_a_lost_attempt_costs_nothing():
-    meter = Meter(tokens=ev.TokenCounts(9, num_output_tokens=5, num_cached_tokens=3))
-
-    meter.restart()
-
-    assert meter.tokens == ev.TokenCounts(num_prompt_tokens=9)
-
-
 # -- Chunks of several tokens: no event is lost or held longer than the interval ---------
 
 FINISHED = ev.Finished(0, ev.FinishReason.STOP)

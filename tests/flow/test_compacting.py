@@ -9,21 +9,10 @@ import pytest
 from tests.flow.tiny_chat import ASSETS, HELLO, new_engine
 from tests.prompting.builders import a_chat, a_message
 from tests.tables import table
-from vinery_serving.core.errors import ContextTooLong
-from vinery_serving.core.events import TokenCounts
-from vinery_serving.core.request import (
-    Conversation,
-    Effort,
-    GenerationRequest,
-    Message,
-    Stopping,
-    Tool,
-    ToolCall,
-)
+from vinery_serving.core.request import Conversation, Effort, Message, Stopping, Tool
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.preparing.compacting import prepare_within
-from vinery_serving.gateway.preparing.prepared import Draft, Origin, PreparedRequest
+from vinery_serving.gateway.preparing.prepared import Draft, Origin
 
 CONTEXT = 2048
 QUESTION, ANSWER = a_message("user", "Why?"), a_message("assistant", "word " * 500)
@@ -40,11 +29,6 @@ def draft_of(engine: Engine, *messages: Message, above: int | None = 1000, **fie
     chat = replace(a_chat(*messages), **fields.pop("chat", {}))
     request = replace(HELLO, prompt=chat, compact_above=above, **fields)
     return prepare_within(request, engine, Origin(60))
-
-
-def called(id_: str, num_words: int) -> tuple[Message, Message]:
-    call = a_message("assistant", tool_calls=(ToolCall(id_, "f", "{}"),))
-    return call, a_message("tool", "hot " * num_words, tool_call_id=id_)
 
 
 def asked(draft: Draft) -> list[str]:
@@ -87,48 +71,3 @@ def test_the_model_is_asked_last_for_a_part_of_the_context(engine: Engine) -> No
     assert request.prompt.tools == ()
     assert request.stopping.stop == ()
     assert draft_of(engine, QUESTION, above=0).submits[0].max_new_tokens == CONTEXT // 4
-
-
-def test_what_does_not_fit_loses_its_oldest_turns_but_no_summary(engine: Engine) -> None:
-    summary = a_message("user", "A summary.", stays=True)
-    turns = asked(draft_of(engine, SYSTEM, summary, *MANY[1:], QUESTION))
-    assert "Be brief." in turns[0]
-    assert "A summary." in turns[1]
-    assert sum("word" in turn for turn in turns) == 3
-
-    agent = asked(draft_of(engine, QUESTION, *called("a", 600), *called("b", 700)))
-    assert "Why?" in agent[0]
-    assert sum("hot" in turn for turn in agent) == 1
-    assert "Summarize" in agent[-2]
-    with pytest.raises(ContextTooLong):
-        draft_of(engine, QUESTION, *called("a", 600), *called("b", 1000))
-    with pytest.raises(ContextTooLong):
-        draft_of(engine, a_message("user", "word " * 3000))
-    with pytest.raises(ContextTooLong):
-        draft_of(engine, *MANY, QUESTION, stopping=Stopping(max_tokens=CONTEXT))
-
-
-def test_both_requests_are_counted_and_the_second_is_reserved_with_the_first(
-    engine: Engine,
-) -> None:
-    meter = Meter()
-
-    def prepared(draft: Draft) -> PreparedRequest:
-        return PreparedRequest.of(draft, engine, meter, "t")
-
-    draft = draft_of(engine, *MANY[:4], QUESTION)
-    first = prepared(draft)
-    num_prompt = draft.tokens.num_prompt_tokens
-    assert first.num_later_tokens == num_prompt + 250
-    assert prepared(draft_of(engine, QUESTION, above=0)).num_later_tokens == 0
-    answer: GenerationRequest = replace(HELLO, compact_above=None)
-    first = prepared(draft)
-    meter.has_begun, meter.tokens = True, first.meter.tokens.with_generated(7, 0)
-    meter.begin_answer()
-    second = prepared(prepare_within(answer, engine, Origin(60)))
-    assert second.num_later_tokens == 0
-    assert meter.billed_tokens == TokenCounts(num_prompt, num_output_tokens=7)
-    meter.has_begun = True
-    meter.restart()
-    num_second = second.meter.tokens.num_prompt_tokens
-    assert meter.billed_tokens == TokenCounts(num_prompt + num_second, num_output_tokens=7)

@@ -86,21 +86,6 @@ async def test_a_prompt_that_cannot_fit_is_not_rendered(untouched, request_, par
 @table(
     "request_, param",
     [
-        (chat("Hi", token_ids=(1,) * (CONTEXT + 1)), "messages"),
-        (raw((1,) * (CONTEXT + 1)), "prompt"),
-    ],
-)
-async def test_the_number_of_token_ids_is_exact(untouched, request_, param):
-    words = rf"\({CONTEXT + 1} in the {param}, 0 in the completion\)"
-    with pytest.raises(ContextTooLong, match=words) as caught:
-        await prepared_of(untouched, request_)
-
-    assert "not tokenized" not in caught.value.message
-
-
-@table(
-    "request_, param",
-    [
         (chat(LONG, role="assistant"), "messages"),
         (chat("Hi", tools=(req.Tool("f", description=LONG),)), "messages"),
         (chat(LONG, template_kwargs={"enable_thinking": True}), "messages"),
@@ -126,6 +111,14 @@ async def test_a_prompt_that_may_be_cut_is_no_error(engine, limit, request_):
     prepared = await prepared_of(engine, replace(request_, encoding=req.Encoding(max_tokens=limit)))
 
     assert 0 < prepared.prompts[0].num_tokens < CONTEXT
+
+
+async def test_the_number_of_token_ids_is_exact(untouched):
+    words = rf"\({CONTEXT + 1} in the prompt, 0 in the completion\)"
+    with pytest.raises(ContextTooLong, match=words) as caught:
+        await prepared_of(untouched, raw((1,) * (CONTEXT + 1)))
+
+    assert "not tokenized" not in caught.value.message
 
 
 async def test_a_conversation_that_may_be_shortened_or_is_counted_may_be_too_long(engine):
@@ -220,18 +213,13 @@ def test_old_questions_are_dropped_with_their_answers_and_calls_with_their_outpu
     assert droppable(messages) == spans
 
 
-def test_of_one_question_no_message_can_be_left_out():
-    assert shorten(a_chat(USER), 0) is None
-
-
 def shorten(
-    conversation: Conversation, max_num_tokens: int, attempts: list[Conversation] | None = None
+    conversation: Conversation, max_num_tokens: int, attempts: list[Conversation]
 ) -> Prompt | None:
     """The shortened prompt for a model with a token for each letter."""
 
     def render(each: Conversation) -> Prompt:
-        if attempts is not None:
-            attempts.append(each)
+        attempts.append(each)
         text = "".join(message.text for message in each.messages)
         return Prompt(tuple(range(len(text))), text)
 
@@ -264,7 +252,9 @@ def test_no_more_is_left_out_than_necessary(conversation, limit):
         for num_dropped in range(1, len(spans) + 1)
     ]
 
-    prompt = shorten(conversation, limit)
+    attempts: list[Conversation] = []
+    prompt = shorten(conversation, limit, attempts)
+    assert len(attempts) <= len(spans).bit_length() + 1
 
     best = next((length for length in lengths if length <= limit), lengths[-1] if lengths else None)
     assert (None if prompt is None else prompt.num_tokens) == best
@@ -280,15 +270,6 @@ def test_required_messages_stay_and_calls_keep_their_outputs(conversation):
     assert all(messages[at].role is not Role.SYSTEM for at in dropped)
     questions = [at for at, message in enumerate(messages) if message.role is Role.USER]
     assert not questions or questions[-1] not in dropped
-
-
-@given(conversations(), st.integers(0, 60))
-def test_it_takes_few_attempts(conversation, limit):
-    attempts: list[Conversation] = []
-
-    shorten(conversation, limit, attempts)
-
-    assert len(attempts) <= len(droppable(conversation.messages)).bit_length() + 1
 
 
 # -- Preparing a request costs at most twice the work for a field of twice the size
@@ -332,25 +313,3 @@ def test_finding_what_may_be_left_out(messages):
         return lambda: droppable(found)
 
     assert growth(work, 500) < 2.1
-
-
-def test_finding_the_tools_that_may_be_called():
-    def work(size: int) -> Callable[[], Any]:
-        names = tuple(f"f{at}" for at in range(size))
-        choice = req.ToolChoice(req.ToolMode.AUTO, allowed=names)
-        conversation = a_chat(QUESTION, tools=tuple(map(req.Tool, names)), tool_choice=choice)
-        return lambda: conversation.callable_tools
-
-    assert growth(work, 500) < 2.1
-
-
-@table("drops_oldest", [True, False])
-def test_counting_and_leaving_out_what_cannot_fit(drops_oldest):
-    engine = new_engine(Path("/nowhere"), max_context=10**9)
-
-    def work(size: int) -> Callable[[], Any]:
-        prompt = a_chat(*(QUESTION, ANSWER) * size, drops_oldest=drops_oldest)
-        request: req.GenerationRequest = replace(HELLO, prompt=prompt)
-        return lambda: within_context(request, engine)
-
-    assert growth(work, 300) < 2.1

@@ -21,7 +21,7 @@ from vinery_serving.core import events as ev
 from vinery_serving.core.errors import InvalidGrammar, Overloaded
 from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Stopping
 from vinery_serving.gateway.running import generate as run_module
-from vinery_serving.gateway.running.generate import stream, whole
+from vinery_serving.gateway.running.generate import run, whole
 from vinery_serving.transport.messages import Accepted, Rejected, TokenOutput
 
 TIMEOUT_S = 30
@@ -107,7 +107,7 @@ async def test_a_stop_string_or_a_disconnect_frees_the_engine(engine):
 
     cancelled.clear()
     async with FakeEngine(engine.replicas.path, rambling(cancelled)):
-        events = stream(await prepared_of(engine))
+        events = run(await prepared_of(engine))
         await anext(events)
         await events.aclose()
         await asyncio.wait_for(cancelled.wait(), TIMEOUT_S)
@@ -122,7 +122,7 @@ async def test_silence_yields_empty_batches_for_keep_alive_comments(engine, monk
 
     async with FakeEngine(engine.replicas.path, reason_long):
         await engine.ready()
-        batches = stream(await prepared_of(engine))
+        batches = run(await prepared_of(engine))
         assert await anext(batches) == [ev.Started(1, num_prompt_tokens=14)]
         assert await anext(batches) == []
         assert await anext(batches) == []
@@ -169,7 +169,7 @@ async def test_hidden_reasoning_yields_empty_batches_only_after_a_while(tmp_path
     scripted = InMemoryEngine([Accepted(1)], *reasoning, [answered])
     engine.ready, engine.replicas = scripted.ready, scripted
 
-    batches = [batch async for batch in stream(prepared)]
+    batches = [batch async for batch in run(prepared)]
     assert [] not in batches
     events = [event for batch in batches for event in batch]
     assert texts_of(events) == ["Yes"]

@@ -31,15 +31,12 @@ async def key_of(
     return (await prepared_of(engine, request, **lane)).submits[0].cache_key
 
 
-async def test_the_engine_gets_equal_keys_for_equal_salts_but_not_the_salt(tmp_path):
+async def test_organisations_share_the_prefix_cache_only_where_an_administrator_lets_them(tmp_path):
     keys = [await key_of(tmp_path, None, salt) for salt in (None, "one", "one", "two")]
-
     assert keys[0] is None
     assert keys[1] == keys[2] != keys[3]
     assert all(key is None or (len(key) == 32 and b"one" not in key) for key in keys)
 
-
-async def test_organisations_share_the_prefix_cache_only_where_an_administrator_lets_them(tmp_path):
     own = [await key_of(tmp_path, 1, salt) for salt in (None, "one", "two")]
     others = [await key_of(tmp_path, 2, salt) for salt in (None, "one", "two")]
     assert len({None, *own, *others}) == 7

@@ -23,7 +23,7 @@ from tests.prompting.builders import a_chat
 from tests.tables import table
 from vinery_serving.core import errors
 from vinery_serving.core.events import Completed, Failed, Started
-from vinery_serving.core.request import Grammar, GrammarKind, RawPrompts, Sampling
+from vinery_serving.core.request import BeamSearch, Grammar, GrammarKind, RawPrompts, Sampling
 from vinery_serving.gateway.engines import suspects as module
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.suspects import Quarantine, Run, Suspects, Work
@@ -134,6 +134,32 @@ async def test_the_next_engine_takes_the_grammar_that_the_first_one_took(engine,
     strong, grammar = (each.grammar for each in submits)
     assert grammar == (strong.weaker if unenforced else strong)
     assert prepared.meter.unenforced == unenforced
+
+
+async def test_a_beam_search_begins_anew(engine):
+    submits: list[messages.Submit] = []
+
+    async def accept_all(gateway: Gateway) -> messages.Submit:
+        submits.append(submit := await gateway.receive_submit())
+        for id_ in submit.ids:
+            gateway.send(messages.Accepted(id_))
+        return submit
+
+    async def die(gateway: Gateway) -> None:
+        await accept_all(gateway)
+        gateway.die()
+
+    async def end(gateway: Gateway) -> None:
+        for id_ in (await accept_all(gateway)).ids:
+            gateway.send(messages.StepOutputs((messages.TokenOutput(id_, (END,), "stop"),)))
+
+    beams = replace(HELLO, beams=BeamSearch(width=4), n=2)
+    async with FakeEngine(engine.replicas.path, die, end):
+        result = await whole(await prepared_of(engine, beams))
+
+    assert len(result.choices) == 2
+    assert [known_ids(each) for each in submits] == [[], []]
+    assert submits[0].ids == submits[1].ids
 
 
 async def test_only_choices_that_have_not_ended_go_on(engine):
@@ -379,25 +405,6 @@ async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine
 # -- Changed models -----------------------------------------------------------------------------
 
 
-async def test_the_engine_of_a_changed_model_goes_on(engine, tmp_path):
-    (tmp_path / "new").mkdir()
-    changed = new_engine(tmp_path / "new")
-    changed.replicas.open()
-    async with (
-        FakeEngine(engine.replicas.path, die_after_a_token),
-        FakeEngine(changed.replicas.path, answer),
-    ):
-        prepared = await prepared_of(engine)
-        engine.successor = changed
-        await engine.ready()
-        engine.is_gone = True
-
-        result = await whole(prepared)
-    await changed.replicas.close()
-
-    assert result.choices[0].text == TEXT
-
-
 async def test_changes_of_a_model_count_against_no_request(engine, tmp_path):
     engines = [engine]
     for number in range(3):
@@ -465,77 +472,67 @@ async def test_the_next_engine_gets_the_pictures_too(engine):
 # -- Which requests are at fault when engines end
 
 
-def end_engine(suspects: Suspects, *runs: Run) -> None:
+def end_engine(*runs: Run) -> None:
     """The engine of these requests ends, as each request notices."""
     for run in runs:
-        suspects.engine_ended(run)
+        run.engine_ended()
 
 
-async def submit(suspects: Suspects, *runs: Run) -> None:
+async def submit(*runs: Run) -> None:
     for run in runs:
-        await suspects.take_turn(run)
-        suspects.submitted(run)
+        await run.take_turn()
+        run.submitted()
 
 
-async def test_the_only_request_at_two_ends_of_an_engine_is_at_fault():
-    suspects, run, first, second = Suspects(), Run(), Run(), Run()
+def new_runs(num: int) -> list[Run]:
+    suspects = Suspects()
+    return [Run(suspects) for _ in range(num)]
+
+
+async def test_the_only_request_at_two_ends_of_an_engine_is_at_fault(monkeypatch):
+    run, first, second = new_runs(3)
     for other in (first, second):
-        await submit(suspects, run, other)
-        end_engine(suspects, run, other)
-        suspects.ended(other)
+        await submit(run, other)
+        end_engine(run, other)
+        other.ended()
     assert run.is_at_fault
     assert not (first.is_at_fault or second.is_at_fault)
 
     # Requests of another engine of the model are no suspects.
-    suspects, run, neighbour = Suspects(), Run(), Run()
-    suspects.submitted(neighbour, "other")
+    run, neighbour = new_runs(2)
+    neighbour.submitted("other")
     for _ in range(2):
-        suspects.submitted(run, "engine")
-        end_engine(suspects, run)
+        run.submitted("engine")
+        end_engine(run)
     assert run.is_at_fault
     assert neighbour.num_ends == 0
 
-
-async def test_a_request_that_ran_for_long_is_not_suspected_of_the_end_before(monkeypatch):
+    # A request that ran for long is not suspected of the end before.
     monkeypatch.setattr(module, "_INNOCENT_AFTER_S", 0.0)
-    suspects, run = Suspects(), Run()
+    (run,) = new_runs(1)
     for _ in range(3):
-        await submit(suspects, run)
-        end_engine(suspects, run)
-
+        await submit(run)
+        end_engine(run)
     assert not run.is_at_fault
 
 
 async def test_several_suspects_go_on_one_after_the_other():
-    suspects, runs = Suspects(), [Run(), Run(), Run()]
+    runs = new_runs(3)
     for _ in range(2):
-        await submit(suspects, *runs)
-        end_engine(suspects, *runs)
+        await submit(*runs)
+        end_engine(*runs)
     assert not any(run.is_at_fault for run in runs)
 
-    await submit(suspects, runs[0])
-    others = [asyncio.create_task(submit(suspects, run)) for run in runs[1:]]
+    await submit(runs[0])
+    others = [asyncio.create_task(submit(run)) for run in runs[1:]]
     await asyncio.sleep(0)
     assert not any(run.has_turn for run in runs[1:])
-    suspects.generated(runs[0])
+    runs[0].generated()
     await asyncio.sleep(0)
     assert [run.has_turn for run in runs] == [False, True, False]
 
-    end_engine(suspects, *runs[:2])
+    end_engine(*runs[:2])
     assert [run.is_at_fault for run in runs] == [False, True, False]
-    suspects.ended(runs[1])
+    runs[1].ended()
     await asyncio.gather(*others)
     assert runs[2].has_turn
-
-
-async def test_a_request_that_leaves_gives_its_turn_to_the_next():
-    suspects, runs = Suspects(), [Run(), Run()]
-    for _ in range(2):
-        await submit(suspects, *runs)
-        end_engine(suspects, *runs)
-    await submit(suspects, runs[0])
-    suspects.ended(runs[0])
-
-    await submit(suspects, runs[1])
-
-    assert runs[1].has_turn

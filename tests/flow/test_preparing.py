@@ -302,17 +302,6 @@ def test_a_limit_that_does_not_fit_is_refused_by_the_clients_name_for_it(
     assert isinstance(caught.value, ContextTooLong) == (param == "prompt")
 
 
-async def test_the_engine_gets_the_clamped_limit_and_the_shortest_is_reported(tmp_path):
-    engine = new_engine(tmp_path, max_context=NUM_RAW + ROOM)
-    prepared = await prepared_of(engine, replace(RAW, stopping=req.Stopping(max_tokens=4096)))
-    assert prepared.submits[0].max_new_tokens == ROOM
-
-    request = replace(RAW, prompt=req.RawPrompts(((5,) * 10, (5,) * 30)))
-    draft = drafted(tmp_path, request, options={"max_context": 100}, max_tokens=4096)
-    assert limits_of(draft) == {90, 70}
-    assert draft.clamped_to == 70
-
-
 def test_a_conversation_that_may_be_shortened_keeps_room_for_an_answer(tmp_path):
     words = "word " * 40
     turns = [("user", words), ("assistant", words)] * 2
@@ -323,6 +312,11 @@ def test_a_conversation_that_may_be_shortened_keeps_room_for_an_answer(tmp_path)
 
     assert draft.clamped_to is not None
     assert draft.clamped_to >= 400 // 8
+
+    request = replace(RAW, prompt=req.RawPrompts(((5,) * 10, (5,) * 30)))
+    draft = drafted(tmp_path, request, options={"max_context": 100}, max_tokens=4096)
+    assert limits_of(draft) == {90, 70}
+    assert draft.clamped_to == 70
 
 
 # -- Defaults and limits that an administrator sets for a model --------------------------
@@ -443,18 +437,10 @@ def test_the_engine_accepts_every_valid_value(temperature, top_p, min_p):
     config.validate()
 
 
-def test_the_models_defaults_have_the_same_limits_and_usual_values_are_not_changed():
-    params = resolved(GenerationDefaults(temperature=0.0, top_p=0.0, min_p=1.0))
-    assert params.temperature == 0
-    assert 0 < params.top_p < 1e-6
-    assert 0.999 < params.min_p < 1
-
+def test_the_largest_min_p_keeps_only_the_likeliest_tokens_and_a_tiny_temperature_is_greedy():
     params = resolved(temperature=0.7, top_p=0.9, min_p=0.05)
     assert (params.temperature, params.top_p, params.min_p) == (0.7, 0.9, 0.05)
-
-
-def test_the_largest_min_p_keeps_only_the_likeliest_tokens_and_a_tiny_temperature_is_greedy():
-    in_engine_floats = np.float32(resolved(min_p=1.0).min_p)
+    in_engine_floats = np.float32(resolved(GenerationDefaults(min_p=1.0)).min_p)
     assert in_engine_floats < 1
     assert np.nextafter(in_engine_floats, np.float32(2)) == 1
 

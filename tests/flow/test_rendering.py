@@ -10,8 +10,8 @@ from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
 from vinery_serving.core.pooling import Padding, TokenizeRequest
-from vinery_serving.core.request import Conversation, Encoding, Rendering
-from vinery_serving.gateway.preparing.rendering import count_tokens, tokenize
+from vinery_serving.core.request import Encoding
+from vinery_serving.gateway.preparing.rendering import tokenize
 from vinery_serving.prompting.assets import ModelAssets
 
 LONG = "The capital of France is Paris. " * 60
@@ -94,37 +94,6 @@ async def test_a_template_of_a_request_is_refused_unless_the_model_trusts_it(tmp
     engine.is_isolated = True  # as in a worker process
     prepared = await prepared_of(engine, request)
     assert prepared.prompts[0].text == "<Hello!>"
-
-
-# -- A model's tokenizer answers without its engine, and long texts do not block the event loop
-
-GREETING = a_chat(("user", "Hello!"))
-
-
-async def test_a_chat_has_the_tokens_of_its_prompt_and_their_count(engine):
-    prepared = await prepared_of(engine)
-    tokenized = tokenize(TokenizeRequest(None, GREETING, Encoding()), engine)
-    assert count_tokens(prepared.request, engine) == prepared.prompts[0].num_tokens
-    assert tokenized.token_ids == (engine.assets.render(GREETING).token_ids,)
-    assert tokenized.max_context == 2048
-    assert tokenized.token_strings is None
-    # A template of a request must be trusted here too.
-    chat = Conversation(GREETING.messages, rendering=Rendering(template="x"))
-    with pytest.raises(UnsupportedParameter):
-        tokenize(TokenizeRequest(None, chat, Encoding()), engine)
-
-
-async def test_texts_are_tokenized_separately_and_unknown_ids_refused(engine):
-    request = TokenizeRequest(None, ("one", "", "two three"), Encoding(), wants_token_strings=True)
-
-    tokenized = tokenize(request, engine)
-    texts = [engine.assets.text_of_ids(ids) for ids in tokenized.token_ids]
-    assert texts == ["one", "", "two three"]
-    lengths = [len(names) for names in tokenized.token_strings]
-    assert lengths == [len(ids) for ids in tokenized.token_ids]
-    with pytest.raises(InvalidRequest) as caught:
-        engine.assets.text_of_ids((5, 99999))
-    assert caught.value.param == "tokens"
 
 
 @table("is_left", [True, False])

@@ -7,7 +7,6 @@ from typing import cast
 
 from tests.conftest import until_in_loop
 from tests.fakes.engine import HELLO, KEY, FakeEngine, Gateway
-from tests.tables import table
 from vinery_serving.core.prompt_parts import MAX_PARTS, KnownParts, digests, seed
 from vinery_serving.gateway.engines.models import Place
 from vinery_serving.gateway.engines.replicas import Replicas
@@ -60,16 +59,6 @@ def test_a_request_goes_to_the_engine_that_has_least_to_do_also_for_other_web_pr
     clients[0].load = Load(3)
     assert chosen(replicas, prompt(1)) == 1
     assert chosen(replicas, prompt(2)) == 1
-
-
-def test_first_prompts_are_divided_between_the_engines_that_have_not_ended():
-    replicas, clients = make(3)
-    assert {chosen(replicas, prompt(number)) for number in range(20)} == {0, 1, 2}
-
-    replicas, clients = make(2)
-    first = chosen(replicas, prompt(1, 2))
-    clients[first].is_connected = False
-    assert chosen(replicas, prompt(1, 2, 3)) == 1 - first
 
 
 def test_a_conversation_goes_back_to_its_engine_until_that_one_is_full():
@@ -162,16 +151,6 @@ async def test_the_next_engine_of_a_socket_has_only_what_it_reports_itself(tmp_p
         client._link.close()
         await until_known(client, [9, 2, 3], 1)
         await client.close()
-
-
-@table("number", range(6))
-def test_web_processes_that_know_nothing_of_each_other_choose_the_same_engine(number):
-    first, _ = make(3)
-    second, clients = make(3)
-    home = chosen(first, prompt(number, 2))
-    assert chosen(second, prompt(number, 2, 3)) == home
-    clients[home].num_generations = 2
-    assert chosen(second, prompt(number, 4, 5, 6, 7, 8)) != home  # another engine has less to do
 
 
 async def test_replicas_are_added_and_closed_once_they_have_no_answers_left():

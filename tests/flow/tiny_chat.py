@@ -6,7 +6,8 @@ from typing import Any, cast
 
 from tests.fakes.engine import KEY, Gateway, InMemoryEngine
 from vinery_serving.core import request as req
-from vinery_serving.core.events import Event, TextDelta
+from vinery_serving.core.errors import ServingError
+from vinery_serving.core.events import Event, Failed, TextDelta
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.engines.directory import Engine
@@ -16,7 +17,7 @@ from vinery_serving.gateway.engines.replicas import Replicas
 from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
 from vinery_serving.gateway.preparing.prepare import prepare
 from vinery_serving.gateway.preparing.prepared import Origin, PreparedRequest
-from vinery_serving.gateway.running.generate import stream
+from vinery_serving.gateway.running.generate import run
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.client import EngineClient
 from vinery_serving.transport.messages import Submit
@@ -70,7 +71,16 @@ async def accepted(gateway: Gateway) -> Submit:
 
 
 async def events_of(prepared: PreparedRequest) -> list[Event]:
-    return [event async for batch in stream(prepared) for event in batch]
+    """All events; an error after the first of them is an event, too, as in a stream."""
+    events: list[Event] = []
+    try:
+        async for batch in run(prepared):
+            events += batch
+    except ServingError as error:
+        if not events:
+            raise
+        events.append(Failed(error))
+    return events
 
 
 def texts_of(events: list[Event]) -> list[str]:

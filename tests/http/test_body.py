@@ -27,7 +27,7 @@ from vinery_serving.gateway.endpoints.bodies import (
 Message = MutableMapping[str, Any]
 
 LIMITS = BodyLimits(max_bytes=2**20, timeout_s=60.0)
-SILENT = r"Nothing .* arrived for 0.01 s"
+SILENT = r"nothing of it for 0.01 s"
 
 
 def receiving(*messages: Message) -> Any:
@@ -57,12 +57,6 @@ async def read(
         return await read_body({"headers": headers}, receive, limits, claim)
 
 
-async def test_a_body_in_chunks_is_joined() -> None:
-    receive = receiving(chunk(b"ab", more=True), chunk(b"", more=True), chunk(b"c", more=False))
-
-    assert await read(receive) == b"abc"
-
-
 @table(
     "messages, limits, error, words",
     [
@@ -78,15 +72,10 @@ async def test_a_body_that_is_too_large_or_does_not_arrive_is_refused_before_its
         await read(receiving(*messages), limits)
 
 
-async def test_a_body_that_is_announced_as_too_large_is_not_read() -> None:
-    async def receive() -> Message:
-        raise AssertionError("the body was read")
-
+async def test_a_body_that_is_announced_as_too_large_is_not_read_and_one_has_a_deadline() -> None:
     with pytest.raises(BodyTooLarge):
-        await read(receive, announced=LIMITS.max_bytes + 1)
+        await read(receiving(), announced=LIMITS.max_bytes + 1)
 
-
-async def test_a_body_that_trickles_in_times_out() -> None:
     async def receive() -> Message:
         await asyncio.sleep(0.001)
         return chunk(b"a", more=True)
@@ -127,6 +116,8 @@ async def test_ordinary_bodies_are_read_while_the_budget_is_used_up() -> None:
         body = await read(receiving(chunk(bytes(FREE_BYTES), more=False)), budget=budget)
 
     assert len(body) == FREE_BYTES
+    chunks = (chunk(b"ab", more=True), chunk(b"", more=True), chunk(b"c", more=False))
+    assert await read(receiving(*chunks)) == b"abc"
 
 
 @table("end", ["whole", "too large", "gone", "silent", "cancelled"])
@@ -163,19 +154,8 @@ def test_claims_never_exceed_the_budget(bodies: list[tuple[int, int]]) -> None:
                 continue
             assert budget.num_bytes <= 6 * FREE_BYTES
             claims.append(claim)
+            claim.keep(num_bytes // 2)  # instead of the body
+            assert budget.num_bytes == max(0, num_bytes // 2 - FREE_BYTES)
         claim.release()  # a second time has no effect
 
-    assert budget.num_bytes == 0
-
-
-def test_pictures_stay_in_the_budget_when_the_body_is_forgotten() -> None:
-    budget = BodyBudget(1000, 500, free_bytes=100)
-    with budget.claim("key") as claim:
-        claim.cover(500)
-        claim.keep(300)
-        assert budget.num_bytes == 200
-        claim.keep(0)
-        assert budget.num_bytes == 0
-        with pytest.raises(TooManyBodies):
-            claim.keep(700)
     assert budget.num_bytes == 0

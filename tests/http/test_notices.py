@@ -46,10 +46,6 @@ def test_what_took_no_effect_is_a_header(unused: Unused, others: list[str], valu
     assert reported(unused, *others)[0] == [(b"x-vinery-ignored", value)]
 
 
-def test_a_request_that_takes_effect_has_no_header() -> None:
-    assert reported(Unused())[0] == []
-
-
 def test_the_betas_of_a_client_are_named_with_the_fields_of_its_body() -> None:
     headers, counted = reported(Unused(("chat_id",), 1), betas=b"a-2025,b-2025")
 
@@ -71,23 +67,21 @@ def test_known_names_are_their_own_labels_and_those_of_clients_are_one() -> None
 
     assert reported(known)[1] == {"cache_control": 1, "store": 1, "tools.web_search": 1, "other": 1}
     assert reported(Unused(("chat_id", "features"), 2))[1] == {"other": 1}
+    assert reported(Unused()) == ([], {})
 
 
-def test_a_strict_server_refuses_unknown_fields(settings: Settings) -> None:
+def test_a_strict_server_refuses_unknown_fields_or_what_only_openai_hosts(
+    settings: Settings,
+) -> None:
+    unknown, hosted = Unused(("chat_id",), 1), Unused(hosted=("tools.web_search",))
     settings.VINERY_UNKNOWN_FIELDS = "refuse"
-
     with pytest.raises(UnknownParameter) as refused:
-        reported(Unused(("chat_id",), 1))
-
+        reported(unknown)
     assert (refused.value.param, refused.value.code) == ("chat_id", "unknown_parameter")
-    assert reported(Unused(harmless=("keep_alive",), hosted=("store",)))[0]
+    assert reported(hosted)[0]
 
-
-def test_a_strict_server_refuses_what_only_openai_hosts(settings: Settings) -> None:
-    settings.VINERY_HOSTED_FEATURES = "refuse"
-
-    with pytest.raises(UnsupportedParameter) as refused:
-        reported(Unused(hosted=("tools.web_search",)))
-
-    assert refused.value.param == "tools.web_search"
-    assert reported(Unused(("chat_id",), 1))[0]
+    settings.VINERY_UNKNOWN_FIELDS, settings.VINERY_HOSTED_FEATURES = "ignore", "refuse"
+    with pytest.raises(UnsupportedParameter) as unsupported:
+        reported(hosted)
+    assert unsupported.value.param == "tools.web_search"
+    assert reported(unknown)[0]

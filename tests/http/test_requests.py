@@ -21,7 +21,6 @@ from vinery_accounts.limits.service import LimitService, LimitSettings
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_serving.core.errors import Overloaded
 from vinery_serving.core.pooling import PoolingDraft, PoolingResult
-from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints import answers
 from vinery_serving.gateway.endpoints.answers import api_application
 from vinery_serving.gateway.endpoints.bodies import FREE_BYTES, api_bodies
@@ -31,8 +30,7 @@ from vinery_serving.gateway.running import generate
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import Traffic
-from vinery_serving.gateway.workers.pool import WorkerPool, WorkerProcess, WorkLimits
-from vinery_serving.protocols.pooling import parse_pooling
+from vinery_serving.gateway.workers.pool import Worker, WorkerPool, WorkLimits
 from vinery_serving.transport.messages import Load, Submit
 
 Response = tuple[int, bytes]
@@ -209,40 +207,14 @@ async def test_a_limit_refuses_a_message_in_anthropics_form(server: Server, path
     assert int(server.headers[b"retry-after"]) > 0
 
 
-async def test_the_tokens_of_a_message_are_counted_as_they_are_billed(server: Server) -> None:
-    fields = {"max_tokens": 9, "system": "Be kind.", "messages": HELLO}
-
-    await server.ask("/v1/messages", **fields)
-    _, counted = await server.ask("/v1/messages/count_tokens", **fields)
-
-    [settlement] = server.settled
-    assert json.loads(counted) == {"input_tokens": settlement.num_prompt_tokens}
-
-
-@small_and_large
-@whole_and_streamed
-async def test_an_answer_names_the_fields_that_took_no_effect(
-    server: Server, is_streamed: bool, padding: str
-) -> None:
-    unused = {"store": True, "cache_control": {}, "chat_id": "a", "a b": 1}
-
-    status, _ = await server.ask(CHAT, padding, messages=HELLO, stream=is_streamed, **unused)
-
-    assert status == 200
-    assert server.headers[b"x-vinery-ignored"] == b"store, cache_control, chat_id, +1 more"
-    assert server.traffic.ignored == {"store": 1, "cache_control": 1, "other": 1}
-
-
-@whole_and_streamed
-async def test_an_answer_names_the_schema_that_was_too_much(
-    server: Server, is_streamed: bool
-) -> None:
+async def test_an_answer_names_the_schema_that_was_too_much(server: Server) -> None:
     schema = {"$ref": "https://example.com/own.json"}
     form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
 
-    fields = {"messages": HELLO, "stream": is_streamed, "response_format": form}
-    assert (await server.ask(CHAT, **fields))[0] == 200
-    assert server.headers[b"x-vinery-ignored"] == b"response_format.json_schema.schema"
+    fields = {"messages": HELLO, "response_format": form}
+    for is_streamed in (True, False):
+        assert (await server.ask(CHAT, **fields, stream=is_streamed))[0] == 200
+        assert server.headers[b"x-vinery-ignored"] == b"response_format.json_schema.schema"
 
     form["json_schema"]["strict"] = True
     assert (await server.ask(CHAT, **fields))[0] == 400
@@ -281,23 +253,22 @@ async def test_an_invalid_body_is_refused_and_recorded(server: Server, padding: 
 
 
 @small_and_large
-async def test_a_refused_field_is_recorded_with_the_model(server: Server, padding: str) -> None:
+async def test_the_fields_of_a_request_are_recorded_and_those_without_effect_named(
+    server: Server, padding: str
+) -> None:
+    unused = {"store": True, "cache_control": {}, "chat_id": "a", "a b": 1}
+    await server.ask(CHAT, padding, messages=HELLO, stop="secret", user="ann", **unused)
+    assert server.headers[b"x-vinery-ignored"] == b"store, cache_control, chat_id, +1 more"
+    assert server.traffic.ignored == {"store": 1, "cache_control": 1, "other": 1}
+
+    num_before = len(server.admitted)
     await server.ask(CHAT, padding, model="tiny-chat", messages=HELLO, temperature=5)
-
-    [settlement] = server.settled
-    assert settlement.error_message == "`temperature` must be at most 2."
-    assert (settlement.error_param, settlement.admission.model) == ("temperature", "tiny-chat")
-    assert len(server.admitted) == 1
-
-
-@small_and_large
-async def test_a_request_is_recorded_with_its_parameters(server: Server, padding: str) -> None:
-    await server.ask(CHAT, padding, messages=HELLO, max_tokens=9, stop="secret", user="ann")
-    await server.ask(CHAT, padding, messages=HELLO, temperature=5)
-
-    taken, refused = (each.admission.parameters for each in server.settled)
-    assert taken == '{"max_tokens":9,"messages":1,"stop":1,"user":"…"}'
-    assert refused is None
+    taken, refused = server.settled
+    assert taken.admission.parameters == '{"messages":1,"stop":1,"store":true,"user":"…"}'
+    assert refused.error_message == "`temperature` must be at most 2."
+    assert (refused.error_param, refused.admission.model) == ("temperature", "tiny-chat")
+    assert refused.admission.parameters is None
+    assert len(server.admitted) == num_before + 1
 
 
 @small_and_large
@@ -398,7 +369,7 @@ async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Serv
     at_rest = sys.getrefcount(body)
     counted: list[int] = []
     references: list[int] = []
-    client, call = server.engine.replicas.choose(), WorkerProcess.call
+    client, call = server.engine.replicas.choose(), Worker.call
     submit = client.submit
 
     def submitting(*arguments: Any, **options: Any) -> Any:
@@ -406,13 +377,13 @@ async def test_a_body_counts_until_it_is_read_and_is_forgotten_then(server: Serv
         references.append(sys.getrefcount(body))
         return submit(*arguments, **options)
 
-    async def calling(*arguments: Any) -> Any:
+    async def calling(*arguments: Any, **body: Any) -> Any:
         counted.append(api_bodies().num_bytes)
-        return await call(*arguments)
+        return await call(*arguments, **body)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client, "submit", submitting)
-        patch.setattr(WorkerProcess, "call", calling)
+        patch.setattr(Worker, "call", calling)
         status, _ = await server.post(CHAT, body)
 
     assert status == 200
@@ -463,24 +434,19 @@ async def test_a_stream_gets_keep_alives_until_its_model_is_awake(
     assert settlement.outcome is Outcome.OK
 
 
-@pytest.mark.parametrize("path", STREAMS)
-async def test_a_stream_whose_model_does_not_wake_ends_with_an_error(
-    asleep: Server, path: str
+async def test_a_model_that_does_not_wake_ends_a_stream_and_is_503_otherwise(
+    asleep: Server,
 ) -> None:
-    status, sent = await asleep.ask(path, **STREAMS[path], **STREAMED)
-
-    [settlement] = asleep.settled
-    assert status == 200
-    assert b"The model tiny-chat is not ready yet." in sent
-    assert (settlement.outcome, settlement.http_status) == (Outcome.FAILED, 503)
-
-
-async def test_a_whole_answer_of_a_model_that_does_not_wake_is_503(asleep: Server) -> None:
     status, sent = await asleep.ask(CHAT, **STREAMS[CHAT])
-
     assert status == 503
     assert int(asleep.headers[b"retry-after"]) >= 1
     assert b"The model tiny-chat is not ready yet." in sent
+
+    for path, fields in STREAMS.items():
+        status, sent = await asleep.ask(path, **fields, **STREAMED)
+        assert status == 200
+        assert b"The model tiny-chat is not ready yet." in sent
+    assert {(each.outcome, each.http_status) for each in asleep.settled} == {(Outcome.FAILED, 503)}
 
 
 # A queue
@@ -517,79 +483,59 @@ async def test_a_stream_that_waits_for_its_turn_has_its_status_and_gets_keep_ali
 # -- Vectors
 
 
-class Vectors:
-    """A request for 100 vectors, whose client reads a part of the answer when the test says so."""
+async def embedded(cover: Callable[[int], None], reads: asyncio.Semaphore, log: list[Any]) -> None:
+    """Answer a request for 100 vectors, whose client reads a part when the test says so."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.result = PoolingResult((bytes(32),) * 100, 100)
-        self.draft = PoolingDraft((bytes(4),) * 100, (0,) * 100, 100)
-        self.sent: list[dict[str, Any]] = []
-        self.reads = asyncio.Semaphore(0)
-        self.has_begun = asyncio.Event()
-        self.num_written = 0
-        self.events: list[str] = []
-        body = json.dumps({"input": ["a"] * 100, "encoding_format": "base64"}).encode()
-        self.exchange = parse_pooling(Endpoint.EMBEDDINGS, body)
-        monkeypatch.setattr(answers, "pool", self._pool)
+    async def pool(*_: object) -> PoolingResult:
+        return PoolingResult((bytes(32),) * 100, 100)
 
-    async def _pool(self, *_: object) -> PoolingResult:
-        return self.result
+    async def reserve(*_: object) -> None:
+        pass
 
-    async def _send(self, message: dict[str, Any]) -> None:
-        self.sent.append(message)
-        self.has_begun.set()
-        await self.reads.acquire()
+    async def send(message: dict[str, Any]) -> None:
+        log.append(message)
+        await reads.acquire()
 
-    def _body(self, *arguments: Any) -> Iterator[bytes]:
-        for part in self.exchange.body(*arguments):
-            self.num_written += 1
-            yield part
+    def body(*_: Any) -> Iterator[bytes]:
+        for number in range(100):
+            log.append("written")
+            yield b"%d " % number
 
-    async def answer(self, cover: Callable[[int], None]) -> None:
-        async def reserve(*_: object) -> None:
-            pass
-
-        record = SimpleNamespace(
-            meter=Meter(),
-            reservation=SimpleNamespace(reserve_input=reserve, headers=[]),
-            add_answer=lambda data: self.events.append("answer"),
-            succeed=lambda: self.events.append("succeed"),
-            live=SimpleNamespace(sending_since=None),
-        )
-        request = SimpleNamespace(
-            id="r", origin=None, send=self._send, claim=SimpleNamespace(cover=cover)
-        )
-        engine = SimpleNamespace(entry=SimpleNamespace(name="m"))
-        read = (SimpleNamespace(body=self._body), self.draft)
+    record = SimpleNamespace(
+        meter=Meter(),
+        reservation=SimpleNamespace(reserve_input=reserve, headers=[]),
+        add_answer=lambda data: None,
+        succeed=lambda: log.append("succeed"),
+    )
+    claim = SimpleNamespace(cover=cover)
+    request = SimpleNamespace(id="r", origin=None, send=send, claim=claim)
+    engine = SimpleNamespace(entry=SimpleNamespace(name="m"))
+    read = (SimpleNamespace(body=body), PoolingDraft((bytes(4),) * 100, (0,) * 100, 100))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers, "pool", pool)
         await answers.embed(*cast(Any, (request, record, engine, read)))
 
 
-async def test_vectors_are_claimed_and_written_as_the_client_reads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    vectors, claimed = Vectors(monkeypatch), list[int]()
-    task = asyncio.create_task(vectors.answer(claimed.append))
-    await vectors.has_begun.wait()
+async def test_vectors_are_claimed_and_written_as_the_client_reads() -> None:
+    reads, log, claimed = asyncio.Semaphore(0), list[Any](), list[int]()
+    task = asyncio.create_task(embedded(claimed.append, reads, log))
+    await until_in_loop(lambda: any(isinstance(each, dict) for each in log))
     assert claimed == [100 * (32 + 4)]
-    assert vectors.num_written < 50, "the client has read nothing yet"
+    assert log.count("written") < 50, "the client has read nothing yet"
 
     for _ in range(20):
-        vectors.reads.release()
+        reads.release()
     await task
 
-    parts = [each["body"] for each in vectors.sent[1:]]
-    assert b"".join(parts) == b"".join(vectors.exchange.body(vectors.result, "m", "r"))
-    assert [each["more_body"] for each in vectors.sent[1:]] == [True] * (len(parts) - 1) + [False]
-    assert vectors.events == ["answer"] * len(parts) + ["succeed"]
+    sent = [each for each in log if isinstance(each, dict)][1:]
+    assert b"".join(each["body"] for each in sent) == b"".join(b"%d " % at for at in range(100))
+    assert [each["more_body"] for each in sent] == [True] * (len(sent) - 1) + [False]
+    assert log[-2:] == ["succeed", sent[-1]]
 
-
-async def test_vectors_without_room_in_memory_are_refused_before_the_answer_begins(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     def refuse(_: int) -> None:
         raise Overloaded("No room.")
 
-    vectors = Vectors(monkeypatch)
+    log.clear()
     with pytest.raises(Overloaded):
-        await vectors.answer(refuse)
-    assert (vectors.sent, vectors.num_written) == ([], 0)
+        await embedded(refuse, reads, log)
+    assert log == []

@@ -3,17 +3,13 @@
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from django.test import AsyncRequestFactory
-from django.urls import resolve
 
 from tests.http.test_requests import Server
 from vinery_accounts.keys.grants import Grants
 from vinery_accounts.keys.table import Caller
 from vinery_accounts.models import Scope
-from vinery_serving.gateway.endpoints import views
 from vinery_serving.protocols.openapi import document
 
 _USAGE = "/usage/me"
@@ -39,19 +35,10 @@ def routes() -> list[tuple[str, str]]:
     return [*described, *_OTHER_FORMS]
 
 
-async def django(scope: Any, receive: Any, send: Any) -> None:
-    match = resolve(scope["path"], urlconf=tuple(views.urlpatterns))
-    request = AsyncRequestFactory().generic(scope["method"], scope["path"])
-    response = await match.func(request, *match.args, **match.kwargs)
-    await send({"type": "http.response.start", "status": response.status_code, "headers": []})
-    await send({"type": "http.response.body", "body": response.content})
-
-
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
-    server = Server(tmp_path, django)
+def server(tmp_path: Path) -> Server:
+    server = Server(tmp_path)
     server.runtime.directory.entries_of = lambda _: {}
-    monkeypatch.setattr(views, "runtime", lambda: server.runtime)
     return server
 
 

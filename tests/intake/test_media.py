@@ -32,8 +32,7 @@ from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest
 from vinery_serving.gateway.reading.media import RequestMedia
 from vinery_serving.gateway.reading.worker_jobs import decode_media
 from vinery_serving.gateway.workers.pool import Worker, WorkerCrashed, WorkerPool
-from vinery_serving.media import decoding
-from vinery_serving.media.decoding import DecodeLimits, decode_image
+from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.vision import QwenProcessor
 from vinery_serving.protocols import parse
@@ -118,8 +117,10 @@ async def test_a_picture_is_decoded_and_takes_its_tokens(
     pool: WorkerPool, engine: Engine, padding: str
 ) -> None:
     fields = {"messages": [question(picture(inline(a_png())))]}
+    num_killed = pool.num_killed
     draft = await read(pool, engine, fields, padding=padding)
 
+    assert pool.num_killed == num_killed + 1, "no other client uses the process"
     (submit,) = draft.submits
     (media,) = submit.media
     (prompt,) = draft.prompts
@@ -130,6 +131,7 @@ async def test_a_picture_is_decoded_and_takes_its_tokens(
     assert tuple(array("i", submit.prompt_ids)) == prompt.token_ids
     assert (draft.media.num_files, draft.media.num_pixels) == (1, 112 * 112)
     assert draft.media.num_bytes == len(a_png())
+    assert draft.media.decode_s > 0
 
 
 async def test_several_pictures_keep_their_order(pool: WorkerPool, engine: Engine) -> None:
@@ -145,39 +147,6 @@ async def test_several_pictures_keep_their_order(pool: WorkerPool, engine: Engin
         assert [media.start for media in submit.media] == sorted(m.start for m in submit.media)
 
 
-async def test_no_other_client_uses_a_process_that_has_decoded_a_file(
-    pool: WorkerPool, engine: Engine
-) -> None:
-    num_killed, num_idle = pool.num_killed, len(pool._idle)
-
-    await read(pool, engine, {"messages": [question(picture(inline(a_png(56, 56, RED))))]})
-
-    assert pool.num_killed == num_killed + 1
-    assert len(pool._idle) <= num_idle
-
-
-async def test_the_same_picture_is_decoded_once(
-    pool: WorkerPool, engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = {"messages": [question(*[picture(inline(a_png()))] * 8)]}
-    often = await read(pool, engine, asked)
-    decoded: list[bytes] = []
-
-    def decode(data: bytes, *rest: Any) -> Any:
-        decoded.append(data)
-        return decode_image(data, *rest)
-
-    monkeypatch.setattr(decoding, "decode_image", decode)
-    parts = parse(Endpoint.CHAT, json.dumps(asked).encode(), V1).request.media
-    media, vision = RequestMedia(parts), engine.assets.vision
-    assert vision is not None
-    for index in range(8):
-        media.decode(index, None, vision)
-
-    assert decoded == [a_png()]
-    assert len(often.submits[0].media) == often.media.num_files == media.usage.num_files == 8
-
-
 async def test_a_picture_is_scaled_to_what_the_model_takes_and_samples_share_its_pixels(
     pool: WorkerPool, engine: Engine
 ) -> None:
@@ -191,15 +160,9 @@ async def test_a_picture_is_scaled_to_what_the_model_takes_and_samples_share_its
     assert all(other.media[0].pixels is first.media[0].pixels for other in others)
 
 
-async def test_a_url_is_fetched_between_the_parse_which_is_done_once_and_the_decoder(
-    pool: WorkerPool, engine: Engine, monkeypatch: pytest.MonkeyPatch
+async def test_a_url_is_fetched_between_the_parse_and_the_decoder(
+    pool: WorkerPool, engine: Engine
 ) -> None:
-    call, done = Worker.call, list[str]()
-
-    async def noting(worker: Worker, job: Any, *arguments: Any, **body: Any) -> Any:
-        done.append(job.__name__)
-        return await call(worker, job, *arguments, **body)
-
     async def fetch(media: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
         # A slow server must not keep a worker from other clients.
         assert pool.turns.num_running == 0
@@ -207,15 +170,12 @@ async def test_a_url_is_fetched_between_the_parse_which_is_done_once_and_the_dec
         assert [part.source for part in media] == [of_inline, UrlSource(URL)]
         return {1: InlineSource(a_png(color=BLUE))}
 
-    monkeypatch.setattr(Worker, "call", noting)
-    for padding, before in (("", []), (LARGE, ["parse", "pack"])):
+    for padding in ("", LARGE):
         fields = {"messages": [question(picture(inline(a_png())), picture(URL))]}
         draft = await read(pool, engine, fields, fetch, padding)
 
         assert [each.pixels[:3] for each in draft.submits[0].media] == [bytes(RED), bytes(BLUE)]
         assert draft.prompts[0].text is None, padding
-        assert done == [*before, "resume", "decode_media", "decode_media", "prepare_parsed"]
-        done.clear()
 
 
 async def test_a_text_model_refuses_before_anything_is_fetched(
@@ -264,6 +224,9 @@ async def test_pages_of_a_document_are_their_text_and_their_picture(
     data = pdf(pages([words(b"Grapes"), words(b"Wine")]))
     contents = {"file_data": base64.b64encode(data).decode(), "filename": "a.pdf"}
     part = {"type": "file", "file": contents}
+    # A file may be a picture.
+    drawn = {"type": "file", "file": {"file_data": inline(a_png())}}
+    assert (await shown(pool, engine, drawn)).submits[0].media[0].pixels[:3] == bytes(RED)
     draft = await shown(pool, engine, part, return_prompt_text=True)
 
     (prompt,) = draft.prompts
@@ -275,13 +238,6 @@ async def test_pages_of_a_document_are_their_text_and_their_picture(
     assert (draft.media.num_files, draft.media.num_bytes) == (1, len(data))
     response = await read(pool, engine, {"input": [question({"type": "input_file", **contents})]})
     assert response.submits[0].media == draft.submits[0].media
-
-
-async def test_a_picture_in_a_file_is_a_picture(pool: WorkerPool, engine: Engine) -> None:
-    part = {"type": "file", "file": {"file_data": inline(a_png())}}
-    draft = await shown(pool, engine, part)
-
-    assert draft.submits[0].media[0].pixels[:3] == bytes(RED)
 
 
 def a_gif(*colors: tuple[int, int, int]) -> str:
@@ -324,21 +280,15 @@ async def test_a_video_is_refused_by_a_model_for_pictures(engine: Engine) -> Non
     assert caught.value.param == "messages[0].content[1].video_url"
 
 
-@table("kind", ["image_url", "video_url"])
-async def test_a_document_is_no_picture_and_no_video(
-    pool: WorkerPool, engine: Engine, kind: str
-) -> None:
-    url = inline(pdf(pages([words(b"Grapes")])))
-    error = await refusal(pool, engine, {"type": kind, kind: {"url": url}})
-
-    assert (error.status, error.param) == (400, f"messages[0].content[1].{kind}")
-
-
-async def test_texts_with_the_models_picture_tokens_are_refused(
+async def test_a_document_is_no_picture_and_no_video_and_texts_have_no_tokens_of_pictures(
     pool: WorkerPool, engine: Engine
 ) -> None:
-    text = {"type": "text", "text": "<|image_pad|>"}
+    url = inline(pdf(pages([words(b"Grapes")])))
+    for kind in ("image_url", "video_url"):
+        error = await refusal(pool, engine, {"type": kind, kind: {"url": url}})
+        assert (error.status, error.param) == (400, f"messages[0].content[1].{kind}")
 
+    text = {"type": "text", "text": "<|image_pad|>"}
     assert (await refusal(pool, engine, text, picture(inline(a_png())))).status == 400
 
 
@@ -380,13 +330,6 @@ async def test_different_pictures_are_different_requests_for_the_quarantine(
     quarantine.check("m", blue.submits)
     with pytest.raises(RequestQuarantined):
         quarantine.check("m", again.submits)
-
-
-async def test_each_picture_takes_processor_time(pool: WorkerPool, engine: Engine) -> None:
-    """The clock of a process stands still while a timer of processor time is set."""
-    drafts = [await shown(pool, engine, picture(inline(a_png()))) for _ in range(10)]
-
-    assert all(draft.media.decode_s > 0 for draft in drafts)
 
 
 async def test_tokens_of_pictures_and_videos_are_counted_apart_in_the_usage(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tables import table
 from vinery_accounts.keys.table import ANONYMOUS, Caller
-from vinery_serving.core.errors import InvalidRequest, TooManyBodies
+from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import (
     InlineSource,
     MediaKind,
@@ -113,11 +113,3 @@ async def test_a_rule_limits_the_number_of_media_inline_ones_too(
     with pytest.raises(InvalidRequest, match="allow 2 pictures") as caught:
         await fetch(Fetches(), parts, levels)
     assert caught.value.param == "messages[0].content[2].image_url"
-
-
-async def test_files_need_memory_as_bodies_do() -> None:
-    def refuses(num_bytes: int) -> None:
-        raise TooManyBodies(num_bytes)
-
-    with pytest.raises(TooManyBodies):
-        await fetch_media(new_runtime(Fetches()), CALLER, media_of(URL), Meter(), refuses)

@@ -84,10 +84,11 @@ async def process(tmp_path: Path) -> Process:
     return Process(tmp_path)
 
 
-@pytest.mark.parametrize("asked", ["", "default", "reference-chat"])
+@pytest.mark.parametrize("asked", ["default", "reference-chat"])
 async def test_it_is_recorded_with_the_model_that_served(process: Process, asked: str) -> None:
     process.begin(asked=asked, serves="reference-chat")
 
+    assert process.num_lines == (2 if asked == "default" else 1)
     admission = process.killed().admission
     assert (admission.model, admission.asked_model) == ("reference-chat", asked)
 
@@ -105,12 +106,6 @@ async def test_pictures_of_a_killed_process_are_recorded_and_text_is_written_onc
     row = process.killed()
     assert (row.num_media, row.num_media_bytes, row.num_media_pixels) == (2, 10, 300)
     assert (row.decode_ms, row.num_image_tokens) == (4.0, 0)
-
-
-async def test_a_request_that_names_the_serving_model_is_written_once(process: Process) -> None:
-    process.begin(asked="reference-chat", serves="reference-chat")
-
-    assert process.num_lines == 1
 
 
 async def test_a_request_that_cannot_be_recorded_is_refused_and_not_settled(

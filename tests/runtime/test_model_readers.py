@@ -20,8 +20,8 @@ from vinery_serving.core.request import Endpoint
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
 from vinery_serving.gateway.engines.models import ModelEntry
-from vinery_serving.gateway.state import model_readers
-from vinery_serving.gateway.state.model_readers import ModelReaders
+from vinery_serving.gateway.state import model_rows
+from vinery_serving.gateway.state.model_rows import ModelReaders
 from vinery_serving.gateway.workers.pool import WorkerPool
 from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.folder import UnusableFolder
@@ -99,8 +99,8 @@ def _pipe(folder: Path) -> None:
 )
 async def test_what_has_no_end_is_refused_with_a_reason(write, reason, pool, tmp_path, monkeypatch):
     entry = a_copy(tmp_path)
-    monkeypatch.setattr(model_readers, "_TIME_S", 8)
-    monkeypatch.setattr(model_readers, "_MEMORY_BYTES", 2**30)
+    monkeypatch.setattr(model_rows, "_TIME_S", 8)
+    monkeypatch.setattr(model_rows, "_MEMORY_BYTES", 2**30)
     write(entry.folder)
     pool.allow(entry.read_paths)
     with pytest.raises(UnusableFolder, match=reason):
@@ -135,39 +135,38 @@ async def test_a_small_request_goes_to_a_worker_where_the_template_exceeds_its_b
     assert await num_in_workers(pool, engine, "SLOW") == 1
 
 
-async def test_a_small_request_goes_to_a_worker_where_a_pattern_of_the_tokenizer_may_take_long(
-    pool, entry, tmp_path
-):
-    raw = Tokenizer.from_file(str(entry.folder / "tokenizer.json"))
+def _with_costly_pattern(folder: Path) -> None:
+    raw = Tokenizer.from_file(str(folder / "tokenizer.json"))
     catastrophic = pre_tokenizers.Split(Regex("(x+x+)+y"), "isolated")
     raw.pre_tokenizer = pre_tokenizers.Sequence([catastrophic, raw.pre_tokenizer])
-    raw.save(str(entry.folder / "tokenizer.json"))
-    entry = replace(entry, id=2)
-    engine = await loaded(pool, entry, tmp_path)
-    assert await num_in_workers(pool, engine, "Hello!") == 1
-    with pytest.raises(InvalidRequest, match="cannot encode"):
-        await num_in_workers(pool, engine, "x" * 3000)
+    raw.save(str(folder / "tokenizer.json"))
 
 
-async def test_a_small_request_goes_to_a_worker_where_only_openvino_has_the_tokenizer(
-    pool, entry, tmp_path
-):
-    (entry.folder / "tokenizer.json").unlink()
-    engine = await loaded(pool, replace(entry, id=3), tmp_path)
-    assert await num_in_workers(pool, engine, "Hello!") == 1
+def _of_openvino_alone(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
 
 
-async def test_the_web_process_decodes_with_a_large_tokenizer_and_a_worker_encodes(
-    pool, entry, tmp_path
-):
-    file = entry.folder / "tokenizer.json"
+def _with_many_tokens(folder: Path) -> None:
+    file = folder / "tokenizer.json"
     content = json.loads(file.read_text())
     vocabulary = content["model"]["vocab"]
     for number in range(300_000):
         vocabulary[f"none{number}"] = len(vocabulary) + len(content["added_tokens"])
     file.write_text(json.dumps(content))
-    engine = await loaded(pool, replace(entry, id=4), tmp_path)
 
-    assert not isinstance(engine.assets.tokenizer.raw, Tokenizer)
-    assert engine.assets.tokenizer.token_name(0) == "<|endoftext|>"
+
+@table("id_, change", enumerate((_with_costly_pattern, _of_openvino_alone, _with_many_tokens), 2))
+async def test_a_small_request_goes_to_a_worker_where_the_tokenizer_may_take_long(
+    id_, change, pool, tmp_path
+):
+    entry = replace(a_copy(tmp_path), id=id_)
+    change(entry.folder)
+    engine = await loaded(pool, entry, tmp_path)
+
     assert await num_in_workers(pool, engine, "Hello!") == 1
+    if change is _with_costly_pattern:
+        with pytest.raises(InvalidRequest, match="cannot encode"):
+            await num_in_workers(pool, engine, "x" * 3000)
+    if change is _with_many_tokens:  # the web process decodes
+        assert not isinstance(engine.assets.tokenizer.raw, Tokenizer)
+        assert engine.assets.tokenizer.token_name(0) == "<|endoftext|>"

@@ -3,7 +3,6 @@ stored."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 from django.db import OperationalError
@@ -14,7 +13,7 @@ from vinery_accounts.models import QuarantinedRequest
 from vinery_platform.operations.metrics import _of_process
 from vinery_serving.core.errors import RequestQuarantined
 from vinery_serving.core.request import Sampling
-from vinery_serving.gateway.state import runtime as runtime_module
+from vinery_serving.gateway.state import model_rows
 from vinery_serving.gateway.state.runtime import Runtime, _repeat
 from vinery_serving.transport.messages import Submit
 
@@ -49,9 +48,8 @@ def database() -> Database:
 @pytest.fixture
 async def runtime(monkeypatch: pytest.MonkeyPatch, database: Database) -> AsyncIterator[Runtime]:
     """A runtime that stores new quarantines."""
-    monkeypatch.setattr(
-        runtime_module, "read_models", lambda: (({}, frozenset(), {}, frozenset()), {})
-    )
+    none = ({}, frozenset(), {}, frozenset()), {}
+    monkeypatch.setattr(model_rows, "read_models", lambda: none)
     runtime = Runtime()
     runtime.quarantine = QuarantineQueue(60, store=database.store, read=database.read)
     task = asyncio.create_task(_repeat(runtime._store_quarantined, 0.001))
@@ -126,13 +124,3 @@ async def test_a_request_that_is_put_during_a_refresh_stays_refused(runtime, dat
 
     assert is_refused(runtime)
     await until(lambda: database.num_stored > 0)
-
-
-async def test_nothing_is_refused_if_the_quarantine_is_turned_off(settings: Any) -> None:
-    settings.VINERY_QUARANTINE_S = 0
-    runtime = Runtime()
-
-    runtime.directory.quarantine.add(MODEL, [REQUEST])
-
-    assert not is_refused(runtime)
-    assert runtime.quarantine.waiting == frozenset()

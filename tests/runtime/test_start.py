@@ -20,8 +20,7 @@ from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.limits.rulebook import RuleBook, Snapshot
 from vinery_accounts.models import User
 from vinery_serving.gateway.state import runtime as state
-from vinery_serving.gateway.state.copies import Copies, Tables
-from vinery_serving.gateway.state.model_rows import read_models
+from vinery_serving.gateway.state.model_rows import Copies, Tables, read_models
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.media.tables.models import MediaFolder, MediaLimit, MediaRule
 from vinery_serving.media.tables.policies import MediaPolicies

@@ -118,7 +118,7 @@ def test_a_model_is_unloaded_and_loaded_by_command(running: Running, client: ope
         ("tiny-chat", "not-loaded")
     ]
     assert client.models.retrieve("tiny-chat").to_dict()["state"] == "not-loaded"
-    with pytest.raises(openai.BadRequestError, match="no model can answer now"):
+    with pytest.raises(openai.BadRequestError, match="0 models are loaded"):
         client.chat.completions.create(model="default", messages=HELLO)
 
     vinery(running, "model", "load", "tiny-chat")

@@ -71,14 +71,6 @@ def test_a_failed_send_loses_no_message_that_the_peer_has_sent_before_its_end(
     connection.send(Ping(4))
     incoming = [*server.poll(1), *server.poll(1)]
     assert [each.message for each in incoming] == [Cancel(1, 5), None]
-
-
-def test_the_last_messages_of_a_peer_come_before_its_end_which_comes_once(server, peer, connection):
-    peer.sendall(pack(Cancel(1, 0)))
-    peer.close()
-    incoming = [*server.poll(1), *server.poll(1)]
-    assert [each.message for each in incoming] == [Cancel(1, 0), None]
-    assert {each.connection for each in incoming} == {connection}
     assert closed(server) == []
 
 

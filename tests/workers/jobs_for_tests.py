@@ -1,7 +1,6 @@
 """Jobs that behave well and badly."""
 
 import contextlib
-import mmap
 import os
 import resource
 import time
@@ -15,8 +14,6 @@ from vinery_serving.core.errors import ContextTooLong, UnsupportedParameter
 from vinery_serving.gateway.workers.worker import Codec, Session
 
 _loaded: list[Any] = []
-# Shared by all workers of a fork server, which write no files.
-_num_ended = mmap.mmap(-1, 1)
 
 
 class Colour(StrEnum):
@@ -60,16 +57,9 @@ def remember(session: Session, key: str, value: Any) -> Any:
     return previous
 
 
-def end(session: Session, ends: int, status: int) -> list[str]:
-    """End the process until `ends` have ended: by a signal if the status is negative."""
-    if _num_ended[0] < ends:
-        _num_ended[0] += 1
-        os.kill(os.getpid(), -status) if status < 0 else os._exit(status)
-    return list(session.state)
-
-
-def num_ended(session: Session) -> int:
-    return _num_ended[0]
+def end(session: Session, status: int) -> None:
+    """End the process: by a signal if the status is negative."""
+    os.kill(os.getpid(), -status) if status < 0 else os._exit(status)
 
 
 def refuse(session: Session) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -20,32 +19,8 @@ import msgspec
 from msgspec import structs
 
 from vinery_serving.core.prompt_parts import KnownParts, seed
-from vinery_serving.transport import relayed
+from vinery_serving.transport import messages, relayed
 from vinery_serving.transport.handshake import Handshake, Stranger
-from vinery_serving.transport.messages import (
-    Accepted,
-    Arriving,
-    Cancel,
-    Draining,
-    EngineStats,
-    FromEngine,
-    Grant,
-    Hello,
-    Leaving,
-    Load,
-    MediaPixels,
-    PicturesTested,
-    Ping,
-    Pong,
-    PoolTexts,
-    Rejected,
-    StepOutputs,
-    Submit,
-    TestPictures,
-    TextVectors,
-    TokenOutput,
-    speaks_with,
-)
 from vinery_serving.transport.sockets import (
     FrameReader,
     InvalidFrame,
@@ -58,14 +33,17 @@ from vinery_serving.transport.sockets import (
 # time at the latest. A failed connect to a Unix socket costs 50 us.
 _RECONNECT_S: Final = 0.05
 
-# A request of many long prompts or of pictures is sent in parts of about this size, so that
-# messages of other requests need not wait until the engine has read all of it.
+# A request of many long prompts or of pictures is sent in parts of about this size, between which
+# messages of other requests are sent.
 _PART_BYTES: Final = 64 * 1024
 _ids = itertools.count(1)
 
 # A message about one generation. Its `id` is the generation's.
-GenerationUpdate = Accepted | TokenOutput | Rejected
-UpdateT = TypeVar("UpdateT", bound=GenerationUpdate | TextVectors)
+GenerationUpdate = messages.Accepted | messages.TokenOutput | messages.Rejected
+_Part = messages.MediaPixels | messages.Submit  # of a large request
+_Question = messages.Ping | messages.TestPictures
+_Reply = messages.Pong | messages.PicturesTested
+UpdateT = TypeVar("UpdateT", bound=GenerationUpdate | messages.TextVectors)
 
 
 class EngineDisconnected(Exception):
@@ -90,10 +68,13 @@ class _Stream(Generic[UpdateT]):
         self._timer: asyncio.TimerHandle | None = None
         self._wake_at = 0.0  # seconds of the loop's clock
         self._lost: EngineDisconnected | None = None
+        self.rest: Iterator[_Part] | None = None  # what is not sent yet
 
     async def next(self, timeout_s: float | None = None) -> list[UpdateT]:
         """Return all updates since the last call; wait for the first if there is none. Returns an
         empty list after `timeout_s` without updates. Raises EngineDisconnected."""
+        if self.rest is not None:
+            await self.send_rest()
         if not self._inbox and self._lost is None:
             await self._wait(timeout_s)
         if self._inbox:
@@ -103,14 +84,31 @@ class _Stream(Generic[UpdateT]):
             raise self._lost
         return []
 
+    async def send_rest(self) -> None:
+        """Send the rest of a large request, before any grant. `next` tells of a lost connection."""
+        with contextlib.suppress(EngineDisconnected):
+            while self.rest is not None and self._lost is None:
+                await self._link.until_writable()
+                self.send_part()
+
+    def send_part(self) -> None:
+        """Raises EngineDisconnected."""
+        rest, self.rest, num_bytes = self.rest, None, 0
+        for message in rest or ():
+            num_bytes += self._link.send(message)
+            if num_bytes >= _PART_BYTES:
+                self.rest = rest
+                return
+
     def grant(self, id_: int, num_tokens: int, *, is_last: bool) -> None:
         """Let a generation have `num_tokens` in all, and then pause, or end if `is_last`."""
         if id_ in self._open:
-            self._link.grant(Grant(id_, num_tokens, is_last))
+            self._link.send_if_open(messages.Grant(id_, num_tokens, is_last))
 
     def cancel(self, num_used: Mapping[int, int] | None = None) -> None:
         """Free these requests in the engine; None: all that have not ended. `num_used` has the
         tokens that the client used, by id: the engine may have generated more."""
+        self.rest = None
         if num_used is None:
             num_used = dict.fromkeys(self._open, 0)
         for id_, num_tokens in num_used.items():
@@ -156,15 +154,15 @@ class _Stream(Generic[UpdateT]):
 
 
 OutputStream = _Stream[GenerationUpdate]
-VectorStream = _Stream[TextVectors | Rejected]
+VectorStream = _Stream[messages.TextVectors | messages.Rejected]
 
 
 def _merge_outputs(updates: list[Any]) -> list[Any]:
     """Join the outputs of a generation at the place of the first, for a gateway that is behind."""
     joined: list[Any] = []
-    outputs: dict[int, list[TokenOutput]] = {}
+    outputs: dict[int, list[messages.TokenOutput]] = {}
     for update in updates:
-        if not isinstance(update, TokenOutput):
+        if not isinstance(update, messages.TokenOutput):
             joined += map(_merged_output, outputs.values())
             outputs.clear()
             joined.append(update)
@@ -174,7 +172,7 @@ def _merge_outputs(updates: list[Any]) -> list[Any]:
     return joined
 
 
-def _merged_output(outputs: Sequence[TokenOutput]) -> TokenOutput:
+def _merged_output(outputs: Sequence[messages.TokenOutput]) -> messages.TokenOutput:
     """Join consecutive outputs. The counts of draft tokens are sums already."""
     first, last = outputs[0], outputs[-1]
     if first is last:
@@ -199,18 +197,15 @@ class _Link(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._handshake, self._on_lost, self._on_draining = handshake, on_lost, on_draining
         self._frames = FrameReader()
-        self._decode = msgspec.msgpack.Decoder(FromEngine).decode
+        self._decode = msgspec.msgpack.Decoder(messages.FromEngine).decode
         self._transport: asyncio.Transport | None = None
         self._streams: dict[int, _Stream[Any]] = {}  # by the ids of requests that have not ended
-        self._answers: dict[int, asyncio.Future[Pong | PicturesTested]] = {}  # by nonce
-        # What waits for the next part, by request, and the last grants of these generations.
-        self._outboxes: deque[Iterator[MediaPixels | Submit]] = deque()
-        self._unsent: dict[int, Grant | None] = {}
-        self._begun: set[int] = set()  # ids of `_unsent` with pixels that were sent
-        self._is_paused = self._is_planned_end = False
+        self._answers: dict[int, asyncio.Future[_Reply]] = {}  # by nonce
+        self._writable = asyncio.Event()
+        self._is_planned_end = False
         self.is_draining = False  # the engine takes no new generations
-        self.hello: asyncio.Future[Hello] = loop.create_future()
-        self.load: Load | None = None
+        self.hello: asyncio.Future[messages.Hello] = loop.create_future()
+        self.load: messages.Load | None = None
         self.known = KnownParts()
         self.closed: asyncio.Future[None] = loop.create_future()
 
@@ -218,10 +213,12 @@ class _Link(asyncio.Protocol):
         # A cast, no assertion: uvloop's transports are not subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.write(self._handshake.opening)
+        self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         # `_on_lost` comes first: a stream's owner may submit again as soon as the stream is lost.
         self._on_lost()
+        self._writable.set()
         streams, self._streams = set(self._streams.values()), {}
         for stream in streams:
             stream.lose(EngineDisconnected(is_planned=self._is_planned_end))
@@ -246,11 +243,15 @@ class _Link(asyncio.Protocol):
         return len(self._streams)
 
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self._writable.clear()
 
     def resume_writing(self) -> None:
-        self._is_paused = False
-        self._send_part()
+        self._writable.set()
+
+    async def until_writable(self) -> None:
+        """Let other tasks send, and the engine read what was sent."""
+        await asyncio.sleep(0)
+        await self._writable.wait()
 
     def send(self, message: msgspec.Struct) -> int:
         """Return the bytes that were sent. Raises EngineDisconnected."""
@@ -266,68 +267,24 @@ class _Link(asyncio.Protocol):
 
     def cancel(self, id_: int, num_used: int) -> None:
         self._streams.pop(id_, None)
-        is_unsent = id_ in self._unsent
-        self._unsent.pop(id_, None)
-        if not is_unsent or id_ in self._begun:
-            self._begun.discard(id_)
-            self.send_if_open(Cancel(id_, num_used))
+        self.send_if_open(messages.Cancel(id_, num_used))
 
-    def grant(self, grant: Grant) -> None:
-        if grant.id in self._unsent:
-            self._unsent[grant.id] = grant
-        else:
-            self.send_if_open(grant)
-
-    def pool(self, texts: PoolTexts) -> VectorStream:
+    def pool(self, texts: messages.PoolTexts) -> VectorStream:
         self.send(texts)
         stream = self._streams[texts.id] = VectorStream(self, (texts.id,))
         return stream
 
-    def submit(self, submits: Sequence[Submit]) -> OutputStream:
+    def submit(self, submits: Sequence[messages.Submit]) -> OutputStream:
         ids = [id_ for submit in submits for id_ in submit.ids]
         stream = OutputStream(self, ids)
         self._streams.update(dict.fromkeys(ids, stream))
-        num_bytes = 0
-        for number, submit in enumerate(submits):
-            if num_bytes >= _PART_BYTES or submit.media:
-                self._send_later(submits[number:])
-                break
-            num_bytes += self.send(submit)
+        stream.rest = chain.from_iterable(map(_submit_parts, submits))
+        stream.send_part()
         return stream
 
-    def _send_later(self, submits: Sequence[Submit]) -> None:
-        if not self._outboxes:
-            asyncio.get_running_loop().call_soon(self._send_part)
-        self._outboxes.append(chain.from_iterable(map(_submit_parts, submits)))
-        self._unsent.update((submit.id, None) for submit in submits)
-
-    def _send_part(self) -> None:
-        num_bytes = 0
-        while self._outboxes and num_bytes < _PART_BYTES and not self._is_paused:
-            outbox = self._outboxes.popleft()
-            message = next(outbox, None)
-            if message is not None:
-                num_bytes += self._send_unsent(message)
-                self._outboxes.append(outbox)
-        if self._outboxes and not self._is_paused:
-            asyncio.get_running_loop().call_soon(self._send_part)
-
-    def _send_unsent(self, message: MediaPixels | Submit) -> int:
-        is_lost = self._transport is None or self._transport.is_closing()
-        if is_lost or message.id not in self._unsent:
-            return 0
-        num_bytes = self.send(message)
-        if isinstance(message, MediaPixels):
-            self._begun.add(message.id)
-            return num_bytes
-        self._begun.discard(message.id)
-        if (grant := self._unsent.pop(message.id)) is not None:
-            self.send(grant)
-        return num_bytes
-
-    async def ask(self, question: Ping | TestPictures) -> Pong | PicturesTested:
+    async def ask(self, question: _Question) -> _Reply:
         """Return the answer, which has the question's nonce. Raises EngineDisconnected."""
-        answer: asyncio.Future[Pong | PicturesTested] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[_Reply] = asyncio.get_running_loop().create_future()
         self._answers[question.nonce] = answer
         try:
             self.send(question)
@@ -343,56 +300,56 @@ class _Link(asyncio.Protocol):
         self._is_planned_end = True
         self.close()
 
-    def _take(self, message: FromEngine) -> None:
+    def _take(self, message: messages.FromEngine) -> None:
         match message:
-            case StepOutputs(outputs=outputs):
+            case messages.StepOutputs(outputs=outputs):
                 for output in outputs:
                     self._deliver(output, is_end=output.finish is not None)
-            case Accepted():
+            case messages.Accepted():
                 self._deliver(message, is_end=False)
-            case TextVectors(is_last=is_last):
+            case messages.TextVectors(is_last=is_last):
                 self._deliver(message, is_end=is_last)
-            case Rejected():
+            case messages.Rejected():
                 self._deliver(message, is_end=True)
-            case Load():
+            case messages.Load():
                 self.load = message
                 self.known.take(message.added, message.dropped)
-            case Draining():
+            case messages.Draining():
                 self.is_draining = True
                 self._on_draining()
-            case Leaving():
+            case messages.Leaving():
                 self._is_planned_end = True
-            case Pong() | PicturesTested():
+            case messages.Pong() | messages.PicturesTested():
                 answer = self._answers.get(message.nonce)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
-            case Hello() if not speaks_with(message.protocol_version):
+            case messages.Hello() if not messages.speaks_with(message.protocol_version):
                 self.close()
-            case Hello():
+            case messages.Hello():
                 self.is_draining = self.is_draining or message.is_draining
                 if not self.hello.done():
                     self.hello.set_result(message)
             case _:
                 assert_never(message)
 
-    def _deliver(self, update: GenerationUpdate | TextVectors, *, is_end: bool) -> None:
+    def _deliver(self, update: GenerationUpdate | messages.TextVectors, *, is_end: bool) -> None:
         stream = self._streams.pop(update.id, None) if is_end else self._streams.get(update.id)
         if stream is not None:  # else cancelled meanwhile
             stream.put(update, is_end=is_end)
 
 
 def _fail(
-    future: asyncio.Future[Pong | PicturesTested] | asyncio.Future[Hello], error: Exception
+    future: asyncio.Future[_Reply] | asyncio.Future[messages.Hello], error: Exception
 ) -> None:
     if not future.done():
         future.set_exception(error)
         future.exception()  # read here, so that asyncio does not warn of an unread exception
 
 
-def _submit_parts(submit: Submit) -> Iterator[MediaPixels | Submit]:
+def _submit_parts(submit: messages.Submit) -> Iterator[_Part]:
     for media in submit.media:
         for start in range(0, len(media.pixels), _PART_BYTES):
-            yield MediaPixels(submit.id, media.pixels[start : start + _PART_BYTES])
+            yield messages.MediaPixels(submit.id, media.pixels[start : start + _PART_BYTES])
     bare = tuple(structs.replace(media, pixels=b"") for media in submit.media)
     yield structs.replace(submit, media=bare) if bare else submit
 
@@ -409,7 +366,7 @@ class EngineClient:
         self._link: _Link | None = None
         self._connected = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
-        self.hello: Hello | None = None
+        self.hello: messages.Hello | None = None
 
     @property
     def path(self) -> Path:
@@ -431,7 +388,7 @@ class EngineClient:
         return 0 if self._link is None else self._link.num_generations
 
     @property
-    def load(self) -> Load | None:
+    def load(self) -> messages.Load | None:
         return None if self._link is None else self._link.load
 
     @property
@@ -452,7 +409,7 @@ class EngineClient:
                 await self._keeper
             self._keeper = None
 
-    async def wait_connected(self, timeout_s: float) -> Hello:
+    async def wait_connected(self, timeout_s: float) -> messages.Hello:
         """Return the engine's first message. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
             await self._connected.wait()
@@ -467,32 +424,32 @@ class EngineClient:
     def announce(self) -> None:
         """Let the low tier make room: a request that is not of this tier will be submitted soon."""
         if self._link is not None and self._link.load is not None and self._link.load.has_low_tier:
-            self._link.send_if_open(Arriving())
+            self._link.send_if_open(messages.Arriving())
 
-    def submit(self, submits: Sequence[Submit]) -> OutputStream:
+    def submit(self, submits: Sequence[messages.Submit]) -> OutputStream:
         """Raises EngineDisconnected if no engine takes new generations."""
         if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.submit(submits)
 
-    def pool(self, texts: PoolTexts) -> VectorStream:
+    def pool(self, texts: messages.PoolTexts) -> VectorStream:
         """Raises EngineDisconnected if no engine is connected."""
         if self._link is None or not self.is_connected:
             raise EngineDisconnected
         return self._link.pool(texts)
 
-    async def ping(self, timeout_s: float) -> EngineStats:
+    async def ping(self, timeout_s: float) -> messages.EngineStats:
         """Raises EngineDisconnected, or TimeoutError if the engine hangs."""
-        pong = await self._ask(Ping(self.new_id()), timeout_s)
-        return cast("Pong", pong).stats
+        pong = await self._ask(messages.Ping(self.new_id()), timeout_s)
+        return cast("messages.Pong", pong).stats
 
     async def test_pictures(self, timeout_s: float) -> str:
         """Let the engine show the model known pictures. Returns the failure; empty: passed. Raises
         EngineDisconnected or TimeoutError."""
-        tested = await self._ask(TestPictures(self.new_id()), timeout_s)
-        return cast("PicturesTested", tested).failure
+        tested = await self._ask(messages.TestPictures(self.new_id()), timeout_s)
+        return cast("messages.PicturesTested", tested).failure
 
-    async def _ask(self, question: Ping | TestPictures, timeout_s: float) -> Pong | PicturesTested:
+    async def _ask(self, question: _Question, timeout_s: float) -> _Reply:
         if self._link is None:
             raise EngineDisconnected
         async with asyncio.timeout(timeout_s):

@@ -1,7 +1,7 @@
 """Reports the requests that wait for a model from gateways to the node, which wakes the model.
 
-A gateway connects to the node's socket while requests wait, and sends all of them after each
-change. The report ends with the connection. So a killed gateway or node leaves nothing behind.
+A gateway connects to the node's socket while requests wait, and sends all of them again when they
+have changed. The report ends with the connection, so a killed process leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vinery_serving.transport.handshake import Stranger, shake_hands
 from vinery_serving.transport.sockets import FrameReader, InvalidFrame, node_socket, pack
 
 _RECONNECT_S: Final = 0.05
-_SETTLE_S: Final = 0.01  # Changes within this time are sent together
+_INTERVAL_S: Final = 0.05  # how often a gateway looks for changes
 _READ_BYTES: Final = 1 << 16
 
 
@@ -39,14 +39,14 @@ class WaitingRequests:
         """`key` is that of the node's socket."""
         self._run_dir, self._key, self._clock = run_dir, key, clock
         self._came_at: dict[int, list[float]] = {}  # by model id, the oldest first
-        self._changed = asyncio.Event()
         self._reporting: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
     def of(self, model_id: int) -> Iterator[None]:
         came_at = self._clock()
         self._came_at.setdefault(model_id, []).append(came_at)
-        self._note()
+        if self._reporting is None or self._reporting.done():
+            self._reporting = asyncio.create_task(self._report(), name="waiting")
         try:
             yield
         finally:
@@ -54,7 +54,6 @@ class WaitingRequests:
             times.remove(came_at)
             if not times:
                 del self._came_at[model_id]
-            self._note()
 
     @property
     def waits(self) -> Mapping[int, Wait]:
@@ -64,11 +63,6 @@ class WaitingRequests:
         if self._reporting is not None:
             self._reporting.cancel()
             await asyncio.gather(self._reporting, return_exceptions=True)
-
-    def _note(self) -> None:
-        self._changed.set()
-        if self._came_at and (self._reporting is None or self._reporting.done()):
-            self._reporting = asyncio.create_task(self._report(), name="waiting")
 
     async def _report(self) -> None:
         while self._came_at:
@@ -86,16 +80,15 @@ class WaitingRequests:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         ended = asyncio.create_task(reader.read())
+        sent: _Report | None = None
         try:
             while self._came_at and not ended.done():
-                self._changed.clear()
                 report = _Report(tuple((id_, *wait) for id_, wait in self.waits.items()))
-                writer.write(pack(report))
-                await writer.drain()
-                changed = asyncio.create_task(self._changed.wait())
-                await asyncio.wait((changed, ended), return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
-                await asyncio.sleep(_SETTLE_S)
+                if report != sent:
+                    writer.write(pack(report))
+                    await writer.drain()
+                    sent = report
+                await asyncio.wait((ended,), timeout=_INTERVAL_S)
         finally:
             ended.cancel()
 

@@ -1,7 +1,6 @@
 """The table of endpoints with JSON bodies, and how each sends its answer."""
 
 import asyncio
-import time
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final, cast
@@ -9,13 +8,15 @@ from typing import Any, Final, cast
 from channels.routing import URLRouter
 from django.urls import re_path
 
+from vinery_serving.core.errors import NotFound
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.pooling import PoolingDraft
 from vinery_serving.core.tasks import Endpoint
+from vinery_serving.gateway.endpoints import edge
 from vinery_serving.gateway.endpoints.background import runs_of
 from vinery_serving.gateway.endpoints.callers import client_of
 from vinery_serving.gateway.endpoints.documents import constant, key_usage, openapi, version
-from vinery_serving.gateway.endpoints.edge import JSON, ApiEdge, App, BeginInTurns, with_own_paths
+from vinery_serving.gateway.endpoints.models import list_models, retrieve_model, tokenizer_info
 from vinery_serving.gateway.endpoints.requests import ApiRequest, JsonEndpoint
 from vinery_serving.gateway.endpoints.stored import StoredEndpoint, chat_list, stored_endpoints
 from vinery_serving.gateway.endpoints.streaming import generate, send_whole
@@ -52,17 +53,15 @@ async def _send_parts(request: ApiRequest, record: RequestRecord, parts: Iterato
     if not following:
         await send_whole(request, record, body)
         return
-    headers = [*JSON, *record.reservation.headers]
+    headers = [*edge.JSON, *record.reservation.headers]
     await request.send({"type": "http.response.start", "status": 200, "headers": headers})
     request.has_started = True
     while body:
         record.add_answer(body)
         if not following:
             record.succeed()
-        record.live.sending_since = time.monotonic()
         part = {"type": "http.response.body", "body": body, "more_body": bool(following)}
         await request.send(part)
-        record.live.sending_since = None
         await asyncio.sleep(0)
         body, following = following, _some(parts)
 
@@ -96,16 +95,27 @@ def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any] | StoredEndpoint]
     yield from stored_endpoints(runtime)
 
 
-def api_application(runtime: Runtime, rest: App) -> App:
+async def _unknown_route(scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> None:
+    """A wrong URL is a common first mistake."""
+    method, path = scope["method"], scope["path"]
+    raise NotFound(f"Not found: {method} {path}. GET /openapi.json lists the endpoints.")
+
+
+def api_application(runtime: Runtime, rest: edge.App) -> edge.App:
     """Return the endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
-    others: list[tuple[str, App]] = [
+    others: list[tuple[str, edge.App]] = [
         (r"^(?:v1|v3)/usage/me/?$", key_usage(runtime)),
         (r"^version/?$", constant(version)),
         (r"^openapi\.json$", constant(openapi)),
+        (r"^(?:v1|v3)/models/?$", list_models(runtime)),
+        # Names may contain slashes, which clients percent-encode and servers decode.
+        (r"^(?:v1|v3)/models/(?P<name>.+)$", retrieve_model(runtime)),
+        (r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info(runtime)),  # vLLM has it at the root
+        (r"^(?:v1|v3)(?:/.*)?$", _unknown_route),
         (r"", rest),
     ]
     own = [(endpoint.path, endpoint) for endpoint in _endpoints(runtime)]
     # The casts: Channels routes to ASGI applications by Django's patterns, typed for views only.
     routes = URLRouter([re_path(path, cast("Any", app)) for path, app in (*own, *others)])
-    turns = BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope))
-    return with_own_paths(ApiEdge(turns))
+    turns = edge.BeginInTurns(routes, lambda scope: client_of(runtime.required_keys, scope))
+    return edge.with_own_paths(edge.ApiEdge(turns))

@@ -150,16 +150,14 @@ async def disconnected(receive: Receive) -> Message:
 
 
 async def _next_message(receive: Receive, limits: BodyLimits, ends_at_s: float) -> Message:
-    left_s = ends_at_s - time.monotonic()
     try:
-        async with asyncio.timeout(min(limits.silence_s, left_s)):
+        async with asyncio.timeout(min(limits.silence_s, ends_at_s - time.monotonic())):
             return await receive()
     except TimeoutError:
         REFUSALS.count(Reason.BODY_TIMEOUT)
         raise InvalidRequest(
-            f"Nothing of the request body arrived for {limits.silence_s:g} s."
-            if limits.silence_s < left_s
-            else f"The request body did not arrive within {limits.timeout_s:g} s."
+            f"The request body did not arrive within {limits.timeout_s:g} s, or nothing of it for "
+            f"{limits.silence_s:g} s."
         ) from None
 
 

@@ -7,8 +7,7 @@ Anthropic's as `x-api-key`. These count only without a bearer token, so that a r
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from vinery_accounts.base.errors import KeyRefused, NotAllowed
@@ -48,22 +47,28 @@ def _has_token(authorization: bytes) -> bool:
     return is_bearer and bool(authorization[len(_BEARER) :].strip())
 
 
-def authenticate(
-    keys: KeyTable | None, scope: Mapping[str, Any], authorization: bytes | str | None
-) -> Caller:
-    """Return the caller of a value of `authorization_of`, anonymous without `keys`, and add the
-    caller's organisation to the headers of the answer. Raises `InvalidKey`."""
+def authenticate(keys: KeyTable | None, scope: Scope) -> Caller:
+    """Return the caller of a request, anonymous without `keys`, and add the caller's organisation
+    to the headers of the answer. Raises `InvalidKey`."""
     if keys is None:
         return ANONYMOUS
     try:
-        caller = keys.authenticate(authorization)
+        caller = keys.authenticate(authorization_of(scope["headers"]))
     except KeyRefused as refused:
         raise InvalidKey(refused.message) from None
-    scope.get(OWN_HEADERS, [])[:] = organization_headers(caller.organization_name)
+    scope[OWN_HEADERS][:] = organization_headers(caller.organization_name)
     return caller
 
 
-@lru_cache(maxsize=4096)
+def permitted_caller(
+    runtime: Runtime, scope: Scope, needed: KeyScope = KeyScope.INFERENCE
+) -> Caller:
+    """Return the caller of a request without a body. Raises `ServingError`."""
+    caller = authenticate(runtime.required_keys, scope)
+    check_grants(caller, needed, address_of(scope))
+    return caller
+
+
 def organization_headers(name: str) -> tuple[tuple[bytes, bytes], ...]:
     """OpenAI's header for the organisation, percent-encoded if necessary; none if it is blank."""
     value = quote(name.strip(), safe=_UNQUOTED)

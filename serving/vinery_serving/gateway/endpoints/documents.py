@@ -18,12 +18,7 @@ from vinery_accounts.limits.service import scopes_of
 from vinery_accounts.limits.windows import window_at
 from vinery_accounts.models import Scope as KeyScope
 from vinery_serving.core.errors import MethodNotAllowed, Unavailable
-from vinery_serving.gateway.endpoints.callers import (
-    address_of,
-    authenticate,
-    authorization_of,
-    check_grants,
-)
+from vinery_serving.gateway.endpoints.callers import permitted_caller
 from vinery_serving.gateway.endpoints.edge import JSON, App, Receive, Scope, Send, send_whole
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import json_bytes
@@ -34,7 +29,7 @@ _PART_BYTES: Final = 8 * 1024  # bytes of a document that are sent in one pass o
 _BUILDING: Final = ThreadPoolExecutor(1, thread_name_prefix="documents")
 
 
-def _document(read: Callable[[Scope], Awaitable[bytes]], allowed: str) -> App:
+def document_of(read: Callable[[Scope], Awaitable[bytes]], allowed: str = "GET") -> App:
     """Return an application that answers with the result of `read`, or raises `ServingError`."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,7 +65,7 @@ def constant(build: Callable[[], bytes]) -> App:
             built.append(await asyncio.get_running_loop().run_in_executor(_BUILDING, build))
         return built[0]
 
-    return _document(read, "GET, HEAD")
+    return document_of(read, "GET, HEAD")
 
 
 def version() -> bytes:
@@ -89,11 +84,9 @@ def key_usage(runtime: Runtime) -> App:
     """Serve `{tree}/usage/me`, which needs a key."""
 
     async def read(scope: Scope) -> bytes:
-        caller = authenticate(runtime.required_keys, scope, authorization_of(scope["headers"]))
-        check_grants(caller, KeyScope.USAGE, address_of(scope))
-        return json_bytes(await _usage(runtime, caller))
+        return json_bytes(await _usage(runtime, permitted_caller(runtime, scope, KeyScope.USAGE)))
 
-    return _document(read, "GET")
+    return document_of(read)
 
 
 async def _usage(runtime: Runtime, caller: Caller) -> dict[str, object]:

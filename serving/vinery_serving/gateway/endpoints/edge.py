@@ -81,7 +81,8 @@ class ApiEdge:
         try:
             await self._app(scope, receive, send_with_headers)
         except ServingError as error:
-            await send_error(send_with_headers, error, scope)
+            if not has_started:
+                await send_error(send_with_headers, error, scope)
         except Exception:
             # The last handler of errors: the client gets JSON, and the log the traceback.
             named = {"request_id": request_id, "path": scope["path"]}

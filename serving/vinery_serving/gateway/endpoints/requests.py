@@ -20,20 +20,13 @@ from vinery_accounts.models import Scope as KeyScope
 from vinery_serving.core import errors
 from vinery_serving.core.dialects import V1
 from vinery_serving.core.media import InlineSource, MediaPart
+from vinery_serving.core.memory import Memory
 from vinery_serving.core.tasks import ALL_TASKS, COMPACT, TASKS_OF_ENDPOINTS, Endpoint
-from vinery_serving.gateway.endpoints import bodies, edge
-from vinery_serving.gateway.endpoints.callers import (
-    address_of,
-    authenticate,
-    authorization_of,
-    check_grants,
-    fetch_media,
-    permitted_engine,
-)
+from vinery_serving.gateway.endpoints import bodies, callers, edge
 from vinery_serving.gateway.endpoints.notices import report_unused
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.gateway.memory.recalling import StoredMemory
+from vinery_serving.gateway.memory import StoredMemory
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading.reading import RequestReader
 from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading
@@ -84,8 +77,8 @@ class ApiRequest:
     @classmethod
     def of(cls, runtime: Runtime, scope: edge.Scope, send: edge.Send, name: str) -> Self:
         """Raises `InvalidKey`."""
-        caller = authenticate(runtime.required_keys, scope, authorization_of(scope["headers"]))
-        owner = address_of(scope) if caller.key_id is None else caller.key_id
+        caller = callers.authenticate(runtime.required_keys, scope)
+        owner = callers.address_of(scope) if caller.key_id is None else caller.key_id
         return cls(runtime, scope, send, caller, owner, bodies.api_bodies().claim(owner), name)
 
     def __post_init__(self) -> None:
@@ -117,7 +110,7 @@ class ApiRequest:
         """Return the engine of a model. Raises `ServingError`, also for a key without the right to
         the model, and for a model that does something else."""
         tasks = TASKS_OF_ENDPOINTS.get(self.name, ALL_TASKS)
-        return permitted_engine(self.runtime.directory, self.caller, model, tasks)
+        return callers.permitted_engine(self.runtime.directory, self.caller, model, tasks)
 
     async def counted(self, model: str | None, headers: edge.Headers) -> Engine:
         """Return `engine`, and count the request for rate limits, which `headers` tell."""
@@ -139,9 +132,10 @@ class ApiRequest:
         async with reader:
             tree = "v2" if "v2" in self.url else self.tree
             try:
-                recall = self.memory
-                recall.locks = record is not None
-                head = await reader.parse(body, tree, settings.VINERY_FINGERPRINT, recall=recall)
+                self.memory.locks = record is not None
+                memory = Memory(self.memory.keeps, None, self.memory.compaction)
+                about = (tree, settings.VINERY_FINGERPRINT, memory)
+                head = await reader.parse(body, *about, recall=self.memory.read)
             except errors.InvalidRequest:
                 if record is not None:
                     # The client gets the first error.
@@ -154,9 +148,7 @@ class ApiRequest:
             self.body = body if head.may_compact else b""
 
             async def fetch(parts: Sequence[MediaPart]) -> Mapping[int, InlineSource]:
-                if record is not None:
-                    await record.reservation.refuse_media(engine.entry.name, len(parts))
-                return await fetch_media(
+                return await callers.fetch_media(
                     *(self.runtime, self.caller, parts, meter),
                     cover=lambda num: self.claim.cover(num_bytes + num),
                 )
@@ -186,7 +178,9 @@ async def answer_body(
     with request.claim:
         try:
             needed = _NEEDED.get(request.name)
-            check_grants(request.caller, KeyScope.INFERENCE, address_of(request.scope), needed)
+            callers.check_grants(
+                request.caller, KeyScope.INFERENCE, callers.address_of(request.scope), needed
+            )
             if not has_body:
                 await _until_disconnect(answer(request, None), receive)
                 return
@@ -284,8 +278,7 @@ class JsonEndpoint(Generic[PreparedT]):
             if ending is None:
                 raise
             record.fail(ending)
-            if not request.has_started:
-                raise ending from None
+            raise ending from None
         except errors.ServingError as error:
             record.fail(error)
             raise
@@ -332,7 +325,7 @@ def new_record(
         endpoint=Endpoint(request.name),
         dialect=request.tree,
         error_body=partial(edge.error_body, scope=request.scope),
-        address=address_of(request.scope),
+        address=callers.address_of(request.scope),
         client_request_id=client_request_id.decode("ascii", "ignore"),
         body=body,
         held=held,

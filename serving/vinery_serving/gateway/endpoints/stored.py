@@ -1,7 +1,6 @@
 """Stored responses, conversations and chats: made, found, listed, changed and deleted. An id of
 another tenant is an unknown id."""
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,9 +27,13 @@ from vinery_serving.gateway.endpoints.background import runs_of
 from vinery_serving.gateway.endpoints.edge import Headers, Receive, Scope, Send
 from vinery_serving.gateway.endpoints.notices import report_unused
 from vinery_serving.gateway.endpoints.refusals import REFUSALS, Reason
-from vinery_serving.gateway.endpoints.requests import ApiRequest, answer_body, refuse_method
-from vinery_serving.gateway.memory.keeping import check_room, own_items
-from vinery_serving.gateway.memory.recalling import ITEMS, ask
+from vinery_serving.gateway.endpoints.requests import (
+    ApiRequest,
+    answer_body,
+    raising_shutdown,
+    refuse_method,
+)
+from vinery_serving.gateway.memory import ITEMS, ask, check_room, own_items
 from vinery_serving.gateway.reading import worker_jobs
 from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES
 from vinery_serving.gateway.recording.reservation import count_request
@@ -46,9 +49,9 @@ Answer = Callable[[ApiRequest, ToKeep], Awaitable[bytes | None]]
 _MAX_LIMIT: Final = 100
 
 
-def _query(request: ApiRequest) -> QueryDict:
+def query_of(scope: Scope) -> QueryDict:
     try:
-        return QueryDict(request.scope["query_string"])
+        return QueryDict(scope["query_string"])
     except TooManyFieldsSent:
         raise InvalidRequest("The query has too many parameters.") from None
 
@@ -103,7 +106,7 @@ def _including(answer: Answer) -> Answer:
     """Check `include`, of which no value changes what is stored, and shown whole."""
 
     async def checked(request: ApiRequest, sent: ToKeep) -> bytes | None:
-        query = _query(request)
+        query = query_of(request.scope)
         for value in (*query.getlist("include[]"), *query.getlist("include")):
             if value not in INCLUDABLE:
                 known = ", ".join(sorted(INCLUDABLE))
@@ -135,7 +138,9 @@ def _deleting(work: Callable[..., None], kind: str) -> Answer:
 
 def _listing_items(page: Callable[..., tuple[list[Item], bool]]) -> Answer:
     async def answer(request: ApiRequest, _: ToKeep) -> bytes:
-        return _listed(await _find(request, page, **_page_of_query(_query(request), "desc")), _item)
+        return _listed(
+            await _find(request, page, **_page_of_query(query_of(request.scope), "desc")), _item
+        )
 
     return _including(answer)
 
@@ -161,7 +166,7 @@ def flag(query: Mapping[str, Any], name: str) -> bool:
 
 
 async def _response(request: ApiRequest, _: ToKeep) -> bytes | None:
-    query = _query(request)
+    query = query_of(request.scope)
     is_streamed, pads = flag(query, "stream"), flag(query, "include_obfuscation")
     if not is_streamed:
         return _response_object(await _find(request, responses.find))
@@ -238,7 +243,7 @@ def _chat_object(texts: ChatTexts) -> bytes:
 
 
 async def _chats(request: ApiRequest, _: ToKeep) -> bytes:
-    query = _query(request).dict()
+    query = query_of(request.scope).dict()
     asked = {"model": query.get("model"), "metadata": _metadata_of(query)}
     found = await _find(request, chats.page, **asked, **_page_of_query(query, "asc"))
     return _listed(found, lambda each: (each[0], _chat_object(each[1])))
@@ -261,7 +266,7 @@ def _metadata_of(query: Mapping[str, Any]) -> dict[str, str]:
 
 
 async def _messages(request: ApiRequest, _: ToKeep) -> bytes:
-    page = _page_of_query(_query(request), "asc")
+    page = _page_of_query(query_of(request.scope), "asc")
     texts = await _find(request, chats.find)
     messages = msgspec.json.decode(texts.messages, type=list[msgspec.Raw])
     ids = [msgspec.json.decode(each, type=_Id).id for each in messages]
@@ -295,7 +300,7 @@ class StoredEndpoint:
 
     async def _run(self, answer: Answer, request: ApiRequest, body: bytes | None) -> None:
         sent, headers = ToKeep(()), Headers()
-        try:
+        with raising_shutdown(self.runtime.drain):
             if body is not None:
                 sent, unused = await self._read(request, body)
                 for at, item in enumerate(sent.items):
@@ -304,12 +309,6 @@ class StoredEndpoint:
                 headers = await count_request(self.runtime.limits, request.caller, "", request.id)
             del body
             answered = await answer(request, sent)
-        except asyncio.CancelledError:
-            if (ending := self.runtime.drain.ending) is None:
-                raise
-            if not request.has_started:
-                raise ending from None
-            return
         if answered is not None:
             await request.send_json(answered, headers)
 

@@ -16,11 +16,11 @@ from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints.notices import report_clamp, report_unenforced
 from vinery_serving.gateway.endpoints.requests import ApiRequest, ending_of
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.memory.keeping import check_room, keep
+from vinery_serving.gateway.memory import check_room, keep
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest, Trail
 from vinery_serving.gateway.reading.worker_jobs import GENERATION, Head
 from vinery_serving.gateway.recording.record import RequestRecord
-from vinery_serving.gateway.running.generate import SILENCE_S, Batches, run, stream, whole
+from vinery_serving.gateway.running.generate import SILENCE_S, Batches, run, whole
 from vinery_serving.protocols import Exchange
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
 
@@ -97,8 +97,7 @@ class Streamed:
     async def send(self, prepared: PreparedRequest, read: Batches | None = None) -> None:
         """`read` comes instead of what the request itself yields."""
         request, record = self._request, self._record
-        batches = stream(prepared, record.reservation.token_source, read)
-        async with aclosing(batches):
+        async with aclosing(read or run(prepared, record.reservation.token_source)) as batches:
             try:
                 async for events in batches:
                     # A keep-alive begins the answer only while the model wakes: a refusal by a
@@ -110,10 +109,8 @@ class Streamed:
                     raise
                 await self._send([Failed(error)])
             except asyncio.CancelledError:
-                # The server ends the request, and the client keeps up with the answer.
                 ending = ending_of(request, record)
-                is_sending = record.live.sending_since is not None
-                if ending is None or is_sending or not request.has_started:
+                if ending is None or not request.has_started:
                     raise
                 await self._send([Failed(ending)])
 
@@ -153,9 +150,7 @@ class Streamed:
             record.fail(last.error)
         is_last = isinstance(last, Completed | Failed)
         body = frames or self._keep_alive
-        record.live.sending_since = time.monotonic()
         await request.send({"type": "http.response.body", "body": body, "more_body": not is_last})
-        record.live.sending_since = None
 
 
 async def _run_both(

@@ -175,6 +175,7 @@ class LocalDirectory:
         self._failing: Set[str] = frozenset()
         self._asleep: Set[str] = frozenset()
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="models")
+        self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def engines(self) -> Iterable[Engine]:
@@ -280,17 +281,20 @@ class LocalDirectory:
         loaded = {entry.id: entry for entry in entries.values() if entry.is_loaded}
         for id_ in [id_ for id_, (entry, _) in self._loads.items() if loaded.get(id_) != entry]:
             self._loads.pop(id_)[1].cancel()
-        unused = [each for id_ in self._engines.keys() - loaded for each in self._drop(id_)]
+        for id_ in self._engines.keys() - loaded:
+            self._replace(self._engines.pop(id_), None)
         for entry in loaded.values():
             engine = self.engine_of(entry)
-            if engine is not None and entry.has_files_of(engine.entry):
-                unused += [] if engine.entry == entry else await self._put(entry, engine.assets)
-            else:
+            if engine is None or not entry.has_files_of(engine.entry):
                 self._begin_load(entry)
+            elif engine.entry != entry:
+                await self._put(entry, engine.assets)
         self._note_states()
-        for replicas in unused:
-            await replicas.close()
-        await self._drop_formers()
+        for engine in self._engines.values():
+            # No node starts an engine with former settings again.
+            if engine.former is not None and not engine.former.replicas.is_running:
+                self._close(engine.former.replicas)
+                engine.former = None
 
     async def settle(self, timeout_s: float | None = None) -> None:
         """Wait until all models are loaded or have failed, or for `timeout_s`."""
@@ -311,30 +315,26 @@ class LocalDirectory:
             engine.is_failing = names[id_] in self._failing
             engine.is_asleep = names[id_] in self._asleep
 
-    async def _drop_formers(self) -> None:
-        """Forget former engines that have ended: no node starts them again."""
-        for engine in list(self._engines.values()):
-            if engine.former is not None and not engine.former.replicas.is_running:
-                former, engine.former = engine.former, None
-                await former.replicas.close()
-
-    def _drop(self, id_: int) -> list[Replicas]:
-        return _replace(self._engines.pop(id_), None)
+    def _close(self, replicas: Replicas) -> None:
+        task = asyncio.create_task(replicas.close(), name="close-replicas")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         await self.update({})
+        await asyncio.gather(*self._closing)
         await self._waiting.close()
         self._threads.shutdown(wait=False)
 
     async def _load(self, entry: ModelEntry) -> None:
         """Read the model's files, and let the model serve instead of its former version."""
-        reason, unused = "", []
+        reason = ""
         try:
             facts = (await self._read(entry)).at(entry.folder)
             load = partial(ModelAssets.of, facts, is_frugal=True)
             async with asyncio.timeout(_LOAD_S):
                 assets = await asyncio.get_running_loop().run_in_executor(self._threads, load)
-            unused = await self._put(entry, assets)
+            await self._put(entry, assets)
         except UnusableFolder as error:
             reason = str(error)
         except TimeoutError:
@@ -351,14 +351,12 @@ class LocalDirectory:
             former = self.engine_of(entry)
             # The node keeps the engine while the new files are unusable.
             if former is not None and not former.serving.replicas.is_connected:
-                unused = self._drop(entry.id)
+                self._replace(self._engines.pop(entry.id), None)
         self._note_states()
         self._on_change()
-        for replicas in unused:
-            await replicas.close()
 
-    async def _put(self, entry: ModelEntry, assets: ModelAssets) -> list[Replicas]:
-        """Let the model serve with these settings. Returns the connections that nobody needs."""
+    async def _put(self, entry: ModelEntry, assets: ModelAssets) -> None:
+        """Let the model serve with these settings."""
         replaced = self.engine_of(entry)
         replicas = await self._replicas_of(entry, replaced)
         suspects = Suspects() if replaced is None else replaced.suspects
@@ -367,7 +365,25 @@ class LocalDirectory:
             waiting=self._waiting,
             wait_s=self._wait_s,
         )
-        return [] if replaced is None else _replace(replaced, engine)
+        if replaced is not None:
+            self._replace(replaced, engine)
+
+    def _replace(self, engine: Engine, successor: Engine | None) -> None:
+        """Let `successor` take over from `engine`; None: the model is not loaded any more."""
+        for each in engine.with_former:
+            each.is_gone = True
+            if successor is None:
+                self._close(each.replicas)
+                continue
+            if successor.entry.folder == each.entry.folder:
+                each.successor = successor
+            if successor.replicas is each.replicas:
+                continue
+            if successor.former is None and each.replicas.is_connected:
+                successor.former = each
+            else:
+                self._close(each.replicas)
+        engine.former = None
 
     async def _replicas_of(self, entry: ModelEntry, replaced: Engine | None) -> Replicas:
         """Return the connections to the engines with these settings. A change that only web
@@ -405,33 +421,11 @@ class LocalDirectory:
         loaded = [each for each in visible.values() if each.is_loaded and each.task in tasks]
         if len(loaded) == 1:
             return loaded[0]
-        if any(self.state_of(each).can_answer for each in loaded):
-            which = (
-                f"{len(loaded)} models are served. GET /v1/models lists those that can answer now"
-            )
-        else:
-            which = "no model can answer now. GET /v1/models?all=true lists all with their states"
-        raise errors.MissingParameter(f"`model` is required: {which}.", param="model")
-
-
-def _replace(engine: Engine, successor: Engine | None) -> list[Replicas]:
-    """Let `successor` take over from `engine`; None: the model is not loaded any more. Return the
-    connections that neither needs."""
-    unused: list[Replicas] = []
-    if successor is engine:
-        return unused
-    for each in engine.with_former:
-        each.is_gone = True
-        if successor is not None and successor.entry.folder == each.entry.folder:
-            each.successor = successor
-        if successor is not None and successor.replicas is each.replicas:
-            continue
-        if successor is not None and successor.former is None and each.replicas.is_connected:
-            successor.former = each
-        else:
-            unused.append(each.replicas)
-    engine.former = None
-    return unused
+        raise errors.MissingParameter(
+            f"`model` is required: {len(loaded)} models are loaded. GET /v1/models?all=true lists "
+            "all models with their states.",
+            param="model",
+        )
 
 
 def _failed(name: str) -> errors.ModelNotReady:

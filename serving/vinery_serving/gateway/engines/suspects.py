@@ -10,11 +10,13 @@ A request at fault is refused from then on, because it would end the next engine
 by a hash of the model and of all the engine's work, but not of the client.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Final
 
@@ -31,66 +33,65 @@ _NUM_ENDS: Final = 2  # so many engines must end under a request before it can b
 _INNOCENT_AFTER_S: Final = 60.0
 
 
-@dataclass(eq=False, slots=True)
-class Run:
-    """One request, from the first submission to the end. Times are of the monotonic clock."""
-
-    submitted_at: float = 0.0
-    client: object = None  # of the engine that runs it
-    num_ends: int = 0
-    is_at_fault: bool = False
-    has_turn: bool = False  # runs alone, as a suspect, until the first new token
-
-
 class Suspects:
     """The running requests of one model in this process. Belongs to the event loop."""
 
     def __init__(self) -> None:
-        self._running: set[Run] = set()
-        self._turn = asyncio.Lock()
+        self.running: set[Run] = set()
+        self.turn = asyncio.Lock()
 
-    async def take_turn(self, run: Run) -> None:
+
+class Run:
+    """One request, from the first submission to the end."""
+
+    def __init__(self, suspects: Suspects) -> None:
+        self._suspects = suspects
+        self._submitted_at = 0.0  # of the monotonic clock
+        self._client: object = None  # of the engine that runs it
+        self.num_ends = 0
+        self.is_at_fault = False
+        self.has_turn = False  # runs alone, as a suspect, until the first new token
+
+    async def take_turn(self) -> None:
         """Wait until no other suspect of two ends runs. Returns at once for other requests."""
-        if run.num_ends >= _NUM_ENDS and not run.has_turn:
-            await self._turn.acquire()
-            run.has_turn = True
+        if self.num_ends >= _NUM_ENDS and not self.has_turn:
+            await self._suspects.turn.acquire()
+            self.has_turn = True
 
-    def submitted(self, run: Run, client: object = None) -> None:
-        run.client = client
-        run.submitted_at = time.monotonic()
-        self._running.add(run)
+    def submitted(self, client: object = None) -> None:
+        self._client, self._submitted_at = client, time.monotonic()
+        self._suspects.running.add(self)
 
-    def generated(self, run: Run) -> None:
-        """Note a new token of a request, which is then no suspect any more."""
-        run.num_ends = 0
-        self._end_turn(run)
+    def generated(self) -> None:
+        """Note a new token of the request, which is then no suspect any more."""
+        self.num_ends = 0
+        self._end_turn()
 
-    def ended(self, run: Run) -> None:
-        """Note the end of a request. Idempotent."""
-        self._running.discard(run)
-        self._end_turn(run)
+    def ended(self) -> None:
+        """Note the end of the request. Idempotent."""
+        self._suspects.running.discard(self)
+        self._end_turn()
 
-    def engine_ended(self, run: Run) -> None:
-        """Note that the engine of a request ended without a plan. All requests of the engine report
-        the end; the first report counts for all."""
-        if run not in self._running:
+    def engine_ended(self) -> None:
+        """Note that the engine of the request ended without a plan. All requests of the engine
+        report the end; the first report counts for all."""
+        running = self._suspects.running
+        if self not in running:
             return
-        there = {each for each in self._running if each.client is run.client}
-        self._running -= there
-        now = time.monotonic()
+        there = {each for each in running if each._client is self._client}
+        running -= there
         for each in there:
-            was_long = now - each.submitted_at >= _INNOCENT_AFTER_S
+            was_long = time.monotonic() - each._submitted_at >= _INNOCENT_AFTER_S
             each.num_ends = 1 if was_long else each.num_ends + 1
+            each._end_turn()
         suspects = [each for each in there if each.num_ends >= _NUM_ENDS]
         if len(suspects) == 1:
             suspects[0].is_at_fault = True
-        for each in there:
-            self._end_turn(each)
 
-    def _end_turn(self, run: Run) -> None:
-        if run.has_turn:
-            run.has_turn = False
-            self._turn.release()
+    def _end_turn(self) -> None:
+        if self.has_turn:
+            self.has_turn = False
+            self._suspects.turn.release()
 
 
 Work = Submit | PoolTexts  # the work of an engine for one request

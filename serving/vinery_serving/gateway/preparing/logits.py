@@ -18,17 +18,11 @@ from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.tokenizer import Tokenizer
 from vinery_serving.transport.messages import Hello, LogitsSpec, LogprobsSpec, ReasoningBudget
 
-_CACHED_UNSCORED: Final = (
-    "This model has no log-probabilities of prompts while its option enable_prefix_caching is on."
-)
 # The engine changes logits by these as the client sent them.
 _COPIED: Final = ({each.name for each in fields(Steering)} & {*LogitsSpec.__struct_fields__}) - {
     "bad_words",
     "processor_args",
 }
-_PICTURES_UNSCORED: Final = (
-    "This model takes pictures, and has no log-probabilities of prompts. Leave them out."
-)
 
 
 def logits_spec(
@@ -94,7 +88,8 @@ def check_engine(request: GenerationRequest, hello: Hello) -> None:
         )
     if num_top_of_prompt(request) is not None and not hello.can_score_prompts:
         raise UnsupportedParameter(
-            _PICTURES_UNSCORED if hello.takes_pictures else _CACHED_UNSCORED,
+            "This model has no log-probabilities of prompts: it takes pictures, or its option "
+            "enable_prefix_caching is on. Leave them out.",
             param="prompt_logprobs",
         )
 

@@ -158,11 +158,8 @@ def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -
     )
     values: dict[str, Any] = {}
     for name in SAMPLERS:
-        # Not a search in a generator, which takes twice as long.
-        value = getattr(request.sampling, name, None)
-        if value is None:
-            value = getattr(defaults, name, None)
-        values[name] = getattr(last, name, None) if value is None else value
+        found = (getattr(each, name, None) for each in (request.sampling, defaults, last))
+        values[name] = next((value for value in found if value is not None), None)
     if values["temperature"] < _LEAST_TEMPERATURE:
         values["temperature"] = 0.0
     for name, (least, most) in BOUNDS.items():

@@ -8,7 +8,7 @@ import resource
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
@@ -33,17 +33,11 @@ from vinery_serving.prompting.vision import VisionProcessor
 _configured: list[DecodeLimits] = [DecodeLimits()]
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    parts: tuple[ContentPart, ...]
-    usage: MediaUsage
-
-
 class RequestMedia:
     def __init__(self, media: Iterable[MediaPart]) -> None:
         self._media = tuple(media)
-        self._decoded: dict[str, Decoded] = {}  # by the part's path
-        self._same: dict[tuple[object, ...], Decoded] = {}  # by the properties of equal parts
+        self._parts: dict[str, tuple[ContentPart, ...]] = {}  # by the path of the decoded part
+        self.usage = NO_MEDIA
 
     def decode(self, index: int, source: InlineSource | None, vision: VisionProcessor) -> None:
         """Decode a part. `source` is the fetched file, if any. Raises `InvalidRequest`."""
@@ -51,34 +45,22 @@ class RequestMedia:
         if source is None:
             assert isinstance(part.source, InlineSource), "the file of this part was not fetched"
             source = part.source
-        digest = sha256(source.data)
-        if part.sha256 not in (None, digest.hexdigest()):
+        if part.sha256 not in (None, sha256(source.data).hexdigest()):
             raise InvalidRequest(
                 f"The SHA-256 of the file of `{part.param}` is not the one in `mm_hashes`. Send "
                 "the hash of the file itself, or leave out `mm_hashes`.",
                 param=part.param,
             )
-        key = (digest.digest(), part.kind, part.detail, part.filename)
-        same = self._same.get(key)
-        if same is None:
-            found = self._same[key] = _decoded(part, source, vision)
-        else:
-            found = replace(same, usage=replace(same.usage, decode_s=0.0))
-        parts = (
-            replace(each, param=part.param) if isinstance(each, MediaPart) else each
-            for each in found.parts
-        )
-        self._decoded[part.param] = replace(found, parts=tuple(parts))
+        self._parts[part.param], usage = _decoded(part, source, vision)
+        self.usage += usage
 
     def parts_of(self, part: MediaPart) -> tuple[ContentPart, ...]:
-        return self._decoded[part.param].parts
-
-    @property
-    def usage(self) -> MediaUsage:
-        return sum((each.usage for each in self._decoded.values()), NO_MEDIA)
+        return self._parts[part.param]
 
 
-def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> Decoded:
+def _decoded(
+    part: MediaPart, source: InlineSource, vision: VisionProcessor
+) -> tuple[tuple[ContentPart, ...], MediaUsage]:
     """Raises `InvalidRequest`."""
     limits = _limits(source)
     decoding.load_libraries()  # has an effect in a new process only, and takes a part of a second
@@ -88,7 +70,7 @@ def _decoded(part: MediaPart, source: InlineSource, vision: VisionProcessor) -> 
     decode_s = _processor_time_s() - begun_at_s
     media = (each.source for each in parts if isinstance(each, MediaPart))
     num_pixels = sum(len(each.pixels) // 3 for each in media if isinstance(each, Picture | Clip))
-    return Decoded(parts, MediaUsage(1, len(source.data), num_pixels, decode_s=decode_s))
+    return parts, MediaUsage(1, len(source.data), num_pixels, decode_s=decode_s)
 
 
 def _processor_time_s() -> float:

@@ -2,13 +2,13 @@
 
 A worker also decodes all media, translates schemas and patterns, and runs templates that came with
 a request, because these may take long, as may the template or tokenizer of a model beyond its
-budget. A body is decoded once. A large one never becomes objects of this process.
+budget. A large body never becomes objects of this process.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any, Final, Generic, Protocol, Self
+from typing import Any, Final, Generic, Self
 
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaPart
@@ -30,18 +30,8 @@ SMALL_BODY_BYTES: Final = 4 * 1024
 FetchMedia = Callable[[Sequence[MediaPart]], Awaitable[Mapping[int, InlineSource]]]
 
 
-class Recall(Protocol):
-    """Reads what a request needs of stored responses and conversations. `compaction` is the content
-    of that of the whole conversation, if there is one."""
-
-    compaction: bytes
-
-    @property
-    def keeps(self) -> bool:
-        """Whether the caller's answers may be stored."""
-
-    async def read(self, needs: Needs) -> Recalled:
-        """Raises `ServingError`."""
+# Reads what a request needs of stored responses and conversations. Raises `ServingError`.
+Recall = Callable[[Needs], Awaitable[Recalled]]
 
 
 class RequestReader(Generic[PreparedT]):
@@ -55,6 +45,8 @@ class RequestReader(Generic[PreparedT]):
         self._is_small = num_bytes <= SMALL_BODY_BYTES
         self._stack = AsyncExitStack()
         self._worker: Worker | None = None  # that has the request
+        self._body = b""
+        self._about: tuple[str, str | None, Memory] = ("", None, NO_MEMORY)  # see `Reading.parse`
         self._parsed: Any = None  # of a small body
         self._head = Head(None)
 
@@ -65,34 +57,43 @@ class RequestReader(Generic[PreparedT]):
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        self._worker = None
+        self._worker, self._body = None, b""
         await self._stack.__aexit__(*error)
 
     async def parse(
-        self, body: bytes, tree: str, fingerprint: str | None = None, recall: Recall | None = None
+        self,
+        body: bytes,
+        tree: str,
+        fingerprint: str | None = None,
+        memory: Memory = NO_MEMORY,
+        recall: Recall | None = None,
     ) -> Head:
         """`recall` None: the server remembers nothing. Raises `ServingError`."""
-        memory = NO_MEMORY if recall is None else Memory(recall.keeps, None, recall.compaction)
-        head = await self._parse(body, tree, fingerprint, memory)
+        self._body, self._about = body, (tree, fingerprint, memory)
+        head = await self._parse()
         if recall is not None and head.needs is not None:
-            recalled = await recall.read(head.needs)
+            recalled = await recall(head.needs)
+            self._about = tree, fingerprint, replace(memory, recalled=recalled)
             num_bytes = sum(len(each.payload) for each in recalled.items)
             if self._worker is None and len(body) + num_bytes > SMALL_BODY_BYTES:
                 self._worker = await self._take(self._reading.large_work)
-            head = await self._parse(body, tree, fingerprint, replace(memory, recalled=recalled))
+            head = await self._parse()
         return head
 
-    async def _parse(self, body: bytes, tree: str, fingerprint: str | None, memory: Memory) -> Head:
-        reading = self._reading
+    async def _parse(self) -> Head:
         if self._worker is None:
-            self._parsed = reading.parse(body, tree, fingerprint, memory)
-            self._head = reading.head(self._parsed)
+            self._parsed = self._reading.parse(self._body, *self._about)
+            self._head = self._reading.head(self._parsed)
         else:
-            self._head = await self._worker.call(
-                worker_jobs.parse, reading.name, tree, fingerprint, memory, body=body
-            )
-            self._confine(self._worker)
+            await self._parse_in(self._worker)
         return self._head
+
+    async def _parse_in(self, worker: Worker) -> None:
+        """A client's template may escape from the sandbox: no other client may use the process."""
+        name = self._reading.name
+        self._head = await worker.call(worker_jobs.parse, name, *self._about, body=self._body)
+        if self._head.has_template:
+            worker.use_once()
 
     async def prepare(self, engine: Engine, fetch: FetchMedia, origin: Origin) -> PreparedT:
         """Raises `ServingError`."""
@@ -111,7 +112,7 @@ class RequestReader(Generic[PreparedT]):
 
     async def _with_media(self, engine: Engine, fetch: FetchMedia) -> Worker:
         """Let a worker decode the media. None is held while files are fetched from slow servers."""
-        media, packed = self._head.media, None
+        media = self._head.media
         if engine.assets.vision is None:
             first, name = media[0], engine.entry.name
             raise InvalidRequest(
@@ -121,11 +122,10 @@ class RequestReader(Generic[PreparedT]):
             )
         is_complete = all(isinstance(part.source, InlineSource) for part in media)
         if self._worker is not None and not is_complete:
-            packed = await self._worker.call(worker_jobs.pack)
             self._worker = None
             await self._stack.aclose()
         files = await fetch(media)
-        worker = self._worker or await self._hand_over("media", packed)
+        worker = self._worker or await self._hand_over("media")
         worker.use_once()  # decoders have had bugs by which a file takes over the process
         for index, part in enumerate(media):
             worker.param = part.param
@@ -133,23 +133,14 @@ class RequestReader(Generic[PreparedT]):
                 await worker.call(worker_jobs.decode_media, engine.entry, index, files.get(index))
             except WorkerCrashed:  # as damaged files end their decoders
                 raise too_large(part.param) from None
-        worker.param = self._head.costly_param
+        worker.param = None
         return worker
 
-    async def _hand_over(self, work: str, packed: bytes | None = None) -> Worker:
-        """Give a worker the request that was read here, or `packed` by another worker."""
+    async def _hand_over(self, work: str) -> Worker:
+        """Let a worker read the request, which another process has read."""
         worker = await self._take(work)
-        if packed is None:
-            packed = worker_jobs.CODEC.dumps(self._parsed)
-        await worker.call(worker_jobs.resume, self._reading.name, body=packed)
-        self._confine(worker)
+        await self._parse_in(worker)
         return worker
 
     async def _take(self, work: str) -> Worker:
         return await self._stack.enter_async_context(self._pool.worker(self._key, work))
-
-    def _confine(self, worker: Worker) -> None:
-        """A client's template may escape from the sandbox: no other client may use the process."""
-        worker.param = self._head.costly_param
-        if self._head.has_template:
-            worker.use_once()

@@ -86,7 +86,6 @@ class Head:
     is_streamed: bool = False
     has_template: bool = False  # whether the request has a chat template of its own
     may_take_long: bool = False  # whether preparing may take long although the body is small
-    costly_param: str | None = None  # the field that is then the likeliest cause
     unused: Unused = NOTHING_UNUSED
     media: tuple[MediaPart, ...] = ()  # all media of the request
     end_user: str = ""
@@ -101,20 +100,14 @@ class Head:
 def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
     if isinstance(request, Unrecalled):
         return Head(request.model, request.is_streamed, needs=request.needs)
-    prompt, grammar = request.prompt, request.grammar
-    has_template = _has_template(prompt)
-    has_grammar = may_have_grammar(request)
+    prompt, has_template = request.prompt, _has_template(request.prompt)
     # A prompt that is shortened may be rendered several times.
     is_shortened = isinstance(prompt, Conversation) and prompt.drops_oldest
-    param = "tools" if has_grammar else PROMPT_FIELDS[request.endpoint]
-    if grammar is not None:
-        param = grammar.param or "response_format"
     return Head(
         request.model,
         request.is_streamed,
         has_template,
-        may_take_long=has_template or has_grammar or is_shortened,
-        costly_param="chat_template" if has_template else param,
+        may_take_long=has_template or is_shortened or may_have_grammar(request),
         unused=request.unused,
         media=request.media,
         end_user=request.handling.end_user,
@@ -126,13 +119,7 @@ def _generation_head(request: GenerationRequest | Unrecalled) -> Head:
 
 
 def _pooling_head(request: PoolingRequest) -> Head:
-    return Head(
-        request.model,
-        costly_param=request.param,
-        unused=request.unused,
-        end_user=request.end_user,
-        sent=request.sent,
-    )
+    return Head(request.model, unused=request.unused, end_user=request.end_user, sent=request.sent)
 
 
 def _tokenize_head(exchange: tokens.TokenizeExchange) -> Head:
@@ -163,10 +150,6 @@ def _without_files(head: Head) -> Head:
 
 
 # -- The models of this process
-
-
-class _IsolatedModel(LoadedModel):
-    is_isolated = True
 
 
 _models: dict[int, LoadedModel] = {}  # by id
@@ -211,7 +194,8 @@ def _model_of(entry: ModelEntry) -> LoadedModel:
                 assets = _assets_of(entry.folder, entry.options.chat_template, entry.task)
         except UnusableFolder:
             raise ModelNotReady(f"The model {entry.name} cannot be loaded.") from None
-        model = _models[entry.id] = _IsolatedModel(entry, assets)
+        model = _models[entry.id] = LoadedModel(entry, assets)
+        model.is_isolated = True
     return model
 
 
@@ -231,27 +215,14 @@ def read_model(session: Session, folder: str, chat_template: str, task: Task) ->
 
 
 def parse(session: Session, name: str, tree: str, fingerprint: str | None, memory: Memory) -> Head:
-    return _keep(session, name, READINGS[name].parse(session.body, tree, fingerprint, memory))
+    parsed = READINGS[name].parse(session.body, tree, fingerprint, memory)
+    head = READINGS[name].head(parsed)
+    session.state.update(name=name, parsed=parsed, media=RequestMedia(head.media))
+    return _without_files(head)
 
 
 def read_stored(session: Session, name: str) -> tuple[ToKeep, Unused]:
     return READERS[name](session.body)
-
-
-def resume(session: Session, name: str) -> None:
-    """Go on with a request that was read elsewhere: the body is the result of `pack`."""
-    _keep(session, name, CODEC.loads(session.body))
-
-
-def pack(session: Session) -> bytes:
-    """Return the request for the next worker. The web process does not look into it."""
-    return CODEC.dumps(session.state["parsed"])
-
-
-def _keep(session: Session, name: str, parsed: object) -> Head:
-    head = READINGS[name].head(parsed)
-    session.state.update(name=name, parsed=parsed, media=RequestMedia(head.media))
-    return _without_files(head)
 
 
 def decode_media(
@@ -443,7 +414,6 @@ CODEC: Final = Codec(
         *cast(Any, (Endpoint, Head, Draft, Prompt, TokenCounts)),
         *cast(Any, (PoolingExchange, Document)),
         *cast(Any, (ChatExchange, CompletionsExchange, ResponsesExchange, MessagesExchange)),
-        *cast(Any, (tokens.TokenizeExchange, tokens.DetokenizeExchange)),
         *_types_in(picture_sizes),
         *_types_in(prompting_folder),
         *cast(Any, (type(Path()), ModelFacts, TemplateFacts, TemplateWords, PoolingFolder)),

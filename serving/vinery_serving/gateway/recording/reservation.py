@@ -65,22 +65,6 @@ class Reservation:
     def headers(self) -> list[tuple[bytes, bytes]]:
         return [] if self._lease is None else headers_of(self._lease.reading)
 
-    async def refuse_media(self, model: str, num_media: int) -> None:
-        """Raise `LimitReached` if a quota leaves less than one token for each picture, so that
-        none is fetched and decoded in vain. Raises `Unavailable` as `reserve` does."""
-        rules = tuple(rule for rule in self._rules(model) if rule.is_quota)
-        if not rules:
-            return
-        request = ReservationRequest(
-            lease_id=f"{self._request_id}-media",
-            rules=rules,
-            num_prompt_tokens=num_media,
-            num_image_tokens=num_media,
-            num_output_tokens=1,
-            weights=self._limits.book.weights_of(model),
-        )
-        self._limits.settle(await self._reserve_all(request, model), NO_USAGE)
-
     async def reserve(self, prepared: PreparedRequest) -> None:
         """Reserve the prompt and the first tokens, of all limits or of none. Raises
         `LimitReached`, and `Unavailable` if the limits cannot be checked."""

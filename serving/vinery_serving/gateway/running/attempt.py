@@ -23,25 +23,18 @@ from vinery_serving.core.events import (
     TextDelta,
     TokensGenerated,
 )
-from vinery_serving.core.request import Endpoint, RawPrompts
+from vinery_serving.core.request import Conversation, Endpoint, RawPrompts, Role
+from vinery_serving.gateway.preparing.logits import num_top_of_prompt
 from vinery_serving.gateway.preparing.prepared import PreparedRequest, Trail
 from vinery_serving.gateway.running.grants import TokenGrants
 from vinery_serving.output.detokenize import Decoder
 from vinery_serving.output.reader import ChoiceReader
 from vinery_serving.output.writer import merged
+from vinery_serving.transport import messages
 from vinery_serving.transport.client import GenerationUpdate, OutputStream
-from vinery_serving.transport.messages import (
-    FINISH_STOP,
-    Accepted,
-    Known,
-    Rejected,
-    Submit,
-    TokenLogprobs,
-    TokenOutput,
-)
 
 
-def _exposes_cached(prepared: PreparedRequest, submit: Submit) -> bool:
+def _exposes_cached(prepared: PreparedRequest, submit: messages.Submit) -> bool:
     """Whether the client may see how much of the prompt was cached. If other organisations share
     the cache, the number would confirm a guess of their prompts."""
     has_organization = submit.lane[0] != 0
@@ -49,13 +42,14 @@ def _exposes_cached(prepared: PreparedRequest, submit: Submit) -> bool:
     return not has_organization or is_separate or prepared.engine.entry.options.share_prefix_cache
 
 
-def started(prepared: PreparedRequest) -> Started:
+def started(prepared: PreparedRequest) -> list[Event]:
+    """The first event, and the texts before the answers of a request with `echo`."""
     request, prompts = prepared.request, prepared.prompts
     ids = tuple(prompt.token_ids for prompt in prompts) if request.wants_token_ids else ()
     wants_texts = request.wants_prompt_text or request.wants_token_ids
     texts = tuple(map(prepared.text_of, prompts)) if wants_texts else ()
     own_texts = map(prepared.engine.assets.text_of, prompts) if request.counts_prompt_chars else ()
-    return Started(
+    first = Started(
         request.num_choices,
         ids,
         texts,
@@ -63,6 +57,20 @@ def started(prepared: PreparedRequest) -> Started:
         sum(prompt.num_tokens for prompt in prompts),
         prepared.submits[0].sampling if request.endpoint is Endpoint.RESPONSES else None,
     )
+    echoes = enumerate(text for text in _echoed(prepared) for _ in range(request.n))
+    return [first, *(TextDelta(choice, text) for choice, text in echoes if text)]
+
+
+def _echoed(prepared: PreparedRequest) -> Sequence[str]:
+    prompt = prepared.request.prompt
+    if not prompt.echo:
+        return ()
+    if isinstance(prompt, Conversation):
+        last = prompt.messages[-1] if prompt.messages else None
+        return (last.text,) if last is not None and last.role is Role.ASSISTANT else ()
+    if num_top_of_prompt(prepared.request) is not None:
+        return ()  # an echo with log-probabilities comes with them
+    return [prepared.engine.assets.text_of(each) for each in prepared.prompts]
 
 
 class IntervalBuffer:
@@ -118,7 +126,7 @@ class AnswersReader:
     """Converts updates about the choices of one request to events. Engines may change meanwhile:
     a choice goes on after its tokens so far."""
 
-    def __init__(self, prepared: PreparedRequest, submits: Sequence[Submit]) -> None:
+    def __init__(self, prepared: PreparedRequest, submits: Sequence[messages.Submit]) -> None:
         """Call `read_from` next."""
         request = prepared.request
         ids = [id_ for submit in submits for id_ in submit.ids]
@@ -174,12 +182,12 @@ class AnswersReader:
         for choice in self._choices.values():  # the engine counts from the beginning
             choice.num_proposed = choice.num_accepted = 0
 
-    def remaining(self, submits: Iterable[Submit]) -> list[Submit]:
+    def remaining(self, submits: Iterable[messages.Submit]) -> list[messages.Submit]:
         """Return the submissions for the next engine: unfinished choices go on after their tokens
         so far."""
         return [self._remaining(each) for each in submits if each.id in self._open]
 
-    def _remaining(self, submit: Submit) -> Submit:
+    def _remaining(self, submit: messages.Submit) -> messages.Submit:
         token_ids, logits = self._choices[submit.id].token_ids, submit.logits
         if token_ids and logits is not None and logits.prompt_logprobs is not None:
             logits = structs.replace(logits, prompt_logprobs=None)  # sent already
@@ -189,7 +197,7 @@ class AnswersReader:
         has_seed = self._prepared.request.sampling.seed is not None
         return structs.replace(
             submit,
-            known=Known(
+            known=messages.Known(
                 token_ids.tobytes(), is_replayed=has_seed and bool(submit.sampling.temperature)
             ),
             logits=logits,
@@ -219,9 +227,9 @@ class AnswersReader:
         deltas, self._early = self._early, []
         for update in updates:
             match update:
-                case TokenOutput():
+                case messages.TokenOutput():
                     self._read(update, deltas)
-                case Accepted():
+                case messages.Accepted():
                     self._meter.is_prefilling |= update.is_begun
                     if update.id not in self._to_accept:
                         continue  # again, or by an engine that goes on
@@ -229,8 +237,8 @@ class AnswersReader:
                     self._meter.unenforced = update.unenforced
                     self._meter.accepted_s = self._meter.total_s
                     if not self._to_accept:
-                        events.append(started(self._prepared))
-                case Rejected():
+                        events += started(self._prepared)
+                case messages.Rejected():
                     self.failure = self._error(update)
                     for choice in self._choices.values():
                         deltas += choice.buffer.release() if choice.buffer is not None else []
@@ -250,7 +258,7 @@ class AnswersReader:
             events.append(Completed(self._meter.billed_tokens, at=int(time.time())))
         return events
 
-    def _read(self, output: TokenOutput, deltas: list[Event]) -> None:
+    def _read(self, output: messages.TokenOutput, deltas: list[Event]) -> None:
         self._meter.has_begun = True
         if output.id not in self._open:
             return  # generated before the engine knew that a stop string had ended this choice
@@ -276,7 +284,7 @@ class AnswersReader:
         if reader.is_stopped:
             # The engine still generates, or has generated more than there is before the stop.
             self._output.cancel({output.id: reader.num_output_tokens})
-            finish = finish or FINISH_STOP
+            finish = finish or messages.FINISH_STOP
         if finish is not None:
             events += self._finish(choice, cast(Literal["stop", "length"], finish))
             self._open.discard(output.id)
@@ -286,7 +294,7 @@ class AnswersReader:
         self,
         choice: _Choice,
         token_ids: Sequence[int],
-        logprobs: tuple[TokenLogprobs, ...],
+        logprobs: tuple[messages.TokenLogprobs, ...],
         events: list[Event],
     ) -> int:
         """Read the new tokens and count them. Returns how many there were before a stop."""
@@ -306,7 +314,7 @@ class AnswersReader:
         self._meter.tokens = self._meter.tokens.with_generated(num_read, num_reasoning)
         return num_read
 
-    def _count_drafts(self, choice: _Choice, output: TokenOutput) -> None:
+    def _count_drafts(self, choice: _Choice, output: messages.TokenOutput) -> None:
         if output.num_proposed:  # the engine sends the sums so far
             num_drafts = (
                 output.num_proposed - choice.num_proposed,
@@ -335,7 +343,9 @@ class AnswersReader:
         unfinished = [TokensGenerated(choice.index, (), text)] if text else []
         return [*last, *unfinished, finished]
 
-    def _scored_prompt(self, index: int, logprobs: tuple[TokenLogprobs, ...]) -> list[Event]:
+    def _scored_prompt(
+        self, index: int, logprobs: tuple[messages.TokenLogprobs, ...]
+    ) -> list[Event]:
         """The tokens of a prompt, sent with its first choice, and the echo of each choice."""
         request = self._prepared.request
         at, sample = divmod(index, request.n)
@@ -347,7 +357,7 @@ class AnswersReader:
             events.append(TextDelta(index, self._prepared.engine.assets.text_of(prompt), echoed))
         return events
 
-    def _error(self, rejected: Rejected) -> ServingError:
+    def _error(self, rejected: messages.Rejected) -> ServingError:
         code, message = rejected.code, rejected.message
         request, param = self._prepared.request, None
         if "grammar" in code:

@@ -13,23 +13,14 @@ from typing import Final
 from msgspec import structs
 
 from vinery_serving.core import errors
-from vinery_serving.core.events import (
-    Completed,
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    Started,
-    TextDelta,
-)
+from vinery_serving.core.events import Completed, Event, Finished, FinishReason
 from vinery_serving.core.pooling import PoolingDraft, PoolingResult
-from vinery_serving.core.request import Conversation, RawPrompts, Role
 from vinery_serving.core.result import Result, ResultBuilder
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.engines.suspects import Run, Work
 from vinery_serving.gateway.preparing.candidates import best_choices
-from vinery_serving.gateway.preparing.logits import check_engine, num_top_of_prompt
+from vinery_serving.gateway.preparing.logits import check_engine
 from vinery_serving.gateway.preparing.prepared import Origin, PreparedRequest
 from vinery_serving.gateway.running.attempt import AnswersReader, started
 from vinery_serving.gateway.running.grants import TokenGrants, TokenSource
@@ -48,66 +39,28 @@ _NEXT_TRY_S: Final = 0.02  # A connection that has just broken is noticed within
 SILENCE_S: Final = 15.0
 
 
-async def stream(
-    prepared: PreparedRequest, tokens: TokenSource | None = None, batches: Batches | None = None
-) -> Batches:
-    """Yield batches of events; an empty batch means `SILENCE_S` without events. Output tokens are
-    reserved from `tokens`; None: they are not counted. `batches` come instead of those of `run`.
-    Raises `ServingError` before `Started`; later errors are `Failed` events."""
-    has_started = False
-    try:
-        async with aclosing(batches or run(prepared, tokens)) as read:
-            async for events in read:
-                if events and isinstance(events[0], Started):
-                    has_started = True
-                    yield [events[0], *_echoes(prepared), *events[1:]]
-                else:
-                    yield events
-    except errors.ServingError as error:
-        if not has_started:
-            raise
-        yield [Failed(error)]
-
-
 async def whole(
     prepared: PreparedRequest, tokens: TokenSource | None = None, batches: Batches | None = None
 ) -> Result:
-    """Return the complete answer. `tokens` and `batches` as in `stream`. Raises `ServingError`."""
+    """Return the complete answer. Output tokens are reserved from `tokens`; None: they are not
+    counted. `batches` come instead of those of `run`. Raises `ServingError`."""
     builder = ResultBuilder()
     async with aclosing(batches or run(prepared, tokens, may_restart=True)) as read:
         async for events in read:
             for event in events:
                 builder.feed(event)
-                if isinstance(event, Started):
-                    for echo in _echoes(prepared):
-                        builder.feed(echo)
     return best_choices(
         builder.result(), num_candidates=prepared.request.n, num_returned=prepared.num_returned
     )
 
 
-def _echoes(prepared: PreparedRequest) -> list[Event]:
-    """The texts before the answers of a request with `echo`."""
-    prompt, n = prepared.request.prompt, prepared.request.n
-    if not prompt.echo:
-        return []
-    if isinstance(prompt, RawPrompts) and num_top_of_prompt(prepared.request) is not None:
-        return []  # an echo with log-probabilities comes with them
-    if isinstance(prompt, Conversation):
-        last = prompt.messages[-1] if prompt.messages else None
-        texts = [last.text if last is not None and last.role is Role.ASSISTANT else ""]
-    else:
-        texts = [prepared.engine.assets.text_of(each) for each in prepared.prompts]
-    choices = enumerate(text for text in texts for _ in range(n))
-    return [TextDelta(choice, text) for choice, text in choices if text]
-
-
 async def run(
-    prepared: PreparedRequest, tokens: TokenSource | None, *, may_restart: bool = False
+    prepared: PreparedRequest, tokens: TokenSource | None = None, *, may_restart: bool = False
 ) -> Batches:
     """Yield batches of events, from `Started` to `Completed`, and an empty batch for each
-    `SILENCE_S` without events. Raises `ServingError`. `may_restart`: an answer that the next engine
-    cannot continue exactly begins with another `Started`, instead of ending with `NotContinued`."""
+    `SILENCE_S` without events. `tokens` as in `whole`. Raises `ServingError`, also after some
+    events. `may_restart`: an answer that the next engine cannot continue exactly begins with
+    another `Started`, instead of ending with `NotContinued`."""
     if not prepared.submits:
         yield _without_tokens(prepared)
         return
@@ -146,30 +99,21 @@ class _EngineRun(Run):
     """The present engine of a request, and what an engine's end means for the request."""
 
     def __init__(self, engine: Engine, meter: Meter) -> None:
-        super().__init__()
+        super().__init__(engine.suspects)
         self.engine, self._meter = engine, meter
 
     async def next_engine(self, *, goes_on: bool) -> messages.Hello:
         """Wait for the request's turn and for an engine. Raises `ServingError`."""
-        await self.engine.suspects.take_turn(self)
+        await self.take_turn()
         self.engine, hello = await self.engine.ready(goes_on=goes_on)
         return hello
-
-    def submitted(self, client: EngineClient) -> None:
-        self.engine.suspects.submitted(self, client)
-
-    def generated(self) -> None:
-        self.engine.suspects.generated(self)
-
-    def ended(self) -> None:
-        self.engine.suspects.ended(self)
 
     def lost(self, lost: EngineDisconnected, work: Sequence[Work]) -> None:
         """Note the end of the engine, which was to do this work. Raises `EngineLost` if the
         request must not go on."""
         if not lost.is_planned:
-            self.engine.suspects.engine_ended(self)
-        self.engine.suspects.ended(self)
+            self.engine_ended()
+        self.ended()
         if self.is_at_fault:
             self.engine.quarantine.add(self.engine.entry.name, work)
             raise errors.EngineLost(
@@ -258,13 +202,18 @@ class _Answers:
                 while True:
                     hello = await self._run.next_engine(goes_on=goes_on)
                     try:
-                        return self._submit(hello)
+                        output = self._submit(hello)
                     except EngineDisconnected:  # the engine ends at this moment
                         await asyncio.sleep(_NEXT_TRY_S)
+                        continue
+                    await output.send_rest()
+                    if self._grants is not None and self._reader is not None:
+                        self._reader.grant_last(self._grants)
+                    return
         except TimeoutError:
             raise errors.DeadlineExceeded("No engine could run the request in time.") from None
 
-    def _submit(self, hello: messages.Hello) -> None:
+    def _submit(self, hello: messages.Hello) -> OutputStream:
         """Raises `EngineDisconnected`, and `ServingError` if this engine cannot run the request."""
         first = self._prepared.submits[0]
         client = self._run.engine.replicas.choose(first.prompt_ids, self._cache_key(first, hello))
@@ -279,11 +228,11 @@ class _Answers:
             if (trail := self._prepared.trail) is not None and trail.known:
                 self._reader.replay(trail)
                 is_new, self._may_pause = False, True
-        self._output = client.submit(submits if is_new else self._reader.remaining(submits))
-        self._reader.read_from(self._output)
+        output = client.submit(submits if is_new else self._reader.remaining(submits))
+        self._output = output
+        self._reader.read_from(output)
         self._run.submitted(client)
-        if self._grants is not None:
-            self._reader.grant_last(self._grants)
+        return output
 
     def _begin(self, client: EngineClient) -> None:
         """Begin from the start: no client has received anything."""
@@ -339,7 +288,8 @@ def _without_tokens(prepared: PreparedRequest) -> list[Event]:
     prepared.meter.has_begun = True
     choices = range(prepared.request.num_choices)
     finished = [Finished(choice, FinishReason.LENGTH) for choice in choices]
-    return [started(prepared), *finished, Completed(prepared.meter.billed_tokens, int(time.time()))]
+    completed = Completed(prepared.meter.billed_tokens, int(time.time()))
+    return [*started(prepared), *finished, completed]
 
 
 def _with_ids(submit: messages.Submit, client: EngineClient, n: int) -> messages.Submit:

@@ -5,7 +5,6 @@ limit, or at a second signal, the rest is ended with `ShuttingDown`.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -69,10 +68,6 @@ class Drain:
             await asyncio.sleep(_POLL_S)
 
 
-# A client that accepts no byte for this long is gone, whatever the state of its socket.
-SEND_TIMEOUT_S: Final = 60.0
-
-
 @dataclass(slots=True, eq=False)
 class LiveRequest:
     request_id: str
@@ -82,7 +77,6 @@ class LiveRequest:
     admission: Admission | None = None  # set before the request is added to `LiveRequests`
     # The error with which the server ends the request; set before its task is cancelled.
     ending: ServingError | None = None
-    sending_since: float | None = None  # monotonic; None: not waiting for the client
 
     def end(self, error: ServingError) -> bool:
         """Returns False for a request that is ended already."""
@@ -143,11 +137,3 @@ class LiveRequests(set[LiveRequest]):
                         "its owner or its project is not active any more."
                     )
                 )
-
-    def end_stalled(self) -> None:
-        """End the requests whose clients have accepted no data for `SEND_TIMEOUT_S`."""
-        now = time.monotonic()
-        for each in self:
-            since = each.sending_since
-            if since is not None and now - since > SEND_TIMEOUT_S and each.task is not None:
-                each.task.cancel()

@@ -35,11 +35,8 @@ from vinery_accounts.usage.recovery import recover_orphans, store_then
 from vinery_serving.core import field_limits
 from vinery_serving.gateway.engines.directory import LocalDirectory
 from vinery_serving.gateway.engines.suspects import Quarantine, Work
-from vinery_serving.gateway.state import host_health
-from vinery_serving.gateway.state.copies import Copies, Models, Tables
+from vinery_serving.gateway.state import host_health, model_rows
 from vinery_serving.gateway.state.drain import Drain, LiveRequests
-from vinery_serving.gateway.state.model_readers import ModelReaders
-from vinery_serving.gateway.state.model_rows import EngineReport, read_models
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
@@ -97,7 +94,7 @@ class Runtime:
         self._following_quarantine = asyncio.Lock()
         # These read requests that are large or may take long, and the files of models.
         self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", _work_limits())
-        self._model_readers = ModelReaders(self.workers)
+        self._model_readers = model_rows.ModelReaders(self.workers)
         home = Path(settings.VINERY_RUN_DIR), settings.VINERY_SOCKET_SECRET
         self.directory = LocalDirectory(
             *home,
@@ -117,11 +114,11 @@ class Runtime:
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory: of keys and limits, and of models.
         self.accounts_read_at_s = self.models_read_at_s = 0.0  # not read yet
-        self.engine_reports: dict[str, EngineReport] = {}  # by model
+        self.engine_reports: dict[str, model_rows.EngineReport] = {}  # by model
         self.database = host_health.DatabaseHealth()
         self.disk = host_health.DiskHealth(_data_folders(), settings.VINERY_MIN_FREE_DISK_BYTES)
-        self._copies = Copies()
-        self._models: Models = {}, frozenset(), {}, frozenset()
+        self._copies = model_rows.Copies()
+        self._models: model_rows.Models = {}, frozenset(), {}, frozenset()
         self._unreadable: dict[str, str] | None = None  # the reasons that were stored last
         self._start: asyncio.Task[None] | None = None
         # Requests can be served: keys and models have been read once, or are those of the copies.
@@ -132,8 +129,7 @@ class Runtime:
         self._threads = {name: ThreadPoolExecutor(1, thread_name_prefix=name) for name in _THREADS}
         self._keys_read_at_s = self._reread_at_s = 0.0
         self._commit_state: object = None  # when the keys were read
-        # Readings of keys after commits, and how many of them limits and models have followed.
-        self._num_changes = self._num_changes_of_limits = self._num_changes_of_models = 0
+        self._num_changes = 0  # readings of keys after commits, which limits and models follow
         self._are_limits_due, self._are_models_due = asyncio.Event(), asyncio.Event()
 
     @property
@@ -194,8 +190,8 @@ class Runtime:
         await self._keep_copies()
         # Separate tasks: Redis may take seconds, and a revoked key must not work meanwhile.
         self._repeat("keys", self._refresh_keys, _REFRESH_INTERVAL_S)
-        self._repeat("limits", self._refresh_limits)
-        self._repeat("models", self._follow_models)
+        self._repeat("limits", self._refresh_limits, _REFRESH_INTERVAL_S)
+        self._repeat("models", self._follow_models, _REFRESH_INTERVAL_S)
 
     async def _is_done(self, work: Callable[[], Awaitable[None]]) -> bool:
         try:
@@ -240,7 +236,7 @@ class Runtime:
     async def _keep_copies(self) -> None:
         if not self.is_started:  # not all tables have been read
             return
-        tables = Tables(
+        tables = model_rows.Tables(
             self.keys.entries,
             self.limits.book.snapshot,
             self.media_policies.levels,
@@ -265,9 +261,7 @@ class Runtime:
         self.is_started = True
         self._is_decided.set()
 
-    def _repeat(
-        self, name: str, work: Callable[[], Awaitable[None]], interval_s: float = 0.0
-    ) -> None:
+    def _repeat(self, name: str, work: Callable[[], Awaitable[None]], interval_s: float) -> None:
         self._tasks.append(asyncio.create_task(_repeat(work, interval_s), name=name))
 
     async def _refresh_keys(self) -> None:
@@ -279,14 +273,14 @@ class Runtime:
             self._end_requests_of_inactive_keys()
         self._keys_read_at_s = begun_at_s
         self._num_changes += has_changed
-        if are_limits_due or self._num_changes_of_limits != self._num_changes:
-            self._are_limits_due.set()
-        else:
-            self.accounts_read_at_s = begun_at_s
-        if self._num_changes_of_models != self._num_changes:
+        if has_changed:
             self._are_models_due.set()
-        else:
+        if has_changed or are_limits_due:
+            self._are_limits_due.set()
+        if not self._are_models_due.is_set():
             self.models_read_at_s = begun_at_s
+        if not self._are_limits_due.is_set():
+            self.accounts_read_at_s = begun_at_s
         if has_changed:  # at once: a key may have been revoked
             await self._keep_copies()
 
@@ -310,14 +304,14 @@ class Runtime:
         """Refresh the limits after the keys were read, and then admit new keys. A rotated key and
         its limits are written in one transaction, so a reader of the key sees the limits."""
         await self._are_limits_due.wait()
-        self._are_limits_due.clear()
-        num_changes = self._num_changes
-        read_at_s, num_read = self._keys_read_at_s, self.keys.num_read
+        num_changes, num_read = self._num_changes, self.keys.num_read
+        read_at_s = self._keys_read_at_s
         await self.limits.follow(await self._in_database_thread(self.limits.read_update, "limits"))
         if self.keys.has_pending:
             await self._in_thread("snapshots", partial(self.keys.admit, num_read))
-        self._num_changes_of_limits = num_changes
         self.accounts_read_at_s = read_at_s
+        if num_changes == self._num_changes:
+            self._are_limits_due.clear()
         await self._keep_copies()
 
     def _recover_usage(self) -> None:
@@ -329,20 +323,20 @@ class Runtime:
 
     async def _follow_models(self) -> None:
         await self._are_models_due.wait()
-        self._are_models_due.clear()
         num_changes = self._num_changes
         await self._refresh_models()
-        self._num_changes_of_models = num_changes
+        if num_changes == self._num_changes:
+            self._are_models_due.clear()
 
     async def _refresh_models(self) -> None:
         begun_at_s = time.time()
         await self._refresh_quarantine()
-        models, self.engine_reports = await self._in_database_thread(read_models)
+        models, self.engine_reports = await self._in_database_thread(model_rows.read_models)
         await self._apply_models(models)
         self.models_read_at_s = begun_at_s
         await self._keep_copies()
 
-    async def _apply_models(self, models: Models) -> None:
+    async def _apply_models(self, models: model_rows.Models) -> None:
         self._models = models
         # Before a request can ask for a new model: a worker reads no other folders.
         entries = models[0]
@@ -395,7 +389,6 @@ class Runtime:
     async def _tick(self) -> None:
         if self.live:
             self.ledger.checkpoint(self.live.progress())
-            self.live.end_stalled()
         await self.limits.tick()
 
     async def _store_captures(self) -> None:

@@ -62,7 +62,13 @@ class ModelTraffic:
         self.media_pixels += settlement.num_media_pixels
         self.image_tokens += settlement.num_image_tokens
         self.video_tokens += settlement.num_video_tokens
+
+    def count_durations(self, settlement: Settlement) -> None:
         for histogram, duration_ms in (
+            (self.first_token, settlement.first_token_ms),
+            (self.inter_token, settlement.inter_token_ms),
+            (self.request, settlement.total_ms),
+            (self.queue, settlement.queue_ms),
             (self.fetch, settlement.fetch_ms),
             (self.decode, settlement.decode_ms),
             (self.encode, settlement.encode_ms),
@@ -85,18 +91,10 @@ class Traffic:
         name = admission.model
         model = self.models[name if name in self.models or name in served else UNKNOWN]
         model.requests[admission.endpoint, settlement.http_status] += 1
-        # Not a loop over pairs, which takes twice as long.
+        model.count_durations(settlement)
+        model.count_media(settlement)
         if settlement.first_token_ms is not None:
-            model.first_token.count(settlement.first_token_ms)
             model.count_answer(settlement)
-        if settlement.inter_token_ms is not None:
-            model.inter_token.count(settlement.inter_token_ms)
-        if settlement.total_ms is not None:
-            model.request.count(settlement.total_ms)
-        if settlement.queue_ms is not None:
-            model.queue.count(settlement.queue_ms)
-        if settlement.num_media or settlement.fetch_ms is not None:
-            model.count_media(settlement)
         for limit in settlement.bound_limits:
             effect = Effect.REFUSED if settlement.http_status == 429 else Effect.CUT_SHORT
             if limit.is_shadow:

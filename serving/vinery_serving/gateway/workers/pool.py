@@ -51,8 +51,8 @@ log = logging.getLogger(__name__)
 # So many fork servers may start within this time: a lost server is replaced at once.
 _MAX_STARTS: Final = 3
 _STARTS_WITHIN_S: Final = 10.0
-# How a process ends that has used its processor time.
-_LIMITS: Final = (-signal.SIGXCPU, -signal.SIGPROF)
+# How a process ends that has used its processor time, and native code that gets no memory.
+_LIMITS: Final = (-signal.SIGXCPU, -signal.SIGPROF, -signal.SIGABRT)
 _CRASHES: Final = (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL)
 ArgumentsT = TypeVarTuple("ArgumentsT")
 ResultT = TypeVar("ResultT")
@@ -67,8 +67,6 @@ _PART_BYTES: Final = 256 * 1024
 _END_TIMEOUT_S: Final = 2.0
 # How long a fork server may take from the start to the first sign of life.
 _START_LIMIT_S: Final = 60.0
-# A function of a module, its arguments after the session, and the body.
-Call = tuple[Callable[..., Any], tuple[Any, ...], bytes]
 # Local time is in chat templates. The tokenizers' own threads would not survive a fork.
 _KEPT_VARIABLES: Final = ("TZ", "PATH", "LD_LIBRARY_PATH")
 
@@ -88,16 +86,12 @@ class WorkLimits:
     load_s: float = 60.0  # how long loading may take, for example of a tokenizer
 
 
-class WorkerLost(Exception):
-    """The worker ended before it answered."""
-
-
 class JobFailed(Exception):
     """A job raised an error that is a defect. The text has the type and the stack."""
 
 
 class WorkerCrashed(JobFailed):
-    """A job ended two workers by a signal of its own."""
+    """A job ended its worker by a signal of its own."""
 
 
 class ForkServerProcess:
@@ -130,8 +124,8 @@ class ForkServerProcess:
             self._process.watch()
         self._ending: asyncio.Task[None] | None = None
 
-    async def fork(self, limits: WorkLimits, reads: Sequence[Path]) -> WorkerProcess:
-        """Start a worker. Raises `WorkerLost` if the fork server does not take the command."""
+    async def fork(self, limits: WorkLimits, reads: Sequence[Path]) -> Worker:
+        """Start a worker. Raises OSError if the fork server does not take the command."""
         own, others = socket.socketpair()
         own.setblocking(False)
         self._num_forked += 1
@@ -140,9 +134,9 @@ class ForkServerProcess:
             self._send(FORK, number, (limits.cpu_s, limits.memory_bytes, reads), fd=others.fileno())
         if not self.is_alive:
             own.close()
-            raise WorkerLost
+            raise ConnectionAbortedError
         reader, writer = await asyncio.open_unix_connection(sock=own, limit=_STREAM_BYTES)
-        worker = WorkerProcess(self, number, reader, writer)
+        worker = Worker(self, number, reader, writer)
         self._on_end[number] = worker.end
         return worker
 
@@ -197,8 +191,8 @@ class ForkServerProcess:
         self._ending = asyncio.create_task(self._process.end(_END_TIMEOUT_S))
 
 
-class WorkerProcess:
-    """Only one call runs at a time."""
+class Worker:
+    """A worker process. The calls of one client share a session, and run one after the other."""
 
     def __init__(
         self,
@@ -209,47 +203,76 @@ class WorkerProcess:
     ) -> None:
         self.server, self._number, self._reader, self._writer = server, number, reader, writer
         self._status: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        self.has_begun = False
+        self._has_begun = False
         self.is_usable = True  # whether the process may serve another session
 
-    async def call(self, codec: Codec, call: Call) -> Any:
-        """Return the result of a job. Raises the job's `ServingError`, `WorkerLost`,
-        `BrokenAnswer`, and `JobFailed`. After any error but `ServingError`, kill the worker."""
-        job, arguments, body = call
-        named = pickle.dumps((job, arguments), protocol=5)
+    def begin_session(self, codec: Codec, kind: str, wall_s: float) -> None:
+        self._codec, self._kind, self._wall_s = codec, kind, wall_s
+        # The field that the client must change if a call exceeds its limits; None: not known.
+        self.param: str | None = None
+
+    async def call(
+        self,
+        job: Callable[[Session, *ArgumentsT], ResultT],
+        *arguments: *ArgumentsT,
+        body: bytes = b"",
+    ) -> ResultT:
+        """Return the result of a job, a function of a module. Raises the job's `ServingError`, a
+        refusal for a call over the limits, `Overloaded` if the process is lost otherwise,
+        `BrokenAnswer`, and `JobFailed`. After any error but the job's the process serves no other
+        session."""
         was_usable, self.is_usable = self.is_usable, False
         try:
-            self._writer.write(CALL.pack(len(named), len(body)) + named)
-            for at in range(0, len(body), _PART_BYTES):  # other tasks run between
-                self._writer.write(memoryview(body)[at : at + _PART_BYTES])
-                await self._writer.drain()
-            if not self.has_begun:
-                await self._reader.readexactly(len(BEGUN))
-                self.has_begun = True
-            kind, is_spent, num_bytes = ANSWER.unpack(await self._reader.readexactly(ANSWER.size))
-            if num_bytes > MAX_ANSWER_BYTES:
-                raise BrokenAnswer("size")
-            answer = await self._reader.readexactly(num_bytes)
+            async with asyncio.timeout(self._wall_s):
+                await self._send(pickle.dumps((job, arguments), protocol=5), body)
+                kind, is_spent, answer = await self._receive()
+        except TimeoutError:
+            raise (too_large(self.param) if self._has_begun else _replaced()) from None
         except (OSError, asyncio.IncompleteReadError):
-            raise WorkerLost from None
+            raise self._error_of(await self._exit_status()) from None
         if kind == FAILURE:
             raise JobFailed(answer.decode(errors="replace"))
-        refusal = decode_refusal(answer) if kind == REFUSAL else None
-        result = codec.loads(answer) if refusal is None else None
-        self.is_usable = was_usable and not is_spent
-        if refusal is not None:
+        if kind == REFUSAL:
+            refusal = decode_refusal(answer)
+            self.is_usable = was_usable and not is_spent
             raise refusal
+        result: ResultT = self._codec.loads(answer)
+        self.is_usable = was_usable and not is_spent
         return result
+
+    async def _send(self, named: bytes, body: bytes) -> None:
+        self._writer.write(CALL.pack(len(named), len(body)) + named)
+        for at in range(0, len(body), _PART_BYTES):  # other tasks run between
+            self._writer.write(memoryview(body)[at : at + _PART_BYTES])
+            await self._writer.drain()
+
+    async def _receive(self) -> tuple[bytes, bool, bytes]:
+        if not self._has_begun:
+            await self._reader.readexactly(len(BEGUN))
+            self._has_begun = True
+        kind, is_spent, num_bytes = ANSWER.unpack(await self._reader.readexactly(ANSWER.size))
+        if num_bytes > MAX_ANSWER_BYTES:
+            raise BrokenAnswer("size")
+        return kind, is_spent, await self._reader.readexactly(num_bytes)
+
+    def _error_of(self, status: int | None) -> Exception:
+        named = {"status": exit_name(status), "kind": self._kind}
+        log.warning("a worker process ended during its work", extra={"fields": named})
+        if status in _LIMITS:
+            return too_large(self.param)
+        return WorkerCrashed(exit_name(status)) if status in _CRASHES else _replaced()
+
+    def use_once(self) -> None:
+        self.is_usable = False
 
     def end_session(self) -> None:
         self._writer.write(CALL.pack(0, 0))
 
     def kill(self) -> None:
-        self.is_usable = False
         self.server.kill(self._number)
-        self.close()
+        self._close()
 
-    async def exit_status(self) -> int | None:
+    async def _exit_status(self) -> int | None:
         """Wait for the end. Returns its status, negative for a signal; None: not known."""
         ended, _ = await asyncio.wait([self._status], timeout=_END_TIMEOUT_S)
         return self._status.result() if ended else None
@@ -257,9 +280,9 @@ class WorkerProcess:
     def end(self, status: int | None) -> None:
         if not self._status.done():
             self._status.set_result(status)
-        self.close()
+        self._close()
 
-    def close(self) -> None:
+    def _close(self) -> None:
         self.is_usable = False
         self._writer.transport.abort()
 
@@ -274,73 +297,6 @@ def _environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "TOKENIZERS_PARALLELISM": "false",
     }
-
-
-class Worker:
-    """A worker process for one client's calls, which share a session. A lost process is replaced
-    once, and the new process repeats the calls of the session."""
-
-    def __init__(
-        self, pool: WorkerPool, process: WorkerProcess, kind: str, reads: Sequence[Path] | None
-    ) -> None:
-        self._pool, self._reads, self.process, self._kind = pool, reads, process, kind
-        self._calls: list[Call] = []  # of the session, that were answered
-        self._is_replaced = self._serves_once = False
-        # The field that the client must change if a call exceeds its limits; None: not known.
-        self.param: str | None = None
-
-    async def call(
-        self,
-        job: Callable[[Session, *ArgumentsT], ResultT],
-        *arguments: *ArgumentsT,
-        body: bytes = b"",
-    ) -> ResultT:
-        """Return the result of a job, a function of a module. Raises `ServingError`: the job's, a
-        refusal for a call over the limits, or `Overloaded` if the process is lost otherwise."""
-        call: Call = (job, arguments, body)
-        result: ResultT
-        try:
-            result = await self._run(call)
-        except WorkerLost:
-            await self._replace()
-            for earlier in self._calls:
-                await self._run(earlier)
-            result = await self._run(call)
-        self._calls.append(call)
-        return result
-
-    async def _run(self, call: Call) -> Any:
-        process = self.process
-        try:
-            async with asyncio.timeout(self._pool.limits.wall_s):
-                return await process.call(self._pool.jobs.CODEC, call)
-        except TimeoutError:
-            raise (too_large(self.param) if process.has_begun else _replaced()) from None
-        except WorkerLost:
-            self._check(await process.exit_status())
-            raise
-
-    def _check(self, status: int | None) -> None:
-        """Raise the error of a lost process, unless it may be replaced."""
-        named = {"status": exit_name(status), "kind": self._kind}
-        log.warning("a worker process ended during its work", extra={"fields": named})
-        # Native code aborts when it gets no memory.
-        if status in _LIMITS or (self._is_replaced and status == -signal.SIGABRT):
-            raise too_large(self.param) from None
-        if self._is_replaced and status in _CRASHES:
-            raise WorkerCrashed(exit_name(status)) from None
-        if self._is_replaced or not self.process.server.is_alive:
-            raise _replaced() from None
-
-    async def _replace(self) -> None:
-        self._is_replaced = True
-        self.process.kill()
-        self.process = await self._pool.fork(self._reads)
-        self.process.is_usable = not self._serves_once
-
-    def use_once(self) -> None:
-        self._serves_once = True
-        self.process.is_usable = False
 
 
 def _replaced() -> Overloaded:
@@ -363,7 +319,7 @@ class WorkerPool:
         )
         self._server: ForkServerProcess | None = None
         self._starts_s: deque[float] = deque(maxlen=_MAX_STARTS)
-        self._idle: deque[WorkerProcess] = deque()
+        self._idle: deque[Worker] = deque()
         self._loaded: object = None
         self._readable: Sequence[Path] = ()
         self.num_ended: Counter[tuple[str, str]] = Counter()  # by kind of work and end
@@ -419,14 +375,14 @@ class WorkerPool:
         outcome = "failed"
         try:
             async with self.turns.turn(key):
-                process = await (self._take() if reads is None else self.fork(reads))
-                worker = Worker(self, process, kind, reads)
+                worker = await (self._take() if reads is None else self._fork(reads))
+                worker.begin_session(self.jobs.CODEC, kind, self.limits.wall_s)
                 if reads is not None:
                     worker.use_once()
                 try:
                     yield worker
                 finally:
-                    self._give_back(worker.process)
+                    self._give_back(worker)
             outcome = "ok"
         except asyncio.CancelledError:
             outcome = "left"
@@ -440,24 +396,24 @@ class WorkerPool:
         finally:
             self.num_ended[kind, outcome] += 1
 
-    async def _take(self) -> WorkerProcess:
+    async def _take(self) -> Worker:
         while self._idle:
             process = self._idle.pop()  # the latest, which has most in its caches
             if process.is_usable:
                 return process
-        return await self.fork()
+        return await self._fork()
 
-    async def fork(self, reads: Sequence[Path] | None = None) -> WorkerProcess:
+    async def _fork(self, reads: Sequence[Path] | None = None) -> Worker:
         """Start a process. Raises `Overloaded` if none can be started."""
         for _ in range(2):
             try:
                 allowed = self._reads() if reads is None else reads
                 return await self.live_server().fork(self.limits, allowed)
-            except (WorkerLost, OSError):
+            except OSError:
                 continue
         raise Overloaded("No process can be started to read the request; try again shortly.")
 
-    def _give_back(self, process: WorkerProcess) -> None:
+    def _give_back(self, process: Worker) -> None:
         if process.is_usable and process.server is self._server and process.server.is_alive:
             process.end_session()
             self._idle.append(process)

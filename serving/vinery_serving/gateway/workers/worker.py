@@ -18,13 +18,12 @@ import struct
 import sys
 import time
 import traceback
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path, PurePath
 from types import ModuleType
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -41,7 +40,6 @@ RESULT: Final = b"r"
 REFUSAL: Final = b"e"
 FAILURE: Final = b"f"
 MAX_ANSWER_BYTES: Final = 256 * 2**20
-_LONG_TUPLE: Final = 64
 _ERRORS: Final = {
     each.__name__: each
     for each in vars(errors).values()
@@ -207,8 +205,6 @@ class Codec:
 
     def _identify(self, value: object) -> tuple[object, ...] | None:
         kind = type(value)
-        if kind is tuple:
-            return _packed_ids(value)  # type: ignore[arg-type]
         number = self._numbers.get(kind)
         if number is None:
             return None
@@ -220,7 +216,7 @@ class Codec:
 
     def _build(self, parts: Any) -> object:
         number, *values = parts
-        return tuple(array("i", values[0])) if number == -1 else self._readers[number](*values)
+        return self._readers[number](*values)
 
 
 class _Pickler(pickle.Pickler):
@@ -242,16 +238,6 @@ class _Unpickler(pickle.Unpickler):
 
 def _refuse_state(member: object, state: object) -> None:
     raise pickle.UnpicklingError("an answer changes no member of an enumeration")
-
-
-def _packed_ids(values: tuple[object, ...]) -> tuple[object, ...] | None:
-    """Long tuples of token ids travel as an array, which is read twenty times as fast."""
-    if len(values) < _LONG_TUPLE or not all(type(value) is int for value in values):
-        return None
-    try:
-        return -1, array("i", cast("tuple[int, ...]", values)).tobytes()
-    except OverflowError:
-        return None
 
 
 def _field_names(kind: type) -> tuple[str, ...]:

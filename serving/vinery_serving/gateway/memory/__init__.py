@@ -1,1 +1,0 @@
-"""What requests take from stored responses, and what answers leave there."""
