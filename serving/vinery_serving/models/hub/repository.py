@@ -12,7 +12,6 @@ import msgspec
 
 from vinery_serving.models.hub.errors import PullFailed
 from vinery_serving.models.hub.gguf import read_metadata
-from vinery_serving.prompting.folder import UnusableFolder, read_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +130,8 @@ def local_repository(path: Path) -> Repository:
 
 
 def _object(path: Path) -> dict[str, Any]:
+    from vinery_serving.prompting.folder import UnusableFolder, read_object  # few commands need it
+
     try:
         return dict(read_object(path))
     except UnusableFolder as error:
