@@ -77,7 +77,7 @@ CALLS: Rows = {
         f"a path of windows is raw: {path}": row(
             "lfm2", lfm2(f"f(text='{path}', count=1)"), [("f", {"text": path, "count": 1})]
         )
-        for path in ("C:\\Users\\new", "C:\\temp\\x", "d:\\new\\u12", "C:\\a b\\", "C:\\U\\x.txt")
+        for path in ("C:\\Users\\new", "C:\\Program Files\\x", "C:\\U\\x.txt")
     },
     "a letter and a line break are no path": row(
         "lfm2", lfm2(r"f(text='Q:\nWho?')"), [("f", {"text": "Q:\nWho?"})]
@@ -154,7 +154,7 @@ CALLS: Rows = {
     ),
     **{
         f"a miscounted bracket in a list leaves the next call: {calls}": row(
-            "lfm2", lfm2(calls), [COUNT, PING]
+            "lfm2", lfm2(calls), [("f", {"count": 1}), PING]
         )
         for calls in (
             *("f(count=1)), ping()", "f(count=1}), ping()", "f(count=1 , ), ping()"),
@@ -162,7 +162,7 @@ CALLS: Rows = {
         )
     },
     "a lost bracket of an array ends no more than the array": row(
-        "lfm2", lfm2("f(items=['a', None), ping()"), [("f", '{"items": ["a", null]}'), PING]
+        "lfm2", lfm2("f(items=['a', None), ping()"), [("f", {"items": ["a", None]}), PING]
     ),
 }
 
@@ -196,7 +196,7 @@ def test_values_between_tags_may_be_of_python(name, key, text, value):
 
 def test_a_broken_call_leaves_the_next_ones_and_a_name_that_is_cut_is_none():
     calls = read("lfm2", lfm2("f(count=1, =)") + lfm2("ping(), f(count=1)"))
-    assert calls[1:] == [PING, COUNT]
+    assert calls == [("f", "count=1, =)"), PING, COUNT]
 
     [(name, arguments), ping] = read("hermes", broken_hermes('{"count": 1, (}}') + HERMES_PING)
     assert (name, ping) == ("f", PING)

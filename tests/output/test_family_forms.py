@@ -67,11 +67,6 @@ UNUSUAL: Rows = {
         (hermes(json.dumps(PACKED)), [("get_weather", PACKED)]),
         (hermes(r'"{\"a\": \"\ud83d\ude00\"}"'), [("get_weather", '{"a": "😀"}')]),
         (hermes(r'"{\"a\": \"\ud83d.\"}"'), [("get_weather", '{"a": "?."}')]),
-        # A line break in a string that is cut has its escape, also before a tag.
-        (
-            '<tool_call>{"name": "f", "arguments": {"a": "\n</tool_call>',
-            [("open f", '{"a": "\\n</tool_call>')],
-        ),
         # A missing brace does not swallow the next text.
         ('<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>Done.', [f('{"a": 1}'), DONE]),
     ]
@@ -353,7 +348,7 @@ LITERALS: Rows = {
         "gemma4", "<|channel>thought\n<channel|>Hello", [("text", "Hello")]
     ),
     "what is no value is kept up to the closing tag": row(
-        "gemma4", "<|tool_call>call:f{count:1,=}<tool_call|>Done.", [f('{"count":1,=}'), DONE]
+        "gemma4", "<|tool_call>call:f{count:1,=}<tool_call|>Done.", [f("{count:1,=}"), DONE]
     ),
     **{
         f"{name}: literals of Python become JSON: {arguments}": row(
@@ -373,7 +368,7 @@ LITERALS: Rows = {
             ),
             (r'text="\ud83d."', '{"text": "�."}'),
             ("count=1_000, share=.5", '{"count": 1000, "share": 0.5}'),
-            ("count=-3, share=1e5", '{"count": -3, "share": 1e5}'),
+            ("count=-3, share=1e5", '{"count": -3, "share": 100000.0}'),
             ("is_on=True, any=None", '{"is_on": true, "any": null}'),
             ("is_on=false, any=null", '{"is_on": false, "any": null}'),
             ("items=[1, (2, 'x'), [],]", '{"items": [1, [2, "x"], []]}'),
@@ -388,7 +383,7 @@ LITERALS: Rows = {
         "[f](https://example.org/f(1))",
         "[f(1)]",
         "[f(x)] and [g(a=1)]",
-        "[f(text=oops)]",
+        "[f(count=1, text=oops)]",
         "[f(text=open('x'))]",
         "[unknown(a=1)]",
         "See [1], [f, g] and f(a=1).",
@@ -399,11 +394,6 @@ LITERALS: Rows = {
     ),
     "a forgotten bracket does no harm": row(
         "lfm2", "<|tool_call_start|>[f(count=1), ping()<|tool_call_end|>Done.", [COUNT, PING, DONE]
-    ),
-    "a word without quotes is a string in a call that has started": row(
-        "llama3_pythonic",
-        "[f(count=1, text=oops)] Done.",
-        [f('{"count": 1, "text": "oops"}'), ("text", " Done.")],
     ),
     "what breaks after a call is given back": row(
         "lfm2", "<|tool_call_start|>[ping(), 7]", [PING, ("text", ", 7]")]

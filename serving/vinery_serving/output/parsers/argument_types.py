@@ -2,7 +2,6 @@
 between tags do not mark whether `5` is a number or a text; the tool's schema decides. Only text
 that must be a string can be passed on while it grows."""
 
-import ast
 import json
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
@@ -10,8 +9,7 @@ from types import NoneType
 from typing import Any, Final
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.parsers.string_text import quoted
-from vinery_serving.output.parsers.value_text import value_json
+from vinery_serving.output.parsers.respelling import CONSTANTS, python_json, quoted, respelled
 
 _ALL_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
 _TYPE_NAMES: Final = {
@@ -134,12 +132,10 @@ def argument_json(text: str, types: frozenset[str]) -> str:
         return quoted(text)
     bare = text.strip()
     value, is_json = _parsed(bare)
-    if not is_json and bare[:1] in _BRACKETS:
-        respelled = value_json(bare, is_certain=kind is Kind.JSON)
-        value, is_json = _parsed(respelled or "")
-        bare = respelled if respelled is not None and is_json else bare
+    if not is_json and (found := _respelled(bare, is_certain=kind is Kind.JSON)) is not None:
+        bare, (value, is_json) = found, _parsed(found)
     if kind is Kind.JSON:
-        return bare if is_json else _translated(bare, text)
+        return bare if is_json else quoted(text)
     is_wanted = is_json and not isinstance(value, str) and _type_name(value) in types
     return bare if is_wanted else quoted(text)
 
@@ -151,16 +147,18 @@ def _parsed(text: str) -> tuple[Any, bool]:
         return None, False
 
 
-def _translated(bare: str, text: str) -> str:
-    word = bare.lower()
-    if word in ("true", "false", "null"):
-        return word
-    if word == "none":
-        return "null"
-    try:
-        return json.dumps(ast.literal_eval(bare), ensure_ascii=False, allow_nan=False)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return quoted(text)
+def _respelled(text: str, *, is_certain: bool) -> str | None:
+    """The JSON text of a value; None for other text. If the text is surely a value, brackets and
+    quotes may be missing."""
+    if text[:1] not in _BRACKETS:
+        word = text.lower()
+        return python_json(word if word in CONSTANTS else text) if is_certain else None
+    if (literal := python_json(text)) is not None:
+        return literal
+    found = respelled(text, has_bare_strings=is_certain)
+    if found is None or not (found.is_whole or is_certain):
+        return None
+    return None if text[found.end :].strip("}]) \n" if is_certain else " \n") else found.text
 
 
 def _refuse(constant: str) -> None:

@@ -23,8 +23,9 @@ from vinery_serving.output.parsers.base import (
     start_call,
     with_reasoning,
 )
-from vinery_serving.output.parsers.json_calls import CallTags, read_broken_call, read_residue
-from vinery_serving.output.parsers.value_text import Border, Notation, ValueText, gemma_notation
+from vinery_serving.output.parsers.json_calls import CallTags, read_residue
+from vinery_serving.output.parsers.respelling import Notation, gemma_notation
+from vinery_serving.output.parsers.value_text import read_arguments
 from vinery_serving.output.writer import EventWriter
 
 TAGS: Final = CallTags(("<|tool_call>",), ("<tool_call|>",))
@@ -75,11 +76,9 @@ def _read_call(
     name = yield from lexer.take_run(_NAME)
     if not name or (yield from lexer.peek()) != "{":
         raise UnexpectedText
+    args = yield from read_arguments(lexer, notation, tags.all)
     start_call(lexer, writer, name)
-    try:
-        yield from ValueText(lexer, notation, writer.arguments, Border(tags.all)).read()
-    except UnexpectedText:
-        yield from read_broken_call(lexer, writer, tags, is_in_arguments=True)
+    writer.arguments(args)
     writer.end_call()
 
 
