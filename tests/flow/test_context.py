@@ -1,4 +1,4 @@
-"""A prompt that cannot fit into the context is refused before it is rendered or tokenized."""
+"""A prompt that cannot fit into the context is refused before it is tokenized."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,14 +17,8 @@ from tests.tables import table
 from vinery_serving.core import request as req
 from vinery_serving.core.errors import ContextTooLong
 from vinery_serving.core.request import Conversation, Message, Role, ToolCall
-from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.preparing.rendering import (
-    count_tokens,
-    droppable,
-    shortened,
-    within_context,
-)
-from vinery_serving.prompting.assets import ModelAssets, Prompt
+from vinery_serving.gateway.preparing.rendering import count_tokens, droppable, shortened
+from vinery_serving.prompting.assets import Prompt
 
 CONTEXT = 2048  # of the reference model
 LONG = "a" * (16 * CONTEXT + 1)  # the longest token has 16 bytes
@@ -38,51 +32,6 @@ def raw(*prompts: Any, **fields: Any) -> req.GenerationRequest:
     return replace(RAW, prompt=req.RawPrompts(prompts, **fields))
 
 
-def outcome(engine: Engine, request: req.GenerationRequest) -> Any:
-    """The tokens of the prompt, or the error."""
-    try:
-        return asyncio.run(prepared_of(engine, request)).prompts[0].token_ids
-    except ContextTooLong as error:
-        return error.code
-
-
-@pytest.fixture
-def untouched(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """An engine whose tokenizer and template must not be used."""
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise AssertionError("the prompt was rendered or tokenized")
-
-    for name in ("render", "encode_prompt"):
-        monkeypatch.setattr(ModelAssets, name, fail)
-    monkeypatch.setattr(ModelAssets, "check_ids", lambda *_: None)
-    return engine
-
-
-@table(
-    "request_, param, least",
-    [
-        (chat(LONG), "messages", CONTEXT + 1),
-        (chat(*["a" * 100] * 1000), "messages", 6250),
-        (chat(LONG, tools=(req.Tool("f"),)), "messages", CONTEXT + 1),
-        (replace(chat(LONG), endpoint=req.Endpoint.RESPONSES), "input", CONTEXT + 1),
-        (chat(LONG, rendering=req.Rendering(uses_template=False)), "messages", CONTEXT + 1),
-        (raw(LONG), "prompt", CONTEXT + 1),
-        (raw("a", LONG, "b"), "prompt", CONTEXT + 1),
-        (raw("a" * 16, suffix=LONG), "prompt", CONTEXT + 2),
-    ],
-)
-async def test_a_prompt_that_cannot_fit_is_not_rendered(untouched, request_, param, least):
-    with pytest.raises(ContextTooLong) as caught:
-        await prepared_of(untouched, replace(request_, stopping=req.Stopping(max_tokens=5)))
-
-    error = caught.value
-    assert (error.status, error.code, error.param) == (400, "context_length_exceeded", param)
-    assert "maximum context length is 2048 tokens" in error.message
-    assert f"({least} in the {param}, 5 in the completion)" in error.message
-    assert error.message.endswith("The prompt has at least so many: it was not tokenized.")
-
-
 @table(
     "request_, param",
     [
@@ -90,10 +39,10 @@ async def test_a_prompt_that_cannot_fit_is_not_rendered(untouched, request_, par
         (raw((1,) * (CONTEXT + 1)), "prompt"),
     ],
 )
-async def test_the_number_of_token_ids_is_exact(untouched, request_, param):
+async def test_the_number_of_token_ids_is_exact(engine, request_, param):
     words = rf"\({CONTEXT + 1} in the {param}, 0 in the completion\)"
     with pytest.raises(ContextTooLong, match=words) as caught:
-        await prepared_of(untouched, request_)
+        await prepared_of(engine, request_)
 
     assert "not tokenized" not in caught.value.message
 
@@ -101,11 +50,13 @@ async def test_the_number_of_token_ids_is_exact(untouched, request_, param):
 @table(
     "request_, param",
     [
-        (chat(LONG, role="assistant"), "messages"),
+        (chat(LONG), "messages"),
+        (chat(*["a" * 100] * 1000), "messages"),
+        (chat(LONG, rendering=req.Rendering(uses_template=False)), "messages"),
+        (raw(LONG), "prompt"),
+        (raw("a", LONG, "b"), "prompt"),
         (chat("Hi", tools=(req.Tool("f", description=LONG),)), "messages"),
-        (chat(LONG, template_kwargs={"enable_thinking": True}), "messages"),
-        (chat(f"{LONG}</think>"), "messages"),
-        (replace(chat(LONG, role="assistant"), endpoint=req.Endpoint.RESPONSES), "input"),
+        (replace(chat(LONG), endpoint=req.Endpoint.RESPONSES), "input"),
     ],
 )
 async def test_a_rendered_text_that_cannot_fit_is_not_tokenized(
@@ -117,7 +68,10 @@ async def test_a_rendered_text_that_cannot_fit_is_not_tokenized(
     with pytest.raises(ContextTooLong) as caught:
         await prepared_of(engine, request_)
 
-    assert caught.value.param == param
+    error = caught.value
+    assert (error.status, error.code, error.param) == (400, "context_length_exceeded", param)
+    assert "maximum context length is 2048 tokens" in error.message
+    assert error.message.endswith("The prompt has at least so many: it was not tokenized.")
 
 
 @table("limit", [4, req.ALL_THAT_FIT])
@@ -135,33 +89,6 @@ async def test_a_conversation_that_may_be_shortened_or_is_counted_may_be_too_lon
     assert count_tokens(chat(LONG), engine) > CONTEXT
 
 
-async def test_messages_that_cannot_fit_are_left_out_before_rendering(engine, monkeypatch):
-    rendered: list[int] = []
-    render = ModelAssets.render
-
-    def counting(self: ModelAssets, conversation: req.Conversation, encoding: req.Encoding) -> Any:
-        rendered.append(len(conversation.messages))
-        return render(self, conversation, encoding)
-
-    monkeypatch.setattr(ModelAssets, "render", counting)
-
-    await prepared_of(engine, chat(*["a" * 100] * 5000, drops_oldest=True))
-
-    assert max(rendered) <= 16 * CONTEXT // 100 + 1
-
-
-@given(st.lists(st.integers(0, 400), min_size=1, max_size=30), st.integers(20, 200))
-def test_leaving_messages_out_early_changes_no_prompt(sizes, max_context):
-    engine = new_engine(Path("/nowhere"), max_context=max_context)
-    request = chat(*["a" * size for size in sizes], drops_oldest=True)
-    with pytest.MonkeyPatch.context() as patch:
-        name = "vinery_serving.gateway.preparing.prepare.within_context"
-        patch.setattr(name, lambda asked, _: asked)
-        expected = outcome(engine, request)
-
-    assert outcome(engine, request) == expected
-
-
 TEXTS = st.one_of(st.text(max_size=60), st.text("a <|im_end|>\n", max_size=60))
 ROLES = st.sampled_from(["user", "assistant", "system"])
 
@@ -170,11 +97,10 @@ ROLES = st.sampled_from(["user", "assistant", "system"])
 def test_no_prompt_that_fits_is_refused(turns):
     conversation = a_chat(*turns)
     num_tokens = ASSETS.render(conversation).num_tokens
-    engine = new_engine(Path("/nowhere"), max_context=num_tokens)
 
-    within = within_context(replace(HELLO, prompt=conversation), engine)
+    within = ASSETS.render(conversation, req.Encoding(max_context=num_tokens))
 
-    assert ASSETS.render(conversation, within.encoding).num_tokens == num_tokens
+    assert within.num_tokens == num_tokens
 
 
 # -- The turns that a conversation loses when it is too long, and those that it keeps
@@ -342,15 +268,3 @@ def test_finding_the_tools_that_may_be_called():
         return lambda: conversation.callable_tools
 
     assert growth(work, 500) < 2.1
-
-
-@table("drops_oldest", [True, False])
-def test_counting_and_leaving_out_what_cannot_fit(drops_oldest):
-    engine = new_engine(Path("/nowhere"), max_context=10**9)
-
-    def work(size: int) -> Callable[[], Any]:
-        prompt = a_chat(*(QUESTION, ANSWER) * size, drops_oldest=drops_oldest)
-        request: req.GenerationRequest = replace(HELLO, prompt=prompt)
-        return lambda: within_context(request, engine)
-
-    assert growth(work, 300) < 2.1

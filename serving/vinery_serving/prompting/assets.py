@@ -253,16 +253,6 @@ class ModelAssets:
                 param=param,
             )
 
-    def surely_shown(self, conversation: Conversation) -> list[str]:
-        """Return texts that the prompt of the conversation surely has: see `ChatRenderer`."""
-        if conversation.token_ids is not None or conversation.rendering.template is not None:
-            return []
-        if not conversation.rendering.uses_template:
-            return [part.text for message in conversation.messages for part in message.texts]
-        if not self._renderers:
-            return []
-        return self._renderer(conversation).surely_shown(conversation)
-
     def _renderer(self, conversation: Conversation) -> ChatRenderer:
         has_tools = conversation.offers_tools or conversation.has_calls
         return self._renderers[-1 if has_tools else 0]

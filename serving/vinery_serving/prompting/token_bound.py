@@ -37,19 +37,16 @@ class TokenBound:
     factor: int = 1  # by which texts other than ASCII may be shortened first
     ignores_space: bool = False  # Some special tokens include all white space beside them
 
-    def least_tokens(self, *texts: str) -> int:
-        """Return the fewest tokens of a text that contains all of `texts`."""
-        return self.tokens_of(sum(map(self.least_bytes, texts)))
-
-    def least_bytes(self, text: str) -> int:
-        """Return the least number of bytes of the text that need tokens."""
+    def least_tokens(self, text: str) -> int:
+        """Return the fewest tokens of a text."""
+        if self.max_token_bytes is None:
+            return 0
         if self.ignores_space:
             text = "".join(text.split())
-        return len(text) if text.isascii() else len(text.encode(errors="replace")) // self.factor
-
-    def tokens_of(self, num_bytes: int) -> int:
-        """Return the fewest tokens for so many bytes."""
-        return 0 if self.max_token_bytes is None else -(-num_bytes // self.max_token_bytes)
+        num_bytes = len(text)
+        if not text.isascii():
+            num_bytes = len(text.encode(errors="replace")) // self.factor
+        return -(-num_bytes // self.max_token_bytes)
 
 
 NO_BOUND: Final = TokenBound()
