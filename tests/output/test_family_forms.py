@@ -364,7 +364,7 @@ LITERALS: Rows = {
             ("text=''", '{"text": ""}'),
             (
                 r'text="\ud83d\ude00 \U0001F600 \xe9 \N{BULLET} \101 \d \/"',
-                '{"text": "😀 😀 é • A \\\\d /"}',
+                '{"text": "😀 😀 é • A \\\\d \\\\/"}',
             ),
             (r'text="\ud83d."', '{"text": "�."}'),
             ("count=1_000, share=.5", '{"count": 1000, "share": 0.5}'),

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.json_text import read_string
 from vinery_serving.output.lexer import (
     EndOfText,
     Lexer,
@@ -29,7 +28,7 @@ from vinery_serving.output.lexer import (
 )
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
 from vinery_serving.output.parsers.value_text import JsonText
-from vinery_serving.output.writer import EventWriter
+from vinery_serving.output.writer import EventWriter, sendable
 
 _SEPARATORS: Final = re.compile(r"[\s,;]*")
 # Models miscount brackets and quotes at the end of a call.
@@ -217,14 +216,11 @@ class _JsonCall:
     def _read_arguments(self, first: str) -> Reading[None]:
         self._has_arguments = True
         self._write("")
-        if first == '"':
-            yield from read_string(self._lexer, self._write)
-        elif first in "{[":
+        if first in "{[":
             yield from self._read_value(self._write)
-        else:
-            text = yield from self._read_whole()
-            if text != "null":
-                self._write(json.loads(text) if first == "'" else text)
+        elif (text := (yield from self._read_whole())) != "null":
+            is_quoted = first in "\"'"
+            self._write(sendable(json.loads(text)) if is_quoted else text)
 
     def _read_whole(self) -> Reading[str]:
         """Read one whole value. Returns its JSON text."""

@@ -5,6 +5,7 @@ whole here: a quote ends a string if the text after the quote fits. Nothing is e
 import ast
 import json
 import re
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
@@ -28,8 +29,6 @@ _VALID_STRING: Final = re.compile(rf'(?:[^"\\\x00-\x1f]+|{_JSON_ESCAPE})*+')
 _MENDED: Final = re.compile(rf"{_JSON_ESCAPE}|\\x[0-9a-fA-F]{{2}}|\\'|[\\\"\x00-\x1f]")
 # A path of Windows whose backslashes are no escapes.
 _PATH: Final = re.compile(r"[A-Za-z]:\\(?![\"\\/bfnrtu])")
-# Escapes that Python knows, and a backslash before any other character.
-_PYTHON_ESCAPE: Final = re.compile(r"\\(?:[\n\\'\"abfnrtvxuUN0-7]|(.))", re.DOTALL)
 
 # Text without quotes: a constant, or the words of a string that has lost its quotes.
 _WORD: Final = re.compile(r"[^,;()\[\]{}\"'<\n]*")
@@ -378,18 +377,14 @@ def python_json(source: str) -> str | None:
     """Return the JSON text of a literal of Python, also with the constants of JSON; None for other
     text."""
     try:
-        tree = ast.parse(_PYTHON_ESCAPE.sub(_known_escape, source), mode="eval")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes that Python does not know, and keeps
+            tree = ast.parse(source, mode="eval")
         text = json.dumps(_python_value(tree.body), ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
     # Surrogate pairs become characters; a half could not be sent on as UTF-8.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _known_escape(escape: re.Match[str]) -> str:
-    """Python warns of escapes that it does not know, and keeps them. Models that have read JSON
-    write `\\/`."""
-    return escape[0] if escape[1] is None else "/" if escape[1] == "/" else f"\\{escape[0]}"
 
 
 def _python_value(node: ast.expr) -> Any:
