@@ -65,7 +65,7 @@ def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> D
     request = with_candidates(request)
     _check_num_answers(request, model)
     model.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
-    prompts = render(request, model, must_fit=True)
+    prompts = render(request, model)
     common = Submit(
         id=0,
         prompt_ids=b"",

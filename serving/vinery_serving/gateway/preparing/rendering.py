@@ -5,12 +5,11 @@ context by leaving out its oldest messages.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.pooling import Padding, Tokenized, TokenizeRequest
 from vinery_serving.core.request import (
     ALL_THAT_FIT,
@@ -33,13 +32,10 @@ _ANSWER_SHARE: Final = 8
 _INSTRUCTING: Final = (Role.SYSTEM, Role.DEVELOPER)
 
 
-def render(
-    request: GenerationRequest, model: LoadedModel, *, must_fit: bool = False
-) -> tuple[Prompt, ...]:
-    """Return the token ids for each prompt of the request. Raises `InvalidRequest`. With
-    `must_fit`, a text that cannot fit into the context is refused before it is tokenized."""
+def render(request: GenerationRequest, model: LoadedModel) -> tuple[Prompt, ...]:
+    """Return the token ids for each prompt of the request. Raises `InvalidRequest`."""
     assets, prompt = model.assets, request.prompt
-    encoding = _encoding(request, model, must_fit=must_fit)
+    encoding = _encoding(request, model)
     if isinstance(prompt, RawPrompts):
         encode = partial(assets.encode_prompt, encoding=encoding, suffix=prompt.suffix)
         return tuple(map(encode, prompt.prompts))
@@ -62,11 +58,9 @@ def least_output(request: GenerationRequest) -> int:
     return (None if stopping.may_shrink else stopping.max_tokens) or stopping.min_tokens
 
 
-def _encoding(request: GenerationRequest, model: LoadedModel, *, must_fit: bool) -> Encoding:
+def _encoding(request: GenerationRequest, model: LoadedModel) -> Encoding:
     """The encoding with a number instead of `ALL_THAT_FIT`, so that the answer fits, too."""
     encoding = request.encoding
-    if encoding.max_tokens is None:
-        return replace(encoding, max_context=model.max_context) if must_fit else encoding
     if encoding.max_tokens != ALL_THAT_FIT:
         return encoding
     if model.max_context is None:
@@ -81,21 +75,18 @@ def _render_fitting(
 ) -> Prompt:
     """The prompt of a conversation, shortened if that is necessary and allowed."""
     render_one = partial(_render_conversation, model=model, encoding=encoding)
+    prompt = render_one(conversation)
     if not conversation.drops_oldest or model.max_context is None:
-        return render_one(conversation)
-    prompt: Prompt | None = None
-    with suppress(ContextTooLong):  # known before the text is tokenized
-        prompt = render_one(conversation)
-        if prompt.num_tokens + max(1, least_output(request)) <= model.max_context:
-            return prompt
+        return prompt
+    if prompt.num_tokens + max(1, least_output(request)) <= model.max_context:
+        return prompt
     stopping = request.stopping
     share = max(1, stopping.min_tokens, model.max_context // _ANSWER_SHARE)
     num_output = stopping.max_tokens or share
     if stopping.may_shrink:
         num_output = min(num_output, share)
     max_num_tokens = model.max_context - num_output
-    found = shortened(conversation, render_one, max_num_tokens=max_num_tokens)
-    return found or prompt or render_one(conversation)
+    return shortened(conversation, render_one, max_num_tokens=max_num_tokens) or prompt
 
 
 def _render_conversation(
@@ -131,10 +122,8 @@ def shortened(
         return best
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
-        prompt: Prompt | None = None
-        with suppress(ContextTooLong):
-            prompt = render(_without(conversation, spans[:middle]))
-        if prompt is not None and prompt.num_tokens <= max_num_tokens:
+        prompt = render(_without(conversation, spans[:middle]))
+        if prompt.num_tokens <= max_num_tokens:
             best, enough = prompt, middle
         else:
             too_few = middle
