@@ -5,6 +5,7 @@ that must be a string can be passed on while it grows."""
 import json
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from types import NoneType
 from typing import Any, Final
 
@@ -65,36 +66,31 @@ def value_kind(types: frozenset[str]) -> Kind:
 def schema_types(schema: Any, document: Mapping[str, Any]) -> frozenset[str]:
     """Return the JSON types that `schema`, a part of `document`, allows. Where numbers are
     allowed, integers are too. A schema with too many references and options allows any type."""
-    return _TypesIn(document).of(schema, 0)
+    return _types_of(schema, document, {}, 0)
 
 
-class _TypesIn:
-    """The types of the schemas of one document, each read once at each depth."""
-
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        self._document = document
-        self._known: dict[tuple[int, int], frozenset[str]] = {}
-
-    def of(self, schema: Any, depth: int) -> frozenset[str]:
-        if not isinstance(schema, Mapping) or depth > MAX_DEPTH or len(self._known) > _MAX_SCHEMAS:
-            return _ALL_TYPES
-        key = (id(schema), depth)
-        if key not in self._known:
-            self._known[key] = self._read(schema, depth + 1)
-        return self._known[key]
-
-    def _read(self, schema: Mapping[str, Any], depth: int) -> frozenset[str]:
-        types = _own_types(schema)
+def _types_of(
+    schema: Any,
+    document: Mapping[str, Any],
+    known: dict[tuple[int, int], frozenset[str]],
+    depth: int,
+) -> frozenset[str]:
+    """`known`: by schema and depth."""
+    if not isinstance(schema, Mapping) or depth > MAX_DEPTH or len(known) > _MAX_SCHEMAS:
+        return _ALL_TYPES
+    key = (id(schema), depth)
+    if key not in known:
+        types, of = _own_types(schema), partial(_types_of, document=document, known=known)
         for word in ("anyOf", "oneOf"):
-            options = schema.get(word)
-            if isinstance(options, list) and options:
-                types &= frozenset().union(*(self.of(each, depth) for each in options))
+            if isinstance(options := schema.get(word), list) and options:
+                types &= frozenset().union(*(of(each, depth=depth + 1) for each in options))
         parts = schema.get("allOf")
         for part in parts if isinstance(parts, list) else ():
-            types &= self.of(part, depth)
+            types &= of(part, depth=depth + 1)
         if isinstance(schema.get("$ref"), str):
-            types &= self.of(target(self._document, schema["$ref"]), depth)
-        return types or _ALL_TYPES
+            types &= of(target(document, schema["$ref"]), depth=depth + 1)
+        known[key] = types or _ALL_TYPES
+    return known[key]
 
 
 def _own_types(schema: Mapping[str, Any]) -> frozenset[str]:
