@@ -7,14 +7,7 @@ import pytest
 from tests.tables import table
 from vinery_serving.core.errors import InvalidGrammar, UnsupportedParameter
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
-from vinery_serving.grammars.arguments import (
-    FREE,
-    PYTHON_NOTATION,
-    Parameter,
-    Parameters,
-    notated_arguments_tag,
-    parameters_of,
-)
+from vinery_serving.grammars.arguments import FREE, Parameter, Parameters, parameters_of
 from vinery_serving.grammars.families.registry import by_name
 
 AUTO = ToolChoice()
@@ -108,37 +101,10 @@ def test_a_choice_between_text_and_json_is_kept():
     assert null["grammar"] == 'root ::= "null"\n'
 
 
-def test_arguments_without_a_python_form_or_name_are_a_dictionary():
-    [tag] = calls_tag_of("lfm2", Tool("f", None, UNION))["content"]["tags"]
-    assert tag["begin"] == "f(**"
-    assert tag["content"]["type"] in ("json_schema", "grammar")
-
-    for key in ("a-b", "a b", "1a", 'a"'):
-        tool = a_tool(**{key: {"type": "boolean"}})
-        assert notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION) is None
-
-
 @table("name", ["lfm2", "gemma4"])
 def test_an_invalid_schema_of_an_argument_is_refused(name):
     with pytest.raises(InvalidGrammar, match="must be one of object"):
         calls_tag_of(name, a_tool(a={"type": "text"}))
-
-
-def rules_of(tool: Tool) -> list[str]:
-    tag = notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION)
-    assert tag is not None
-    return tag["grammar"].splitlines()
-
-
-def test_values_are_spelled_as_in_python_by_rules_with_different_names():
-    rules = rules_of(a_tool(a={"enum": [True, None, "true", {"k": [False]}]}))
-    values = r' ::= "True" | "None" | "\"true\"" | "{\"k\": [False]}"'
-    assert any(rule.endswith(values) for rule in rules)
-    assert 'boolean ::= "True" | "False"' in rules
-
-    list_of = {"type": "array", "items": {"type": "array"}}
-    names = [rule.split(" ", 1)[0] for rule in rules_of(a_tool(a=list_of, b=list_of))]
-    assert len(names) == len(set(names))
 
 
 @table("name", ["llama3_pythonic", "llama4_pythonic"])

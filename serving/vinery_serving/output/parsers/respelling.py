@@ -36,6 +36,7 @@ _KEY: Final = re.compile(
     r"""(?P<quote>["'])(?P<quoted>(?:(?!(?P=quote))[^\\\n]|\\.){0,256})(?P=quote)(?P<space>\s*)[:=]"""
     r"""|["']?(?P<bare>[^,:=()\[\]{}"'<\n]{1,64}?)["']?\s*[:=]"""
 )
+_MARKED_KEY: Final = re.compile(r'<(?:\|"\||escape)>([^<]*)<(?:\|"\||escape)>\s*:')
 # The possible end of a string, and the beginning of the next text.
 TAIL: Final = re.compile(r"\s*(?:[}\]),;][\s}\]),;\[{]*)?\Z")
 _TAIL_WITH_NAME: Final = re.compile(r"[\s}\])]*,\s*[\w.\-]{1,64}\s*[:=]\s*\Z")
@@ -101,7 +102,7 @@ def respelled(
     stays unchanged. `opening`: a bracket before the text, which begins an object. `around`: the
     closing brackets that may follow the value. `has_bare_strings`: a word that is no constant is a
     string without quotes."""
-    if not opening and not notation.mark and (end := _end_of_json(text)):
+    if not opening and (end := end_of_json(text)):
         return Respelled(text[:end], end, is_whole=True)
     respelling = _Respelling(text, notation, around, has_bare_strings)
     return respelling.run(opening)
@@ -110,7 +111,7 @@ def respelled(
 _DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse)
 
 
-def _end_of_json(text: str) -> int:
+def end_of_json(text: str) -> int:
     """Return the end of the JSON object or array that the text begins with; 0 for other text."""
     try:
         return _DECODER.raw_decode(text)[1] if text[:1] in ("{", "[") else 0
@@ -194,7 +195,7 @@ class _Respelling:
             return "after"
         if mark in "{[":
             return "end"  # another call begins
-        key = _marked_key(self._notation.mark).match(self._text, self._at)
+        key = _MARKED_KEY.match(self._text, self._at)
         found = key or _KEY.match(self._text, self._at)
         if found is None:
             return "broken"
@@ -321,12 +322,6 @@ class _Respelling:
     def _write_comma(self) -> None:
         self._parts.append(self._comma)
         self._comma = ""
-
-
-@cache
-def _marked_key(mark: str) -> re.Pattern[str]:
-    escaped = re.escape(mark)
-    return re.compile(rf"{escaped}([^<]*){escaped}\s*:" if mark else r"(?!)")
 
 
 @cache

@@ -13,10 +13,12 @@ from vinery_serving.output.lexer import EndOfText, Lexer, Reading, UnexpectedTex
 from vinery_serving.output.parsers.respelling import (
     AFTER_ITEM,
     AFTER_MEMBER,
+    JSON,
     PYTHON,
     TAIL,
     Notation,
     Respelled,
+    end_of_json,
     python_json,
     quote_or_escape,
     respelled,
@@ -62,12 +64,14 @@ _AFTER_QUOTE: Final = {"]": _decided(AFTER_ITEM), "}": _decided(AFTER_MEMBER)}
 @dataclass(slots=True)
 class JsonText:
     """Reads one value that a model writes as JSON, and passes on its growing JSON text. `tags` end
-    the call or begin another call. `around`: the closing brackets that follow the value."""
+    the call or begin another call. `around`: the closing brackets that follow the value.
+    `notation`: how the rest may be written where the text is no JSON."""
 
     _lexer: Lexer
     _write: Callable[[str], None]
     tags: tuple[str, ...] = ()
     around: str = ""
+    notation: Notation = JSON
     _state: _State = _State.VALUE
     _open: list[str] = field(default_factory=list)  # closing brackets, the innermost last
     _passed: list[str] = field(default_factory=list)  # the text that was passed on
@@ -195,7 +199,7 @@ class JsonText:
         """The rest of the value, up to a tag or the end of the text."""
         tag_at, passed = self._find_tag(), "".join(self._passed)
         text = passed + self._lexer.text[self._lexer.at : tag_at]
-        found = respelled(text, around=self.around)
+        found = respelled(text, self.notation, around=self.around)
         if found is None or not found.text.startswith(passed):
             return None
         rest, size = found.text[len(passed) :], len(passed)
@@ -217,8 +221,7 @@ def read_arguments(
         found_tag = literals(*tags).find(lexer.text[lexer.at :])
         size = len(lexer.text) - lexer.at if found_tag is None else found_tag[0]
     text = lexer.text[lexer.at : lexer.at + size]
-    args = python_json(f"dict({text}") if is_python else None
-    if args is not None and args.startswith("{"):
+    if is_python and (args := _python_arguments(text)) is not None:
         lexer.at += size
         return args
     if is_strict:
@@ -229,6 +232,16 @@ def read_arguments(
         raise UnexpectedText
     lexer.at += size if found is None else found.end
     return text if found is None else found.text
+
+
+def _python_arguments(text: str) -> str | None:
+    """The JSON text of valid arguments up to their parenthesis, also of a dictionary in JSON after
+    two stars."""
+    as_json = text.removeprefix("**").removesuffix(")")
+    if text.startswith("**{") and end_of_json(as_json) == len(as_json):
+        return as_json
+    args = python_json(f"dict({text}")
+    return args if args is not None and args.startswith("{") else None
 
 
 def _find_end(
