@@ -1,5 +1,7 @@
 """Families whose calls are not JSON: detection, and the tags of calls."""
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -7,7 +9,6 @@ import pytest
 from tests.tables import table
 from vinery_serving.core.errors import InvalidGrammar, UnsupportedParameter
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
-from vinery_serving.grammars.arguments import FREE, Parameter, Parameters, parameters_of
 from vinery_serving.grammars.families.registry import by_name
 
 AUTO = ToolChoice()
@@ -27,28 +28,22 @@ def calls_tag_of(name: str, *tools: Tool, choice: ToolChoice = REQUIRED) -> Any:
 
 
 @table(
-    "schema, parameters",
+    "schema, names",
     [
-        (None, Parameters()),
-        ({"type": "object", "properties": {}, "additionalProperties": False}, Parameters()),
-        ({"type": "object"}, FREE),
+        (None, []),
+        ({"type": "object", "properties": {}, "additionalProperties": False}, []),
+        ({"type": "object"}, None),
         ({"type": "object", "additionalProperties": {"type": "integer"}}, None),
-        (UNION, None),
         ({"type": "object", "properties": {"a": {}}, "minProperties": 1}, None),
         ({"type": "object", "properties": {"a": {}}, "required": ["b"]}, None),
-        (
-            {"properties": {"a": {"$ref": "#/$defs/x"}, "b": True}, "$defs": {"x": {}}},
-            Parameters(
-                (
-                    Parameter("a", {"$defs": {"x": {}}, "$ref": "#/$defs/x"}, is_required=False),
-                    Parameter("b", True, is_required=False),
-                )
-            ),
-        ),
+        ({"properties": {"a": {"$ref": "#/$defs/x"}, "b": True}, "$defs": {"x": {}}}, ["a", "b"]),
     ],
 )
-def test_a_schema_is_a_list_of_parameters_or_more(schema, parameters):
-    assert parameters_of(Tool("f", None, schema), REQUIRED) == parameters
+def test_a_schema_is_a_list_of_parameters_or_more(schema, names):
+    [tag] = calls_tag_of("qwen3coder", Tool("f", None, schema))["tags"]
+    listed = re.findall(r"<parameter=(\w)>", json.dumps(tag["content"]))
+    assert listed == (names or [])
+    assert (tag["content"] == {"type": "any_text"}) == (names is None)
 
 
 @table("name", TAGGED)

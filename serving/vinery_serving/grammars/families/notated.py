@@ -3,8 +3,7 @@ FunctionGemma. Under a grammar the arguments are JSON, which the parsers of thes
 well: in Python a dictionary after two stars."""
 
 from vinery_serving.core.request import Tool, ToolChoice
-from vinery_serving.grammars.arguments import arguments_tag
-from vinery_serving.grammars.family import CallTag, Family, GrammarFamily, tag
+from vinery_serving.grammars.family import CallTag, Family, GrammarFamily, arguments_tag, tag
 from vinery_serving.grammars.grammar.ebnf import StructuralTag
 from vinery_serving.output.parsers import gemma4, pythonic
 from vinery_serving.output.parsers.json_calls import CallTags
