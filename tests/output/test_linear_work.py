@@ -56,7 +56,7 @@ VALUES: dict[str, Callable[[int], str]] = {
     "open brackets": lambda n: "[" * n,
     "strings in open brackets": lambda n: '["a", ' * (n // 6),
     "brackets that are not open": lambda n: '{"a":' * (n // 10) + "]" * (n // 2),
-    "brackets": lambda n: "[" * (n // 2) + "]" * (n // 2),
+    "brackets": lambda n: "[" * (n // 2) + "oops" + "]" * (n // 2),
     "numbers": lambda n: "[" + "1, " * (n // 3) + "]",
     "sets": lambda n: "{1, " * (n // 4),
     "calls of dict": lambda n: "dict(a=" * (n // 7),

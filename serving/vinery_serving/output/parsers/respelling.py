@@ -83,7 +83,7 @@ def _refuse(constant: str) -> None:
 
 
 class Respelled(NamedTuple):
-    """`end`: the index after the value. `is_whole`: the value had all its closing brackets."""
+    """`end`: the index after the value. `is_whole`: the value had brackets, and closed all."""
 
     text: str
     end: int
@@ -147,7 +147,7 @@ class _Respelling:
                 expected = self._read_after()
         if expected == "broken":
             return None
-        is_whole = not self._open
+        is_whole = bool(self._num_open) and not self._open
         if self._needs_value:
             self._write_missing()
         self._parts += [closing for _, closing in reversed(self._open)]
