@@ -23,10 +23,10 @@ _NO_JSON_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _JSON_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?")
 # Possible constants. Python converts longer numbers in more than linear time.
 _PYTHON_CONSTANT: Final = re.compile(r"[+-]?[\w.]{1,64}")
-_JSON_ESCAPE: Final = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
-_VALID_STRING: Final = re.compile(rf'(?:[^"\\\x00-\x1f]+|{_JSON_ESCAPE})*+')
+JSON_ESCAPE: Final = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
+_VALID_STRING: Final = re.compile(rf'(?:[^"\\\x00-\x1f]+|{JSON_ESCAPE})*+')
 # What a JSON string cannot hold, and the escapes of Python's strings.
-_MENDED: Final = re.compile(rf"{_JSON_ESCAPE}|\\x[0-9a-fA-F]{{2}}|\\'|[\\\"\x00-\x1f]")
+_MENDED: Final = re.compile(rf"{JSON_ESCAPE}|\\x[0-9a-fA-F]{{2}}|\\'|[\\\"\x00-\x1f]")
 # A path of Windows whose backslashes are no escapes.
 _PATH: Final = re.compile(r"[A-Za-z]:\\(?![\"\\/bfnrtu])")
 

@@ -14,6 +14,8 @@ from vinery_serving.output.parsers.respelling import (
     AFTER_ITEM,
     AFTER_MEMBER,
     JSON,
+    JSON_ESCAPE,
+    MAX_TAIL,
     PYTHON,
     TAIL,
     Notation,
@@ -26,14 +28,12 @@ from vinery_serving.output.parsers.respelling import (
 
 # All lengths are bounded: text that does not match is looked at again with the next token.
 _SPACE: Final = r"[ \t\r\n]{0,64}"
-_ESCAPE: Final = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
-_KEY: Final = rf'{_SPACE}"(?:[^"\\\x00-\x1f]|{_ESCAPE}){{0,128}}"{_SPACE}:'
+_KEY: Final = rf'{_SPACE}"(?:[^"\\\x00-\x1f]|{JSON_ESCAPE}){{0,128}}"{_SPACE}:'
 _LEAF: Final = r"(?:true|false|null|-?(?:0|[1-9]\d{0,63})(?:\.\d{1,63})?(?:[eE][+-]?\d{1,9})?)"
 _VALUE: Final = rf'{_SPACE}(?:[{{\["]|{_LEAF}(?={_SPACE}[,}}\]]))'
-_CONTENT: Final = re.compile(rf'(?:[^"\\\x00-\x1f]+|{_ESCAPE})*+')
+_CONTENT: Final = re.compile(rf'(?:[^"\\\x00-\x1f]+|{JSON_ESCAPE})*+')
 _NAMED: Final = re.compile(r"""[\s{*]{0,64}["']?[\w.\-]{1,64}["']?\s{0,64}[=:]""")
 _BLANK: Final = re.compile(r"\s*")
-_MAX_TAIL: Final = 64
 _LONGEST_QUOTE: Final = 3
 
 
@@ -190,7 +190,7 @@ class JsonText:
             lexer.at = at + 1
             self._end_value()
             return True
-        tail = TAIL.search(lexer.text, max(lexer.at, at - _MAX_TAIL), at)
+        tail = TAIL.search(lexer.text, max(lexer.at, at - MAX_TAIL), at)
         assert tail is not None
         lexer.at = tail.start()
         return False
