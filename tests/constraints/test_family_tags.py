@@ -1,5 +1,7 @@
 """Families whose calls are not JSON: detection, and the tags of calls."""
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -7,14 +9,6 @@ import pytest
 from tests.tables import table
 from vinery_serving.core.errors import InvalidGrammar, UnsupportedParameter
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
-from vinery_serving.grammars.arguments import (
-    FREE,
-    PYTHON_NOTATION,
-    Parameter,
-    Parameters,
-    notated_arguments_tag,
-    parameters_of,
-)
 from vinery_serving.grammars.families.registry import by_name
 
 AUTO = ToolChoice()
@@ -34,28 +28,22 @@ def calls_tag_of(name: str, *tools: Tool, choice: ToolChoice = REQUIRED) -> Any:
 
 
 @table(
-    "schema, parameters",
+    "schema, names",
     [
-        (None, Parameters()),
-        ({"type": "object", "properties": {}, "additionalProperties": False}, Parameters()),
-        ({"type": "object"}, FREE),
+        (None, []),
+        ({"type": "object", "properties": {}, "additionalProperties": False}, []),
+        ({"type": "object"}, None),
         ({"type": "object", "additionalProperties": {"type": "integer"}}, None),
-        (UNION, None),
         ({"type": "object", "properties": {"a": {}}, "minProperties": 1}, None),
         ({"type": "object", "properties": {"a": {}}, "required": ["b"]}, None),
-        (
-            {"properties": {"a": {"$ref": "#/$defs/x"}, "b": True}, "$defs": {"x": {}}},
-            Parameters(
-                (
-                    Parameter("a", {"$defs": {"x": {}}, "$ref": "#/$defs/x"}, is_required=False),
-                    Parameter("b", True, is_required=False),
-                )
-            ),
-        ),
+        ({"properties": {"a": {"$ref": "#/$defs/x"}, "b": True}, "$defs": {"x": {}}}, ["a", "b"]),
     ],
 )
-def test_a_schema_is_a_list_of_parameters_or_more(schema, parameters):
-    assert parameters_of(Tool("f", None, schema), REQUIRED) == parameters
+def test_a_schema_is_a_list_of_parameters_or_more(schema, names):
+    [tag] = calls_tag_of("qwen3coder", Tool("f", None, schema))["tags"]
+    listed = re.findall(r"<parameter=(\w)>", json.dumps(tag["content"]))
+    assert listed == (names or [])
+    assert (tag["content"] == {"type": "any_text"}) == (names is None)
 
 
 @table("name", TAGGED)
@@ -108,37 +96,10 @@ def test_a_choice_between_text_and_json_is_kept():
     assert null["grammar"] == 'root ::= "null"\n'
 
 
-def test_arguments_without_a_python_form_or_name_are_a_dictionary():
-    [tag] = calls_tag_of("lfm2", Tool("f", None, UNION))["content"]["tags"]
-    assert tag["begin"] == "f(**"
-    assert tag["content"]["type"] in ("json_schema", "grammar")
-
-    for key in ("a-b", "a b", "1a", 'a"'):
-        tool = a_tool(**{key: {"type": "boolean"}})
-        assert notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION) is None
-
-
 @table("name", ["lfm2", "gemma4"])
 def test_an_invalid_schema_of_an_argument_is_refused(name):
     with pytest.raises(InvalidGrammar, match="must be one of object"):
         calls_tag_of(name, a_tool(a={"type": "text"}))
-
-
-def rules_of(tool: Tool) -> list[str]:
-    tag = notated_arguments_tag(tool, REQUIRED, PYTHON_NOTATION)
-    assert tag is not None
-    return tag["grammar"].splitlines()
-
-
-def test_values_are_spelled_as_in_python_by_rules_with_different_names():
-    rules = rules_of(a_tool(a={"enum": [True, None, "true", {"k": [False]}]}))
-    values = r' ::= "True" | "None" | "\"true\"" | "{\"k\": [False]}"'
-    assert any(rule.endswith(values) for rule in rules)
-    assert 'boolean ::= "True" | "False"' in rules
-
-    list_of = {"type": "array", "items": {"type": "array"}}
-    names = [rule.split(" ", 1)[0] for rule in rules_of(a_tool(a=list_of, b=list_of))]
-    assert len(names) == len(set(names))
 
 
 @table("name", ["llama3_pythonic", "llama4_pythonic"])

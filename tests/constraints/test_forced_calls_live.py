@@ -91,7 +91,8 @@ def test_a_tool_without_parameters_can_be_named_and_long_arguments_arrive_in_man
     assert is_ended
     # Special tokens inside a string count for the grammar, but produce no text.
     assert 20 <= len(json.loads("".join(deltas))["text"]) <= 70
-    assert len(deltas) > 3
+    # In Python or in Gemma's notation, arguments are sent when they are complete.
+    assert len(deltas) > 3 or "python" in name or "gemma" in name or name == "lfm2"
 
 
 @every_family

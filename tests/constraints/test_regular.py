@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.tables import table
 from vinery_serving.core.errors import InvalidGrammar
-from vinery_serving.grammars.grammar.ebnf import Ref
 from vinery_serving.grammars.grammar.languages import (
     Language,
     Matcher,
@@ -31,7 +30,7 @@ from vinery_serving.grammars.grammar.patterns import (
     fullmatch_language,
     search_language,
 )
-from vinery_serving.grammars.grammar.rules import RuleSet, in_json, plain
+from vinery_serving.grammars.grammar.rules import RuleSet, plain
 from vinery_serving.grammars.json_schema.nodes import SchemaNode
 from vinery_serving.grammars.json_schema.numbers import Bound, NumberRange, number_range
 from vinery_serving.grammars.json_schema.strings import FORMATS, SHORT_FORMATS
@@ -166,14 +165,6 @@ def test_bounds_have_as_many_digits_as_they_need(words, inside, outside):
     assert [each for each in inside if not matches(language, str(each))] == []
     assert [each for each in outside if matches(language, str(each))] == []
     assert json_grammar({"type": "integer", **words})
-
-
-@table("kind", ["integer", "number"])
-def test_numbers_without_bounds_have_64_bits(kind):
-    rules = RuleSet(in_json)
-
-    for digits in ("1" * 19, str(2**64 - 1), str(-(2**63))):
-        assert fits(Ref(kind), rules.rules, digits)
 
 
 @given(st.sampled_from(["0.5", "0.25", "0.1", "2.5"]), st.decimals(-99, 99, places=3))

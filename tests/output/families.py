@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.tables import table
 from vinery_serving.core.request import Tool
-from vinery_serving.grammars.arguments import PYTHON_NOTATION
 
 from .builders import Folded, a_parser, folded, object_of
 
@@ -88,8 +87,7 @@ def pythonic(begin: str = "", end: str = "") -> Writer:
 
     def write(calls: Sequence[Call]) -> str:
         each = ", ".join(
-            f"{name}({', '.join(f'{key}={PYTHON_NOTATION.value(args[key])}' for key in args)})"
-            for name, args in calls
+            f"{name}({', '.join(f'{key}={args[key]!r}' for key in args)})" for name, args in calls
         )
         return f"{begin}[{each}]{end}"
 

@@ -107,4 +107,5 @@ def test_the_text_is_sent_as_it_is_written():
 
     grown = [event.text for event in events if isinstance(event, ToolCallDelta)]
     assert "".join(grown) == 'print("hi")\n' * 9
-    assert len(grown) == len("".join(grown))
+    # A bracket waits for the next text: before a tag it is no part of an unclosed string.
+    assert len(grown) >= 11 * 9

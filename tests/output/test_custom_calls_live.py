@@ -63,8 +63,9 @@ def test_an_input_fits_its_lark_grammar(model, name):
 
     result, is_ended = model.answer_part(chat, max_tokens=160)
 
-    # The model may write blanks or sums until any limit.
-    assert (AS_LARK if is_ended else BEGUN_AS_LARK).fullmatch(input_of(result))
+    # The model may write blanks or sums until any limit. In Python a call that is cut is not sent.
+    if is_ended or result.tool_calls:
+        assert (AS_LARK if is_ended else BEGUN_AS_LARK).fullmatch(input_of(result))
 
 
 @every_family

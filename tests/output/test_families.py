@@ -102,7 +102,12 @@ def test_strings_in_arguments_may_hold_anything(way, value):
     assert calls_in(read(way, written(way, calls))) == calls
 
 
-@ways
+# Families that write arguments in Python or in Gemma's notation send a call when it is complete.
+WHOLE = [way for way in WRITERS if "python" in way or "gemma" in way or way == "lfm2"]
+growing_ways = table("way", [way for way in WRITERS if way not in WHOLE])
+
+
+@growing_ways
 def test_a_call_is_sent_with_its_first_argument_and_a_string_as_it_grows(way):
     text = written(way, [PARIS])
     parser = a_parser(WRITERS[way][0], tools=TOOLS)
@@ -120,9 +125,10 @@ def test_a_call_is_sent_with_its_first_argument_and_a_string_as_it_grows(way):
 
 @ways
 def test_a_call_that_is_cut_stays_open_and_is_never_complete_with_less_than_all(way):
-    [ping, (name, arguments)] = read(way, written(way, [PING, PARIS]).split("aris")[0])
-    assert (ping, name) == (("ping", "{}"), "open get_weather")
-    assert arguments.replace(" ", "") == '{"city":"P'
+    [ping, *begun] = read(way, written(way, [PING, PARIS]).split("aris")[0])
+    assert ping == ("ping", "{}")
+    arguments = [(name, each.replace(" ", "")) for name, each in begun]
+    assert arguments == ([] if way in WHOLE else [("open get_weather", '{"city":"P')])
 
     calls = [("get_weather", {"city": "Paris", "days": 12})]
     text = written(way, calls)

@@ -15,15 +15,8 @@ from tests.fakes.engine import CharacterDecoder
 from tests.tables import table
 from vinery_serving.core.request import Tool
 from vinery_serving.output import lexer
-from vinery_serving.output.parsers import (
-    json_calls,
-    pythonic,
-    string_ends,
-    string_text,
-    tagged,
-    value_text,
-)
-from vinery_serving.output.parsers.value_text import value_json
+from vinery_serving.output.parsers import json_calls, pythonic, respelling, tagged, value_text
+from vinery_serving.output.parsers.argument_types import argument_json
 from vinery_serving.output.reader import ChoiceReader
 
 from .builders import Parsing, ids_of, object_of
@@ -39,8 +32,8 @@ MOST_GROWTH = 1.5
 # are bounded.
 MOST_IN_VAIN = 300
 
+MODULES = (lexer, json_calls, pythonic, respelling, tagged, value_text)
 TOOLS = [Tool("get_weather", None, object_of([], note={"type": "string"})), Tool("ping")]
-MODULES = (lexer, json_calls, pythonic, string_ends, string_text, tagged, value_text)
 
 # Texts of any length, each of which a parser might read again and again.
 VALUES: dict[str, Callable[[int], str]] = {
@@ -63,7 +56,7 @@ VALUES: dict[str, Callable[[int], str]] = {
     "open brackets": lambda n: "[" * n,
     "strings in open brackets": lambda n: '["a", ' * (n // 6),
     "brackets that are not open": lambda n: '{"a":' * (n // 10) + "]" * (n // 2),
-    "brackets": lambda n: "[" * (n // 2) + "]" * (n // 2),
+    "brackets": lambda n: "[" * (n // 2) + "oops" + "]" * (n // 2),
     "numbers": lambda n: "[" + "1, " * (n // 3) + "]",
     "sets": lambda n: "{1, " * (n // 4),
     "calls of dict": lambda n: "dict(a=" * (n // 7),
@@ -129,8 +122,9 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         for name, value in vars(module).items():
             if isinstance(value, re.Pattern):
                 monkeypatch.setattr(module, name, work.pattern(value))
-    for module, name in ((string_text, "_stops"), (value_text, "_quote_or_escape")):
-        monkeypatch.setattr(module, name, _counted(work, getattr(module, name)))
+    counted = _counted(work, respelling.quote_or_escape)
+    monkeypatch.setattr(respelling, "quote_or_escape", counted)
+    monkeypatch.setattr(value_text, "quote_or_escape", counted)
     find = lexer.Literals.find
 
     def counted_find(self: lexer.Literals, text: str) -> tuple[int, int] | None:
@@ -190,7 +184,9 @@ def test_the_work_grows_with_the_length_of_an_answer(family, kind, work):
 @table("kind", VALUES)
 def test_so_does_that_for_a_value_between_tags(kind, work):
     values = {size: VALUES[kind](size) for size in (SHORT, LONG)}
-    check_growth(work, lambda size: lambda: value_json(values[size], is_certain=True))
+    check_growth(
+        work, lambda size: lambda: argument_json(values[size], frozenset({"array", "object"}))
+    )
 
 
 @table("way", {family: way for way, (family, _) in WRITERS.items()}.values())

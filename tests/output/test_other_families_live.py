@@ -96,17 +96,6 @@ def test_required_arguments_are_there_and_others_come_in_order(model, name):
         assert list(arguments) == sorted(arguments)
 
 
-@table(
-    "schema",
-    [
-        object_of([], **{"a-b": {"type": "string", "format": "date"}}),
-        {"anyOf": [{"type": "object", "properties": {"day": {"const": "Monday"}}}]},
-    ],
-)
-def test_what_a_list_of_arguments_cannot_express_is_written_as_one_dictionary(model, schema):
-    assert arguments_of(model, "gemma4", schema).keys() <= {"a-b", "day"}
-
-
 @table("name", ["gptoss", "onyx"])
 def test_a_forced_call_may_follow_reasoning_and_an_answer_under_a_grammar_has_its_head(model, name):
     model.use(by_name(name))

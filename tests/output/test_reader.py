@@ -196,27 +196,6 @@ def test_hidden_reasoning_is_counted_and_not_sent():
     assert hidden.num_reasoning_tokens == shown.num_reasoning_tokens > len("Hm, well.")
 
 
-def test_a_choice_that_repeats_itself_is_over():
-    reader = a_reader(repetition=TWICE_THREE)
-
-    events = reader.feed(ids_of("So: abababab"))
-
-    assert reader.is_stopped
-    assert events == [ev.TextDelta(0, "So: ababab")]
-    assert reader.num_output_tokens == len("So: ababab")
-    assert reader.finish("stop") == [ev.Finished(0, ev.FinishReason.STOP, ev.REPETITION)]
-
-
-def test_so_is_one_whose_reasoning_or_arguments_repeat_and_the_call_is_not_for_use():
-    reasoned = whole("<think>no no no no no no", repetition=TWICE_THREE)
-    called = whole(CALL.replace("1", '"' + "ab" * 9), repetition=TWICE_THREE)
-
-    assert reasoned.reasoning == "no no no"
-    assert (reasoned.text, reasoned.finish_reason) == ("", ev.FinishReason.STOP)
-    assert called.tool_calls[0].arguments.endswith("ababab")
-    assert (called.finish_reason, called.cause) == (ev.FinishReason.STOP, ev.REPETITION)
-
-
 # Special tokens, single bytes of characters, and words.
 SOME_IDS = st.lists(st.integers(0, 400), max_size=20)
 
@@ -263,10 +242,3 @@ def test_silent_tokens_are_exposed_in_order_only_where_all_are_wanted(token_ids,
     spoken = [id_ for id_ in token_ids if id_ not in SPECIAL]
     assert [token.id for token in without.tokens] == spoken
     assert with_all.text == without.text
-
-
-def test_the_token_that_ends_a_choice_is_exposed_without_text():
-    result = exposed([2], 1, silent=True)
-
-    assert result.text == ""
-    assert [token.id for token in result.tokens] == [2]

@@ -95,13 +95,6 @@ def test_it_sees_every_repetition_and_nothing_else(tokens, wanted):
         assert detector.feed(token) == repeats(tokens[: at + 1], wanted)
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(2, 5))
-def test_a_pattern_written_so_often_is_one(pattern, count):
-    detector = RepetitionDetector(Repetition(len(pattern), 1, count))
-
-    assert [detector.feed(token) for token in pattern * count][-1]
-
-
 def test_the_past_beyond_a_pattern_is_forgotten():
     detector = RepetitionDetector(Repetition(max_size=8, min_size=1, min_count=9999))
 

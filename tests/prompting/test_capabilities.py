@@ -41,16 +41,6 @@ CAPABILITIES = {
         [TEXT_ARGUMENTS, templates.EMPTY_ANSWERS],
         [templates.PRINTED_ARGUMENTS, templates.CALLS_BESIDE_TOOLS],
     ),
-    "shows_questions": (
-        [CHATML, templates.NO_SYSTEM, templates.PARTS],
-        [
-            "{{ messages[-1].content }}",
-            "{% for message in messages %}{{ message.content[:1000] }}{% endfor %}",
-            "{% for message in messages[-10:] %}{{ message.content }}{% endfor %}",
-            PARTLY,
-            "{% if tools %}{{ messages[-1].content }}{% else %}{{ messages }}{% endif %}",
-        ],
-    ),
     "wants_short_ids": ([templates.SHORT_IDS], [TEXT_ARGUMENTS, CHATML]),
     "wants_numbered_ids": ([templates.NUMBERED_IDS], [templates.SHORT_IDS]),
     "calls_need_tools": ([templates.CALLS_BESIDE_TOOLS], [templates.LISTED_TOOLS]),

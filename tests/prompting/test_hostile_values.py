@@ -2,12 +2,9 @@
 
 import json
 
-import pytest
-
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.field_limits import JSON_CONTAINERS, JSON_LEVELS
-from vinery_serving.prompting.template import ChatTemplate
 
 from .builders import MODEL, a_calling_chat, a_chat, rendered
 
@@ -31,17 +28,6 @@ def test_a_variable_may_have_any_name(name, value):
     else:
         assert "Hi" in text
         assert name not in ("self", "loop") or text == rendered(TINY, a_chat(("user", "Hi")))
-
-
-@table("error", [AssertionError, RuntimeError, NameError, KeyError, OSError])
-def test_any_error_of_a_template_is_an_invalid_request(error):
-    def fail(_):
-        raise error("x" * 5000)
-
-    with pytest.raises(InvalidRequest, match="cannot render") as caught:
-        ChatTemplate("{{ fail(1) }}").render(fail=fail)
-
-    assert len(caught.value.message) < 2000
 
 
 @table(

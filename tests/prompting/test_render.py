@@ -17,8 +17,6 @@ from .builders import GOLDEN, MODEL, a_calling_chat, a_chat, a_message, rendered
 TINY = (MODEL / "chat_template.jinja").read_text()
 WEATHER = req.Tool("get_weather", "Get the weather", {"type": "object", "properties": {}})
 HOST = req.Tool("ping", None, {"type": "object", "properties": {"host": {"type": "string"}}})
-# Schemas without properties, which need no description.
-ODD = req.Tool("ping", None, {"type": "object", "properties": {"host": True}})
 NO_CALLS = req.ToolChoice(req.ToolMode.NONE)
 PING = req.Tool("ping")
 THINKING = templates.REASONING.replace("KEY", "thinking")
@@ -86,24 +84,13 @@ SHOWN = {
         ),
         "[SYS]One.\n\nTwo.\n\nThree.[/SYS][user]Hi[assistant]Hello[user]And?",
     ),
-    "instructions stay where the template renders them": row(
-        templates.CHATML,
-        a_chat(("system", "One."), HI, ("system", "Two.")),
-        "<|system|>One.\n<|user|>Hi\n<|system|>Two.\n<|assistant|>",
-    ),
     "without a system role instructions begin the first user message": row(
         templates.NO_SYSTEM,
         a_chat(("system", "Be brief."), HI, ("assistant", "Yes?"), ("user", "So")),
         "<bos><user>Be brief.\n\nHi<assistant>Yes?<user>So",
     ),
-    "without a system role instructions alone are a user message": row(
-        templates.NO_SYSTEM, a_chat(("system", "Go.")), "<bos><user>Go."
-    ),
     "content is parts where the template reads parts": row(
         templates.PARTS, TWO_PARTS, "<user>onetwo"
-    ),
-    "content is a text where it reads one": row(
-        templates.CHATML, TWO_PARTS, "<|user|>one\ntwo\n<|assistant|>"
     ),
     "arguments keep their text where the template takes text": row(
         templates.TEXT_ARGUMENTS,
@@ -136,25 +123,6 @@ SHOWN = {
         a_chat(HI, template_kwargs={"add_generation_prompt": False}),
         "<|user|>Hi\n",
     ),
-    "a call without an id names no message of the user": row(
-        "{% for m in messages %}{{ m.name }};{% endfor %}",
-        a_caller(req.ToolCall("", "get_weather", "{}")),
-        ";;",
-    ),
-    "most templates get the clients' ids": row(
-        "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.id }}{% endfor %}"
-        "{% endfor %}",
-        EARLIER,
-        "call_1",
-    ),
-    "a short id stays as it is": row(
-        templates.SHORT_IDS,
-        a_caller(req.ToolCall("aB3dE6gH9", "get_weather", "{}")),
-        "[user]Hi[CALL]get_weather aB3dE6gH9",
-    ),
-    "calls without tools are no error": row(
-        templates.CALLS_BESIDE_TOOLS, EARLIER, "<user>Hi<assistant>"
-    ),
     "tools that may not be called are not shown beside no calls": row(
         templates.CALLS_BESIDE_TOOLS, a_chat(HI, tools=(WEATHER,), tool_choice=NO_CALLS), "<user>Hi"
     ),
@@ -165,11 +133,6 @@ SHOWN = {
         templates.LISTED_TOOLS, a_chat(HI, tools=(HOST,)), "def ping:  host: <user>Hi"
     ),
     "or joins it": row(templates.JOINED_DESCRIPTION, a_chat(HI, tools=(HOST,)), "//  ping<user>Hi"),
-    "a schema without properties needs no description": row(
-        templates.JOINED_DESCRIPTION,
-        a_chat(HI, tools=(ODD, req.Tool("pong", None, {"properties": []}))),
-        "//  ping//  pong<user>Hi",
-    ),
     "each call has a turn where the template takes one": row(
         templates.SINGLE_CALLS,
         parallel_calls(reasoning="Hm."),
@@ -185,12 +148,6 @@ SHOWN = {
         THINKING,
         a_chat(HI, a_message("assistant", "Hello", reasoning="Hm.")),
         "<user>Hi<assistant><think>Hm.</think>Hello<assistant><think>\n",
-    ),
-    "other templates keep calls together": row(
-        "{% for m in messages %}{{ m.role }}{{ m.tool_calls | length if m.tool_calls }};"
-        "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}{% endfor %}",
-        a_chat(*parallel_calls().messages[:3]),
-        "user;assistant2;get_weatherpingtool;",
     ),
 }
 
@@ -318,9 +275,6 @@ REFUSED = {
     ),
     "tools that the template would drop": row(
         templates.CHATML, a_chat(HI, tools=(WEATHER,)), "tools", None
-    ),
-    "nor the tools": row(
-        templates.CHATML, a_chat(HI, template_kwargs={"tools": []}), "chat_template_kwargs", "tools"
     ),
 }
 

@@ -114,13 +114,13 @@ def test_each_error_has_anthropics_type(error: errors.ServingError, kind: str) -
         ),
     ],
 )
-@table("param, is_bound", [("messages", False), ("messages[1]", True)])
+@table("param", ["messages", "messages[1]"])
 def test_a_prompt_that_is_too_long_is_refused_with_anthropics_sentence(
-    numbers: tuple[int, int, int], sentence: str, param: str, *, is_bound: bool
+    numbers: tuple[int, int, int], sentence: str, param: str
 ) -> None:
     names = ("max_context", "num_prompt_tokens", "num_output_tokens")
     fields: Any = dict(zip(names, numbers, strict=True))
-    error = errors.ContextTooLong(**fields, param=param, is_bound=is_bound)
+    error = errors.ContextTooLong(**fields, param=param)
 
     for each in (error, decode_refusal(encode_refusal(error))):
         details = error_object(each).error

@@ -116,22 +116,14 @@ class ContextTooLong(InvalidRequest, code="context_length_exceeded"):
     """
 
     def __init__(
-        self,
-        *,
-        max_context: int,
-        num_prompt_tokens: int,
-        num_output_tokens: int,
-        param: str,
-        is_bound: bool = False,
+        self, *, max_context: int, num_prompt_tokens: int, num_output_tokens: int, param: str
     ) -> None:
-        """`is_bound`: the prompt was not tokenized, and has at least so many tokens."""
         num_requested = num_prompt_tokens + num_output_tokens
-        bound = " The prompt has at least so many: it was not tokenized." if is_bound else ""
         super().__init__(
             f"This model's maximum context length is {max_context} tokens. However, you "
             f"requested {num_requested} tokens ({num_prompt_tokens} in the {param}, "
             f"{num_output_tokens} in the completion). Please reduce the length of the "
-            f"{param} or completion.{bound}",
+            f"{param} or completion.",
             param=param,
         )
 

@@ -281,8 +281,6 @@ class Encoding:
     adds_special_tokens: bool | None = None
     max_tokens: int | None = None  # of the prompt; None: no truncation; or `ALL_THAT_FIT`
     keeps_start: bool = False  # whether truncation keeps the first tokens, not the last
-    # A text that cannot be so few tokens is refused before it is tokenized. None: none is.
-    max_context: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from vinery_serving.core.output_formats import PLAIN
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
+from vinery_serving.core.tools import INPUT
 from vinery_serving.grammars.grammar.ebnf import StructuralTag
+from vinery_serving.grammars.grammar.rules import in_json
+from vinery_serving.grammars.json_schema.translator import json_tag
+from vinery_serving.grammars.texts import text_tag
 from vinery_serving.output.parsers.base import ParserFamily, ReasoningTags, with_reasoning
 
 CallTag = Callable[[Tool, ToolChoice], StructuralTag]  # returns the tag of a tool's call
@@ -16,6 +20,7 @@ CallTag = Callable[[Tool, ToolChoice], StructuralTag]  # returns the tag of a to
 Marks = tuple[tuple[str, ...], ...]
 
 ANY_TEXT: Final[StructuralTag] = {"type": "any_text"}
+_NO_PARAMETERS: Final = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 @dataclass(frozen=True)
@@ -138,3 +143,21 @@ def _separated(
         "at_least_one": at_least_one,
         "stop_after_first": is_one,
     }
+
+
+def is_enforced(tool: Tool, choice: ToolChoice) -> bool:
+    """Whether a call must fit the schema of the tool."""
+    return choice.mode is not ToolMode.AUTO or bool(tool.strict)
+
+
+def arguments_tag(tool: Tool, choice: ToolChoice) -> StructuralTag:
+    """Return a tag of the tool's arguments as JSON. A custom tool has one argument, its input. A
+    call that need not fit the tool's schema may have any object. Raises `InvalidGrammar` or
+    `UnsupportedParameter`, as `json_tag` does."""
+    if tool.input_grammar is not None:
+        return text_tag(tool.input_grammar, in_json, before=f'{{"{INPUT}": "', after='"}')
+    schema: Any = {"type": "object"}
+    if is_enforced(tool, choice):
+        schema = _NO_PARAMETERS if tool.parameters is None else dict(tool.parameters)
+    where = f"tools.{tool.name}.parameters"
+    return json_tag(schema, param=where, is_strict=bool(tool.strict))

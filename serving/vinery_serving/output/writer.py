@@ -16,8 +16,6 @@ from vinery_serving.core.events import (
 from vinery_serving.core.request import Tool
 from vinery_serving.core.tools import INPUT
 from vinery_serving.output.attribution import Attribution
-from vinery_serving.output.json_text import read_string
-from vinery_serving.output.lexer import EndOfText, Lexer, Parser, Reading
 from vinery_serving.output.stop import StopStrings
 
 _GAP = "\n"  # between the texts of two messages, which clients get as one text
@@ -193,8 +191,12 @@ def append(events: list[Event], event: Event) -> None:
             events.append(event)
 
 
-# Arguments whose first member is the input, up to its first quote.
-_INPUT_FIRST = re.compile(rf'\s*\{{\s*"{INPUT}"\s*:\s*(?=")')
+# Arguments whose first member is the input, up to and with its first quote.
+_INPUT_FIRST = re.compile(rf'\s*\{{\s*"{INPUT}"\s*:\s*"')
+_HEX = r"[0-9a-fA-F]{4}"
+_HIGH, _LOW = r"[dD][89abAB][0-9a-fA-F]{2}", r"[dD][c-fC-F][0-9a-fA-F]{2}"
+# Characters and escapes of a string that are complete. A high surrogate waits for the low one.
+_COMPLETE = re.compile(rf'(?:[^"\\]+|\\[^u]|\\u(?!{_HIGH}){_HEX}|\\u{_HIGH}\\u{_HEX})*+')
 
 
 class _CustomInput:
@@ -209,51 +211,27 @@ class _CustomInput:
     """
 
     def __init__(self) -> None:
-        self._input: list[str] = []
-        self._parser = Parser(self._read)
+        self._text = ""  # not passed on
+        self._is_in_string = self._has_ended = False
 
     def feed(self, args: str) -> str:
-        self._parser.feed(args)
-        return self._take()
+        self._text += args
+        if not self._is_in_string and (begin := _INPUT_FIRST.match(self._text)):
+            self._is_in_string, self._text = True, self._text[begin.end() :]
+        if not self._is_in_string or self._has_ended:
+            return ""
+        complete = _COMPLETE.match(self._text)
+        assert complete is not None
+        self._text = self._text[complete.end() :]
+        self._has_ended = self._text.startswith('"')
+        return _unquoted(complete[0])
 
     def end(self) -> str:
-        if self._parser.mark is not None:
-            return _input_of(self._parser.text)
-        return self.cut()
+        return self.cut() if self._is_in_string else _input_of(self._text)
 
     def cut(self) -> str:
         """Return the rest when the call is cut: text that is not yet an input is dropped."""
-        self._parser.finish()
-        return self._take()
-
-    def _take(self) -> str:
-        text = "".join(self._input)
-        self._input.clear()
-        return text
-
-    def _read(self, lexer: Lexer) -> Reading[None]:
-        """All arguments are marked until the input is found."""
-        lexer.mark = 0
-        write: Callable[[str], None] = self._input.append
-        begin: re.Match[str] | None = None
-        first = yield from lexer.peek()
-        try:
-            while first in '{"' and (begin := _INPUT_FIRST.match(lexer.text)) is None:
-                yield
-        except EndOfText:
-            # Code may begin with a quote, too.
-            write(lexer.text if first == '"' else "")
-            raise
-        lexer.mark = None
-        if begin is not None:
-            lexer.at = begin.end()
-            yield from read_string(lexer, write)
-            write = _drop
-        else:
-            lexer.at = 0
-        while True:
-            write(lexer.take_all())
-            yield
+        return self._text if self._is_in_string and not self._has_ended else ""
 
 
 def _input_of(args: str) -> str:
@@ -265,10 +243,18 @@ def _input_of(args: str) -> str:
         if value and INPUT not in value:
             return args
         value = value.get(INPUT, "")
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    # Half of a surrogate pair could not be sent on as UTF-8.
+    return sendable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _unquoted(raw: str) -> str:
+    """Return the text between the quotes of a JSON string. Models write bare line breaks in
+    strings."""
+    try:
+        return sendable(json.loads(f'"{raw}"', strict=False))
+    except ValueError:
+        return raw
+
+
+def sendable(text: str) -> str:
+    """Half of a surrogate pair could not be sent on as UTF-8."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _drop(_: str) -> None:
-    pass

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.media import MAX_MEDIA_BYTES, MediaKind, MediaPart, decoded
 from vinery_serving.core.request import Conversation, Encoding
 from vinery_serving.prompting.capabilities import TemplateCapabilities
@@ -253,33 +253,9 @@ class ModelAssets:
                 param=param,
             )
 
-    def surely_shown(self, conversation: Conversation) -> list[str]:
-        """Return texts that the prompt of the conversation surely has: see `ChatRenderer`."""
-        if conversation.token_ids is not None or conversation.rendering.template is not None:
-            return []
-        if not conversation.rendering.uses_template:
-            return [part.text for message in conversation.messages for part in message.texts]
-        if not self._renderers:
-            return []
-        return self._renderer(conversation).surely_shown(conversation)
-
     def _renderer(self, conversation: Conversation) -> ChatRenderer:
         has_tools = conversation.offers_tools or conversation.has_calls
         return self._renderers[-1 if has_tools else 0]
-
-    def _refuse_long(self, text: str, encoding: Encoding, param: str) -> None:
-        """Raises `ContextTooLong` for a text whose bytes cannot be few enough tokens."""
-        if encoding.max_context is None:
-            return
-        least = self.tokenizer.facts.bound.least_tokens(text)
-        if least > encoding.max_context:
-            raise ContextTooLong(
-                max_context=encoding.max_context,
-                num_prompt_tokens=least,
-                num_output_tokens=0,
-                param=param,
-                is_bound=True,
-            )
 
     def _check_takes_media(self, conversation: Conversation) -> None:
         first = conversation.media[0]
@@ -412,7 +388,6 @@ class ModelAssets:
 
     def _encode(self, text: str, encoding: Encoding, *, is_bare: bool) -> Prompt:
         """Cutting keeps the special tokens that the tokenizer puts around the text."""
-        self._refuse_long(text, encoding, "prompt" if is_bare else "messages")
         adds = encoding.adds_special_tokens
         if not (is_bare if adds is None else adds):
             return _cut(self.tokenizer.encode(text), text, encoding)

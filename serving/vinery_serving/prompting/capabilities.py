@@ -26,9 +26,6 @@ _OTHER_CALL_ID = "zqcall002"
 _LONG_CALL_ID = "call_zqcall00000000000002"
 _TOOL_WORD = "zqtool"
 
-# Turns of a conversation, and words of a message, that show whether a template leaves some out.
-_NUM_TURNS = 20
-_NUM_WORDS = 2000
 Turn = Mapping[str, Any]
 
 
@@ -82,8 +79,6 @@ class TemplateCapabilities:
         self.reasoning_key = self._reasoning_key()
         # A turn with calls has text or reasoning, because the template raises for both.
         self.refuses_text_beside_reasoning = self._refuses_text_beside_reasoning()
-        # Every message of the user is rendered as a whole, but for white space around it.
-        self.shows_questions = self._shows_questions(text)
         # The roles whose pictures and videos are shown.
         self._shown_media = set() if markup is None else set(self._find_shown_media(markup))
 
@@ -134,16 +129,6 @@ class TemplateCapabilities:
         later = [self._turn("system", _OTHER), self._turn("user", "And?")]
         turns = [self._turn("system", _WORD), question, self._turn("assistant", "Hello"), *later]
         return self._shows(_WORD, *turns) and self._shows(_OTHER, *turns)
-
-    def _shows_questions(self, text: str) -> bool:
-        """Renders a long conversation. A template that replaces words may replace any."""
-        if "replace" in text:
-            return False
-        turns = [self._turn("user", _WORD), self._turn("assistant", "Hello")] * _NUM_TURNS
-        turns.append(self._turn("user", " ".join([_WORD] * _NUM_WORDS)))
-        num_words = _NUM_TURNS + _NUM_WORDS
-        variables: Sequence[dict[str, Any]] = ({}, {"tools": [_TOOL]})
-        return all(self._render(turns, **each).count(_WORD) >= num_words for each in variables)
 
     def _renders_null_content(self) -> bool:
         """True wherever null works: some templates print an empty answer beside the call for "".

@@ -65,20 +65,6 @@ class ChatRenderer:
             text = self._text(conversation, variables)
         return Rendered(text, reasoning.budget)
 
-    def surely_shown(self, conversation: Conversation) -> list[str]:
-        """Return texts that the rendered conversation surely contains, stripped of white space: the
-        questions, for a template that shows whole questions."""
-        # A variable may change what the template shows.
-        if not self.capabilities.shows_questions or conversation.template_kwargs:
-            return []
-        return [
-            text.strip()
-            for message in conversation.messages
-            if message.role is Role.USER
-            for part in message.texts
-            if "think" not in (text := part.text)
-        ]
-
     def _unfinished_text(self, conversation: Conversation, variables: Mapping[str, Any]) -> str:
         unfinished, mark, _ = self._text(
             _with_end_mark(conversation), {**variables, "add_generation_prompt": False}

@@ -21,7 +21,6 @@ from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.prompting.budget import OverBudget
 from vinery_serving.prompting.encoding_cost import check_decoder, is_quick
 from vinery_serving.prompting.folder import FAST_TOKENIZER, ModelFolder, UnusableFolder
-from vinery_serving.prompting.token_bound import TokenBound, bound_of_fast, bound_of_vino
 
 _SENTENCEPIECE_SPACE = "\u2581"
 
@@ -96,7 +95,6 @@ class _ListedTokens:
 class TokenizerFacts:
     vocab_size: int  # ids are smaller than this
     eos_ids: frozenset[int]  # the tokens that end a generation
-    bound: TokenBound  # how few tokens a text may have
     special_texts: Mapping[int, str]  # the text of each special token, by id; includes `eos_ids`
     is_quick: bool  # whether any small text is encoded within milliseconds
     listed: TokenList | None = None  # of a tokenizer that takes long to load
@@ -188,7 +186,6 @@ class FastTokenizer(Tokenizer):
         return TokenizerFacts(
             vocab_size,
             eos_ids,
-            bound_of_fast(self.raw, vocabulary),
             {id_: self.decode([id_]) for id_ in special_ids | eos_ids},
             is_quick=not is_slow and is_quick(self.raw),
             listed=TokenList.of(self.raw, vocab_size) if is_slow else None,
@@ -233,10 +230,9 @@ class VinoTokenizer(Tokenizer):
         vocab_size = 1 + max(vocabulary.values(), default=-1)
         own_eos = self.raw.get_eos_token_id()
         eos_ids = _eos_ids(folder, own_eos if own_eos >= 0 else None)
-        bound = bound_of_vino(folder.path, vocabulary)
         # The patterns of a graph are not looked at.
         is_quick, specials = False, self._specials(vocab_size, eos_ids)
-        return TokenizerFacts(vocab_size, eos_ids, bound, specials, is_quick)
+        return TokenizerFacts(vocab_size, eos_ids, specials, is_quick)
 
     def _specials(self, vocab_size: int, eos_ids: frozenset[int]) -> Mapping[int, str]:
         """Found by decoding each token twice: the library does not list them."""

@@ -39,7 +39,7 @@ from vinery_serving.gateway.preparing.limits import (
 from vinery_serving.gateway.preparing.logits import logits_spec, num_top_of_prompt
 from vinery_serving.gateway.preparing.output_grammar import check_output_grammar, output_grammar
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
-from vinery_serving.gateway.preparing.rendering import least_output, render, within_context
+from vinery_serving.gateway.preparing.rendering import least_output, render
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.transport.messages import MediaInput, Submit
@@ -65,8 +65,7 @@ def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> D
     request = with_candidates(request)
     _check_num_answers(request, model)
     model.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
-    request = within_context(request, model)
-    prompts = render(request, model, must_fit=True)
+    prompts = render(request, model)
     common = Submit(
         id=0,
         prompt_ids=b"",

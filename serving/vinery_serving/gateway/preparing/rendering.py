@@ -4,12 +4,12 @@ The engine is not needed and need not run. `truncation: auto` fits a conversatio
 context by leaving out its oldest messages.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.pooling import Padding, Tokenized, TokenizeRequest
 from vinery_serving.core.request import (
     ALL_THAT_FIT,
@@ -32,13 +32,10 @@ _ANSWER_SHARE: Final = 8
 _INSTRUCTING: Final = (Role.SYSTEM, Role.DEVELOPER)
 
 
-def render(
-    request: GenerationRequest, model: LoadedModel, *, must_fit: bool = False
-) -> tuple[Prompt, ...]:
-    """Return the token ids for each prompt of the request. Raises `InvalidRequest`. With
-    `must_fit`, a text that cannot fit into the context is refused before it is tokenized."""
+def render(request: GenerationRequest, model: LoadedModel) -> tuple[Prompt, ...]:
+    """Return the token ids for each prompt of the request. Raises `InvalidRequest`."""
     assets, prompt = model.assets, request.prompt
-    encoding = _encoding(request, model, must_fit=must_fit)
+    encoding = _encoding(request, model)
     if isinstance(prompt, RawPrompts):
         encode = partial(assets.encode_prompt, encoding=encoding, suffix=prompt.suffix)
         return tuple(map(encode, prompt.prompts))
@@ -61,14 +58,9 @@ def least_output(request: GenerationRequest) -> int:
     return (None if stopping.may_shrink else stopping.max_tokens) or stopping.min_tokens
 
 
-def _encoding(request: GenerationRequest, model: LoadedModel, *, must_fit: bool) -> Encoding:
+def _encoding(request: GenerationRequest, model: LoadedModel) -> Encoding:
     """The encoding with a number instead of `ALL_THAT_FIT`, so that the answer fits, too."""
-    encoding, prompt = request.encoding, request.prompt
-    if encoding.max_tokens is None:
-        may_shorten = isinstance(prompt, Conversation) and prompt.drops_oldest
-        if not must_fit or may_shorten:
-            return encoding
-        return replace(encoding, max_context=model.max_context)
+    encoding = request.encoding
     if encoding.max_tokens != ALL_THAT_FIT:
         return encoding
     if model.max_context is None:
@@ -173,74 +165,6 @@ def droppable(messages: Sequence[Message]) -> list[list[int]]:
     if spans and spans[-1][-1] == newest:
         spans.pop()
     return spans
-
-
-# -- Prompts that cannot fit
-#
-# Tokenizing takes a microsecond for a few bytes. That a text of 20 MB does not fit into a context
-# of 4,000 tokens is known from its length and the longest token. A prompt that may be truncated is
-# an exception.
-
-
-def within_context(request: GenerationRequest, model: LoadedModel) -> GenerationRequest:
-    """Return the request, perhaps with fewer messages. Raises `ContextTooLong` if the request's own
-    texts or tokens cannot fit. The rendered text is checked when encoded."""
-    prompt, max_context = request.prompt, model.max_context
-    if max_context is None or request.encoding.max_tokens is not None:
-        return request
-    if isinstance(prompt, Conversation) and prompt.drops_oldest:
-        return replace(request, prompt=_without_oldest(prompt, model.assets, max_context))
-    least = _least_tokens(prompt, model.assets)
-    if least > max_context:
-        raise ContextTooLong(
-            max_context=max_context,
-            num_prompt_tokens=least,
-            num_output_tokens=least_output(request),
-            param=PROMPT_FIELDS[request.endpoint],
-            is_bound=not _has_ids(prompt),
-        )
-    return request
-
-
-def _has_ids(prompt: Conversation | RawPrompts) -> bool:
-    """Whether the prompt is tokens already, so that their number is exact."""
-    if isinstance(prompt, Conversation):
-        return prompt.token_ids is not None
-    return not any(isinstance(each, str) for each in (*prompt.prompts, prompt.suffix))
-
-
-def _without_oldest(
-    conversation: Conversation, assets: ModelAssets, max_context: int
-) -> Conversation:
-    """The conversation without the oldest messages that cannot fit into the context with all later
-    messages. `shortened` would leave the same messages out only after rendering."""
-    messages, bound = conversation.messages, assets.tokenizer.facts.bound
-    spans = droppable(messages)
-    kept = set(range(len(messages))).difference(*spans)
-
-    def least_bytes(indexes: Iterable[int]) -> int:
-        part = replace(conversation, messages=tuple(messages[at] for at in indexes))
-        return sum(map(bound.least_bytes, assets.surely_shown(part)))
-
-    num_bytes = least_bytes(kept)
-    for span in reversed(spans):
-        num_bytes += least_bytes(span)
-        if bound.tokens_of(num_bytes) > max_context:
-            break
-        kept.update(span)
-    return replace(conversation, messages=tuple(messages[at] for at in sorted(kept)))
-
-
-def _least_tokens(prompt: Conversation | RawPrompts, assets: ModelAssets) -> int:
-    bound = assets.tokenizer.facts.bound
-    if isinstance(prompt, Conversation):
-        if prompt.token_ids is not None:
-            return len(prompt.token_ids)
-        return bound.least_tokens(*assets.surely_shown(prompt))
-    suffix = bound.least_tokens(prompt.suffix or "")
-    return suffix + max(
-        bound.least_tokens(each) if isinstance(each, str) else len(each) for each in prompt.prompts
-    )
 
 
 def tokenize(request: TokenizeRequest, model: LoadedModel) -> Tokenized:

@@ -52,7 +52,6 @@ from vinery_serving.prompting.assets import ModelAssets, ModelFacts, Prompt, Tem
 from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.prompting.template import TemplateWords
-from vinery_serving.prompting.token_bound import TokenBound
 from vinery_serving.prompting.tokenizer import TokenizerFacts, TokenList
 from vinery_serving.prompting.vision import Markup, QwenProcessor, SizedProcessor
 from vinery_serving.protocols import PARSERS, Exchange, tokens
@@ -417,6 +416,6 @@ CODEC: Final = Codec(
         *_types_in(picture_sizes),
         *_types_in(prompting_folder),
         *cast(Any, (type(Path()), ModelFacts, TemplateFacts, TemplateWords, PoolingFolder)),
-        *cast(Any, (TokenizerFacts, TokenList, TokenBound, QwenProcessor, SizedProcessor, Markup)),
+        *cast(Any, (TokenizerFacts, TokenList, QwenProcessor, SizedProcessor, Markup)),
     )
 )

@@ -4,12 +4,12 @@ import json
 from typing import Final
 
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
-from vinery_serving.grammars.arguments import arguments_tag
 from vinery_serving.grammars.family import (
     CallTag,
     Family,
     GrammarFamily,
     Marks,
+    arguments_tag,
     sequence,
     tag,
     text,

@@ -1,50 +1,18 @@
 """The calls of families that write arguments in Python, or in the notation of Gemma 4 and
-FunctionGemma. The parsers of these families show the form of a call."""
-
-import json
-import re
+FunctionGemma. Under a grammar the arguments are JSON, which the parsers of these families read as
+well: in Python a dictionary after two stars."""
 
 from vinery_serving.core.request import Tool, ToolChoice
-from vinery_serving.grammars.arguments import (
-    PYTHON_NOTATION,
-    ArgumentNotation,
-    arguments_tag,
-    notated_arguments_tag,
-)
-from vinery_serving.grammars.family import CallTag, Family, GrammarFamily, tag
+from vinery_serving.grammars.family import CallTag, Family, GrammarFamily, arguments_tag, tag
 from vinery_serving.grammars.grammar.ebnf import StructuralTag
 from vinery_serving.output.parsers import gemma4, pythonic
 from vinery_serving.output.parsers.json_calls import CallTags
 
 
-def _notation(quote: str) -> ArgumentNotation:
-    mark = json.dumps(quote)
-    return ArgumentNotation(
-        assign=":",
-        comma=",",
-        colon=":",
-        key=re.compile(r"\w+"),
-        constant=json.dumps,
-        quote=quote,
-        has_escapes=False,
-        rules={
-            "char": "char ::= [^<]",
-            # Anything but the mark that ends it.
-            "string": f'string ::= {mark} ([^<] | "<"+ [^<{quote[1]}])* {mark}',
-        },
-    )
-
-
-def _calls(tags: CallTags, quote: str) -> CallTag:
-    notation, begin, end = _notation(quote), tags.open[0], tags.close[0]
-
+def _calls(tags: CallTags) -> CallTag:
     def call(tool: Tool, choice: ToolChoice) -> StructuralTag:
-        """A call. Where a grammar in Gemma's notation cannot enforce the schema, the arguments are
-        JSON, which the parser reads as well."""
-        arguments = notated_arguments_tag(tool, choice, notation)
-        opening, closing = ("{", "}") if arguments else ("", "")
-        content = arguments or arguments_tag(tool, choice)
-        return tag(f"{begin}call:{tool.name}{opening}", content, f"{closing}{end}")
+        begin, end = f"{tags.open[0]}call:{tool.name}", tags.close[0]
+        return tag(begin, arguments_tag(tool, choice), end)
 
     return call
 
@@ -53,24 +21,18 @@ GEMMA4 = Family(
     "gemma4",
     (("<|tool_call>",),),
     gemma4.GEMMA4,
-    GrammarFamily(
-        _calls(gemma4.TAGS, gemma4.QUOTE), gemma4.TAGS.open[0], "", reasoning=gemma4.REASONING
-    ),
+    GrammarFamily(_calls(gemma4.TAGS), gemma4.TAGS.open[0], "", reasoning=gemma4.REASONING),
 )
 FUNCTIONGEMMA = Family(
     "functiongemma",
     (("<start_function_call>",),),
     gemma4.FUNCTIONGEMMA,
-    GrammarFamily(_calls(gemma4.FUNCTION_TAGS, gemma4.ESCAPE), gemma4.FUNCTION_TAGS.open[0], ""),
+    GrammarFamily(_calls(gemma4.FUNCTION_TAGS), gemma4.FUNCTION_TAGS.open[0], ""),
 )
 
 
 def _python_call(tool: Tool, choice: ToolChoice) -> StructuralTag:
-    """A call. Where a grammar in Python's notation cannot enforce the schema, the arguments are
-    JSON: a dictionary after two stars."""
-    arguments = notated_arguments_tag(tool, choice, PYTHON_NOTATION)
-    stars = "" if arguments else "**"
-    return tag(f"{tool.name}({stars}", arguments or arguments_tag(tool, choice), ")")
+    return tag(f"{tool.name}(**", arguments_tag(tool, choice), ")")
 
 
 _BARE = GrammarFamily(_python_call, pythonic.bare_opening, ", ", begin="[", end="]")

@@ -4,6 +4,7 @@ of a bounded length. All other values are JSON."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -11,9 +12,15 @@ from typing import Any, Final
 from vinery_serving.core.errors import GrammarTooLarge, UnsupportedParameter, cited
 from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 from vinery_serving.core.tools import INPUT
-from vinery_serving.grammars import arguments
-from vinery_serving.grammars.arguments import DEFINITIONS, Parameter
-from vinery_serving.grammars.family import ANY_TEXT, Family, GrammarFamily, Marks, sequence, tag
+from vinery_serving.grammars.family import (
+    ANY_TEXT,
+    Family,
+    GrammarFamily,
+    Marks,
+    is_enforced,
+    sequence,
+    tag,
+)
 from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag, quoted
 from vinery_serving.grammars.grammar.rules import plain
 from vinery_serving.grammars.json_schema.translator import check_schema, json_tag
@@ -38,6 +45,23 @@ _MAX_LENGTH: Final = 256
 # options.
 _MAX_OPTIONS: Final = 500
 _STRING_WORDS: Final = frozenset(("format", "maxLength", "minLength", "pattern"))
+_DEFINITIONS: Final = ("$defs", "definitions")
+# Keywords of an object's schema that a list of parameters expresses, or that have no effect.
+_KNOWN_KEYWORDS: Final = frozenset(
+    (
+        *("$comment", "$id", "$schema", "title", "description", "default", "examples"),
+        *("type", "properties", "required", "additionalProperties", *_DEFINITIONS),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameter:
+    """`schema` is a whole document, with the definitions of the tool's schema."""
+
+    name: str
+    schema: Any
+    is_required: bool
 
 
 def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
@@ -48,10 +72,10 @@ def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
         excluded = (syntax.value_end, CDATA) if syntax.has_cdata else (syntax.value_end,)
         text = text_tag(tool.input_grammar, plain, excluded=excluded)
         content = _argument_tag(syntax, INPUT, text)
-    elif (parameters := _parameters(tool, choice)).are_free:
+    elif (parameters := _parameters(tool, choice)) is None:
         content = ANY_TEXT
     else:
-        listed = [_argument(syntax, each) for each in parameters.listed] or [_NOTHING]
+        listed = [_argument(syntax, each) for each in parameters] or [_NOTHING]
         content = sequence(*listed) if len(listed) > 1 else listed[0]
     name = f"{syntax.call_begin}{tool.name}{syntax.name_end}{syntax.after_name}"
     return tag(
@@ -61,19 +85,43 @@ def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
     )
 
 
-def _parameters(tool: Tool, choice: ToolChoice) -> arguments.Parameters:
-    parameters = arguments.parameters_of(tool, choice)
-    if parameters is None and tool.strict:
+def _parameters(tool: Tool, choice: ToolChoice) -> list[_Parameter] | None:
+    """Return all parameters of a call in the schema's order; None if any arguments fit. If the
+    schema lists properties, a call has no others, as in the grammars of JSON schemas."""
+    if not is_enforced(tool, choice):
+        return None
+    if tool.parameters is None:
+        return []
+    schema: Mapping[str, Any] = tool.parameters
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    others = schema.get("additionalProperties")
+    is_list = (
+        schema.keys() <= _KNOWN_KEYWORDS
+        and schema.get("type", "object") == "object"
+        and isinstance(properties, Mapping)
+        and isinstance(required, list)
+        and all(isinstance(name, str) and name in properties for name in required)
+        and (properties or others in (None, True, False))
+    )
+    if not is_list and tool.strict:
         raise UnsupportedParameter(
             f"This model writes arguments one by one, so the schema of the strict tool "
             f"{cited(repr(tool.name))} can only be an object with `properties`, `required`, "
             f"`additionalProperties` and `$defs`.",
             param="tools",
         )
-    return parameters or arguments.FREE
+    if not is_list or (not properties and others is not False):
+        return None
+    definitions = {word: schema[word] for word in _DEFINITIONS if word in schema}
+    return [
+        _Parameter(
+            name, {**definitions, **each} if isinstance(each, Mapping) else each, name in required
+        )
+        for name, each in properties.items()
+    ]
 
 
-def _argument(syntax: TagSyntax, parameter: Parameter) -> StructuralTag:
+def _argument(syntax: TagSyntax, parameter: _Parameter) -> StructuralTag:
     argument = _argument_tag(syntax, parameter.name, _value(parameter.schema))
     return argument if parameter.is_required else _one([argument, _NOTHING])
 
@@ -128,10 +176,10 @@ def _options_of(
 
 def _option(schema: Mapping[str, Any], document: Mapping[str, Any]) -> StructuralTag:
     """Raises `InvalidGrammar` for an invalid schema."""
-    check_schema({word: schema[word] for word in schema if word not in DEFINITIONS})
+    check_schema({word: schema[word] for word in schema if word not in _DEFINITIONS})
     kind = value_kind(schema_types(schema, document))
     if kind is Kind.JSON:
-        definitions = {word: document[word] for word in DEFINITIONS if word in document}
+        definitions = {word: document[word] for word in _DEFINITIONS if word in document}
         return json_tag({**definitions, **schema})
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list) and values:

@@ -96,7 +96,7 @@ def chars(intervals: tuple[tuple[int, int], ...]) -> Expr:
     return Text(chr(first)) if first == last and not more else Chars(intervals)
 
 
-def productive(rules: Mapping[str, Expr]) -> set[str]:
+def _productive(rules: Mapping[str, Expr]) -> set[str]:
     """Return the names of the rules that some finite text fits."""
     users: dict[str, list[str]] = {}
     for name, body in rules.items():
@@ -116,7 +116,7 @@ def text_of(rules: Mapping[str, Expr], root: str) -> str | None:
     """Return the grammar with the rule `root`, one rule a line; None if no text fits the grammar.
     Rules with one short text are inlined. Rules whose name ends with a digit are renumbered in the
     order of their first use, so that equal schemas have equal grammars."""
-    ending = productive(rules)
+    ending = _productive(rules)
     if root not in ending:
         return None
     bodies: dict[str, Expr] = {}
@@ -146,25 +146,6 @@ def _sorted_by_use(rules: Mapping[str, Expr]) -> list[str]:
             if stack:
                 order.append(user)
     return order
-
-
-def dead_end(rules: Mapping[str, Expr], root: str) -> list[str]:
-    """Return the rules from a root that no text fits to the cause. The path ends at the first
-    rule that has several causes."""
-    ending = productive(rules)
-    path: dict[str, None] = {}
-    expr: Expr = Ref(root)
-    while True:
-        match expr:
-            case Ref(name) if name not in path:
-                path[name] = None
-                expr = rules[name]
-            case Seq(parts):
-                expr = next(part for part in parts if not _ends(part, ending))
-            case Repeat(part):
-                expr = part
-            case _:
-                return list(path)
 
 
 def _reachable(rules: Mapping[str, Expr], root: str) -> list[str]:

@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any, Final
 
 from vinery_serving.core.errors import cited
+from vinery_serving.grammars.grammar.languages import Matcher
 from vinery_serving.grammars.json_schema.nodes import (
     TYPES,
     SchemaError,
@@ -16,6 +17,7 @@ from vinery_serving.grammars.json_schema.nodes import (
     Untranslatable,
     canonical,
     constants_of,
+    pattern_language,
 )
 
 Alternative = tuple[SchemaNode, ...]  # in the order of the schema, each node once
@@ -53,6 +55,7 @@ class SchemaDocument:
         self.one_of: dict[SchemaNode, None] = {}  # all nodes with `oneOf` that became alternatives
         self._unfolded: dict[SchemaNode, list[Alternative]] = {}
         self._trail: set[SchemaNode] = set()  # the nodes that are being unfolded
+        self._matchers: dict[str, Matcher] = {}
 
     def alternatives(self, nodes: Iterable[SchemaNode]) -> list[Alternative]:
         """Return the ways to fit all these nodes. Raises `SchemaError` for a reference that is
@@ -121,6 +124,19 @@ class SchemaDocument:
             node = target
         return node
 
+    def member_nodes(self, node: SchemaNode, name: str) -> list[SchemaNode]:
+        """Return all schemas that the member of this name must fit."""
+        words = node.keywords
+        found = [node.at("properties", name)] if name in words.get("properties", {}) else []
+        for pattern in words.get("patternProperties", ()):
+            if pattern not in self._matchers:
+                self._matchers[pattern] = Matcher(pattern_language(pattern))
+            if self._matchers[pattern].may_match(name):
+                found.append(node.at("patternProperties", pattern))
+        if not found and "additionalProperties" in words:
+            found.append(node.at("additionalProperties"))
+        return found
+
     def overlapping(self, options: Sequence[SchemaNode]) -> Iterator[tuple[SchemaNode, SchemaNode]]:
         """Yield the pairs of options that the same value may fit, judged by types, constants, and
         the constants of required properties. Most unions differ in one of these."""
@@ -175,6 +191,43 @@ def allowed_types(nodes: Sequence[SchemaNode]) -> list[str]:
         kinds = [kind for kind in TYPES if words & _KEYWORDS_BY_TYPE.get(kind, frozenset())]
         kinds = kinds or list(TYPES)
     return [kind for kind in kinds if kind != "integer" or "number" not in kinds]
+
+
+def constants(nodes: Sequence[SchemaNode]) -> list[Any]:
+    """Return the values that are in the `const` and `enum` of all nodes, if present, and of their
+    types."""
+    lists = [
+        constants_of({word: node.keywords[word]})
+        for node in nodes
+        for word in ("const", "enum")
+        if word in node.keywords
+    ]
+    kinds = set(allowed_types([node for node in nodes if "type" in node.keywords]))
+    known = frozenset.intersection(*(frozenset(map(canonical, each)) for each in lists))
+    return [each for each in lists[0] if canonical(each) in known and kinds & types_of(each)]
+
+
+def types_of(value: Any) -> set[str]:
+    match value:
+        case bool():
+            return {"boolean"}
+        case None:
+            return {"null"}
+        case str():
+            return {"string"}
+        case int() | float():
+            return {"number", "integer"} if value == int(value) else {"number"}
+        case list():
+            return {"array"}
+        case _:
+            return {"object"}
+
+
+def words_of_type(nodes: Sequence[SchemaNode], kinds: set[str]) -> Iterator[str]:
+    """Yield the keywords of the nodes that limit values of these types."""
+    for kind in sorted(kinds & _KEYWORDS_BY_TYPE.keys()):
+        for node in nodes:
+            yield from node.keywords.keys() & _KEYWORDS_BY_TYPE[kind]
 
 
 def count_bounds(nodes: Sequence[SchemaNode], what: str) -> tuple[int, int | None]:

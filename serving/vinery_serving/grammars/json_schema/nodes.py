@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vinery_serving.core.errors import GrammarTooLarge, InvalidGrammar, InvalidRequest
+from vinery_serving.grammars.grammar.languages import ANYTHING, Language, NotRegular
+from vinery_serving.grammars.grammar.patterns import search_language
 
 TYPES: Final = ("object", "array", "string", "number", "integer", "boolean", "null")
 
@@ -105,3 +107,11 @@ def constants_of(schema: Any) -> list[Any]:
     if not isinstance(schema, dict):
         return []
     return [schema["const"]] if "const" in schema else list(schema.get("enum", ()))
+
+
+def pattern_language(pattern: str) -> Language:
+    """Return the texts in which a pattern is found; all texts if it is not regular."""
+    try:
+        return search_language(pattern)
+    except NotRegular:
+        return ANYTHING

@@ -9,18 +9,16 @@ from typing import Final
 
 from vinery_serving.grammars.grammar.languages import (
     ANY,
-    ANYTHING,
     NOTHING,
     Language,
-    NotRegular,
     intersection,
     literal,
     times,
     union,
 )
-from vinery_serving.grammars.grammar.patterns import fullmatch_language, search_language
+from vinery_serving.grammars.grammar.patterns import fullmatch_language
 from vinery_serving.grammars.json_schema.alternatives import allowed_types, count_bounds
-from vinery_serving.grammars.json_schema.nodes import SchemaNode, constants_of
+from vinery_serving.grammars.json_schema.nodes import SchemaNode, constants_of, pattern_language
 
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 _HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,8}}"
@@ -108,11 +106,3 @@ def string_demands(nodes: Sequence[SchemaNode], *, is_short: bool = False) -> li
 
 # Parsing the pattern of a URI takes milliseconds.
 _format_language = lru_cache(maxsize=64)(fullmatch_language)
-
-
-def pattern_language(pattern: str) -> Language:
-    """Return the texts in which a pattern is found; all texts if it is not regular."""
-    try:
-        return search_language(pattern)
-    except NotRegular:
-        return ANYTHING

@@ -15,7 +15,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any, Final
 
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
@@ -27,9 +27,7 @@ from vinery_serving.grammars.grammar.ebnf import (
     StructuralTag,
     Text,
     alt,
-    dead_end,
     grammar_tag,
-    productive,
     seq,
 )
 from vinery_serving.grammars.grammar.languages import (
@@ -59,10 +57,13 @@ from vinery_serving.grammars.json_schema.alternatives import (
     SchemaDocument,
     allowed_types,
     at_all,
+    constants,
     count_bounds,
     item_nodes,
     names_in,
+    types_of,
     unnamed_member_nodes,
+    words_of_type,
 )
 from vinery_serving.grammars.json_schema.check import check
 from vinery_serving.grammars.json_schema.nodes import (
@@ -71,15 +72,10 @@ from vinery_serving.grammars.json_schema.nodes import (
     Steps,
     Unenforceable,
     Untranslatable,
-    constants_of,
+    pattern_language,
 )
 from vinery_serving.grammars.json_schema.numbers import ALL_NUMBERS, NOT_NEGATIVE, number_range
-from vinery_serving.grammars.json_schema.strings import (
-    pattern_language,
-    string_demands,
-    string_language,
-)
-from vinery_serving.grammars.json_schema.values import KnownValues
+from vinery_serving.grammars.json_schema.strings import string_demands, string_language
 
 _MAX_STATES: Final = 10_000  # of all automata of a schema. Real schemas stay far below.
 # The lengths tried for a string with both a pattern and a length. A host name has labels of at
@@ -150,7 +146,6 @@ def json_grammar(schema: Any, *, is_strict: bool = False, is_compact: bool = Fal
 class _Translator:
     def __init__(self, document: Any, *, is_compact: bool) -> None:
         self._document = SchemaDocument(document)
-        self._values = KnownValues(self._document.target)
         self._is_compact = is_compact
         self._rules = RuleSet(in_json, is_compact=is_compact, max_states=_MAX_STATES)
         self._names: dict[Alternative, str] = {}
@@ -163,16 +158,17 @@ class _Translator:
         self._build()
         text = self._rules.text(root)
         if text is None:
-            steps = {name: nodes[0].steps for nodes, name in self._names.items()}
-            path = [steps[name] for name in dead_end(self._rules.rules, "root") if name in steps]
-            raise SchemaError(path[-1] if path else (), "allows no value that comes to an end")
+            raise SchemaError((), "allows no value that comes to an end")
         return text
 
     def unenforced(self) -> list[Unenforceable]:
-        """Return the first keywords that the translation ignored."""
-        for node in list(self._document.one_of):
-            if not self._unenforced:
-                self._unenforced += self._overlaps(node)
+        """Return the keywords that the translation ignored, and options of a `oneOf` that a value
+        may fit both: a grammar accepts such a value."""
+        for node in self._document.one_of:
+            options = [node.at("oneOf", at) for at in range(len(node.keywords["oneOf"]))]
+            for left, right in islice(self._document.overlapping(options), 1):
+                reason = f"options {left.steps[-1]} and {right.steps[-1]} may both fit: use anyOf"
+                self._unenforced.append(Unenforceable((*node.steps, "oneOf"), reason))
         return self._unenforced
 
     def _value(self, nodes: Iterable[SchemaNode]) -> Expr:
@@ -212,12 +208,13 @@ class _Translator:
                 return Ref(kind)
 
     def _constants(self, nodes: Alternative) -> Expr:
-        listed = next(found for node in nodes if (found := constants_of(node.schema)))
+        """Other keywords beside constants are not looked at."""
+        listed = constants(nodes)
+        for word in islice(words_of_type(nodes, set().union(*map(types_of, listed))), 1):
+            self._ignore(nodes, word, "it stands beside enum or const")
         separators = (",", ":") if self._is_compact else (", ", ": ")
         return alt(
-            Text(json.dumps(value, ensure_ascii=False, separators=separators))
-            for value in listed
-            if all(self._values.fits_here(value, node) for node in nodes)
+            Text(json.dumps(value, ensure_ascii=False, separators=separators)) for value in listed
         )
 
     def _object(self, nodes: Alternative) -> Expr:
@@ -236,7 +233,7 @@ class _Translator:
         return seq(Text("{"), self._members(members, other, least, most), Text("}"))
 
     def _member(self, name: str, nodes: Iterable[SchemaNode]) -> Expr:
-        found = [each for node in nodes for each in self._values.member_nodes(node, name)]
+        found = [each for node in nodes for each in self._document.member_nodes(node, name)]
         key = Text(json.dumps(name, ensure_ascii=False))
         return seq(key, COLON, self._value(found))
 
@@ -290,7 +287,7 @@ class _Translator:
         if not patterns and not name_nodes and not names:
             if not any("additionalProperties" in node.keywords for node in nodes):
                 return ANY_MEMBER
-            found = [each for node in nodes for each in self._values.member_nodes(node, "")]
+            found = [each for node in nodes for each in self._document.member_nodes(node, "")]
             return seq(Ref("string"), COLON, self._value(found))
         if len(patterns) > _MAX_NAME_PATTERNS:
             self._ignore(nodes, "patternProperties", "there are more than four of them")
@@ -405,21 +402,6 @@ class _Translator:
     def _ignore(self, nodes: Sequence[SchemaNode], word: str, reason: str) -> None:
         steps: Steps = next((node.steps for node in nodes if word in node.keywords), ())
         self._unenforced.append(Unenforceable((*steps, word), reason))
-
-    def _overlaps(self, node: SchemaNode) -> list[Unenforceable]:
-        """The first two options of a `oneOf` that a value may fit both: a grammar accepts such a
-        value."""
-        options = [node.at("oneOf", at) for at in range(len(node.keywords["oneOf"]))]
-        pairs = [(self._value(pair), pair) for pair in self._document.overlapping(options)]
-        if not pairs:
-            return []
-        self._build()
-        ending = productive(self._rules.rules)
-        for rule, (left, right) in pairs:
-            if not isinstance(rule, Ref) or rule.name in ending:
-                reason = f"options {left.steps[-1]} and {right.steps[-1]} may both fit: use anyOf"
-                return [Unenforceable((*node.steps, "oneOf"), reason)]
-        return []
 
 
 def _is_within(bounds: tuple[int, int | None], least: int, most: int | None) -> bool:

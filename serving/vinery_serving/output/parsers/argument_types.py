@@ -2,16 +2,15 @@
 between tags do not mark whether `5` is a number or a text; the tool's schema decides. Only text
 that must be a string can be passed on while it grows."""
 
-import ast
 import json
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from types import NoneType
 from typing import Any, Final
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.parsers.string_text import quoted
-from vinery_serving.output.parsers.value_text import value_json
+from vinery_serving.output.parsers.respelling import CONSTANTS, python_json, quoted, respelled
 
 _ALL_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
 _TYPE_NAMES: Final = {
@@ -67,36 +66,31 @@ def value_kind(types: frozenset[str]) -> Kind:
 def schema_types(schema: Any, document: Mapping[str, Any]) -> frozenset[str]:
     """Return the JSON types that `schema`, a part of `document`, allows. Where numbers are
     allowed, integers are too. A schema with too many references and options allows any type."""
-    return _TypesIn(document).of(schema, 0)
+    return _types_of(schema, document, {}, 0)
 
 
-class _TypesIn:
-    """The types of the schemas of one document, each read once at each depth."""
-
-    def __init__(self, document: Mapping[str, Any]) -> None:
-        self._document = document
-        self._known: dict[tuple[int, int], frozenset[str]] = {}
-
-    def of(self, schema: Any, depth: int) -> frozenset[str]:
-        if not isinstance(schema, Mapping) or depth > MAX_DEPTH or len(self._known) > _MAX_SCHEMAS:
-            return _ALL_TYPES
-        key = (id(schema), depth)
-        if key not in self._known:
-            self._known[key] = self._read(schema, depth + 1)
-        return self._known[key]
-
-    def _read(self, schema: Mapping[str, Any], depth: int) -> frozenset[str]:
-        types = _own_types(schema)
+def _types_of(
+    schema: Any,
+    document: Mapping[str, Any],
+    known: dict[tuple[int, int], frozenset[str]],
+    depth: int,
+) -> frozenset[str]:
+    """`known`: by schema and depth."""
+    if not isinstance(schema, Mapping) or depth > MAX_DEPTH or len(known) > _MAX_SCHEMAS:
+        return _ALL_TYPES
+    key = (id(schema), depth)
+    if key not in known:
+        types, of = _own_types(schema), partial(_types_of, document=document, known=known)
         for word in ("anyOf", "oneOf"):
-            options = schema.get(word)
-            if isinstance(options, list) and options:
-                types &= frozenset().union(*(self.of(each, depth) for each in options))
+            if isinstance(options := schema.get(word), list) and options:
+                types &= frozenset().union(*(of(each, depth=depth + 1) for each in options))
         parts = schema.get("allOf")
         for part in parts if isinstance(parts, list) else ():
-            types &= self.of(part, depth)
+            types &= of(part, depth=depth + 1)
         if isinstance(schema.get("$ref"), str):
-            types &= self.of(target(self._document, schema["$ref"]), depth)
-        return types or _ALL_TYPES
+            types &= of(target(document, schema["$ref"]), depth=depth + 1)
+        known[key] = types or _ALL_TYPES
+    return known[key]
 
 
 def _own_types(schema: Mapping[str, Any]) -> frozenset[str]:
@@ -134,12 +128,10 @@ def argument_json(text: str, types: frozenset[str]) -> str:
         return quoted(text)
     bare = text.strip()
     value, is_json = _parsed(bare)
-    if not is_json and bare[:1] in _BRACKETS:
-        respelled = value_json(bare, is_certain=kind is Kind.JSON)
-        value, is_json = _parsed(respelled or "")
-        bare = respelled if respelled is not None and is_json else bare
+    if not is_json and (found := _respelled(bare, is_certain=kind is Kind.JSON)) is not None:
+        bare, (value, is_json) = found, _parsed(found)
     if kind is Kind.JSON:
-        return bare if is_json else _translated(bare, text)
+        return bare if is_json else quoted(text)
     is_wanted = is_json and not isinstance(value, str) and _type_name(value) in types
     return bare if is_wanted else quoted(text)
 
@@ -151,16 +143,18 @@ def _parsed(text: str) -> tuple[Any, bool]:
         return None, False
 
 
-def _translated(bare: str, text: str) -> str:
-    word = bare.lower()
-    if word in ("true", "false", "null"):
-        return word
-    if word == "none":
-        return "null"
-    try:
-        return json.dumps(ast.literal_eval(bare), ensure_ascii=False, allow_nan=False)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return quoted(text)
+def _respelled(text: str, *, is_certain: bool) -> str | None:
+    """The JSON text of a value; None for other text. If the text is surely a value, brackets and
+    quotes may be missing."""
+    if text[:1] not in _BRACKETS:
+        word = text.lower()
+        return python_json(word if word in CONSTANTS else text) if is_certain else None
+    if (literal := python_json(text)) is not None:
+        return literal
+    found = respelled(text, has_bare_strings=is_certain)
+    if found is None or not (found.is_whole or is_certain):
+        return None
+    return None if text[found.end :].strip("}]) \n" if is_certain else " \n") else found.text
 
 
 def _refuse(constant: str) -> None:

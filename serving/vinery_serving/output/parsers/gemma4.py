@@ -24,7 +24,8 @@ from vinery_serving.output.parsers.base import (
     with_reasoning,
 )
 from vinery_serving.output.parsers.json_calls import CallTags, read_broken_call, read_residue
-from vinery_serving.output.parsers.value_text import Border, Notation, ValueText, gemma_notation
+from vinery_serving.output.parsers.respelling import Notation, gemma_notation
+from vinery_serving.output.parsers.value_text import JsonText, read_arguments
 from vinery_serving.output.writer import EventWriter
 
 TAGS: Final = CallTags(("<|tool_call>",), ("<tool_call|>",))
@@ -75,11 +76,16 @@ def _read_call(
     name = yield from lexer.take_run(_NAME)
     if not name or (yield from lexer.peek()) != "{":
         raise UnexpectedText
-    start_call(lexer, writer, name)
-    try:
-        yield from ValueText(lexer, notation, writer.arguments, Border(tags.all)).read()
-    except UnexpectedText:
-        yield from read_broken_call(lexer, writer, tags, is_in_arguments=True)
+    if (yield from lexer.peek_text('{"', "{")) == '{"':  # as JSON, which grammars force
+        start_call(lexer, writer, name)
+        try:
+            yield from JsonText(lexer, writer.arguments, tags.all, notation=notation).read()
+        except UnexpectedText:
+            yield from read_broken_call(lexer, writer, tags, is_in_arguments=True)
+    else:
+        args = yield from read_arguments(lexer, notation, tags.all)
+        start_call(lexer, writer, name)
+        writer.arguments(args)
     writer.end_call()
 
 

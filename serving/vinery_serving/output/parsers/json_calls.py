@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.json_text import read_string
 from vinery_serving.output.lexer import (
     EndOfText,
     Lexer,
@@ -28,13 +27,16 @@ from vinery_serving.output.lexer import (
     literals,
 )
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
-from vinery_serving.output.parsers.value_text import JSON, Border, ValueText, read_key, read_quote
-from vinery_serving.output.writer import EventWriter
+from vinery_serving.output.parsers.value_text import JsonText
+from vinery_serving.output.writer import EventWriter, sendable
 
 _SEPARATORS: Final = re.compile(r"[\s,;]*")
 # Models miscount brackets and quotes at the end of a call.
 _RESIDUE: Final = re.compile(r"[\s,;}\])\"'`]*")
 _BRACKETS: Final = re.compile(r"(?:\s*[}\])])*")
+# The key of a call, which may have lost quotes.
+_KEY: Final = re.compile(r"""["']?([\w.-]{1,64})["']?\s{0,64}[:=]""")
+_UNFINISHED_KEY: Final = re.compile(r"""["']?[\w.-]{0,64}["']?\s{0,64}""")
 _ARGUMENT_KEYS: Final = frozenset(("arguments", "parameters"))
 _NAME_KEYS: Final = frozenset(("name", "tool_name"))
 _CALL_KEYS: Final = _ARGUMENT_KEYS | _NAME_KEYS | {"function", "type", "id", "tool_call_id"}
@@ -178,9 +180,12 @@ class _JsonCall:
                 lexer.at += 1
                 depth -= 1
                 continue
-            quote = yield from read_quote(lexer, JSON)
-            written = yield from read_key(lexer, JSON, quote)
-            key = str(json.loads(written.rstrip(":")))
+            while _UNFINISHED_KEY.fullmatch(lexer.text, lexer.at):
+                yield
+            found = _KEY.match(lexer.text, lexer.at)
+            if found is None:
+                raise UnexpectedText
+            key, lexer.at = found[1], found.end()
             first = yield from lexer.peek()
             is_unnamed = self._name is None
             if self._only is not None and key not in _CALL_KEYS:
@@ -211,14 +216,11 @@ class _JsonCall:
     def _read_arguments(self, first: str) -> Reading[None]:
         self._has_arguments = True
         self._write("")
-        if first == '"':
-            yield from read_string(self._lexer, self._write)
-        elif first in "{[":
+        if first in "{[":
             yield from self._read_value(self._write)
-        else:
-            text = yield from self._read_whole()
-            if text != "null":
-                self._write(json.loads(text) if first == "'" else text)
+        elif (text := (yield from self._read_whole())) != "null":
+            is_quoted = first in "\"'"
+            self._write(sendable(json.loads(text)) if is_quoted else text)
 
     def _read_whole(self) -> Reading[str]:
         """Read one whole value. Returns its JSON text."""
@@ -227,7 +229,7 @@ class _JsonCall:
         return "".join(parts)
 
     def _read_value(self, write: Callable[[str], None]) -> Reading[bool]:
-        return ValueText(self._lexer, JSON, write, Border(self._tags.all, closing="}")).read()
+        return JsonText(self._lexer, write, self._tags.all, around="}").read()
 
     def _write(self, args: str) -> None:
         self._is_empty = self._is_empty and not args
@@ -271,7 +273,7 @@ def read_headed_call(
         writer.arguments("{}")
     else:
         try:
-            yield from ValueText(lexer, JSON, writer.arguments, Border(tags.all)).read()
+            yield from JsonText(lexer, writer.arguments, tags.all).read()
         except UnexpectedText:
             yield from read_broken_call(lexer, writer, tags, is_in_arguments=True)
     writer.end_call()

@@ -26,7 +26,7 @@ from vinery_serving.output.parsers.base import (
 )
 from vinery_serving.output.parsers.drafts import DraftedReasoning
 from vinery_serving.output.parsers.tagged import TaggedCall, TagSyntax
-from vinery_serving.output.parsers.value_text import JSON, ValueText
+from vinery_serving.output.parsers.value_text import JsonText
 from vinery_serving.output.writer import EventWriter
 
 START: Final = "<|start|>"
@@ -102,7 +102,7 @@ def read_call_message(
         is_empty = False
         if first == "{" and not is_custom:
             with suppress(UnexpectedText):
-                is_complete = yield from ValueText(lexer, JSON, writer.arguments).read()
+                is_complete = yield from JsonText(lexer, writer.arguments).read()
         while True:
             rest = lexer.take_all()
             writer.arguments("" if is_complete else rest)

@@ -3,29 +3,25 @@
     [get_weather(city="Paris", days=3), get_time()]
 
 The list is between tags, or alone. A list without tags must begin with one of the request's tools.
-Arguments have names, or are in a dictionary after two stars. Growing arguments become JSON text.
+Arguments have names, or are in a dictionary after two stars. The arguments of a call become JSON
+text when the call is complete.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from vinery_serving.core.request import Tool
-from vinery_serving.output.lexer import EndOfText, Lexer, Reading, Tag, UnexpectedText
+from vinery_serving.output.lexer import Lexer, Reading, Tag, UnexpectedText
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
 from vinery_serving.output.parsers.drafts import Draft
-from vinery_serving.output.parsers.json_calls import CallTags, read_broken_call, read_residue
-from vinery_serving.output.parsers.string_text import quoted
-from vinery_serving.output.parsers.value_text import PYTHON, Border, ValueText, skip_comment
+from vinery_serving.output.parsers.json_calls import CallTags, read_residue
+from vinery_serving.output.parsers.respelling import PYTHON
+from vinery_serving.output.parsers.value_text import read_arguments
 from vinery_serving.output.writer import EventWriter
 
 _NAME: Final = re.compile(r"[\w.\-]*")
-_KEY: Final = re.compile(r"([^\s=:,()\[\]{}\"']{1,128})\s{0,64}=")
-_UNFINISHED_KEY: Final = re.compile(r"[^\s=:,()\[\]{}\"']{0,128}\s{0,64}")
-_SEPARATORS: Final = re.compile(r"[\s,;]*")
-# The same, and surplus brackets.
-_AFTER_VALUE: Final = re.compile(r"[\s,;}]*")
+# With surplus brackets.
 _AFTER_CALL: Final = re.compile(r"[\s,;)}]*")
 
 
@@ -53,10 +49,14 @@ def _read_list(
     *,
     is_bare: bool = False,
 ) -> Reading[None]:
-    """Read calls after the name of the first call. `written` gets the names and arguments."""
+    """Read calls after the name of the first call. `written` gets the names and arguments.
+    `is_bare`: no tag has opened the list, and text that is no valid Python is no call."""
     while name:
-        written.append(name)
-        yield from _PythonicCall(lexer, writer, name, tags, written, is_bare=is_bare).read()
+        args = yield from read_arguments(lexer, PYTHON, tags.all, is_strict=is_bare)
+        start_call(lexer, writer, name)
+        writer.arguments(args)
+        writer.end_call()
+        written += (name, args)
         with lexer.after_call():
             name = yield from _read_next_name(lexer, tags)
 
@@ -83,7 +83,7 @@ def _read_echo(
 
 def _read_next_name(lexer: Lexer, tags: CallTags) -> Reading[str]:
     """Read the name of the next call; "" after the end of the list, which is read too."""
-    yield from _peek(lexer, tags, _AFTER_CALL)
+    yield from lexer.peek(_AFTER_CALL)
     try:
         return (yield from _read_name(lexer))
     except UnexpectedText:
@@ -100,98 +100,6 @@ def _read_name(lexer: Lexer) -> Reading[str]:
         raise UnexpectedText
     lexer.at += 1
     return name
-
-
-def _peek(lexer: Lexer, tags: CallTags, skipped: re.Pattern[str]) -> Reading[str]:
-    """Skip what `skipped` matches, and comments. Return the next character."""
-    while (mark := (yield from lexer.peek(skipped))) == "#":
-        yield from skip_comment(lexer, tags.all)
-    return mark
-
-
-@dataclass(slots=True)
-class _PythonicCall:
-    """Reads one call after its parenthesis. `is_bare`: no tag has opened the list."""
-
-    _lexer: Lexer
-    _writer: EventWriter
-    _name: str
-    _tags: CallTags
-    _written: list[str]
-    is_bare: bool
-    _before: str = ""  # the JSON text before the next value
-    _is_whole: bool = False  # the arguments are one dictionary
-    _is_in_value: bool = False
-
-    def read(self) -> Reading[None]:
-        """Read up to and with the last parenthesis. A call that has started can only end. Raises
-        `UnexpectedText` for text that is no call."""
-        lexer, writer = self._lexer, self._writer
-        try:
-            yield from self._read_arguments()
-        except UnexpectedText:
-            if lexer.mark is not None:
-                raise
-            yield from read_broken_call(lexer, writer, self._tags, is_in_arguments=True)
-            writer.end_call()
-        except EndOfText as end:
-            if end.is_closed and lexer.mark is None and not self._is_in_value:
-                self._end(is_empty=False)
-            raise
-
-    def _read_arguments(self) -> Reading[None]:
-        lexer, is_empty = self._lexer, True
-        while not (yield from self._is_at_end()):
-            if (yield from lexer.take("**")):
-                if (yield from lexer.peek()) != "{" or not is_empty:
-                    raise UnexpectedText
-                self._is_whole = True
-            else:
-                key = yield from self._read_key()
-                self._before = f"{'{' if is_empty else ', '}{quoted(key)}: "
-            is_empty = False
-            self._is_in_value = True
-            bare = not self.is_bare or lexer.mark is None
-            border = Border(self._tags.all, ")", "]", is_named=True, has_bare_strings=bare)
-            yield from ValueText(lexer, PYTHON, self._write, border).read()
-            self._is_in_value = False
-        self._end(is_empty=is_empty)
-
-    def _is_at_end(self) -> Reading[bool]:
-        """Read the commas between two arguments, or the last parenthesis. A tag shows that the
-        parenthesis is missing."""
-        lexer = self._lexer
-        skipped = _SEPARATORS if lexer.mark is not None else _AFTER_VALUE
-        mark = yield from _peek(lexer, self._tags, skipped)
-        if mark in "])" and (mark == ")" or lexer.mark is None):
-            lexer.at += 1
-            return True
-        is_sure = lexer.mark is None and bool(self._tags.all)
-        return is_sure and bool((yield from lexer.peek_text(*self._tags.all)))
-
-    def _read_key(self) -> Reading[str]:
-        """Read a key and the sign after it."""
-        lexer = self._lexer
-        while _UNFINISHED_KEY.fullmatch(lexer.text, lexer.at):
-            yield
-        key = _KEY.match(lexer.text, lexer.at)
-        if key is None or self._is_whole:
-            raise UnexpectedText
-        lexer.at = key.end()
-        return key[1]
-
-    def _write(self, args: str) -> None:
-        """Start the call with its first value: any text may hold names."""
-        start_call(self._lexer, self._writer, self._name)
-        self._writer.arguments(self._before + args)
-        self._written.append(self._before + args)
-        self._before = ""
-
-    def _end(self, *, is_empty: bool) -> None:
-        start_call(self._lexer, self._writer, self._name)
-        if not self._is_whole:
-            self._writer.arguments("{}" if is_empty else "}")
-        self._writer.end_call()
 
 
 def _family(tags: CallTags, *, is_bare: bool = False) -> ParserFamily:

@@ -34,7 +34,7 @@ from vinery_serving.output.parsers.argument_types import (
     value_kind,
 )
 from vinery_serving.output.parsers.base import ParserFamily, calls_family, start_call
-from vinery_serving.output.parsers.string_text import inside, quoted
+from vinery_serving.output.parsers.respelling import inside, quoted
 from vinery_serving.output.writer import EventWriter, known_name
 
 _NAME: Final = re.compile(r"[^\s<>\"']{1,256}")
