@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import structs
 
-from vinery_serving.engine.config import ENGINE_MODULE, KINDS, EngineConfig
+from vinery_serving.engine.config import ENGINE_MODULE, EngineConfig
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.heartbeat import Page
 from vinery_serving.processes.logs.file import open_log

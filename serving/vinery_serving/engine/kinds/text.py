@@ -160,11 +160,8 @@ class TextEngine(EngineKind[Generation]):
             return 0
         if self._waiting and self._batch.has_free_slot:
             return self._waiting.held_s
-        return CALM_WAIT_S if self._is_calm else _IDLE_WAIT_S
-
-    @property
-    def _is_calm(self) -> bool:
-        return not self.requests and self._waiting.is_calm
+        is_calm = not self.requests and self._waiting.is_calm
+        return CALM_WAIT_S if is_calm else _IDLE_WAIT_S
 
     @property
     def is_busy(self) -> bool:
@@ -180,8 +177,6 @@ class TextEngine(EngineKind[Generation]):
             self._take_step(self._step())
             return True
         self._sender.send(num_streams=0)
-        if self._pipeline.speculation.must_switch and self._is_calm:
-            self._switch()
         is_full = self._grammars.fullness > 1 and not self.requests
         if is_full or self._must_restart():
             raise PipelineBroken("compiled grammars take too much memory; the engine restarts")
@@ -198,17 +193,6 @@ class TextEngine(EngineKind[Generation]):
         step = self._batch.step()
         self.liveness.end_step()
         return step
-
-    def _switch(self) -> None:
-        """Load the model with or without what proposes tokens. Raises PipelineBroken."""
-        self.liveness.promise(self.config.options.load_timeout_s)
-        try:
-            self._pipeline.switch()
-            self._batch.forget_cache()
-            self._cached.clear()
-            self._try(PROBE)
-        except (RuntimeError, OSError) as error:
-            raise PipelineBroken(f"the model did not load again: {error}") from error
 
     # Messages
 
@@ -454,7 +438,6 @@ class TextEngine(EngineKind[Generation]):
             first_token_s=figures.first_token_s,
             inter_token_s=figures.inter_token_s,
             cache_bytes=cache_bytes,
-            draft_loss=self._pipeline.speculation.loss,
         )
 
 

@@ -179,12 +179,11 @@ def speculation_spec(request: GenerationRequest, model: LoadedModel) -> Speculat
     if options.draft_model:
         return _draft_spec(requested, defaults)
     num_tokens = requested.num_tokens or defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS
-    is_asked = requested.num_tokens is not None
     if options.eagle3_head:
-        return SpeculativeDecoding(num_tokens=num_tokens, is_asked=is_asked)
+        return SpeculativeDecoding(num_tokens=num_tokens)
     if options.prompt_lookup:
         size = requested.max_ngram_size or defaults.max_ngram_size or NGRAM_SIZE
-        return SpeculativeDecoding(num_tokens, max_ngram_size=size, is_asked=is_asked)
+        return SpeculativeDecoding(num_tokens, max_ngram_size=size)
     return None
 
 
@@ -192,9 +191,9 @@ def _draft_spec(
     requested: SpeculativeDecoding, defaults: GenerationDefaults
 ) -> SpeculativeDecoding:
     if requested.num_tokens is not None:
-        return SpeculativeDecoding(num_tokens=requested.num_tokens, is_asked=True)
+        return SpeculativeDecoding(num_tokens=requested.num_tokens)
     if requested.confidence_threshold is not None:
-        return SpeculativeDecoding(None, requested.confidence_threshold, is_asked=True)
+        return SpeculativeDecoding(None, requested.confidence_threshold)
     if defaults.num_assistant_tokens is None and defaults.assistant_confidence_threshold:
         return SpeculativeDecoding(confidence_threshold=defaults.assistant_confidence_threshold)
     return SpeculativeDecoding(num_tokens=defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS)

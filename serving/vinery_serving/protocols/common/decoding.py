@@ -169,8 +169,7 @@ class SpeculationFields(Wire):
 
     num_assistant_tokens: DraftTokens | None = parameter(
         "The number of tokens that a draft model, head or prompt lookup proposes in a step, for "
-        "models served with speculation. Default: generation_config.json, else 5, or fewer where "
-        "answers are slower. No effect while the model proposes none for this reason.",
+        "models served with speculation. Default: generation_config.json, else 5.",
         of="OVMS",
     )
     assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = parameter(
