@@ -56,8 +56,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = False
     max_queue_s: Annotated[
         float,
-        "a request that would wait longer for a slot, by the measured pace, is refused at its "
-        "arrival with the time to come back, and then admitted; 0: each waits for its turn",
+        "a request that would wait longer for a slot, by the measured times of answers, is "
+        "refused at its arrival with the time to come back; 0: each waits for its turn",
     ] = 0.0
     max_num_batched_tokens: Annotated[
         int,

@@ -24,7 +24,6 @@ from vinery_serving.transport import relayed
 from vinery_serving.transport.handshake import Handshake, Stranger
 from vinery_serving.transport.messages import (
     Accepted,
-    Arriving,
     Cancel,
     Draining,
     EngineStats,
@@ -463,11 +462,6 @@ class EngineClient:
         """Return an id that no other generation or ping of this process has. A generation may go
         on with another client."""
         return next(_ids)
-
-    def announce(self) -> None:
-        """Let the low tier make room: a request that is not of this tier will be submitted soon."""
-        if self._link is not None and self._link.load is not None and self._link.load.has_low_tier:
-            self._link.send_if_open(Arriving())
 
     def submit(self, submits: Sequence[Submit]) -> OutputStream:
         """Raises EngineDisconnected if no engine takes new generations."""
