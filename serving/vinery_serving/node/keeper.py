@@ -125,7 +125,6 @@ class Keeper:
         self._attempts = LoadAttempts()
         self._ready: EngineProcess | None = None  # while it serves
         self._testing: asyncio.Task[None] | None = None
-        self._loaded_files: FolderState | None = None  # those with which an engine has loaded
         self._known: tuple[FolderState, EngineFacts] | None = None
         self._scheduler = scheduler
         self._formers = formers
@@ -249,13 +248,10 @@ class Keeper:
         return await asyncio.to_thread(_estimate_need, self._spec, facts, self._measured)
 
     async def _facts(self, files: FolderState) -> EngineFacts:
-        """Read the files, unless they are known. Streams wait for the next engine of a model, and
-        an engine that runs proves its weights."""
+        """Read the files, unless they are known."""
         if self._known is None or self._known[0] != files:
-            checks_weights = self._found is None and files != self._loaded_files
             folders = await asyncio.to_thread(_folders, self._spec)
-            generates = self._spec.task.is_generation
-            facts = await read_facts(folders, generates=generates, checks_weights=checks_weights)
+            facts = await read_facts(folders, generates=self._spec.task.is_generation)
             self._known = files, facts
         return self._known[1]
 
@@ -275,7 +271,7 @@ class Keeper:
         self._found = None
         try:
             await self._start(engine, found)
-            has_loaded, self._loaded_files, self._attempts = True, files, LoadAttempts()
+            has_loaded, self._attempts = True, LoadAttempts()
             self._asked.clear()
             self._ready = engine
             self._memory.wake(engine)

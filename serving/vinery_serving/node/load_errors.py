@@ -85,8 +85,8 @@ _KNOWN: Final = (
         "Choose CPU.",
     ),
     _Known(
-        r"Incorrect weights in bin file|is_valid_weights_range",
-        "A weights file is cut: it is shorter than its graph needs.",
+        r"(Incorrect weights|Empty weights data) in bin file|is_valid_weights_range",
+        "A weights file is missing or cut: it is shorter than its graph needs.",
         _COPY_AGAIN,
     ),
     _Known(
