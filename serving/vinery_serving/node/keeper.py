@@ -34,7 +34,6 @@ from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.load_errors import (
-    Backoff,
     FailureKind,
     LoadAttempts,
     LoadFailure,
@@ -56,6 +55,8 @@ log = logging.getLogger(__name__)
 # How often the files of a failed model are compared. Changed files differ from the failed files and
 # are the same twice in a row, so a copy that is being written is left alone.
 _FILES_INTERVAL_S: Final = 2.0
+# Streams wait for the next engine, and the quarantine limits their requests.
+_RESTART_PAUSE_S: Final = 0.1
 # How often the memory of an engine is measured.
 _MEASURE_INTERVAL_S: Final = 60.0
 
@@ -186,11 +187,10 @@ class Keeper:
         return self._formers.serves(self._spec.id, self._spec.replica)
 
     async def _keep_alive(self) -> None:
-        backoff, loop = Backoff(), asyncio.get_running_loop()
         try:
             while True:
                 await self._wait_for_memory()
-                started_at, files = loop.time(), await self._read_files()
+                files = await self._read_files()
                 end = await self._run_once(files)
                 if end is None:
                     self._memory.give_back()
@@ -202,7 +202,7 @@ class Keeper:
                     self._reason = end.text
                     log.error("engine died", extra={"fields": fields})
                     await self._report(EngineState.LOADING, error=end.text)
-                    await asyncio.sleep(backoff.after(loop.time() - started_at))
+                    await asyncio.sleep(_RESTART_PAUSE_S)
                 else:
                     self._memory.give_back()
                     self._is_eager = True
