@@ -15,8 +15,7 @@ from typing_extensions import get_type_hints
 
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.request import Endpoint
-from vinery_serving.core.unused import Unused
+from vinery_serving.core.request import Endpoint, Unused
 from vinery_serving.protocols.messages.blocks import REFUSED_BLOCKS
 
 from .exchanges import LEAST, message

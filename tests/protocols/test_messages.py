@@ -11,8 +11,7 @@ from tests.tables import table
 from vinery_serving.core.dialects import V1
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import InlineSource, MediaKind, MediaPart, UrlSource
-from vinery_serving.core.request import Endpoint, Message, Role, TextPart, ToolCall
-from vinery_serving.core.unused import Unused
+from vinery_serving.core.request import Endpoint, Message, Role, TextPart, ToolCall, Unused
 from vinery_serving.protocols.messages.exchange import count_body, parse_count
 
 from .exchanges import LEAST, conversation_of, message

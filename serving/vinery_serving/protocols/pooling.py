@@ -20,8 +20,8 @@ from vinery_serving.core.pooling import (
     TextRole,
     Truncation,
 )
+from vinery_serving.core.request import Unused
 from vinery_serving.core.tasks import Endpoint
-from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.generation import Priority, RequestId

@@ -27,14 +27,15 @@ from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage
 from vinery_serving.core.memory import Memory, Needs, ToKeep
 from vinery_serving.core.pooling import PoolingDraft, PoolingRequest
 from vinery_serving.core.request import (
+    NOTHING_UNUSED,
     PROMPT_FIELDS,
     Conversation,
     GenerationRequest,
     RawPrompts,
     Role,
+    Unused,
 )
 from vinery_serving.core.tasks import POOLING_ENDPOINTS, Endpoint, Task
-from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.gateway.engines.models import LoadedModel, ModelEntry
 from vinery_serving.gateway.preparing.compacting import prepare_within
 from vinery_serving.gateway.preparing.logits import num_top_of_prompt

@@ -26,13 +26,13 @@ from vinery_serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
+    Token,
     TokenCounts,
     TokensGenerated,
     ToolCallDelta,
     ToolCallStarted,
 )
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.logprobs import Token
 from vinery_serving.core.memory import ToKeep
 from vinery_serving.core.request import GenerationRequest, ToolCall
 from vinery_serving.core.result import ChoiceResult, Result
