@@ -7,7 +7,6 @@ import pytest
 from tests.engine.conftest import TINY_DRAFT
 from tests.engine.in_process import LOGPROBS, done, generation, generation_of, logprobs, run, served
 from tests.tables import table
-from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.pipeline import Pipeline
@@ -67,25 +66,6 @@ def test_its_cache_changes_and_short_answers_do_not(home, plain, plain_bytes, op
     other = served(home, **UNCACHED, **options)
     assert texts(other) == texts(plain)
     assert least < peak_bytes(other) / plain_bytes < most
-
-
-@table(
-    "members, size",
-    [
-        ({"aggregation": "sum", "snapkv_window_size": 4}, {}),
-        ({"kvcrush_budget": 1, "kvcrush_anchor": "mean"}, {}),
-        ({"apply_rotation": True}, {"cache_size_gb": 1}),
-    ],
-)
-def test_each_way_to_evict_generates_long_sampled_answers(home, members, size):
-    evicting = served(home, **UNCACHED, cache_eviction={**EVICTION, **members}, **size)
-    sampling = Sampling(temperature=0.9, seed=3, repetition_penalty=1.1)
-
-    def sampled() -> list[int]:
-        asked = generation(FILLER, LOGPROBS, max_new_tokens=50, sampling=sampling)
-        return done(Batch(evicting, capacity=16), asked).tokens
-
-    assert sampled() == sampled()
 
 
 @table(

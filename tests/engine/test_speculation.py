@@ -169,24 +169,6 @@ def has_sampled_well(batch: Batch, plain_batch: Batch, temperature: float, num_s
     return num_right(batch) >= expected - num_seeds // 8
 
 
-@table(
-    "values",
-    [
-        {},
-        {"top_k": 3},
-        {"top_p": 0.5},
-        {"min_p": 0.2},
-        {"frequency_penalty": 0.4, "presence_penalty": 0.3},
-        {"repetition_penalty": 1.2},
-    ],
-)
-def test_each_parameter_gives_one_text_for_one_seed(batch: Batch, values: dict[str, Any]) -> None:
-    sampling = Sampling(temperature=1.1, seed=5, **values)
-    first, again = (generation("Tell me a story.", sampling=sampling) for _ in range(2))
-    assert run(batch, first, again) == []
-    assert first.tokens == again.tokens
-
-
 def test_a_low_threshold_drafts_more_than_a_high_one_and_at_most_16_tokens_a_step(
     tmp_path: Path,
 ) -> None:

@@ -109,20 +109,6 @@ def test_no_engine_sleeps_while_another_of_its_model_loads(scheduler: EngineSche
     assert first.phase is Phase.AWAKE
 
 
-@pytest.mark.parametrize(
-    ("limit_s", "reason"),
-    [(600, "idle for 10 min"), (90, "idle for 90 s"), (1.5, "idle for 1.5 s")],
-)
-def test_an_idle_model_sleeps_with_the_time_as_the_reason(
-    scheduler: EngineScheduler, limit_s: float, reason: str
-) -> None:
-    memory = idle(scheduler, 0, for_s=2 * limit_s)
-    memory.awake_since_s -= 2000
-    memory.change(is_pinned=False, idle_limit_s=limit_s)
-    scheduler.plan()
-    assert (memory.phase, memory.sleep_reason) == (Phase.LEAVING, reason)
-
-
 def test_the_reasons_of_models_that_compete_for_memory(scheduler: EngineScheduler) -> None:
     others = [awake(scheduler, id_, 0, 1.0) for id_ in (1, 2)]
     eager = scheduler.add(3, 0, "m3", "CPU")

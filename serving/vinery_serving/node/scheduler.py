@@ -179,9 +179,7 @@ class ModelMemory:
         if limit_s is not None and idle_since_s is not None:
             since_s = max(idle_since_s, self.awake_since_s)
             if time.monotonic() - since_s >= limit_s:
-                minutes, seconds = divmod(limit_s, 60)
-                is_exact = minutes and not seconds
-                return f"idle for {minutes:g} min" if is_exact else f"idle for {limit_s:g} s"
+                return f"idle for {limit_s:g} s"
         return "another model needs the memory"
 
     def _decide(self, plan: Plan) -> None:
