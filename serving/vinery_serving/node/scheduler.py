@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 # More changes are waited for: at a start all models ask within moments.
 _SETTLE_S: Final = 0.02
-# Engines show in memory when they become idle, without an event.
+# Engines show in memory when they become idle, and times end, without an event.
 _LOOK_INTERVAL_S: Final = 1.0
 _ids = itertools.count(1)
 
@@ -201,7 +201,7 @@ class ModelMemory:
 
 
 class EngineScheduler:
-    """Plans when something has changed. Belongs to the node's event loop."""
+    """Plans when something has changed, and each second. Belongs to the node's event loop."""
 
     def __init__(self, budgets: Mapping[str, int], min_awake_s: float) -> None:
         self._budgets, self._min_awake_s = budgets, min_awake_s
@@ -225,16 +225,15 @@ class EngineScheduler:
         while True:
             await asyncio.sleep(_SETTLE_S)
             self._changed.clear()
-            plan = self.plan()
+            self.plan()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause_s(plan)):
+                async with asyncio.timeout(_LOOK_INTERVAL_S):
                     await self._changed.wait()
 
-    def plan(self) -> Plan:
+    def plan(self) -> None:
         plan = make_plan(self._uses(), self._budgets, self._min_awake_s, time.monotonic())
         for each in list(self._models.values()):
             each.follow(plan)
-        return plan
 
     def _uses(self) -> list[ModelUse]:
         waits, formers = self.waits(), self._formers()
@@ -257,14 +256,6 @@ class EngineScheduler:
             for each in self._models.values()
             if each.is_former and each.phase is Phase.AWAKE
         }
-
-    def _pause_s(self, plan: Plan) -> float | None:
-        awake = [each for each in self._models.values() if each.engine is not None]
-        has_limit = any(each.idle_limit_s is not None and not each.is_pinned for each in awake)
-        pauses_s = [_LOOK_INTERVAL_S] if has_limit else []
-        if plan.next_at_s is not None:
-            pauses_s.append(max(0.0, plan.next_at_s - time.monotonic()))
-        return min(pauses_s, default=None)
 
     def unfit_text(self, memory: ModelMemory) -> str:
         pinned_bytes = sum(
