@@ -18,8 +18,6 @@ from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.slices import Slices
 from vinery_serving.transport.messages import Load, Submit
 
-# A generation that was admitted, and a failure to add it.
-_Admitted = Iterator[tuple[Generation, FailedGeneration | None]]
 _REPORT_INTERVAL_S: Final = 0.1  # how often gateways learn of the load, at most
 _CALM_AFTER_S: Final = 2.0  # after how long without a change of the load the engine is calm
 _LOW_SHARE: Final = 0.05  # of the time
@@ -120,10 +118,14 @@ class Admission:
 
     def admit(self) -> Iterator[FailedGeneration]:
         """Add to the batch what the next step can compute. Yields what the pipeline refuses."""
-        for generation, failed in self._admitted():
-            generation.is_charged = True
-            if failed is not None:
-                yield failed
+        now = time.monotonic()
+        may_run_low = self._low.may_run(now, is_other_waiting=bool(self._queue))
+        if not may_run_low:
+            while (low := self._batch.preempt_low_tier()) is not None:
+                self.put_back(low)
+        yield from self._admit_from(self._queue, now, is_low=False)
+        if may_run_low and not self._queue:
+            yield from self._admit_from(self._low.queue, now, is_low=True)
 
     def report(self, cached: CachedPrompts) -> Load | None:
         now = time.monotonic()
@@ -141,47 +143,35 @@ class Admission:
         """Whether the load has not changed for a while, so that a change may be reported later."""
         return time.monotonic() - self._reported_at > _CALM_AFTER_S
 
-    def _admitted(self) -> _Admitted:
-        now = time.monotonic()
-        may_run_low = self._low.may_run(now, is_other_waiting=bool(self._queue))
-        if not may_run_low:
-            while (low := self._batch.preempt_low_tier()) is not None:
-                self.put_back(low)
-        yield from self._admitted_others(now)
-        if may_run_low and not self._queue:
-            yield from self._admitted_low(now)
-
-    def _admitted_low(self, now: float) -> _Admitted:
-        queue, batch = self._low.queue, self._batch
-        while batch.has_free_slot and batch.has_prefill_room(is_shared=True):
-            first = queue.first_except(self._slices.lanes, self._waits_to_encode())
-            beginning = None if first is None else self._slices.next_part(first, now)
-            if first is None or beginning is None or not batch.may_join(beginning):
-                return
-            queue.take(first)
-            yield first, self._add_next(beginning, first)
-
-    def _admitted_others(self, now: float) -> _Admitted:
-        while self._batch.has_prefill_room():
-            first = self._queue.first_except(self._held_back(now), self._waits_to_encode())
+    def _admit_from(
+        self, queue: FairQueue[Generation], now: float, *, is_low: bool
+    ) -> Iterator[FailedGeneration]:
+        """Work of the low tier takes free slots alone."""
+        slices, batch = self._slices, self._batch
+        while batch.has_prefill_room(is_shared=is_low) and (batch.has_free_slot or not is_low):
+            held_back = slices.lanes if is_low else self._held_back(now)
+            first = queue.first_except(held_back, self._waits_to_encode())
             if first is None:
                 return
-            is_shared = self._slices.is_shared(first.submit.lane, now)
-            if not self._batch.has_prefill_room(is_shared=is_shared):
+            lane = first.submit.lane
+            is_shared = is_low or slices.is_shared(lane, now)
+            if not batch.has_prefill_room(is_shared=is_shared):
+                return
+            beginning = slices.next_part(first, now) if batch.has_free_slot else first
+            if beginning is None or not batch.may_join(beginning):
                 return
             preempted = None
-            beginning = self._slices.next_part(first, now) if self._batch.has_free_slot else first
-            if beginning is None or not self._batch.may_join(beginning):
+            if not batch.has_free_slot and (preempted := self._preempt_for(lane)) is None:
                 return
-            if not self._batch.has_free_slot:
-                preempted = self._preempt_for(first.submit.lane)
-                if preempted is None:
-                    return
-            self._queue.take(first)
-            self._slices.note_use(first.submit.lane, now)
+            queue.take(first)
+            if not is_low:
+                slices.note_use(lane, now)
             if preempted is not None:
                 self.put_back(preempted)
-            yield first, self._add_next(beginning, first)
+            failed = self._add_next(beginning, first)
+            first.is_charged = True
+            if failed is not None:
+                yield failed
 
     def _waits_to_encode(self) -> Callable[[Generation], bool]:
         """Return the test for generations that others pass, also others of the same lane."""
