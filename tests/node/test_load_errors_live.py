@@ -134,4 +134,4 @@ async def test_an_adapter_of_another_model_is_named(tmp_path: Path, folder: Path
     adapter = write_adapter(tmp_path / "adapter", matrices(1.0, "attention.wq"))
     failure = await failure_of(tmp_path, folder, adapters=[Adapter(path=str(adapter))])
     assert failure.kind is FailureKind.FINAL
-    assert "is for another model: it changes model.layers.0.attention.wq" in failure.text
+    assert "is for another model: model.layers.0.attention.wq has" in failure.text
