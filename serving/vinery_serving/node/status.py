@@ -42,43 +42,32 @@ class Subject(NamedTuple):
 
 class ReplicaStates:
     def __init__(self) -> None:
-        self._engines: dict[int, dict[int, tuple[Subject, Mapping[str, Any]]]] = {}  # by model
+        # By model and replica, with the digest of the settings.
+        self._engines: dict[int, dict[int, tuple[str, places.Row]]] = {}
 
     @property
     def model_ids(self) -> set[int]:
         return {model_id for model_id, engines in list(self._engines.items()) if engines}
 
     def of_model(self, subject: Subject, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a report about one engine as a report about its model."""
-        engines = self._engines.setdefault(subject.model_id, {})
-        if values["state"] == EngineState.UNLOADED:
-            engines.pop(subject.replica, None)
-        else:
-            engines[subject.replica] = subject, values
-        # Reports about former settings are obsolete.
-        for replica, (other, _) in list(engines.items()):
-            if other.settings_digest != subject.settings_digest:
-                del engines[replica]
+        """Return a report about one engine as a report about its model. Earlier reports about
+        other settings are obsolete."""
+        model_id, digest, replica, device = subject
+        known = self._engines.get(model_id, {}).items()
+        engines = {at: each for at, each in known if at != replica and each[0] == digest}
+        if values["state"] != EngineState.UNLOADED:
+            row = {name: values[name] for name in ("pid", "num_restarts")}
+            row |= {"replica": replica, "device": device, "state": str(values["state"])}
+            engines[replica] = digest, row | {"error": values.get("last_error", "")}
+        self._engines[model_id] = engines
         if not engines:
             return {**values, "replicas": []}
-        of_model = {**values, **places.aggregate(self.rows(subject.model_id))}
-        is_sole = len(engines) == 1 and not subject.replica
+        of_model = {**values, **places.aggregate(self.rows(model_id))}
+        is_sole = len(engines) == 1 and not replica
         return of_model | ({"replicas": []} if is_sole else {})
 
     def rows(self, model_id: int) -> list[places.Row]:
-        engines = dict(self._engines.get(model_id, {}))
-        return [_row(*engine) for _, engine in sorted(engines.items())]
-
-
-def _row(subject: Subject, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "replica": subject.replica,
-        "device": subject.device,
-        "state": str(values["state"]),
-        "pid": values["pid"],
-        "num_restarts": values["num_restarts"],
-        "error": values.get("last_error", ""),
-    }
+        return [row for _, (_, row) in sorted(dict(self._engines.get(model_id, {})).items())]
 
 
 # A single node writes all reports. One thread keeps the order: a report about a model has the
