@@ -25,7 +25,6 @@ from vinery_serving.node.load_errors import LoadAttempts, killed
 from vinery_serving.node.model_files import EngineFacts
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.status import Subject
-from vinery_serving.transport.waiting import Wait
 
 SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}", Task.CHAT)
 MEMORY = EngineDied("std::bad_alloc")
@@ -55,7 +54,6 @@ class Script:
         self.failures: list[str] = []  # of tests with pictures, that were reported
         self.is_reported = asyncio.Event()
         self.reports: list[tuple[EngineState, str]] = []  # with the first sentence of the error
-        self.reasons: list[tuple[EngineState, str | None]] = []
         self.end: End = LOADS
         self.is_over = asyncio.Event()
         self.is_drained = asyncio.Event()
@@ -92,7 +90,6 @@ class Script:
     async def report(
         self, _: Subject, state: EngineState, __: int, attempts: LoadAttempts, **details: Any
     ) -> None:
-        self.reasons.append((state, details["reason"]))
         error = self.reports[-1][1] if self.reports else ""
         if details.get("forgets_error") or state is READY:
             error = ""
@@ -173,14 +170,11 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 @asynccontextmanager
 async def keeping(
-    asked: LiveSettings = ASKED,
-    budget_bytes: int = 1 << 40,
-    found: AdoptedEngine | None = None,
-    reason: str | None = None,
+    asked: LiveSettings = ASKED, budget_bytes: int = 1 << 40, found: AdoptedEngine | None = None
 ) -> AsyncIterator[Keeper]:
     scheduler = EngineScheduler({"CPU": budget_bytes}, min_awake_s=0)
     planning = asyncio.create_task(scheduler.run())
-    yield Keeper(SPEC, found, asked, scheduler, FormerEngines(scheduler), reason)
+    yield Keeper(SPEC, found, asked, scheduler, FormerEngines(scheduler))
     planning.cancel()
 
 
@@ -306,28 +300,6 @@ async def test_a_sleeping_model_wakes_when_an_administrator_wants_it(script: Scr
 
     states = LOADING, READY, ASLEEP, LOADING, READY, EngineState.UNLOADED
     assert script.reports == [(state, "") for state in states]
-    slept = ASLEEP, "idle for 0.001 s"
-    by_admin = [(LOADING, None), (READY, "")]
-    assert script.reasons == [*by_admin, slept, *by_admin, (EngineState.UNLOADED, None)]
-
-
-async def test_the_history_has_the_reason_of_each_change(script: Script) -> None:
-    script.ends = iter([CRASHES, LOADS, LOADS])
-    asked = replace(ASKED, idle_limit_s=0.001)
-    async with keeping(asked, reason="loaded at start") as a_keeper, asyncio.timeout(30):
-        await script.until(ASLEEP)
-        a_keeper._scheduler.waits = lambda: {SPEC.id: Wait(1, 0.0)}
-        a_keeper._scheduler.note()
-        await script.until(READY)
-        await a_keeper.end("the server was stopped")
-
-    assert script.reasons == [
-        *((LOADING, "loaded at start"), (READY, "")),
-        *((LOADING, "It crashed."), (LOADING, "It crashed."), (READY, "")),
-        (ASLEEP, "idle for 0.001 s"),
-        *((LOADING, "woken by a request"), (READY, "")),
-        (EngineState.UNLOADED, "the server was stopped"),
-    ]
 
 
 async def test_a_model_that_was_asleep_stays_so_after_a_new_start(script: Script) -> None:

@@ -43,7 +43,7 @@ from vinery_serving.node.load_errors import (
 from vinery_serving.node.model_files import EngineFacts, read_facts
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.starting import END_TIMEOUT_S
-from vinery_serving.node.status import CHANGED, Subject
+from vinery_serving.node.status import Subject
 from vinery_serving.processes.logs.file import engine_name, log_path
 from vinery_serving.processes.upkeep import until_next
 from vinery_serving.prompting.pooling_folder import PoolingFolder
@@ -110,11 +110,8 @@ class Keeper:
         asked: LiveSettings,
         scheduler: EngineScheduler,
         formers: FormerEngines,
-        reason: str | None = None,
     ) -> None:
-        """`formers` has the engine that serves until this one does, if there is one. `reason`: why
-        the model loads; None: an administrator has asked for it."""
-        self._reason = reason
+        """`formers` has the engine that serves until this one does, if there is one."""
         self._spec = spec
         self._retried_at = asked.retried_at
         self._asked = asyncio.Event()
@@ -164,18 +161,16 @@ class Keeper:
         failure = await engine.test_pictures()
         await status.report_pictures(self._subject, failure, asked_at)
 
-    async def end(self, reason: str | None = None) -> None:
-        """`reason` None: an administrator has asked for it."""
-        self._reason = reason
+    async def end(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self._end_found()
         self._scheduler.remove(self._memory)
 
-    async def hand_over(self, reason: str = CHANGED) -> None:
+    async def hand_over(self) -> None:
         engine = self._ready
         if engine is None or engine.is_draining:
-            await self.end(reason)
+            await self.end()
             return
         self._left = engine
         self._task.cancel()
@@ -199,7 +194,6 @@ class Keeper:
                 fields = {"model": self._spec.name, "reason": end.text}
                 if isinstance(end, _Crash):
                     self._memory.lose_engine()
-                    self._reason = end.text
                     log.error("engine died", extra={"fields": fields})
                     await self._report(EngineState.LOADING, error=end.text)
                     await asyncio.sleep(_RESTART_PAUSE_S)
@@ -223,16 +217,13 @@ class Keeper:
             return
         self._memory.ask(need, is_eager=is_eager)
         verdict = await self._memory.verdict()
-        has_slept = not is_eager or verdict is Verdict.ASLEEP
         while verdict is not Verdict.GRANTED:
             if verdict is Verdict.ASLEEP:
-                num_bytes, reason = self._memory.need.total_bytes, self._memory.sleep_reason
-                await self._report(EngineState.ASLEEP, needed_bytes=num_bytes, reason=reason)
+                num_bytes = self._memory.need.total_bytes
+                await self._report(EngineState.ASLEEP, needed_bytes=num_bytes)
             else:
                 await self._report(EngineState.FAILED, error=self._memory.unfit_text)
             verdict = await self._next_verdict(verdict)
-        if has_slept:
-            self._reason = self._memory.wake_reason
 
     async def _next_verdict(self, last: Verdict) -> Verdict:
         while last is Verdict.UNFIT:
@@ -352,7 +343,6 @@ class Keeper:
             await self._report(EngineState.RETRYING, error=failure.text, next_attempt_at=next_at)
             if not await self._is_asked_within(pause_s):
                 return
-        self._reason = None if self._asked.is_set() else "its files were changed"
         self._asked.clear()
         self._attempts = LoadAttempts()
         # The next report is about other files, or another try: the old error would mislead.
@@ -385,9 +375,6 @@ class Keeper:
 
     async def _report(self, state: EngineState, **details: Any) -> None:
         # A replaced engine only finishes its requests.
-        if state is EngineState.READY:
-            self._reason = ""
-        details.setdefault("reason", self._reason)
         details["has_former"] = self._has_former and state is not EngineState.READY
         await status.report(self._subject, state, self._num_restarts, self._attempts, **details)
 

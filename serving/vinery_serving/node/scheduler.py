@@ -67,8 +67,6 @@ class ModelMemory:
         self.wanted_since_s: float | None = None  # Unix time: an administrator wants it loaded
         self.awake_since_s = 0.0
         self.unfit_text = ""
-        self.sleep_reason = ""  # for the history of the model
-        self.wake_reason: str | None = None  # None: an administrator has asked
         self.engine: AwakeEngine | None = None  # while the model is awake
         self.is_former = False  # a new engine replaces this one
         self._scheduler = scheduler
@@ -168,32 +166,18 @@ class ModelMemory:
     def follow(self, plan: Plan) -> None:
         if self.id in plan.sleep and self.engine is not None:
             self.phase = Phase.LEAVING
-            self.sleep_reason = self._sleep_reason(self.engine.idle_since_s)
             self.engine.drain()
             log.info("model goes to sleep", extra={"fields": {"model": self.name}})
         elif self.phase is Phase.ASLEEP and self._has_asked:
             self._decide(plan)
 
-    def _sleep_reason(self, idle_since_s: float | None) -> str:
-        limit_s = self.idle_limit_s
-        if limit_s is not None and idle_since_s is not None:
-            since_s = max(idle_since_s, self.awake_since_s)
-            if time.monotonic() - since_s >= limit_s:
-                return f"idle for {limit_s:g} s"
-        return "another model needs the memory"
-
     def _decide(self, plan: Plan) -> None:
         verdict = Verdict.ASLEEP
         if self.id in plan.wake:
             verdict, self.phase, self._has_asked = Verdict.GRANTED, Phase.LOADING, False
-            if not self.is_eager:  # the model was asleep
-                by_request = "it is pinned" if self.is_pinned else "woken by a request"
-                self.wake_reason = None if self.wanted_since_s is not None else by_request
         elif self.id in plan.unfit:
             verdict, self.unfit_text = Verdict.UNFIT, self._scheduler.unfit_text(self)
             self.wanted_since_s = None
-        elif self.is_eager:
-            self.sleep_reason = "other models have the memory"
         self.is_eager = False  # one chance for each `ask`
         if verdict is not self._verdict:
             self._verdict = verdict
