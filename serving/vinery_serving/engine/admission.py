@@ -121,7 +121,7 @@ class Admission:
         now = time.monotonic()
         may_run_low = self._low.may_run(now, is_other_waiting=bool(self._queue))
         if not may_run_low:
-            while (low := self._batch.preempt_low_tier()) is not None:
+            while (low := self._batch.preempt(None)) is not None:
                 self.put_back(low)
         yield from self._admit_from(self._queue, now, is_low=False)
         if may_run_low and not self._queue:
@@ -214,7 +214,7 @@ class Admission:
         beside `lane`."""
         if not self._batch.is_full:
             return None
-        if (low := self._batch.preempt_low_tier()) is not None:
+        if (low := self._batch.preempt(None)) is not None:
             return low
         share = self._options.max_running_of_key
         yielding = yielding_lane(lane, self._batch.running_lanes(), share)
