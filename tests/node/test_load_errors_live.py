@@ -94,12 +94,6 @@ async def test_a_gpu_without_runtime_is_named(tmp_path: Path, folder: Path, devi
     assert failure.text.startswith("This machine has no GPU runtime")
 
 
-@pytest.mark.skipif(Path("/dev/accel").exists(), reason="this machine may have an NPU")
-async def test_an_npu_without_its_driver_is_named(tmp_path: Path, folder: Path) -> None:
-    failure = await failure_of(tmp_path, folder, "NPU")
-    assert failure.text.startswith("This machine has no NPU driver")
-
-
 @table(
     "device, options, cause",
     [
