@@ -75,7 +75,7 @@ def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
         ("data:image/png;base64,AA==AAAA", "at its end alone"),
         ("data:image/png;base64,AA!A", "letters, digits"),
         ("data:image/png;base64,AAÄA", "\\xc4"),
-        ("data:image/png;base64,AA%3D", "letters, digits"),
+        ("data:image/png;base64,AA%A", "letters, digits"),
     ],
 )
 def test_a_malformed_url_is_refused_with_what_is_wrong(url: str, sentence: str) -> None:

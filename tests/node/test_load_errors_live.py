@@ -47,10 +47,6 @@ def cut(folder: Path) -> None:
     weights_of(folder).write_bytes(weights_of(folder).read_bytes()[:1_000_000])
 
 
-def remove_weights(folder: Path) -> None:
-    weights_of(folder).unlink()
-
-
 def fill_with_noise(folder: Path) -> None:
     weights_of(folder).write_bytes(os.urandom(weights_of(folder).stat().st_size))
 
@@ -70,7 +66,6 @@ def use_an_unknown_operation(folder: Path) -> None:
     "break_, cause",
     [
         (cut, "A weights file is missing or cut"),
-        (remove_weights, "A weights file is missing or cut"),
         (fill_with_noise, "The weights do not fit the graph"),
         (fill_with_those_of_another_model, "The weights do not fit the graph"),
         (use_an_unknown_operation, "does not know"),

@@ -1,7 +1,6 @@
 """The state of a model's files differs after each change."""
 
 import os
-import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +10,9 @@ import pytest
 from tests.engine.conftest import TINY_CHAT
 from tests.tables import table
 from vinery_serving.core.model_files import folder_state
+from vinery_serving.node import model_files
 from vinery_serving.node.model_files import EngineFacts, read_facts
-from vinery_serving.processes import apart
+from vinery_serving.processes.apart import NoAnswer
 
 
 def a_folder(home: Path) -> Path:
@@ -73,7 +73,10 @@ async def test_facts_come_from_files_that_others_have_spoiled(
         config.truncate(2 * 2**30)
     assert "config.json is larger than 32 MB" in (await read_facts([folder], generates=True)).error
 
-    monkeypatch.setitem(apart._LIMITS, resource.RLIMIT_AS, 2**20)
+    async def killed(*_: object, **__: object) -> bytes:
+        raise NoAnswer("takes too long")
+
+    monkeypatch.setattr(model_files, "run_apart", killed)
     facts = await read_facts([folder], generates=True)
-    assert facts.error.startswith(f"Reading the files of {folder} fails, or takes more than")
+    assert facts.error == f"Reading the files of {folder} takes too long."
     assert facts.is_passing

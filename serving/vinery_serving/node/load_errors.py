@@ -79,7 +79,8 @@ _KNOWN: Final = (
         "Choose CPU.",
     ),
     _Known(
-        r"(Incorrect weights|Empty weights data) in bin file|is_valid_weights_range",
+        r"(Incorrect weights|Empty weights data) in bin file|is_valid_weights_range|"
+        r"No such file or directory: \S+\.bin",
         "A weights file is missing or cut: it is shorter than its graph needs.",
         _COPY_AGAIN,
     ),

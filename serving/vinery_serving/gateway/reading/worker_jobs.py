@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from vinery_serving.core import dialects, field_limits, picture_sizes, unused
+from vinery_serving.core import dialects, field_limits, picture_sizes
 from vinery_serving.core import media as core_media
 from vinery_serving.core import memory as core_memory
 from vinery_serving.core import pooling as core_pooling
@@ -436,7 +436,6 @@ CODEC: Final = Codec(
     (
         *_types_in(core_request),
         *_types_in(dialects),
-        *_types_in(unused),
         *_types_in(core_media),
         *_types_in(core_memory),
         *_types_in(engine_messages),
