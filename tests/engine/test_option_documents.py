@@ -44,7 +44,7 @@ def test_an_unknown_option_is_answered_with_advice(name: str, advice: str) -> No
     assert advice in str(refusal.value)
 
 
-NO_NUMBER = ("max_share", float("nan"), "max_share must be `float` >= 0.0.")
+NO_NUMBER = ("max_share", float("nan"), "max_share must be a number >= 0.0.")
 
 
 @table("name, value, message", [*REFUSED["values"], NO_NUMBER])

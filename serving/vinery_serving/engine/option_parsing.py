@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
@@ -34,6 +35,16 @@ def parse_options(values: dict[str, Any], task: Task | None = None) -> EngineOpt
 
 
 _DEFAULTS: Final = EngineOptions()
+# msgspec's names of types in the words of administrators.
+_TYPE_NAMES: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a text",
+    "array": "a list",
+    "object": "an object",
+}
+_TYPE: Final = re.compile(rf"\b({'|'.join(_TYPE_NAMES)})\b")
 
 
 def _unknown(name: str) -> str:
@@ -50,7 +61,8 @@ def _sentence(error: str) -> str:
     text = text.replace("Object contains unknown field", "it has no member")
     name = path.strip(".`")
     if text.startswith("Expected "):
-        return f"{name} must be {text.removeprefix('Expected ')}."
+        named = _TYPE.sub(lambda found: _TYPE_NAMES[found[0]], text.removeprefix("Expected "))
+        return f"{name} must be {named.replace('`', '')}."
     if text.startswith("Invalid enum value "):
         kind: Any = EngineOptions
         for part in name.split("."):
