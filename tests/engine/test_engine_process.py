@@ -239,7 +239,7 @@ async def test_it_shows_since_when_it_is_idle_but_no_options(start_engine: Start
 
     assert loaded_at_s < idle_since_s <= time.monotonic()
     assert answer.num_cached_tokens == 0, "it is the first of this engine"
-    assert words[1:] == ["-m", "vinery_serving.engine", "tiny-chat"]
+    assert words[1:] == ["-m", "vinery_serving.engine", "tiny-chat", "text"]
 
 
 async def test_it_drains_what_it_has_and_gets_no_new_requests(start_engine: StartEngine) -> None:

@@ -1,7 +1,7 @@
-"""`python -m vinery_serving.engine NAME`: an engine process from start to end.
+"""`python -m vinery_serving.engine NAME KIND`: an engine process from start to end.
 
 The configuration is the first line of standard input: all users of the machine can see arguments.
-NAME is for lists of processes.
+NAME and KIND, a file of `engine.kinds`, are for lists of processes.
 
 The process writes JSON lines to standard output: when the engine serves, if the model does not
 load, and if the pipeline breaks.

@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import structs
 
-from vinery_serving.engine.config import ENGINE_MODULE, EngineConfig
+from vinery_serving.engine.config import ENGINE_MODULE, KINDS, EngineConfig
 from vinery_serving.processes.child import ChildProcess
 from vinery_serving.processes.heartbeat import Page
 from vinery_serving.processes.logs.file import open_log
@@ -52,7 +52,7 @@ def start_engine(config: EngineConfig, environment: Mapping[str, str], page: Pag
     path = None if config.log is None else config.log.path
     with opened_log(path, None) as stderr:
         return ChildProcess(
-            (sys.executable, "-m", ENGINE_MODULE, config.name),
+            (sys.executable, "-m", ENGINE_MODULE, config.name, KINDS[config.task]),
             "engine",
             environment=environment,
             stdin=PIPE,
