@@ -74,10 +74,10 @@ def measure_speculation(
     options: EngineOptions,
 ) -> tuple[SpeculationPoint, ...]:
     """Raises RuntimeError for a model that cannot be loaded so."""
-    lookups = (SpeculativeDecoding(num, max_ngram_size=3) for num in (5, 1))
+    lookups = (SpeculativeDecoding(num, max_ngram_size=3, is_asked=True) for num in (5, 1))
     ways = {
         PLAIN: _Way({}, None),
-        "draft model": _Way({"draft_model": str(draft)}, SpeculativeDecoding(5)),
+        "draft model": _Way({"draft_model": str(draft)}, SpeculativeDecoding(5, is_asked=True)),
         "prompt lookup": _Way({"prompt_lookup": True}, next(lookups)),
         "lookup of one": _Way({"prompt_lookup": True}, next(lookups)),
     }

@@ -76,6 +76,7 @@ def test_the_page_shows_what_the_engine_does_now(
     )
     rates = {"prompt_tokens_per_s": 850.0, "output_tokens_per_s": 41.5}
     waits = {"first_token_s": (0.12, 0.5), "inter_token_s": (0.02, 0.03)}
+    waits |= {"draft_loss": 0.12}
     work = EngineStats(
         *(7, 12), tokens=tokens, cache_usage=0.25, cache_bytes=10**9, **rates, **waits
     )
@@ -90,6 +91,8 @@ def test_the_page_shows_what_the_engine_does_now(
     assert facts["KV cache used"] == "250 MB; it grows as needed"
     assert facts["Prompt tokens from the cache"] == "40%"
     assert facts["Accepted draft tokens"] == "75%"
+    loss = "none just now: answers were slower by 12% with them"
+    assert facts["Tokens proposed ahead"] == loss
     assert facts["Restarts"] == "3"
     ServedModel.objects.update(options={"cache_size_gb": 1})
     assert "<dd>250 MB; at most 1 GB</dd>" in page(root, chat)
@@ -102,10 +105,11 @@ def test_engines_of_one_model_are_shown_as_their_sum_with_the_longest_waits() ->
     one = EngineStats(1, 2, tokens=tokens, cache_usage=0.5, cache_bytes=30)
     waits = {"first_token_s": (0.1, 0.9)}
     prompts = TokenCounts(num_prompt_tokens=300)
-    other = EngineStats(3, tokens=prompts, cache_bytes=10, **waits)
+    other = EngineStats(3, tokens=prompts, cache_bytes=10, draft_loss=0.1, **waits)
     both = engine_work.joined([one, other])
     assert (both.num_running, both.num_waiting, both.first_token_s) == (4, 2, (0.1, 0.9))
     assert (both.prefix_hit_rate, both.cache_usage, both.cache_bytes) == (0.125, 0.375, 40)
+    assert both.draft_loss == 0.1
     assert engine_work.joined([one]) is one
 
 

@@ -200,7 +200,7 @@ async def test_a_head_proposes_a_number_of_tokens(tmp_path):
 
     assert [each.submits[0].assist for each in prepared] == [
         req.SpeculativeDecoding(5),
-        req.SpeculativeDecoding(3),
+        req.SpeculativeDecoding(3, is_asked=True),
     ]
     with pytest.raises(UnsupportedParameter, match="served with the option draft_model, which"):
         await prepared_of(engine, asked(confidence_threshold=0.5))

@@ -439,6 +439,7 @@ class SpeculativeDecoding:
     num_tokens: int | None = None  # tokens that the draft proposes in a step
     confidence_threshold: float | None = None  # of the draft model; replaces `num_tokens`
     max_ngram_size: int | None = None  # tokens, for prompt lookup
+    is_asked: bool = False  # the request itself says how many tokens, or how sure
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ class Batch:
     def may_join(self, generation: Generation) -> bool:
         """Whether the generation may be added before the next step, and not only before a later."""
         # GenAI 2026.4.1 sends a draft token unverified where a full step ends one of two prompts.
-        if self._pipeline.has_draft_model and any(not each.is_decoding for each in self._running):
+        if self._pipeline.asks_draft and any(not each.is_decoding for each in self._running):
             return False
         if generation.has_media:
             assert self._pipeline.vision is not None
@@ -196,6 +196,10 @@ class Batch:
         prompt_ids = generation.identities(generation.next_prompt()[0])
         beside = (each.prefill() for each in self._exposed if not each.is_echoed)
         return self._blocks.can_prefill(prompt_ids, beside)
+
+    def forget_cache(self) -> None:
+        """Note that the model was loaded again."""
+        self._blocks = PrefixBlocks() if self._pipeline.has_cache else None
 
     @property
     def has_work(self) -> bool:
@@ -252,6 +256,7 @@ class Batch:
             generation.logits.applies_penalty, generation.logits.samples = applies_penalty, samples
         generation.added_ids, generation.is_echoed = prompt_ids, must_score
         generation.max_draft_tokens = self._pipeline.max_draft_tokens(submit)
+        generation.draft_width = self._pipeline.draft_width(submit)
         generation.first_chunk_end = None
         generation.num_prefilled = generation.num_assumed_prefilled = 0
         self._running.append(generation)
@@ -286,6 +291,7 @@ class Batch:
         needs_hook = bool(self._exposed) or self._pipeline.speculates
         needs_hook = needs_hook or any(each.needs_hook for each in self._running)
         self._num_prompt_tokens = 0
+        width, num_streams = self._draft_width(), len(self._running)
         try:
             self._pipeline.step(self._on_logits if needs_hook else None)
         except RuntimeError as error:
@@ -299,10 +305,20 @@ class Batch:
             self._assume_prefilling()
             self._assume_progress()
         self._collect(result)
+        if width is not None and result.generated:
+            num_tokens = sum(len(new.token_ids) for new in result.generated)
+            took_s = time.monotonic() - now
+            self._pipeline.speculation.note(width, num_streams, num_tokens, took_s)
         if not self._pipeline.supports_cache_salt:  # else none is ever abandoned
             result.generated[:] = [e for e in result.generated if not e.generation.is_abandoned]
             result.failed[:] = [e for e in result.failed if not e.generation.is_abandoned]
         return result
+
+    def _draft_width(self) -> int | None:
+        """Return the width of all generations, see `Speculation`; None: they differ, or a prompt is
+        computed."""
+        widths = {each.draft_width if each.is_decoding else None for each in self._running}
+        return widths.pop() if len(widths) == 1 else None
 
     def _assume_prefilling(self) -> None:
         """Without the hook it is unknown how much of a prompt was computed: at least a token."""

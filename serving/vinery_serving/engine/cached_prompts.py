@@ -50,6 +50,11 @@ class CachedPrompts:
         """Report all parts again, to a gateway that has just connected."""
         self._changes |= dict.fromkeys(self._parts, True)
 
+    def clear(self) -> None:
+        self._noted.clear()
+        while self._parts:
+            self._drop()
+
     def changes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the newest parts that were added, and that were dropped, since the last call."""
         for ids, key, first in self._noted:

@@ -74,6 +74,7 @@ class Generation:
     is_last_grant: bool = False  # finishes at `num_granted`, and does not pause
     is_paused: bool = False  # has used its grant and left the batch
     max_draft_tokens: int = 0  # in one step
+    draft_width: int | None = None  # see `Speculation`; None: as the request says
     num_drafted: int = 0  # draft tokens of the present step
     first_token_at: float | None = None  # None: it has none
     num_proposed: int = 0  # draft tokens of all steps

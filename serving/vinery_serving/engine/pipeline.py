@@ -23,12 +23,13 @@ from vinery_serving.core.request import (
 from vinery_serving.engine import graph as graphs
 from vinery_serving.engine.coded_tokenizer import write_tokenizer
 from vinery_serving.engine.compiled_graph import KeptAttention, cache_callbacks
-from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.config import EngineConfig, alone
 from vinery_serving.engine.logits_hook import LogitsHook, StepView
 from vinery_serving.engine.lora import read_adapters
 from vinery_serving.engine.option_groups import CacheEviction, SparseAttention
 from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
 from vinery_serving.engine.prefix_cache import BLOCK, TokenArray, salt_prompt
+from vinery_serving.engine.speculation import Speculation, limited
 from vinery_serving.engine.vision import VisionModel, VisionPrompt
 from vinery_serving.transport.messages import FINISH_LENGTH, FINISH_STOP, GrammarSpec, Submit
 
@@ -139,31 +140,48 @@ class Pipeline:
         self.has_cache = config.options.enable_prefix_caching  # whether prefix caching is on
         least = 0 if self.vision is None else self.vision.least_step_tokens
         self.max_step_tokens = max(config.options.max_num_batched_tokens, least)
-        options = config.options
-        self._default_assist = _default_assist(options)
-        self.has_draft_model = bool(options.draft_folder)  # or a head
-        draft, drafts = _draft_folder(config) if self.has_draft_model else (None, None)
+        self.speculation = Speculation()
+        self._has_draft_model = bool(config.options.draft_folder)
+        draft, drafts = _draft_folder(config) if self._has_draft_model else (None, None)
+        self._draft: Path | None = draft
         if drafts is not None and not drafts.salt_modulus:
             self.disable_salts()  # the draft model would not understand salted ids
         bounded = drafts is not None and drafts.bounds_drafts
         self._max_confident_tokens = graphs.MAX_DRAFT if bounded else _MAX_CONFIDENT_TOKENS
+        self._open(config.options)
+        # Whether the logits of a step can be read and changed.
+        self.has_logits_hook = self._graph.has_logits_hook
+        self._stop_token_ids = frozenset(self._pipeline.get_config().stop_token_ids)
+        self.vocab_size = self._graph.vocab_size or _vocab_size(self._folder)
+        if self._has_head:
+            self._try_head(config.options.eagle3_head)
+
+    def _open(self, options: EngineOptions) -> None:
+        self._default_assist = _default_assist(options)
+        self._has_head = bool(options.eagle3_head)
+        draft = self._draft if options.draft_folder else None
         KeptAttention.heads = None  # until a kept graph is read
         if self._graph.has_logits_hook:
             LogitsHook.before_compile()
         self._pipeline = genai.ContinuousBatchingPipeline(
             str(self._folder),
-            _scheduler(config, self.max_step_tokens),
-            config.device,
-            _properties(config, self._graph, draft),
+            _scheduler(self._config, self.max_step_tokens),
+            self._config.device,
+            _properties(self._config, self._graph, draft, has_lookup=options.prompt_lookup),
         )
         if self._graph.has_logits_hook:
             LogitsHook.after_compile()
-        # Whether the logits of a step can be read and changed.
-        self.has_logits_hook = self._graph.has_logits_hook
-        self._stop_token_ids = frozenset(self._pipeline.get_config().stop_token_ids)
-        self.vocab_size = self._graph.vocab_size or _vocab_size(self._folder)
-        if options.eagle3_head:
-            self._try_head(options.eagle3_head)
+
+    def switch(self) -> None:
+        """Load the model again, with or without what proposes tokens. There must be no generation.
+        Raises RuntimeError or OSError."""
+        options = self._config.options
+        if self.speculation.is_on:
+            options = structs.replace(options, draft_model="", eagle3_head="", prompt_lookup=False)
+        LogitsHook.callback = self._pipeline = None  # two models would need twice the memory
+        with alone(self._config.cache_dir):
+            self._open(options)
+        self.speculation.is_on = not self.speculation.is_on
 
     def _try_head(self, folder: str) -> None:
         """Raises RuntimeError if the head cannot read the model's states: GenAI finds that out only
@@ -187,12 +205,24 @@ class Pipeline:
     def speculates(self) -> bool:
         return self._default_assist is not None and self.has_logits_hook
 
-    def max_draft_tokens(self, submit: Submit) -> int:
-        assist = self._assist(submit)
-        return 0 if assist is None else assist.num_tokens or self._max_confident_tokens
+    @property
+    def asks_draft(self) -> bool:
+        """Whether a draft model or head is asked for tokens."""
+        return self._has_draft_model and self._default_assist is not None
 
-    def _assist(self, submit: Submit) -> SpeculativeDecoding | None:
-        return None if self._default_assist is None else submit.assist or self._default_assist
+    def max_draft_tokens(self, submit: Submit) -> int:
+        if self._default_assist is None:
+            return 0
+        return self._assist(submit).num_tokens or self._max_confident_tokens
+
+    def draft_width(self, submit: Submit) -> int | None:
+        """Return the width of a request, see `Speculation`; None: its own, or there is none."""
+        is_plain = self._default_assist is None and self.speculation.is_on
+        return None if is_plain else self.speculation.width_for(submit.assist)
+
+    def _assist(self, submit: Submit) -> SpeculativeDecoding:
+        assert self._default_assist is not None
+        return limited(submit.assist or self._default_assist, self.draft_width(submit))
 
     @property
     def tokenizer(self) -> Any:
@@ -232,7 +262,7 @@ class Pipeline:
     def leaves_sampling(self, submit: Submit) -> bool:
         """Whether the caller must sample the request's tokens, see `TokenSampler`."""
         is_sampled = submit.beams is None and bool(submit.sampling.temperature)
-        return is_sampled and self.has_draft_model
+        return is_sampled and self._has_draft_model
 
     def add(
         self,
@@ -251,7 +281,7 @@ class Pipeline:
         log-probabilities. Raises RuntimeError if GenAI or this pipeline refuses the request."""
         if self.leaves_sampling(submit) and not self.has_logits_hook:
             raise RuntimeError(_ONLY_GREEDY)
-        if self._config.options.eagle3_head and len(prompt_ids) < 2:
+        if self._has_head and len(prompt_ids) < 2:
             raise RuntimeError(_TOO_SHORT)
         self._next_id += 1
         # At least one token: if a prompt generates none, GenAI 2026.4.1 samples other generations
@@ -350,8 +380,8 @@ class Pipeline:
             _set_sampling(config, submit.sampling)
         else:
             _set_beams(config, submit.beams, len(submit.ids))
-        if (assist := self._assist(submit)) is not None:
-            _set_assist(config, assist)
+        if self._default_assist is not None:
+            _set_assist(config, self._assist(submit))
         if submit.grammar is not None:
             config.structured_output_config = structured_output(submit.grammar)
         return config
@@ -486,7 +516,7 @@ def _sparse(sparse: SparseAttention) -> Any:
 
 
 def _properties(
-    config: EngineConfig, graph: graphs.GraphFeatures, draft: Path | None
+    config: EngineConfig, graph: graphs.GraphFeatures, draft: Path | None, *, has_lookup: bool
 ) -> dict[str, Any]:
     options = config.options
     num_threads = options.num_threads or os.cpu_count() or 1
@@ -497,7 +527,7 @@ def _properties(
         pairs = [(genai.Adapter(str(path)), scale) for path, scale in adapters]
         mode = genai.AdapterConfig.Mode.MODE_STATIC
         properties["adapters"] = genai.AdapterConfig(pairs, mode)
-    if options.prompt_lookup:
+    if has_lookup:
         properties["prompt_lookup"] = True
     properties["extensions"] = [KeptAttention]
     if graph.has_logits_hook:

@@ -43,6 +43,7 @@ def joined(engines: Sequence[EngineStats]) -> EngineStats:
         inter_token_s=_longest([each.inter_token_s for each in engines]),
         cache_usage=used_bytes / max(1, cache_bytes),
         cache_bytes=cache_bytes,
+        draft_loss=max((loss for each in engines if (loss := each.draft_loss)), default=None),
     )
 
 
@@ -112,6 +113,11 @@ class EngineWorkSerializer(serializers.Serializer):  # type: ignore[type-arg]
     draft_acceptance = serializers.FloatField(
         allow_null=True,
         help_text="The part of all draft tokens that were accepted; null: there were none.",
+    )
+    draft_loss = serializers.FloatField(
+        allow_null=True,
+        help_text="How much slower answers were with draft tokens, 0.1 for a tenth, so that none "
+        "are proposed just now; null: they are, or the model has none.",
     )
 
 

@@ -197,6 +197,8 @@ def _work_facts(work: Mapping[str, Any], *, cache_grows: bool | None) -> Iterato
         yield "Prompt tokens from the cache", f"{work['prefix_hit_rate']:.0%}"
     if work["draft_acceptance"] is not None:
         yield "Accepted draft tokens", f"{work['draft_acceptance']:.0%}"
+    if (loss := work["draft_loss"]) is not None:
+        yield "Tokens proposed ahead", f"none just now: answers were slower by {loss:.0%} with them"
 
 
 @at(_MODEL, "model")

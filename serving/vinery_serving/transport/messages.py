@@ -290,6 +290,8 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     first_token_s: tuple[float, float] | None = None
     inter_token_s: tuple[float, float] | None = None
     cache_bytes: int = 0  # allocated for the KV cache
+    # How much slower answers were with proposed tokens, 0.1 for a tenth; None: they are proposed.
+    draft_loss: float | None = None
 
     @property
     def prefix_hit_rate(self) -> float | None:

@@ -204,6 +204,7 @@ def test_the_work_of_an_engine_is_shown_if_this_process_knows_it(
         "cache_bytes": 0,
         "prefix_hit_rate": None,
         "draft_acceptance": None,
+        "draft_loss": None,
     }
     assert engine["max_context"] == 2048
     # The process with this id is no engine: the engine has ended, and the test process has its id.

@@ -159,8 +159,11 @@ class TextEngine(EngineKind[Generation]):
         has_next = len(self._waiting) > 0 and self._batch.has_free_slot
         if self._batch.has_work or has_next or self._picture_tests.is_running:
             return 0
-        is_calm = not self.requests and self._waiting.is_calm
-        return CALM_WAIT_S if is_calm else _IDLE_WAIT_S
+        return CALM_WAIT_S if self._is_calm else _IDLE_WAIT_S
+
+    @property
+    def _is_calm(self) -> bool:
+        return not self.requests and self._waiting.is_calm
 
     @property
     def is_busy(self) -> bool:
@@ -176,6 +179,8 @@ class TextEngine(EngineKind[Generation]):
             self._take_step(self._step())
             return True
         self._sender.send(num_streams=0)
+        if self._pipeline.speculation.must_switch and self._is_calm:
+            self._switch()
         is_full = self._grammars.fullness > 1 and not self.requests
         if is_full or self._must_restart():
             raise PipelineBroken("compiled grammars take too much memory; the engine restarts")
@@ -192,6 +197,17 @@ class TextEngine(EngineKind[Generation]):
         step = self._batch.step()
         self.liveness.end_step()
         return step
+
+    def _switch(self) -> None:
+        """Load the model with or without what proposes tokens. Raises PipelineBroken."""
+        self.liveness.promise(self.config.options.load_timeout_s)
+        try:
+            self._pipeline.switch()
+            self._batch.forget_cache()
+            self._cached.clear()
+            self._try(PROBE)
+        except (RuntimeError, OSError) as error:
+            raise PipelineBroken(f"the model did not load again: {error}") from error
 
     # Messages
 
@@ -435,6 +451,7 @@ class TextEngine(EngineKind[Generation]):
             first_token_s=figures.first_token_s,
             inter_token_s=figures.inter_token_s,
             cache_bytes=cache_bytes,
+            draft_loss=self._pipeline.speculation.loss,
         )
 
 

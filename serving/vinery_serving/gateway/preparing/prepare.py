@@ -179,11 +179,12 @@ def speculation_spec(request: GenerationRequest, model: LoadedModel) -> Speculat
     if options.draft_model:
         return _draft_spec(requested, defaults)
     num_tokens = requested.num_tokens or defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS
+    is_asked = requested.num_tokens is not None
     if options.eagle3_head:
-        return SpeculativeDecoding(num_tokens=num_tokens)
+        return SpeculativeDecoding(num_tokens=num_tokens, is_asked=is_asked)
     if options.prompt_lookup:
         size = requested.max_ngram_size or defaults.max_ngram_size or NGRAM_SIZE
-        return SpeculativeDecoding(num_tokens, max_ngram_size=size)
+        return SpeculativeDecoding(num_tokens, max_ngram_size=size, is_asked=is_asked)
     return None
 
 
@@ -191,9 +192,9 @@ def _draft_spec(
     requested: SpeculativeDecoding, defaults: GenerationDefaults
 ) -> SpeculativeDecoding:
     if requested.num_tokens is not None:
-        return SpeculativeDecoding(num_tokens=requested.num_tokens)
+        return SpeculativeDecoding(num_tokens=requested.num_tokens, is_asked=True)
     if requested.confidence_threshold is not None:
-        return SpeculativeDecoding(None, requested.confidence_threshold)
+        return SpeculativeDecoding(None, requested.confidence_threshold, is_asked=True)
     if defaults.num_assistant_tokens is None and defaults.assistant_confidence_threshold:
         return SpeculativeDecoding(confidence_threshold=defaults.assistant_confidence_threshold)
     return SpeculativeDecoding(num_tokens=defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS)

@@ -169,7 +169,8 @@ class SpeculationFields(Wire):
 
     num_assistant_tokens: DraftTokens | None = parameter(
         "The number of tokens that a draft model, head or prompt lookup proposes in a step, for "
-        "models served with speculation. Default: generation_config.json, else 5.",
+        "models served with speculation. Default: generation_config.json, else 5, or fewer where "
+        "answers are slower. No effect while the model proposes none for this reason.",
         of="OVMS",
     )
     assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = parameter(
