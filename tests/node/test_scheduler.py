@@ -8,13 +8,15 @@ from tests.node.test_former import ScriptedEngine
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.planner import Phase
 from vinery_serving.node.scheduler import EngineScheduler, ModelMemory
+from vinery_serving.node.starting import SpareEngines
 from vinery_serving.transport.waiting import Wait
 
 NEED = Need(0, 0, Measured(10, 10))
 
 
 @pytest.fixture
-def scheduler() -> EngineScheduler:
+def scheduler(monkeypatch: pytest.MonkeyPatch) -> EngineScheduler:
+    monkeypatch.setattr(SpareEngines, "want", lambda *_, **__: None)
     return EngineScheduler({"CPU": 25}, min_awake_s=0)
 
 

@@ -1,7 +1,8 @@
 """`python -m vinery_serving.engine NAME KIND`: an engine process from start to end.
 
 The configuration is the first line of standard input: all users of the machine can see arguments.
-NAME and KIND, a file of `engine.kinds`, are for lists of processes.
+NAME is for lists of processes. KIND, if given, is a file of `engine.kinds`, imported before the
+configuration comes: a spare process has its code when the model wakes, see `node.starting`.
 
 The process writes JSON lines to standard output: when the engine serves, if the model does not
 load, and if the pipeline breaks.
@@ -12,6 +13,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import tempfile
 import time
 from importlib import metadata
@@ -106,6 +108,8 @@ if __name__ == "__main__":
     parent.signal_at_its_end(signal.SIGKILL)
     # NumPy's library would start threads, which Landlock would not confine.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    for name in sys.argv[2:]:
+        kind_named(name)
     # An empty line: the node ended before it wrote the configuration.
     status = main(EngineConfig.from_json(line)) if (line := read_line(0)) else 1
     # Without destructors: they would only warn about objects that die with the process anyway.

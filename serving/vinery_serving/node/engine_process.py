@@ -3,20 +3,25 @@
 import asyncio
 import contextlib
 import json
+import logging
 import shutil
 import signal
 from typing import Final, NoReturn
 
 from msgspec import structs
 
+from vinery_serving.core.tasks import GENERATION_TASKS
 from vinery_serving.engine.config import EngineConfig
 from vinery_serving.node.adoption import AdoptedEngine
-from vinery_serving.node.starting import END_TIMEOUT_S, start_engine, with_digest
+from vinery_serving.node.starting import END_TIMEOUT_S, SpareEngines, start_engine, with_digest
 from vinery_serving.processes.child import ChildProcess, RunningProcess, environment_with
 from vinery_serving.processes.heartbeat import DRAIN_SIGNAL, Page
 from vinery_serving.transport.client import EngineClient, EngineDisconnected
 from vinery_serving.transport.sockets import UnixAddress
 
+log = logging.getLogger(__name__)
+
+_PING_INTERVAL_S: Final = 1.0
 # More than the engine gives a test beside requests.
 _TEST_TIMEOUT_S: Final = 75.0
 # How a process ends that did not end by its own mistake.
@@ -34,15 +39,25 @@ class EngineDied(Exception):
 class EngineProcess:
     """Call `start` or `adopt`, then `watch` until it raises, and `end` in any case."""
 
-    def __init__(self, config: EngineConfig, *, replaces_hung: bool = True) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        replaces_hung: bool = True,
+        spares: SpareEngines | None = None,
+    ) -> None:
+        """With `spares`, the engine starts in a spare process."""
         # For temporary files. A killed engine cannot remove them: the next one begins with none.
         self._temporary = config.socket_path.with_suffix(".tmp")
         self._environment = environment_with()
         config = structs.replace(config, temporary_dir=self._temporary)
         self._config = with_digest(config, self._environment)
+        self._spares = spares if config.task in GENERATION_TASKS else None
         self._replaces_hung = replaces_hung
         self._engine: RunningProcess | None = None
         self.picture_failure = ""  # `Hello.picture_failure`
+        # Not connected while heartbeats are watched: they cost less than pings.
+        self._client = EngineClient(UnixAddress(config.socket_path), config.socket_key)
 
     @property
     def pid(self) -> int | None:
@@ -74,11 +89,15 @@ class EngineProcess:
             raise EngineDied(f"It has no folder for temporary files: {error.strerror}.") from None
         timeout_s = self._config.options.load_timeout_s
         try:
-            page = Page.new(timeout_s)
-            engine = self._engine = start_engine(self._config, self._environment, page)
+            spare = None if self._spares is None else self._spares.take()
+            engine = self._engine = spare or start_engine(
+                self._config, self._environment, Page.new(timeout_s)
+            )
         except OSError as error:
             raise EngineDied(f"It could not start: {error.strerror}.") from None
-        config = structs.replace(self._config, heartbeat_fd=page.fd)
+        assert engine.page is not None
+        engine.page.beat(timeout_s)
+        config = structs.replace(self._config, heartbeat_fd=engine.page.fd)
         await engine.write(config.to_line())
         self._watch_hangs()
         try:
@@ -127,7 +146,23 @@ class EngineProcess:
         """Wait until the process ends or hangs, then raise EngineDied."""
         engine = self._engine
         assert engine is not None
-        raise EngineDied(_why_ended(engine, await engine.wait()))
+        ended = asyncio.create_task(engine.wait())
+        tasks: list[asyncio.Task[int | None] | asyncio.Task[None]] = [ended]
+        if not engine.is_watched:
+            tasks.append(asyncio.create_task(self._keep_pinging(engine)))
+        try:
+            # Both at once: a dead engine answers no ping, and a ping may take a step's timeout.
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                try:
+                    await tasks[-1]  # which raises why the engine hangs
+                finally:
+                    engine.kill()
+            raise EngineDied(_why_ended(engine, await ended))
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def end(self) -> None:
         if self._engine is not None:
@@ -157,6 +192,24 @@ class EngineProcess:
         if report["event"] != "ready":
             raise EngineDied(report["error"])
         self.picture_failure = report.get("picture_failure", "")
+
+    async def _keep_pinging(self, engine: RunningProcess) -> None:
+        """Ping the engine, which nothing else watches. Raises `EngineDied` if a step hangs."""
+        timeout_s = self._config.options.step_timeout_s
+        self._client.open()
+        try:
+            while True:
+                await asyncio.sleep(_PING_INTERVAL_S)
+                # The exit status of a process that ends has the reason.
+                with contextlib.suppress(EngineDisconnected):
+                    await self._client.wait_connected(timeout_s)
+                    await self._client.ping(timeout_s)
+        except TimeoutError:
+            named = {"model": self._config.name, "pid": engine.pid}
+            log.error("engine hung", extra={"fields": named})
+            raise EngineDied(f"A step took longer than {timeout_s:g} s.") from None
+        finally:
+            await self._client.close()
 
 
 def _why_ended(engine: RunningProcess, status: int | None) -> str:

@@ -297,7 +297,9 @@ class Keeper:
             await found.end(END_TIMEOUT_S)
 
     def _new_engine(self, config: EngineConfig) -> EngineProcess:
-        return EngineProcess(config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0)
+        return EngineProcess(
+            config, replaces_hung=settings.VINERY_HUNG_AFTER_S > 0, spares=self._scheduler.spares
+        )
 
     async def _keep_measuring(self, engine: EngineProcess, *, is_new: bool) -> None:
         if is_new:

@@ -112,6 +112,7 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
     for task in beside:
         task.cancel()
     await asyncio.gather(*beside, return_exceptions=True)
+    await scheduler.spares.close()
     output.read()
 
 

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from vinery_serving.node.fit import Need, unfit_text
 from vinery_serving.node.planner import ModelUse, Phase, Plan, make_plan
+from vinery_serving.node.starting import SpareEngines
 from vinery_serving.transport.waiting import Wait
 
 log = logging.getLogger(__name__)
@@ -192,6 +193,7 @@ class EngineScheduler:
         self._models: dict[int, ModelMemory] = {}
         self._changed = asyncio.Event()
         self.waits: Callable[[], Mapping[int, Wait]] = dict
+        self.spares = SpareEngines()
 
     def add(self, model_id: int, replica: int, name: str, device: str) -> ModelMemory:
         memory = ModelMemory(self, model_id, replica, name, device)
@@ -218,6 +220,10 @@ class EngineScheduler:
         plan = make_plan(self._uses(), self._budgets, self._min_awake_s, time.monotonic())
         for each in list(self._models.values()):
             each.follow(plan)
+        phases = {each.phase for each in self._models.values() if each.is_wanted}
+        # The start of a spare engine would slow down a model that loads.
+        if Phase.LOADING not in phases:
+            self.spares.want(is_wanted=Phase.ASLEEP in phases)
 
     def _uses(self) -> list[ModelUse]:
         waits, formers = self.waits(), self._formers()
