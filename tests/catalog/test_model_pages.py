@@ -312,7 +312,7 @@ def test_settings_have_errors_warnings_and_projects(root: Client, chat: ServedMo
     text = text_of(
         root.post(address(chat, "settings/"), sent(chat, **{"option.max_running": "many"}))
     )
-    assert 'max_running must be a whole number, not "many".' in text and 'value="many"' in text
+    assert "max_running must be a whole number, got a text." in text and 'value="many"' in text
     text = text_of(
         root.post(address(chat, "settings/"), sent(chat, device="G P U", folder="/nowhere"))
     )

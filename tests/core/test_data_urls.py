@@ -2,7 +2,6 @@
 
 import base64
 import tracemalloc
-from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -25,18 +24,14 @@ _MIB = 2**20
     [
         f"data:image/png;base64,{STANDARD}",
         f"data:;base64,{STANDARD}",
-        f"data:base64,{quote(DATA)}",
-        f"data:,{quote(DATA)}",
         f"DATA:Image/PNG;BASE64,{STANDARD}",
         f"  data: image/png ; base64 ,{STANDARD}\n",
         f"data:image/jpeg;charset=utf-8;name=a%20b.jpg;base64,{STANDARD}",
         f"data:application/octet-stream;base64;name=grape,{STANDARD}",
-        f"data:image/svg+xml;charset=utf-8,{quote(DATA)}",
         f"data:image/png;base64,{STANDARD.rstrip('=')}",
         f"data:image/png;base64,{URL_SAFE}",
         f"data:image/png;base64,{URL_SAFE.rstrip('=')}",
-        f"data:image/png;base64,{quote(STANDARD, safe='')}",
-        f"data:image/png;base64,{STANDARD[:8]}\r\n\t {STANDARD[8:]}%0D%0A%20",
+        f"data:image/png;base64,{STANDARD[:8]}\r\n\t {STANDARD[8:]}",
     ],
 )
 def test_every_common_form_is_read(url: str) -> None:
@@ -45,7 +40,7 @@ def test_every_common_form_is_read(url: str) -> None:
 
 
 @given(st.binary(min_size=1), st.booleans(), st.booleans(), st.integers(1, 80))
-def test_any_bytes_survive_any_alphabet_padding_line_length_and_percent_encoding(
+def test_any_bytes_survive_any_alphabet_padding_and_line_length(
     data: bytes, url_safe: bool, has_padding: bool, line_length: int
 ) -> None:
     encode = base64.urlsafe_b64encode if url_safe else base64.b64encode
@@ -54,7 +49,6 @@ def test_any_bytes_survive_any_alphabet_padding_line_length_and_percent_encoding
     lines = [text[start : start + line_length] for start in range(0, len(text), line_length)]
 
     assert data_urls.decode_base64("\r\n".join(lines), len(data)) == data
-    assert data_urls.decode_data_url("data:," + quote(data), len(data)) == data
 
 
 @given(st.text())
@@ -72,7 +66,7 @@ def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
         ("https://example.com/a.png", "must begin like"),
         ("data:image/png;base64", "must begin like"),
         ("data:image/png;base64,", "must not be empty"),
-        ("data:,", "must not be empty"),
+        ("data:,AAAA", "must begin like"),
         ("data:image/png;base64, \n", "must not be empty"),
         ("data:image/png;base64,====", "must not be empty"),
         ("data:image/png;base64,AAAAA", "complete base64"),
@@ -81,8 +75,7 @@ def test_any_text_is_read_or_refused_with_a_sentence(text: str) -> None:
         ("data:image/png;base64,AA==AAAA", "at its end alone"),
         ("data:image/png;base64,AA!A", "letters, digits"),
         ("data:image/png;base64,AAÄA", "\\xc4"),
-        ("data:image/png;base64,AA%", "hexadecimal"),
-        ("data:,%0g", "hexadecimal"),
+        ("data:image/png;base64,AA%A", "letters, digits"),
     ],
 )
 def test_a_malformed_url_is_refused_with_what_is_wrong(url: str, sentence: str) -> None:
@@ -92,17 +85,16 @@ def test_a_malformed_url_is_refused_with_what_is_wrong(url: str, sentence: str) 
     assert sentence in str(refusal.value)
 
 
-@table("url", [f"data:;base64,{STANDARD}", f"data:,{quote(DATA)}"])
-def test_a_size_up_to_the_limit_is_read_and_a_larger_one_refused(url: str) -> None:
+def test_a_size_up_to_the_limit_is_read_and_a_larger_one_refused() -> None:
+    url = f"data:;base64,{STANDARD}"
     assert data_urls.decode_data_url(url, len(DATA)) == DATA
     sentence = f"at most {len(DATA) - 1} bytes, but has {len(DATA)}"
     with pytest.raises(data_urls.TooManyBytes, match=sentence):
         data_urls.decode_data_url(url, len(DATA) - 1)
 
 
-@table("payload", ["A" * 32 * _MIB, "%41" * 8 * _MIB])
-def test_too_much_is_refused_without_a_multiple_of_its_memory(payload: str) -> None:
-    url = f"data:;base64,{payload}"
+def test_too_much_is_refused_without_a_multiple_of_its_memory() -> None:
+    url = f"data:;base64,{'A' * 32 * _MIB}"
     tracemalloc.start()
     try:
         with pytest.raises(data_urls.TooManyBytes):

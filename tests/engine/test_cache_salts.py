@@ -60,12 +60,6 @@ def test_the_first_tokens_carry_64_bits_of_the_key(vocab_size: int) -> None:
     assert num_changed < 32, "a block has this many tokens"
 
 
-def test_two_keys_differ_in_all_their_salts() -> None:
-    num_salts = salts_in(3072)
-    first, second = (salt_prompt(np.zeros(4, int), key, 3072, num_salts) for key in (ALICE, BOB))
-    assert (first != second).all()
-
-
 @table("modulus, supports", [(0, False), (MAX_ID // 2, False), (9, True)])
 def test_a_graph_with_a_single_salt_does_not_support_keys(modulus: int, supports: bool) -> None:
     pipeline = Pipeline.__new__(Pipeline)

@@ -35,6 +35,8 @@ def answers(pipeline: Pipeline) -> list[Any]:
         ({}, NUM_LAYERS),
         ({"kv_cache_precision": "u8"}, NUM_LAYERS),
         ({"cache_eviction": EVICTION, "enable_prefix_caching": False}, NUM_LAYERS),
+        ({"sparse_attention": {"num_last_dense_tokens": 1}}, NUM_LAYERS),
+        ({"sparse_attention": {"mode": "xattention", "block_size": 32}}, NUM_LAYERS),
         ({"draft_model": str(TINY_DRAFT)}, NUM_LAYERS + NUM_DRAFT_LAYERS),
     ],
 )

@@ -13,7 +13,6 @@ from tests.conftest import until_in_loop as until
 from tests.engine.conftest import TIMEOUT_S, Answer, Gateway, OwnGateway, StartEngine
 from tests.tables import table
 from vinery_serving.core.request import Sampling
-from vinery_serving.node import engine_process
 from vinery_serving.node.engine_process import EngineDied
 from vinery_serving.transport.client import EngineClient, EngineDisconnected, OutputStream
 from vinery_serving.transport.messages import GrammarSpec, LogitsSpec, Rejected, TokenOutput
@@ -191,25 +190,6 @@ async def test_a_kill_ends_all_streams_and_leaves_no_files(start_engine, tmp_pat
     assert list(system.iterdir()) == []
 
 
-async def test_without_a_watch_a_hanging_engine_is_killed(start_engine: StartEngine) -> None:
-    async with start_engine(replaces_hung=False, step_timeout_s=0.5) as gateway:
-        gateway.send_signal(signal.SIGSTOP)
-        with pytest.raises(EngineDied, match=r"longer than 0\.5 s"):
-            await gateway.process.watch()
-
-
-async def test_a_stopped_engine_is_ended_whatever_a_step_may_take(start_engine, caplog):
-    async with start_engine(step_timeout_s=600.0) as gateway:
-        watching = asyncio.create_task(gateway.process.watch())
-        stream, _ = await begun(gateway)
-        gateway.send_signal(signal.SIGSTOP)
-
-        with pytest.raises(EngineDied, match=r"stood still .*: stopped by a signal"):
-            await asyncio.wait_for(watching, TIMEOUT_S)
-        await lost(stream)
-    assert "engine/loop.py" in caplog.text, "the stacks are not in the log"
-
-
 async def test_an_engine_in_a_step_without_end_is_ended(start_engine, caplog):
     endless = "tests.system.logits_processors:endless"
     async with start_engine(step_timeout_s=600.0, logits_processors=[endless]) as gateway:
@@ -223,29 +203,6 @@ async def test_an_engine_in_a_step_without_end_is_ended(start_engine, caplog):
         with pytest.raises(EngineDied, match=r"stood still .*: without a sign of life"):
             await asyncio.wait_for(watching, 3 * TIMEOUT_S)
     assert "logits_processors.py" in caplog.text, "the stacks are not in the log"
-
-
-async def test_an_engine_that_dies_before_or_in_a_ping_is_seen_at_once(start_engine, monkeypatch):
-    is_pinged = asyncio.Event()
-
-    async def wait_connected(*_: object) -> None:
-        """As if the socket were closed already and the engine's end not yet reported."""
-        is_pinged.set()
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(engine_process, "_PING_INTERVAL_S", 0.0)
-    async with start_engine(replaces_hung=False, step_timeout_s=0.1) as gateway:
-        with monkeypatch.context() as patch:
-            patch.setattr(EngineClient, "wait_connected", wait_connected)
-            watching = asyncio.create_task(gateway.process.watch())
-            await is_pinged.wait()
-            gateway.send_signal(signal.SIGKILL)
-            with pytest.raises(EngineDied, match="status -9"):
-                await asyncio.wait_for(watching, TIMEOUT_S)
-
-        engine = gateway.process._engine
-        with pytest.raises(EngineDied, match="longer than"):
-            await gateway.process._keep_pinging(engine)
 
 
 async def test_no_end_token_is_sampled_before_min_new_tokens(gateway: Gateway) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vinery_serving.engine.fair_queue import FairQueue, Lane, yielding_lane
+from vinery_serving.engine.fair_queue import FairQueue, Lane, num_before, yielding_lane
 
 ALICE, ALAN, BOB = (1, 1), (1, 2), (2, 3)  # Alice and Alan are of one organisation
 LANES = st.sampled_from([ALICE, ALAN, BOB, (3, 4)])
@@ -105,11 +105,22 @@ def test_the_queue_reports_what_waits_and_which_item_yields() -> None:
     queue = filled((3, ALICE, 10.0))
     queue.add(Item("one", 5.0), BOB)
     queue.discard(Item((ALICE, 2), 10.0))
-    assert queue.costs() == {ALICE: 20.0, BOB: 5.0}
+    assert queue.nums() == {ALICE: 2, BOB: 1}
 
     queue = filled((5, ALICE), (1, BOB))
     assert queue.last_to_yield((3, 4)).name == (ALICE, 4)
     assert queue.last_to_yield(ALICE) is None
+
+
+@given(st.dictionaries(LANES, st.integers(1, 9)), LANES)
+def test_the_number_of_items_before_a_new_one_is_that_of_the_turns(
+    waiting: dict[Lane, int], lane: Lane
+) -> None:
+    queue = filled(*((num, each) for each, num in waiting.items()))
+    queue.add(Item("new"), lane)
+    names = taken(queue, len(queue))
+    # The last turns of other lanes and organisations may come after that of the new item.
+    assert names.index("new") <= num_before(lane, Counter(waiting)) <= names.index("new") + 6
 
 
 def test_a_key_pays_later_for_what_cost_more_than_expected() -> None:

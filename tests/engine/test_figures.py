@@ -25,15 +25,6 @@ def test_speeds_are_those_of_the_last_ten_seconds_and_waits_have_quantiles() -> 
     assert prompt == pytest.approx(100)
     assert output == 0
 
-    clock = FakeClock()
-    figures = Figures(clock)
-    for _ in range(100):
-        figures.sample()
-    clock.pass_s(2.0)
-    set_counts(figures, 20, 10)
-    assert figures.tokens_per_s == (10, 5)
-    assert len(figures._samples) == 1
-
     figures = Figures(FakeClock())
     assert figures.tokens_per_s == (0, 0)
     assert figures.first_token_s is figures.inter_token_s is None

@@ -131,19 +131,6 @@ def test_a_small_grammar_waits_for_one_costly_one_of_another_key_at_most() -> No
     assert bench.results == [("neighbour", None)]
 
     bench = Bench(max_checkers=1)
-    for number in range(30):
-        bench.ask(costly(number), EVIL)
-    bench.ask(SMALL, NEIGHBOUR, "neighbour")
-
-    (checker,) = all_checkers
-    bench.wake(checker)
-    bench.wake(checker, "it takes too long")
-    bench.wake(checker, None)
-
-    assert checker.sent[:2] == [costly(0), SMALL]
-    assert bench.results[1] == ("neighbour", None)
-
-    bench = Bench(max_checkers=1)
     for number in range(10):
         bench.ask(costly(number), EVIL)
     bench.ask(costly(9), NEIGHBOUR, "neighbour")

@@ -78,13 +78,13 @@ PAIR = {
         (
             matrices(1.0, "self_attn.q_proj", (128, 128)),
             {},
-            "is for another model: model.layers.0.self_attn.q_proj has 256 inputs and 256 outputs, "
-            "and in the adapter 128 and 128.",
+            "is for another model: model.layers.0.self_attn.q_proj has 128 inputs and 128 outputs "
+            "in the adapter, and the model has 256 inputs and 256 outputs.",
         ),
         (
             matrices(1.0, "attention.wq"),
             {},
-            "is for another model: it changes model.layers.0.attention.wq, which this one lacks.",
+            "is for another model: model.layers.0.attention.wq has .* the model has no such layer.",
         ),
         (
             {name.removeprefix("base_model.model."): each for name, each in PAIR.items()},

@@ -44,12 +44,12 @@ def test_an_unknown_option_is_answered_with_advice(name: str, advice: str) -> No
     assert advice in str(refusal.value)
 
 
-NO_NUMBER = ("max_share", float("nan"), "max_share must be at most 2147483647.")
+NO_NUMBER = ("max_share", float("nan"), "max_share must be a number >= 0.0.")
 
 
 @table("name, value, message", [*REFUSED["values"], NO_NUMBER])
 def test_a_wrong_value_is_answered_with_a_right_one(name: str, value: object, message: str) -> None:
-    with pytest.raises(ValueError, match="must") as refusal:
+    with pytest.raises(ValueError) as refusal:
         parse_options({name: value})
     assert str(refusal.value) == message
 

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
-import numpy as np
 import pytest
 from msgspec import structs
 
@@ -11,7 +10,7 @@ from tests.engine.conftest import TINY_VISION, Answer, Gateway, SharedEngine
 from tests.engine.pictures import IMAGE, a_picture, a_plain_picture, a_submit, vision_model
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.engine.vision import SquareGrid
-from vinery_serving.transport.messages import Known, LogitsSpec, LogprobsSpec, Submit
+from vinery_serving.transport.messages import LogitsSpec, LogprobsSpec, Submit
 
 pytestmark = pytest.mark.live
 
@@ -72,26 +71,6 @@ async def test_pictures_reach_the_model_and_a_request_where_they_do_not_fit_fail
         assert each.rejection.code == InvalidRequest.code
     assert len(fine.tokens) == 8
     assert len(answer.tokens) == 300
-
-
-async def test_an_answer_about_a_picture_pauses_and_goes_on(gateway: Gateway) -> None:
-    whole, paused, known = (
-        a_question(gateway, QUESTION, ONE, max_new_tokens=12, **values)
-        for values in ({}, {"num_granted": 4}, {})
-    )
-    (expected,) = await gateway.ask(whole)
-    stream, answer = gateway.start(paused), Answer()
-    await gateway.read_until(stream, answer, 4)
-    assert (await gateway.stats()).num_running == 0
-    assert len(answer.tokens) == 4
-    stream.grant(paused.id, 12, is_last=False)
-    await gateway.read_until(stream, answer, 12)
-    tokens = np.array(expected.tokens[:7], "<i4").tobytes()
-    after = structs.replace(known, known=Known(tokens, is_replayed=False))
-    (rest,) = await gateway.ask(after)
-
-    assert answer.tokens == expected.tokens
-    assert rest.tokens == expected.tokens[7:]
 
 
 async def test_many_pictures_are_answered_texts_pass_them_and_one_that_leaves_is_gone(gateway):

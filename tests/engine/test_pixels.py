@@ -9,7 +9,7 @@ from vinery_serving.core.errors import Overloaded
 from vinery_serving.core.media import MAX_MEDIA_BYTES
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.arrival import ArrivingPixels
-from vinery_serving.engine.estimates import EncodingPace, EncodingWaits
+from vinery_serving.engine.estimates import EncodingPace
 from vinery_serving.transport.messages import MediaInput, MediaPixels, Submit
 
 ONE, OTHER = cast("Any", object()), cast("Any", object())  # connections
@@ -109,21 +109,3 @@ def paced(num_steps: int, *, num_prefill_steps: int = 1) -> EncodingPace:
 def test_a_picture_waits_for_steps_of_streams(pace, values, expected):
     usual = {"now": 1.0, "num_streams": 4, "is_idle": False}
     assert pace.may_encode(**{**usual, **values}) is expected
-
-
-def test_how_long_requests_with_pictures_wait_is_measured_between_them() -> None:
-    waits = EncodingWaits()
-    waits.note(0.0, num_encoded=1, is_waiting=False)
-    assert waits.mean_s == 0.0, "it did not wait"
-
-    waits.note(50.0, num_encoded=0, is_waiting=True)
-    for at in range(1, 100):
-        waits.note(50.0 + at, num_encoded=0, is_waiting=True)
-        waits.note(50.0 + 2 * at, num_encoded=1, is_waiting=at < 99)
-    assert waits.mean_s == pytest.approx(2.0, rel=0.01)
-
-    waits = EncodingWaits()  # the time without a picture is no wait
-    for at in range(100):
-        waits.note(10.0 * at, num_encoded=0, is_waiting=True)
-        waits.note(10.0 * at + 1.0, num_encoded=1, is_waiting=False)
-    assert waits.mean_s == pytest.approx(1.0, rel=0.01)

@@ -10,7 +10,6 @@ import pytest
 from tests.engine import in_process
 from tests.engine.conftest import TINY_CHAT, chat_text
 from tests.tables import table
-from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.pipeline import Pipeline
@@ -169,6 +168,23 @@ def test_prompts_and_chats_get_their_own_answers_and_keep_their_blocks(batch: Ba
         batch.remove(each)
 
 
+@pytest.mark.live
+def test_the_cached_part_of_a_prompt_is_seen_also_if_it_is_longer_than_a_step(batch: Batch) -> None:
+    text = "red green blue apple river stone cloud table window garden music paper "
+    first, second = (generation("Repeat: " + text * 8, 2) for _ in range(2))
+    for each in (first, second):
+        in_process.done(batch, each)
+    assert first.num_cached == 0
+    assert second.num_cached % BLOCK == 0
+    assert 0 < len(second.prompt_ids) - second.num_cached <= BLOCK
+
+    shared = in_process.done(batch, generation("Repeat: " + text * 50, 2))
+    together = [generation("Repeat: " + text * 50 + extra, 2) for extra in ("one", "two", "six")]
+    assert in_process.run(batch, *together) == []
+    for each in together:
+        assert each.num_cached >= len(shared.prompt_ids) - 2 * BLOCK
+
+
 FRANCE = chat_text("What is the capital of France?")
 LONG_QUESTION = f"<|im_start|>system\nBe very brief.<|im_end|>\n{FRANCE}"
 
@@ -206,18 +222,3 @@ def test_without_salts_prompts_are_prefilled_to_their_end_or_a_step_fails(tmp_pa
     batch.add(generation(f"Hi. {LONG_QUESTION}", 8))
     with pytest.raises(PipelineBroken, match="half-prefilled"):
         batch.step()
-
-
-@pytest.mark.live
-@table("penalty", [0.5, 1.0, 3.0])
-def test_another_key_changes_no_answer(batch: Batch, slow_batch: Batch, penalty: float) -> None:
-    sampling = Sampling(repetition_penalty=penalty)
-    prompt = f"Penalty {penalty}:{FRANCE}"
-    abandoned, again, elsewhere = (generation(prompt, 20, sampling=sampling) for _ in range(3))
-    slow_batch.add(abandoned)
-    slow_batch.step()
-    slow_batch.remove(abandoned)
-    in_process.run_in_turn(slow_batch, again)
-    in_process.run_in_turn(batch, elsewhere)
-    assert again.tokens == elsewhere.tokens
-    assert again.num_cached == 0

@@ -1,13 +1,11 @@
-"""Options of the cache and the scheduler, with the real engine: what changes and what not."""
+"""Options of the scheduler, with the real engine: steps change, and texts do not."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.engine.conftest import TINY_DRAFT
-from tests.engine.in_process import LOGPROBS, done, generation, generation_of, logprobs, run, served
-from tests.tables import table
-from vinery_serving.core.request import Sampling
+from tests.engine.in_process import LOGPROBS, generation, run, served
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.logits_hook import StepView
 from vinery_serving.engine.pipeline import Pipeline
@@ -16,8 +14,6 @@ pytestmark = pytest.mark.live
 
 QUESTIONS = ["Count to 12.", "What is the capital of France?", "hello"]
 FILLER = "Please remember this well. " * 60
-# In tokens, of which tiny-chat has 32 in a block.
-EVICTION = {"start_size": 32, "recent_size": 64, "max_cache_size": 192}
 UNCACHED = {"enable_prefix_caching": False}  # so that only running answers have memory
 
 
@@ -31,75 +27,10 @@ def plain(home: Path) -> Pipeline:
     return served(home, **UNCACHED)
 
 
-@pytest.fixture(scope="module")
-def plain_bytes(plain: Pipeline) -> int:
-    return peak_bytes(plain)
-
-
 def texts(pipeline: Pipeline, *questions: str) -> list[list[int]]:
     each = [generation(question) for question in questions or QUESTIONS]
     assert run(Batch(pipeline, capacity=16), *each) == []
     return [one.tokens for one in each]
-
-
-def peak_bytes(pipeline: Pipeline, num_tokens: int = 250) -> int:
-    """Return the largest KV cache while four answers of this length are generated."""
-    answers = [generation_of((1, at), [4, 5, 6 + at], max_new_tokens=num_tokens) for at in range(4)]
-    assert run(Batch(pipeline, capacity=16), *answers) == []
-    assert [len(each.tokens) for each in answers] == [num_tokens] * 4
-    return int(pipeline._pipeline.get_metrics().kv_cache_size_in_bytes)
-
-
-def likelihoods(pipeline: Pipeline, question: str) -> list[float]:
-    asked = generation(question, LOGPROBS, max_new_tokens=12)
-    return logprobs(done(Batch(pipeline, capacity=16), asked))
-
-
-@table(
-    "options, least, most",
-    [
-        ({"cache_eviction": {**EVICTION, "recent_size": 32, "max_cache_size": 96}}, 0.0, 0.7),
-        ({"kv_cache_precision": "u8"}, 0.5, 0.7),
-        ({"kv_cache_precision": "f32"}, 1.9, 2.1),
-    ],
-)
-def test_its_cache_changes_and_short_answers_do_not(home, plain, plain_bytes, options, least, most):
-    other = served(home, **UNCACHED, **options)
-    assert texts(other) == texts(plain)
-    assert least < peak_bytes(other) / plain_bytes < most
-
-
-@table(
-    "members, size",
-    [
-        ({"aggregation": "sum", "snapkv_window_size": 4}, {}),
-        ({"kvcrush_budget": 1, "kvcrush_anchor": "mean"}, {}),
-        ({"apply_rotation": True}, {"cache_size_gb": 1}),
-    ],
-)
-def test_each_way_to_evict_generates_long_sampled_answers(home, members, size):
-    evicting = served(home, **UNCACHED, cache_eviction={**EVICTION, **members}, **size)
-    sampling = Sampling(temperature=0.9, seed=3, repetition_penalty=1.1)
-
-    def sampled() -> list[int]:
-        asked = generation(FILLER, LOGPROBS, max_new_tokens=50, sampling=sampling)
-        return done(Batch(evicting, capacity=16), asked).tokens
-
-    assert sampled() == sampled()
-
-
-@table(
-    "sparse",
-    [
-        {"num_start_tokens": 32, "num_recent_tokens": 32, "num_last_dense_tokens": 1},
-        {"mode": "xattention", "threshold": 0.1, "block_size": 32, "num_last_dense_tokens": 1},
-    ],
-)
-def test_sparse_attention_changes_long_prompts_only(home, plain, sparse):
-    sparsely = served(home, sparse_attention=sparse)
-    long = f"{FILLER} My name is Ann. {FILLER} What is my name?"
-    assert texts(sparsely) == texts(plain)
-    assert likelihoods(sparsely, long) != pytest.approx(likelihoods(plain, long), abs=1e-3)
 
 
 def test_without_split_fuse_a_step_has_whole_prompts_or_decodes(home, plain, monkeypatch):

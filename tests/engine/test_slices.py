@@ -136,19 +136,6 @@ def test_many_prompts_of_a_key_that_repeats_one_are_added_for_a_step(batch: Batc
     assert len(batch) == 256 / (64 / 8)
 
 
-def test_a_slice_shares_its_step_with_no_other_prompt(batch: Batch) -> None:
-    engine = Engine(batch)
-    engine.waiting.add(generation(prompt(350)))
-    engine.step()
-    neighbour = generation(prompt(351, 20), lane=NEIGHBOUR, max_new_tokens=1)
-    engine.waiting.add(neighbour)
-
-    engine.step()
-
-    assert neighbour in engine.ended
-    assert len(batch) == 0, "the next slice waits for the next step"
-
-
 def test_a_slice_takes_as_long_as_the_rest_of_its_step() -> None:
     def affordable(step_s: Callable[[int], float]) -> int:
         times = StepTimes()

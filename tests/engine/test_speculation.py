@@ -142,7 +142,10 @@ def test_prompts_are_scored_draft_tokens_are_chosen_and_samples_are_as_good(batc
         most = max(most, result.num_proposed - before)
     assert most == 2
 
-    assert has_sampled_well(batch, plain_batch, 1.2, num_seeds=8)
+    # About as many texts count rightly as without draft tokens.
+    expected = num_right(plain_batch)
+    assert expected >= 6
+    assert num_right(batch) >= expected - 1
 
     grammar = GrammarSpec(GrammarKind.REGEX.value, "([0-9]{2} ){8}x")
     samplings = [Sampling(temperature=1.5, top_p=0.5, seed=seed) for seed in range(3)]
@@ -152,39 +155,15 @@ def test_prompts_are_scored_draft_tokens_are_chosen_and_samples_are_as_good(batc
         assert re.fullmatch("([0-9]{2} ){8}x", TOKENIZER.decode(each.tokens).strip())
 
 
-def has_sampled_well(batch: Batch, plain_batch: Batch, temperature: float, num_seeds: int) -> bool:
-    """Whether about as many texts count rightly as without draft tokens."""
+def num_right(batch: Batch) -> int:
+    """How many of eight sampled texts count rightly."""
     beginning = TOKENIZER.encode(" ".join(map(str, range(1, 25))), add_special_tokens=False).ids
-
-    def num_right(on: Batch) -> int:
-        num = 0
-        for seed in range(num_seeds):  # one after the other: more prompts are cached then
-            sampling = Sampling(temperature=temperature, seed=seed)
-            asked = generation("Count to 60.", sampling=sampling, max_new_tokens=len(beginning))
-            num += done(on, asked).tokens == beginning
-        return num
-
-    expected = num_right(plain_batch)
-    assert expected >= num_seeds * 5 // 6
-    return num_right(batch) >= expected - num_seeds // 8
-
-
-@table(
-    "values",
-    [
-        {},
-        {"top_k": 3},
-        {"top_p": 0.5},
-        {"min_p": 0.2},
-        {"frequency_penalty": 0.4, "presence_penalty": 0.3},
-        {"repetition_penalty": 1.2},
-    ],
-)
-def test_each_parameter_gives_one_text_for_one_seed(batch: Batch, values: dict[str, Any]) -> None:
-    sampling = Sampling(temperature=1.1, seed=5, **values)
-    first, again = (generation("Tell me a story.", sampling=sampling) for _ in range(2))
-    assert run(batch, first, again) == []
-    assert first.tokens == again.tokens
+    num = 0
+    for seed in range(8):  # one after the other: more prompts are cached then
+        sampling = Sampling(temperature=1.2, seed=seed)
+        asked = generation("Count to 60.", sampling=sampling, max_new_tokens=len(beginning))
+        num += done(batch, asked).tokens == beginning
+    return num
 
 
 def test_a_low_threshold_drafts_more_than_a_high_one_and_at_most_16_tokens_a_step(

@@ -23,11 +23,8 @@ from tests.engine.pictures import (
 )
 from tests.tables import table
 from vinery_serving.core.request import BeamSearch, Sampling
-from vinery_serving.engine.admission import Admission
 from vinery_serving.engine.batch import Batch
-from vinery_serving.engine.estimates import Pace
 from vinery_serving.engine.generation import Generation
-from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.pipeline import Pipeline
 from vinery_serving.transport import messages
 
@@ -220,24 +217,3 @@ def test_a_prompt_with_other_pictures_or_a_video_behind_one_is_refused() -> None
 def test_a_vision_model_takes_no_draft_tokens(option: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="draft_model, eagle3_head and prompt_lookup"):
         in_process.pipeline_of(TINY_VISION, tmp_path, **option)
-
-
-def test_requests_that_wait_to_be_encoded_hold_up_no_other(batch: Batch, monkeypatch) -> None:
-    monkeypatch.setattr(Pace, "tokens_per_s", lambda *values: 1.0)
-    waiting = Admission(EngineOptions(), batch)
-    others = [asked(QUESTION, ONE, max_new_tokens=1) for _ in range(2)]
-    for each in [asked(QUESTION, OTHER, max_new_tokens=40, ignore_eos=True), *others]:
-        waiting.add(each)
-    assert list(waiting.admit()) == []
-    waiting._encoding_waits.mean_s = 100.0
-
-    text, picture = (
-        structs.replace(each.submit, max_queue_s=60.0)
-        for each in (asked("Hello!", max_new_tokens=1), others[0])
-    )
-    assert waiting.check_wait(text) is None
-    # The sum with the time of the clock may be a little more, and is rounded up.
-    assert waiting.check_wait(picture) in (2 * 100 - 60, 2 * 100 - 59)
-    waiting.discard(others[0])
-    waiting.discard(others[1])
-    assert waiting.check_wait(picture) is None

@@ -3,7 +3,6 @@
 import math
 from pathlib import Path
 
-import numpy as np
 import openvino as ov
 import openvino_genai as genai
 import pytest
@@ -248,21 +247,3 @@ def test_a_picture_is_computed_in_one_step_or_refused(gemma: Path, tmp_path: Pat
     check_submit(early.submit, early.prompt_ids, pipeline, 2048)
     with pytest.raises(ValueError, match="first 1024 tokens"):
         check_submit(late.submit, late.prompt_ids, pipeline, 2048)
-
-
-@table("name", ["llava", "internvl_chat", "qwen2_vl"])
-def test_the_tokens_of_other_families_may_be_divided(name: str, tmp_path: Path) -> None:
-    folder = a_family_folder(name, tmp_path / name) if name in FAMILIES else TINY_VISION
-    answers: list[Generation] = []
-    for num_tokens in (8, 512):
-        home = tmp_path / f"{name} {num_tokens}"
-        pipeline = pipeline_of(folder, home, max_num_batched_tokens=num_tokens)
-        assert pipeline.max_step_tokens == num_tokens
-        model = pipeline.vision
-        for batch in emptied(pipeline):
-            parts = (LONG, a_fitted_picture(model, 1), "!")
-            answers.append(done(batch, a_prompt(model, *parts)))
-
-    one, other = answers
-    assert one.tokens == other.tokens
-    assert np.allclose(logprobs(one), logprobs(other), atol=1e-3)

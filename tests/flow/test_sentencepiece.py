@@ -17,8 +17,7 @@ from tests.prompting.builders import a_chat
 from tests.prompting.sentencepiece import END, KINDS, SPACE, START, VOCABULARY, a_model_folder
 from tests.tables import table
 from vinery_serving.core import request as req
-from vinery_serving.core.events import Event, TextDelta
-from vinery_serving.core.logprobs import Token
+from vinery_serving.core.events import Event, TextDelta, Token
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.preparing.prepared import PreparedRequest

@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from tests.tables import table
 from vinery_serving.core.errors import UnknownParameter, UnsupportedParameter
-from vinery_serving.core.unused import Unused
+from vinery_serving.core.request import Unused
 from vinery_serving.gateway.endpoints.edge import OWN_HEADERS
 from vinery_serving.gateway.endpoints.notices import ignored, report_unused
 from vinery_serving.gateway.state.traffic import Traffic

@@ -149,13 +149,6 @@ async def test_no_signal_reaches_a_process_that_has_got_the_id_of_a_dead_engine(
         assert stranger.poll() is None
 
 
-async def test_an_engine_that_ignores_its_end_is_killed(tmp_path: Path, socket: Path) -> None:
-    stubborn = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{_LISTENING}"
-    with listening(socket, sys.executable, "-c", stubborn, str(socket)) as process:
-        await adoption.find(tmp_path, KEY)[ADDRESS].end(END_TIMEOUT_S)
-        assert process.wait(TIMEOUT_S) == -signal.SIGKILL
-
-
 async def test_an_engine_of_another_version_has_no_hello(tmp_path: Path, socket: Path) -> None:
     other = _LISTENING.replace("lambda: HELLO", "lambda: type('Hello', (Struct,), {}, tag=1)()")
     other = f"from msgspec import Struct\n{other}"

@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def facts_of(folder: Path) -> EngineFacts:
-    found = find_facts([folder], generates=True, checks_weights=False)
+    found = find_facts([folder], generates=True)
     return msgspec.json.decode(found, type=EngineFacts)
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from django.core.exceptions import ValidationError
 from django.db import DatabaseError
 
 from tests.conftest import REPOSITORY, until_in_loop
@@ -442,17 +441,6 @@ def test_jobs_of_a_kind_take_turns(tmp_path: Path) -> None:
         ask(jobs.cancel, first),
         until(second, in_state(JobState.RUNNING)),
     )
-
-
-def test_a_model_has_one_unfinished_job_of_a_kind(tmp_path: Path) -> None:
-    begin(tmp_path)
-    with pytest.raises(ValidationError, match="has a job of this kind"):
-        begin(tmp_path)
-
-
-def test_a_model_without_a_folder_needs_a_job_that_makes_it() -> None:
-    with pytest.raises(ValidationError, match="This field is required"):
-        ServedModel(name="m", folder="").full_clean()
 
 
 def test_the_process_ends_with_its_node(tmp_path: Path) -> None:

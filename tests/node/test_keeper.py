@@ -25,7 +25,6 @@ from vinery_serving.node.load_errors import LoadAttempts, killed
 from vinery_serving.node.model_files import EngineFacts
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.status import Subject
-from vinery_serving.transport.waiting import Wait
 
 SPEC = ModelSpec(7, "chat", "/models/chat", "CPU", "{}", Task.CHAT)
 MEMORY = EngineDied("std::bad_alloc")
@@ -51,12 +50,10 @@ class Script:
         self.asked_at = float("inf")  # when an administrator tries again
         self.attempt_s = 0.0  # how long an attempt takes
         self.started_at: list[float] = []
-        self.num_checks = 0  # of the weights
         self.num_tests = 0  # with pictures
         self.failures: list[str] = []  # of tests with pictures, that were reported
         self.is_reported = asyncio.Event()
         self.reports: list[tuple[EngineState, str]] = []  # with the first sentence of the error
-        self.reasons: list[tuple[EngineState, str | None]] = []
         self.end: End = LOADS
         self.is_over = asyncio.Event()
         self.is_drained = asyncio.Event()
@@ -75,8 +72,7 @@ class Script:
             raise self.end
         return SimpleNamespace(max_context=2048)
 
-    async def read_facts(self, *_: object, checks_weights: bool, **__: object) -> EngineFacts:
-        self.num_checks += checks_weights
+    async def read_facts(self, *_: object, **__: object) -> EngineFacts:
         return EngineFacts()
 
     async def is_asked_within(self, a_keeper: Keeper, timeout_s: float) -> bool:
@@ -94,7 +90,6 @@ class Script:
     async def report(
         self, _: Subject, state: EngineState, __: int, attempts: LoadAttempts, **details: Any
     ) -> None:
-        self.reasons.append((state, details["reason"]))
         error = self.reports[-1][1] if self.reports else ""
         if details.get("forgets_error") or state is READY:
             error = ""
@@ -175,14 +170,11 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 @asynccontextmanager
 async def keeping(
-    asked: LiveSettings = ASKED,
-    budget_bytes: int = 1 << 40,
-    found: AdoptedEngine | None = None,
-    reason: str | None = None,
+    asked: LiveSettings = ASKED, budget_bytes: int = 1 << 40, found: AdoptedEngine | None = None
 ) -> AsyncIterator[Keeper]:
     scheduler = EngineScheduler({"CPU": budget_bytes}, min_awake_s=0)
     planning = asyncio.create_task(scheduler.run())
-    yield Keeper(SPEC, found, asked, scheduler, FormerEngines(scheduler), reason)
+    yield Keeper(SPEC, found, asked, scheduler, FormerEngines(scheduler))
     planning.cancel()
 
 
@@ -247,7 +239,6 @@ async def test_an_engine_that_had_loaded_is_restarted_after_any_crash(script: Sc
     reports = await live(script, *[CRASHES] * 6, LOADS)
     assert reports[:4] == [(LOADING, ""), (READY, ""), (LOADING, "It crashed"), (READY, "")]
     assert len(script.started_at) == 7
-    assert script.num_checks == 1, "files that have loaded are not read again: streams wait"
     assert reports[-1] == (READY, "")
 
 
@@ -309,28 +300,6 @@ async def test_a_sleeping_model_wakes_when_an_administrator_wants_it(script: Scr
 
     states = LOADING, READY, ASLEEP, LOADING, READY, EngineState.UNLOADED
     assert script.reports == [(state, "") for state in states]
-    slept = ASLEEP, "idle for 0.001 s"
-    by_admin = [(LOADING, None), (READY, "")]
-    assert script.reasons == [*by_admin, slept, *by_admin, (EngineState.UNLOADED, None)]
-
-
-async def test_the_history_has_the_reason_of_each_change(script: Script) -> None:
-    script.ends = iter([CRASHES, LOADS, LOADS])
-    asked = replace(ASKED, idle_limit_s=0.001)
-    async with keeping(asked, reason="loaded at start") as a_keeper, asyncio.timeout(30):
-        await script.until(ASLEEP)
-        a_keeper._scheduler.waits = lambda: {SPEC.id: Wait(1, 0.0)}
-        a_keeper._scheduler.note()
-        await script.until(READY)
-        await a_keeper.end("the server was stopped")
-
-    assert script.reasons == [
-        *((LOADING, "loaded at start"), (READY, "")),
-        *((LOADING, "It crashed."), (LOADING, "It crashed."), (READY, "")),
-        (ASLEEP, "idle for 0.001 s"),
-        *((LOADING, "woken by a request"), (READY, "")),
-        (EngineState.UNLOADED, "the server was stopped"),
-    ]
 
 
 async def test_a_model_that_was_asleep_stays_so_after_a_new_start(script: Script) -> None:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from tests.tables import table
-from vinery_serving.node.load_errors import Backoff, FailureKind, LoadAttempts, killed, load_failure
+from vinery_serving.node.load_errors import FailureKind, LoadAttempts, killed, load_failure
 
 ERRORS = json.loads(Path(__file__).with_name("load_errors.json").read_text())
 
@@ -41,22 +41,6 @@ def test_an_engine_that_was_killed_is_no_fault_of_its_model() -> None:
     assert failure.kind is FailureKind.KILLED
     assert "killed while it loaded" in failure.text
     assert failure.text.endswith("\n\nThe engine process ended with status -9.")
-
-
-def delays(num: int, lived_s: float) -> list[float]:
-    backoff = Backoff()
-    return [backoff.after(lived_s) for _ in range(num)]
-
-
-@table(
-    "lived_s, expected",
-    [
-        (0.5, [0.1, 0.2, 0.4, 0.5, 0.5, 0.5]),  # streams wait for the next engine
-        (3.5, [0.1, 0.1, 0.1]),  # it was stable
-    ],
-)
-def test_an_engine_that_lived_shortly_waits_longer(lived_s: float, expected: list[float]) -> None:
-    assert delays(len(expected), lived_s) == expected
 
 
 @table(

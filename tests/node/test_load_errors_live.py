@@ -65,7 +65,7 @@ def use_an_unknown_operation(folder: Path) -> None:
 @table(
     "break_, cause",
     [
-        (cut, "A weights file is cut"),
+        (cut, "A weights file is missing or cut"),
         (fill_with_noise, "The weights do not fit the graph"),
         (fill_with_those_of_another_model, "The weights do not fit the graph"),
         (use_an_unknown_operation, "does not know"),
@@ -87,12 +87,6 @@ async def test_damaged_files_are_named(tmp_path, break_, cause):
 async def test_a_gpu_without_runtime_is_named(tmp_path: Path, folder: Path, device: str) -> None:
     failure = await failure_of(tmp_path, folder, device)
     assert failure.text.startswith("This machine has no GPU runtime")
-
-
-@pytest.mark.skipif(Path("/dev/accel").exists(), reason="this machine may have an NPU")
-async def test_an_npu_without_its_driver_is_named(tmp_path: Path, folder: Path) -> None:
-    failure = await failure_of(tmp_path, folder, "NPU")
-    assert failure.text.startswith("This machine has no NPU driver")
 
 
 @table(
@@ -129,4 +123,4 @@ async def test_an_adapter_of_another_model_is_named(tmp_path: Path, folder: Path
     adapter = write_adapter(tmp_path / "adapter", matrices(1.0, "attention.wq"))
     failure = await failure_of(tmp_path, folder, adapters=[Adapter(path=str(adapter))])
     assert failure.kind is FailureKind.FINAL
-    assert "is for another model: it changes model.layers.0.attention.wq" in failure.text
+    assert "is for another model: model.layers.0.attention.wq has" in failure.text

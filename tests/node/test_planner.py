@@ -90,17 +90,17 @@ def test_models_and_versions_wait_for_room_and_their_turn_until_the_next_look() 
     assert plan(*models).wake == [4]
 
     found = plan(YOUNG, awake(2, waiting_since_s=999), awake(3, is_pinned=True), waiting(4))
-    assert (found.sleep, found.next_at_s) == ([], NOW_S + 3)
+    assert found.sleep == []
     later = plan(YOUNG, awake(2, waiting_since_s=999), waiting(4), asleep(5, 10), now_s=NOW_S + 3)
     assert (later.sleep, later.wake) == ([], [4])
 
     large, small = waiting(2, 980, need_bytes=25), waiting(3, 990, need_bytes=5)
-    assert plan(YOUNG, large, small) == Plan(next_at_s=NOW_S + 3)
+    assert plan(YOUNG, large, small) == Plan()
     # Memory that the large model leaves over is free for others.
     leaving = replace(YOUNG, phase=Phase.LEAVING)
     assert plan(leaving, large, small).wake == [3]
 
-    assert plan(replace(IDLE, idle_limit_s=101)) == Plan(next_at_s=1001)
+    assert plan(replace(IDLE, idle_limit_s=101)) == Plan()
 
     new = replace(waiting(9), replaces=1)
     assert plan(former(1), awake(2), new).wake == [9]

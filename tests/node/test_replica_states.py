@@ -1,8 +1,13 @@
-"""The state of a model with several engines follows from their reports."""
+"""The state of a model with several engines follows from their reports, and so does its history."""
 
 from typing import Any
 
+import pytest
+
 from vinery_serving.models.engine_status import EngineState
+from vinery_serving.models.job_rows import ModelEvent
+from vinery_serving.models.models import ServedModel
+from vinery_serving.node import status
 from vinery_serving.node.status import ReplicaStates, Subject
 
 
@@ -31,3 +36,17 @@ def test_a_model_is_as_good_as_its_best_engine_that_runs_with_its_settings() -> 
     assert report(states, 0, EngineState.UNLOADED)["pid"] == 12
     assert report(states, 0, EngineState.LOADING, digest="b")["state"] == "loading"
     assert report(states, 0, EngineState.UNLOADED, digest="b")["state"] == "unloaded"
+
+
+@pytest.mark.django_db
+def test_the_history_has_each_change_of_the_state_with_the_reason_of_a_failure() -> None:
+    model = ServedModel.objects.create(name="m", folder="/m")
+    crashed = {"state": "loading", "last_error": "It crashed."}
+    cut = {"state": "failed", "last_error": "It is cut.\n\nThe original."}
+    states = [{"state": each} for each in ("loading", "ready", "ready", "asleep", "asleep")]
+    for values in (*states, crashed, cut):
+        status._write(model.pk, values)
+    assert list(ModelEvent.objects.order_by("id").values_list("state", "reason")) == [
+        *(("loading", ""), ("ready", ""), ("asleep", "")),
+        *(("loading", "It crashed."), ("failed", "It is cut.")),
+    ]

@@ -54,7 +54,6 @@ def test_a_request_of_another_host_wakes_the_first_replica_and_others_where_ther
         each.note_wait(is_waited=True)
     scheduler.plan()
     assert [each.phase for each in (second, third)] == [Phase.LOADING, Phase.ASLEEP]
-    assert second.wake_reason == "woken by a request"
     scheduler.plan()
     assert other.phase is Phase.AWAKE, "no model makes room for a further replica"
 
@@ -63,7 +62,7 @@ def test_a_request_of_another_host_wakes_the_first_replica_and_others_where_ther
     assert other.phase is Phase.LEAVING
     other.give_back()
     scheduler.plan()
-    assert (first.phase, first.wake_reason) == (Phase.LOADING, "woken by a request")
+    assert first.phase is Phase.LOADING
 
     for each in (first, second):
         each.wake(ScriptedEngine(0.0))
@@ -109,48 +108,3 @@ def test_no_engine_sleeps_while_another_of_its_model_loads(scheduler: EngineSche
     second.hold(NEED)
     scheduler.plan()
     assert first.phase is Phase.AWAKE
-
-
-@pytest.mark.parametrize(
-    ("limit_s", "reason"),
-    [(600, "idle for 10 min"), (90, "idle for 90 s"), (1.5, "idle for 1.5 s")],
-)
-def test_an_idle_model_sleeps_with_the_time_as_the_reason(
-    scheduler: EngineScheduler, limit_s: float, reason: str
-) -> None:
-    memory = idle(scheduler, 0, for_s=2 * limit_s)
-    memory.awake_since_s -= 2000
-    memory.change(is_pinned=False, idle_limit_s=limit_s)
-    scheduler.plan()
-    assert (memory.phase, memory.sleep_reason) == (Phase.LEAVING, reason)
-
-
-def test_the_reasons_of_models_that_compete_for_memory(scheduler: EngineScheduler) -> None:
-    others = [awake(scheduler, id_, 0, 1.0) for id_ in (1, 2)]
-    eager = scheduler.add(3, 0, "m3", "CPU")
-    eager.ask(NEED, is_eager=True)
-    scheduler.plan()
-    assert eager.sleep_reason == "other models have the memory"
-
-    asked = add(scheduler, 4)
-    scheduler.waits = lambda: {4: Wait(1, 100.0)}
-    scheduler.plan()
-    assert {each.sleep_reason for each in others} == {"", "another model needs the memory"}
-    next(each for each in others if each.phase is Phase.LEAVING).give_back()
-    scheduler.plan()
-    assert asked.wake_reason == "woken by a request"
-
-
-@pytest.mark.parametrize(
-    ("is_pinned", "is_wanted", "reason"), [(True, False, "it is pinned"), (False, True, None)]
-)
-def test_the_reason_of_a_model_that_wakes_without_a_request(
-    scheduler: EngineScheduler, is_pinned: bool, is_wanted: bool, reason: str | None
-) -> None:
-    memory = add(scheduler, 1)
-    memory.wake_reason = "not known yet"
-    memory.change(is_pinned=is_pinned, idle_limit_s=None)
-    if is_wanted:
-        memory.want()
-    scheduler.plan()
-    assert memory.wake_reason == reason

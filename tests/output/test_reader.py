@@ -6,7 +6,7 @@ from tokenizers import Tokenizer
 
 from tests.tables import table
 from vinery_serving.core import events as ev
-from vinery_serving.core.logprobs import Token
+from vinery_serving.core.events import Token
 from vinery_serving.core.request import Repetition, ToolCall
 from vinery_serving.core.result import ChoiceResult, ReasoningItem, TextItem
 from vinery_serving.output.detokenize import Detokenizer

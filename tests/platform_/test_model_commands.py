@@ -105,7 +105,7 @@ def test_a_second_prepare_does_not_restore_a_removed_model(vinery: Vinery) -> No
         (("add", TINY_CHAT, "--name", "x", "--option", "colour=red"), "colour"),
         (
             ("add", TINY_CHAT, "--name", "x", "--option", "max_running=many"),
-            'max_running must be a whole number, not "many".',
+            "max_running must be a whole number, got a text.",
         ),
         (("add", TINY_CHAT, "--name", "x", "--device", "GPU 1"), "GPU 1 is not a device."),
         (("rename", "missing", "new"), "No model is served as missing"),

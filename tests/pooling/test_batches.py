@@ -46,9 +46,10 @@ def test_texts_of_a_length_are_computed_together_and_none_waits_for_long() -> No
     assert B in [each.lane for each in texts.next_batch()]
 
     cancelled, kept = object(), object()
-    texts = waiting(*[text(8, owner=owner) for owner in (cancelled, kept, cancelled)])
+    all_texts = [text(8, owner=owner) for owner in (cancelled, kept, cancelled)]
+    texts = waiting(*all_texts)
 
-    texts.drop(cancelled, A)
+    texts.drop(each for each in all_texts if each.owner is cancelled)
 
     assert [each.owner for each in texts.next_batch()] == [kept]
     assert len(texts) == texts.cost(A) == texts.cost() == 0

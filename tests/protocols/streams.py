@@ -3,8 +3,7 @@
 from hypothesis import strategies as st
 
 from vinery_serving.core import events as ev
-from vinery_serving.core.events import ToolCallStarted
-from vinery_serving.core.logprobs import Token, TopLogprob
+from vinery_serving.core.events import Token, ToolCallStarted, TopLogprob
 
 # Letters of one to four bytes, and the characters that JSON escapes or clients split lines at.
 _LETTERS = 'aé中🍇 "\\/\r\n\t\x00\x0b\x0c\x1c\x1d\x1e\x7f\x85\u2028\u2029\ufeff'

@@ -15,7 +15,7 @@ from typing_extensions import get_type_hints
 
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest
-from vinery_serving.core.unused import Unused
+from vinery_serving.core.request import Unused
 
 from .exchanges import message
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from tests.tables import table
 from vinery_serving.core.dialects import V3
-from vinery_serving.core.request import Endpoint
+from vinery_serving.core.request import Endpoint, Unused
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS
-from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import unknown_fields
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.foreign import FOREIGN, ForeignParameter, Harmless

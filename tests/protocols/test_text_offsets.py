@@ -13,9 +13,10 @@ from vinery_serving.core.events import (
     FinishReason,
     Started,
     TextDelta,
+    Token,
     TokenCounts,
+    TopLogprob,
 )
-from vinery_serving.core.logprobs import Token, TopLogprob
 from vinery_serving.core.request import Endpoint
 from vinery_serving.protocols.common.logprobs import TextLogprobs
 

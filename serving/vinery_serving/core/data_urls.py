@@ -1,16 +1,14 @@
-"""Data URLs (RFC 2397) and base64 as clients really send them.
+"""Data URLs (RFC 2397) with base64 as clients really send them.
 
 Clients differ: parameters, padding or none, either alphabet of base64 (RFC 4648, sections 4 and
-5), white space, percent-encoding. The declared type is ignored: the bytes show what a file is.
+5), white space. The declared type is ignored: the bytes show what a file is.
 """
 
 import binascii
-import re
 from typing import Final
 
 _SCHEME: Final = "data:"
 _STANDARD_ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
-_LONE_PERCENT_SIGN: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class InvalidDataUrl(ValueError):
@@ -30,40 +28,20 @@ def is_data_url(url: str) -> bool:
 def decode_data_url(url: str, max_bytes: int) -> bytes:
     """Return at least one byte. Raises `InvalidDataUrl`. The size is checked before decoding."""
     header, comma, payload = url.lstrip()[len(_SCHEME) :].partition(",")
-    if not is_data_url(url) or not comma:
+    is_base64 = "base64" in (each.strip().lower() for each in header.split(";")[1:])
+    if not is_data_url(url) or not comma or not is_base64:
         raise InvalidDataUrl("must begin like `data:image/png;base64,`, before the data")
-    encoded = _without_percent_encoding(_ascii(payload))
-    _, *parameters = (each.strip().lower() for each in header.split(";"))
-    if "base64" in parameters:
-        return _from_base64(encoded, max_bytes)
-    _check_size(len(encoded), max_bytes)
-    return encoded
+    return decode_base64(payload, max_bytes)
 
 
 def decode_base64(text: str, max_bytes: int) -> bytes:
     """Return at least one byte. Raises `InvalidDataUrl`. The size is checked before decoding."""
-    return _from_base64(_ascii(text), max_bytes)
-
-
-def _ascii(text: str) -> bytes:
     try:
-        return text.encode("ascii")
+        encoded = text.encode("ascii")
     except UnicodeEncodeError as error:
         raise InvalidDataUrl(
             f"must have data as base64, which has no character {text[error.start]!a}"
         ) from None
-
-
-def _without_percent_encoding(data: bytes) -> bytes:
-    """Quoted-printable differs only in the sign, and its decoder needs no object for each byte."""
-    if b"%" not in data:
-        return data
-    if _LONE_PERCENT_SIGN.search(data):
-        raise InvalidDataUrl("must have two hexadecimal digits after each `%`")
-    return binascii.a2b_qp(data.replace(b"=", b"%3D").replace(b"%", b"="))
-
-
-def _from_base64(encoded: bytes, max_bytes: int) -> bytes:
     padded = encoded.translate(_STANDARD_ALPHABET, b" \t\n\r\f\v")
     digits = padded.rstrip(b"=")
     _check_size(len(digits) * 3 // 4, max_bytes)

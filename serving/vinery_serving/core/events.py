@@ -7,18 +7,44 @@ before the next delta of another kind in its choice. `Progress` may come anywher
 `Started` and `Completed`, and only for requests with `wants_progress`.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
 from operator import add
 from typing import Final, Self
 
 from vinery_serving.core.errors import ServingError
-from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Sampling
 
 # Values of `Finished.cause`. The first is vLLM's word.
 REPETITION: Final = "repetition_detected"
 QUOTA: Final = "quota_exceeded"
+
+
+@dataclass(frozen=True, slots=True)
+class TopLogprob:
+    """A vocabulary token that the model could generate at one position."""
+
+    id: int
+    text: str  # `raw` decoded; U+FFFD for bytes that are no whole character
+    raw: bytes  # the token's own bytes, perhaps a part of a character
+    logprob: float  # natural logarithm
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    id: int
+    text: str
+    raw: bytes
+    # None, as the rank, for the first token of a prompt: no token precedes it.
+    logprob: float | None  # natural logarithm
+    rank: int | None  # 1: the most likely token of this position
+    others: tuple[TopLogprob, ...] = ()  # the most likely first
+
+
+def without_leading_spaces(token: Token, count: int) -> Token:
+    """Return the token without `count` spaces: many tokenizers write spaces before the first
+    token that the text does not have."""
+    return replace(token, raw=token.raw[count:], text=token.text.removeprefix(" " * count))
 
 
 class FinishReason(StrEnum):

@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from dataclasses import dataclass
-from typing import Final
-
-_TOKEN_DIGITS: Final = 32
-_NUM_DRAWN: Final = 256
-_drawn: Final[deque[str]] = deque()
-# A child must not use the tokens that its parent uses.
-os.register_at_fork(after_in_child=_drawn.clear)
 
 
 def new_id_token() -> str:
-    """Return 32 hexadecimal digits from the system's random source. Many are drawn at once: a call
-    into the system gives up the interpreter's lock, and then the event loop may wait for it."""
-    try:
-        return _drawn.pop()
-    except IndexError:
-        digits = os.urandom(_NUM_DRAWN * _TOKEN_DIGITS // 2).hex()
-        starts = range(0, len(digits), _TOKEN_DIGITS)
-        _drawn.extend(digits[at : at + _TOKEN_DIGITS] for at in starts)
-        return _drawn.pop()
+    """Return 32 hexadecimal digits from the system's random source."""
+    return os.urandom(16).hex()
 
 
 def derive_seed(seed: int, index: int) -> int:

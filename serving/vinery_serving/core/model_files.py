@@ -28,7 +28,8 @@ def copy_of(folder: str) -> str:
 
 
 def folder_state(folders: Iterable[Path]) -> FolderState:
-    """Return the state of all files directly in these folders; none of an unreadable folder."""
+    """Return the state of all files directly in these folders; none of an unreadable folder. Files
+    may stand for folders."""
     return tuple(sorted(each for folder in folders for each in _files(folder)))
 
 
@@ -36,11 +37,13 @@ def _files(folder: Path) -> list[tuple[str, int, int, int]]:
     try:
         with os.scandir(folder) as entries:
             return [(each.path, *_stamps(each)) for each in entries]
+    except NotADirectoryError:
+        return [(str(folder), *_stamps(folder))]
     except OSError:
         return []
 
 
-def _stamps(entry: os.DirEntry[str]) -> tuple[int, int, int]:
+def _stamps(entry: os.DirEntry[str] | Path) -> tuple[int, int, int]:
     try:
         found = entry.stat()
     except OSError:

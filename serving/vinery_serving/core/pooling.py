@@ -5,9 +5,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from vinery_serving.core.media import MediaPart
-from vinery_serving.core.request import Conversation, Encoding, PartsOf
+from vinery_serving.core.request import NOTHING_UNUSED, Conversation, Encoding, PartsOf, Unused
 from vinery_serving.core.tasks import Endpoint
-from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 
 class TextRole(StrEnum):

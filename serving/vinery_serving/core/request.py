@@ -15,7 +15,6 @@ from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.json_text import size_of
 from vinery_serving.core.media import MediaPart
 from vinery_serving.core.tasks import Endpoint as Endpoint  # `X as X`: others import it from here
-from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 
 # The clients' names for the prompt, for error messages.
 PROMPT_FIELDS: Final = {
@@ -24,6 +23,19 @@ PROMPT_FIELDS: Final = {
     Endpoint.RESPONSES: "input",
     Endpoint.MESSAGES: "messages",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """The parts of a body that take no effect, by their paths. A client may have sent any name."""
+
+    unknown: tuple[str, ...] = ()  # fields that this server does not know: the first of them
+    num_unknown: int = 0
+    harmless: tuple[str, ...] = ()  # fields of other servers that could not change the answer
+    hosted: tuple[str, ...] = ()  # features of OpenAI's service, such as `store`
+
+
+NOTHING_UNUSED: Final = Unused()
 
 
 class Role(StrEnum):

@@ -18,12 +18,12 @@ from vinery_serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
+    Token,
     TokenCounts,
     TokensGenerated,
     ToolCallDelta,
     ToolCallStarted,
 )
-from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Sampling, ToolCall
 
 

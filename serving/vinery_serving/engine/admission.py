@@ -2,6 +2,7 @@
 turns (`engine/fair_queue`). While several lanes use the engine, no lane gets more than `max_share`
 of the slots; with `strict_share` no lane ever does."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Set
@@ -10,19 +11,16 @@ from typing import Final
 
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.cached_prompts import CachedPrompts
-from vinery_serving.engine.estimates import EncodingWaits, Pace, QueueLimit
-from vinery_serving.engine.fair_queue import FairQueue, Lane, cost_ahead, yielding_lane
+from vinery_serving.engine.estimates import AnswerTimes
+from vinery_serving.engine.fair_queue import FairQueue, Lane, num_before, yielding_lane
 from vinery_serving.engine.generation import FailedGeneration, Generation
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.slices import Slices
 from vinery_serving.transport.messages import Load, Submit
 
-# A generation that was admitted, what its lane was charged, and a failure to add it.
-_Admitted = Iterator[tuple[Generation, int, FailedGeneration | None]]
 _REPORT_INTERVAL_S: Final = 0.1  # how often gateways learn of the load, at most
 _CALM_AFTER_S: Final = 2.0  # after how long without a change of the load the engine is calm
 _LOW_SHARE: Final = 0.05  # of the time
-_LOW_HOLD_S: Final = 0.02  # a gateway reads a short request in a few milliseconds, or refuses it
 _LOW_WINDOW_S: Final = 3.0  # in one piece: shorter ones would only move work in and out
 
 
@@ -34,10 +32,7 @@ class Admission:
         self._batch = batch
         self._queue: FairQueue[Generation] = FairQueue(_cost)
         self._low = LowTier(batch, FairQueue(_cost))
-        self._pace = Pace()
-        self._with_media: set[Generation] = set()  # in the queue, with pictures
-        self._encoding_waits = EncodingWaits()
-        self._limit = QueueLimit()
+        self._answer_times = AnswerTimes()
         self._slices = Slices(batch)
         self._next_report_at = 0.0
         self._last_report: Load | None = None
@@ -55,31 +50,18 @@ class Admission:
         submit = generation.submit
         if not submit.is_low_tier:
             self._slices.note_use(submit.lane, time.monotonic())
-            self._low.release()
         if generation.num_known:
             self.put_back(generation)
         else:
             self._queue_of(submit).add(generation, submit.lane, submit.priority)
-            self._note_media(generation)
-
-    def expect(self) -> None:
-        """Note that a request which is not of the low tier will come soon."""
-        self._low.hold(time.monotonic())
-
-    @property
-    def held_s(self) -> float:
-        """For how long all that waits must wait at least."""
-        return 0.0 if self._queue else self._low.held_s(time.monotonic())
 
     def put_back(self, generation: Generation) -> None:
         """Add a generation that has run before, in front of all of the same lane and priority."""
         submit = generation.submit
         self._queue_of(submit).put_back(generation, submit.lane, submit.priority)
-        self._note_media(generation)
 
     def discard(self, generation: Generation) -> None:
         self._queue_of(generation.submit).discard(generation)
-        self._with_media.discard(generation)
         self._slices.discard(generation)
 
     def end_slice(self, beginning: Generation) -> bool:
@@ -101,7 +83,7 @@ class Admission:
             generation.is_charged = False
             has_run = generation.first_step_at is not None and generation.tokens
             if has_run and not submit.is_low_tier:
-                self._pace.note_answer(time.monotonic() - (generation.first_step_at or 0.0))
+                self._answer_times.note(time.monotonic() - (generation.first_step_at or 0.0))
 
     def has_low_room(self) -> bool:
         """Whether one more of the low tier may wait."""
@@ -128,44 +110,29 @@ class Admission:
     def check_wait(self, submit: Submit) -> int | None:
         """Return after how many seconds the client must ask again, because the wait would be too
         long; None: the request may wait."""
-        lane, num_per_s = submit.lane, self._pace.tokens_per_s(len(self._batch))
-        if not submit.max_queue_s or not num_per_s:
+        if not submit.max_queue_s:
             return None
-        waiting, mean_cost = self._queue.costs(), self._pace.mean_cost
-        for each in self._with_media if self._num_free else ():
-            waiting[each.submit.lane] -= _cost(each)  # others pass them
-        wait_s = cost_ahead(lane, waiting, mean_cost) / num_per_s
-        if submit.media:
-            encoding = Counter(each.submit.lane for each in self._with_media)
-            wait_s = max(wait_s, cost_ahead(lane, encoding, 1) * self._encoding_waits.mean_s)
-        service_s = len(waiting.keys() | {lane}) * mean_cost / num_per_s
-        return self._limit.check(submit, wait_s, service_s, time.monotonic())
+        num_ahead = num_before(submit.lane, self._queue.nums())
+        late_s = self._answer_times.wait_s(num_ahead, len(self._batch)) - submit.max_queue_s
+        return max(1, math.ceil(late_s)) if late_s > 0 else None
 
     def admit(self) -> Iterator[FailedGeneration]:
         """Add to the batch what the next step can compute. Yields what the pipeline refuses."""
-        num_tokens = num_encoded = 0
-        for generation, num_charged, failed in self._admitted():
-            num_tokens += num_charged
-            num_encoded += generation.has_media
-            if not generation.is_charged and not generation.submit.is_low_tier:
-                self._pace.note_cost(generation.num_expected_tokens)
-            generation.is_charged = True
-            if failed is not None:
-                yield failed
         now = time.monotonic()
-        # While slots are free, others pass the pictures that wait to be encoded.
-        num_encoding = len(self._with_media) if self._num_free else 0
-        is_waiting, is_full = len(self._queue) > num_encoding, not self._num_free
-        self._pace.note(now, num_tokens=num_tokens, is_waiting=is_waiting, is_full=is_full)
-        self._encoding_waits.note(now, num_encoded=num_encoded, is_waiting=num_encoding > 0)
+        may_run_low = self._low.may_run(now, is_other_waiting=bool(self._queue))
+        if not may_run_low:
+            while (low := self._batch.preempt(None)) is not None:
+                self.put_back(low)
+        yield from self._admit_from(self._queue, now, is_low=False)
+        if may_run_low and not self._queue:
+            yield from self._admit_from(self._low.queue, now, is_low=True)
 
     def report(self, cached: CachedPrompts) -> Load | None:
         now = time.monotonic()
         if now < self._next_report_at:
             return None
         self._next_report_at = now + _REPORT_INTERVAL_S
-        has_low_tier = bool(self._low.queue) or self._batch.runs_low_tier
-        load = Load(len(self._batch) + len(self), *cached.changes(), has_low_tier)
+        load = Load(len(self._batch) + len(self), *cached.changes())
         if load == self._last_report:
             return None
         self._last_report, self._reported_at = load, now
@@ -176,75 +143,55 @@ class Admission:
         """Whether the load has not changed for a while, so that a change may be reported later."""
         return time.monotonic() - self._reported_at > _CALM_AFTER_S
 
-    def _admitted(self) -> _Admitted:
-        now = time.monotonic()
-        may_run_low = self._low.may_run(now, is_other_waiting=bool(self._queue))
-        if not may_run_low:
-            while (low := self._batch.preempt_low_tier()) is not None:
-                self.put_back(low)
-        yield from self._admitted_others(now)
-        if may_run_low and not self._queue:
-            yield from self._admitted_low(now)
-
-    def _admitted_low(self, now: float) -> _Admitted:
-        queue, batch = self._low.queue, self._batch
-        while batch.has_free_slot and batch.has_prefill_room(is_shared=True):
-            first = queue.first_except(self._slices.lanes, self._waits_to_encode())
-            beginning = None if first is None else self._slices.next_part(first, now)
-            if first is None or beginning is None or not batch.may_join(beginning):
-                return
-            queue.take(first)
-            self._with_media.discard(first)
-            yield first, *self._add_next(beginning, first)
-
-    def _admitted_others(self, now: float) -> _Admitted:
-        while self._batch.has_prefill_room():
-            first = self._queue.first_except(self._held_back(now), self._waits_to_encode())
+    def _admit_from(
+        self, queue: FairQueue[Generation], now: float, *, is_low: bool
+    ) -> Iterator[FailedGeneration]:
+        """Work of the low tier takes free slots alone."""
+        slices, batch = self._slices, self._batch
+        while batch.has_prefill_room(is_shared=is_low) and (batch.has_free_slot or not is_low):
+            held_back = slices.lanes if is_low else self._held_back(now)
+            first = queue.first_except(held_back, self._waits_to_encode())
             if first is None:
                 return
-            is_shared = self._slices.is_shared(first.submit.lane, now)
-            if not self._batch.has_prefill_room(is_shared=is_shared):
+            lane = first.submit.lane
+            is_shared = is_low or slices.is_shared(lane, now)
+            if not batch.has_prefill_room(is_shared=is_shared):
+                return
+            beginning = slices.next_part(first, now) if batch.has_free_slot else first
+            if beginning is None or not batch.may_join(beginning):
                 return
             preempted = None
-            beginning = self._slices.next_part(first, now) if self._batch.has_free_slot else first
-            if beginning is None or not self._batch.may_join(beginning):
+            if not batch.has_free_slot and (preempted := self._preempt_for(lane)) is None:
                 return
-            if not self._batch.has_free_slot:
-                preempted = self._preempt_for(first.submit.lane)
-                if preempted is None:
-                    return
-            self._queue.take(first)
-            self._slices.note_use(first.submit.lane, now)
-            self._with_media.discard(first)
+            queue.take(first)
+            if not is_low:
+                slices.note_use(lane, now)
             if preempted is not None:
                 self.put_back(preempted)
-            yield first, *self._add_next(beginning, first)
-
-    def _note_media(self, generation: Generation) -> None:
-        if generation.has_media:
-            self._with_media.add(generation)
+            failed = self._add_next(beginning, first)
+            first.is_charged = True
+            if failed is not None:
+                yield failed
 
     def _waits_to_encode(self) -> Callable[[Generation], bool]:
         """Return the test for generations that others pass, also others of the same lane."""
         may_encode = cache(self._batch.may_encode)
         return lambda generation: generation.has_media and not may_encode()
 
-    def _add_next(
-        self, beginning: Generation, generation: Generation
-    ) -> tuple[int, FailedGeneration | None]:
+    def _add_next(self, beginning: Generation, generation: Generation) -> FailedGeneration | None:
         num_charged, generation.num_to_charge = _cost(generation), 0
         failed = self._batch.add(beginning)
         if beginning is generation:
-            return num_charged, failed
+            return failed
         if failed is not None:
-            return num_charged, self._batch.add(generation)
+            return self._batch.add(generation)
         self._slices.begin(beginning, generation)
         # The lane pays for each slice in turn.
         num_left = generation.num_expected_tokens - len(beginning.prompt_ids)
         generation.num_to_charge = min(num_left, num_charged)
         submit = generation.submit
         self._queue_of(submit).charge(submit.lane, -generation.num_to_charge)
-        return num_charged - generation.num_to_charge, None
+        return None
 
     def _held_back(self, now: float) -> Set[Lane]:
         """Return the lanes with a slice in the batch, and the lanes with as many running slots as a
@@ -267,7 +214,7 @@ class Admission:
         beside `lane`."""
         if not self._batch.is_full:
             return None
-        if (low := self._batch.preempt_low_tier()) is not None:
+        if (low := self._batch.preempt(None)) is not None:
             return low
         share = self._options.max_running_of_key
         yielding = yielding_lane(lane, self._batch.running_lanes(), share)
@@ -288,23 +235,11 @@ class LowTier:
         self._credit_s = 0.0
         self._looked_at = 0.0
         self._window_until = 0.0
-        self._held_until = 0.0
-
-    def hold(self, now: float) -> None:
-        """Note that another request will come soon."""
-        self._held_until = now + _LOW_HOLD_S
-
-    def release(self) -> None:
-        """Note that the request has come."""
-        self._held_until = 0.0
-
-    def held_s(self, now: float) -> float:
-        return max(0.0, self._held_until - now)
 
     def may_run(self, now: float, *, is_other_waiting: bool) -> bool:
         """Whether this work may be in the next step."""
         elapsed_s, self._looked_at = now - self._looked_at, now
-        if not (is_other_waiting or self._batch.runs_others or self.held_s(now)):
+        if not (is_other_waiting or self._batch.runs_others):
             return True
         if now < self._window_until:
             return True

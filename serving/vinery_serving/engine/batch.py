@@ -4,9 +4,10 @@ last added is innocent and is added again at once. The others, the suspects, fol
 and a suspect that fails a step on its own fails."""
 
 import logging
+import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -147,30 +148,18 @@ class Batch:
     def runs_low_tier(self) -> bool:
         return any(each.submit.is_low_tier for each in self._running)
 
-    def preempt(self, lane: Lane) -> Generation | None:
-        """Take a generation of this lane out, to be added again later; None if none can be. The
-        generation continues where it was. A generation with few tokens loses least."""
-        return self._preempt(
-            each
-            for each in self._running
-            if (each.submit.lane, each.submit.is_low_tier) == (lane, False)
-            and each.num_preempted < (1 if each.must_replay else _MAX_PREEMPTIONS)
-        )
-
-    def preempt_low_tier(self) -> Generation | None:
-        """As `preempt`. This work yields as often as others arrive, but for what must be generated
-        again."""
-        low = (each for each in self._running if each.submit.is_low_tier)
-        return self._preempt(each for each in low if not (each.must_replay and each.num_preempted))
-
-    def _preempt(self, movable: Iterable[Generation]) -> Generation | None:
+    def preempt(self, lane: Lane | None) -> Generation | None:
+        """Take a generation of this lane out, or of the low tier, to be added again later; None if
+        none can be. The generation continues where it was. One with few tokens loses least."""
         candidates = [
             each
-            for each in movable
-            if each.is_decoding
+            for each in self._running
+            if (None if each.submit.is_low_tier else each.submit.lane) == lane
+            and each.is_decoding
             and each.connection is not None
             and each.submit.beams is None
             and not each.is_abandoned
+            and each.num_preempted < _most_preemptions(each)
         ]
         if not candidates:
             return None
@@ -532,6 +521,13 @@ class Batch:
     def _must_finish_prefill(self, generation: Generation) -> bool:
         is_partial = generation.first_chunk_end is not None and not generation.is_decoding
         return is_partial and not generation.is_echoed and not self._pipeline.supports_cache_salt
+
+
+def _most_preemptions(generation: Generation) -> float:
+    """The low tier yields as often as others arrive, but for what must be generated again."""
+    if generation.must_replay:
+        return 1
+    return math.inf if generation.submit.is_low_tier else _MAX_PREEMPTIONS
 
 
 def _last_line(error: Exception) -> str:

@@ -6,7 +6,7 @@ since each may be as large as the weights."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, flock
 from hashlib import sha256
@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from vinery_serving.core.model_files import folder_state
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.processes.calls import Act
@@ -30,8 +31,6 @@ KINDS: Final = {
 # Drivers ask the kernel for the devices of these folders.
 _DEVICES: Final = (Path("/dev/dri"), Path("/dev/accel"))
 _OF_DRIVERS: Final = (Path("/etc/OpenCL"), Path("/opt/intel"))
-# The path, size, modification time in ns and inode of each file.
-FileStates = tuple[tuple[str, int, int, int], ...]
 
 
 class EngineLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,16 +66,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""
 
     @property
-    def compiled_dir(self) -> Path:
-        """OpenVINO's cache folder for this engine; all other folders are removed. Raises
-        RuntimeError without the files."""
+    def named_paths(self) -> Iterator[Path]:
+        """What the options name beside the folder of the model."""
         options = self.options
-        named = (options.draft_model, *(each.path for each in options.adapters))
-        try:
-            states = file_states([self.folder, *(Path(each) for each in named if each)])
-        except OSError as error:
-            raise RuntimeError(f"{error.filename} cannot be read: {error.strerror}.") from None
-        source = msgspec.json.encode((states, (self.device, options)))
+        named = (options.draft_folder, *(each.path for each in options.adapters))
+        return (Path(each) for each in named if each)
+
+    @property
+    def compiled_dir(self) -> Path:
+        """OpenVINO's cache folder for this engine; all other folders are removed."""
+        states = folder_state([self.folder, *self.named_paths])
+        source = msgspec.json.encode((states, self.device, self.options))
         folder = self.cache_dir / "compiled" / sha256(source).hexdigest()[:16]
         if folder.parent.is_dir():
             for other in set(folder.parent.iterdir()) - {folder}:
@@ -96,8 +96,7 @@ def needs_of(config: EngineConfig) -> Needs:
     """What an engine with a bound socket needs. Other engines compile for the same folder. A node
     that adopts the engine takes the page from it."""
     options, log = config.options, config.log
-    named = (options.draft_folder, *(each.path for each in options.adapters))
-    reads = [config.folder, Path("/proc"), Path("/sys"), *(Path(each) for each in named if each)]
+    reads = [config.folder, Path("/proc"), Path("/sys"), *config.named_paths]
     folders = (config.cache_dir, Path(tempfile.gettempdir()), config.usage_dir)
     config.cache_dir.mkdir(parents=True, exist_ok=True)
     has_driver = config.device != "CPU" or options.draft_device not in ("", "CPU")
@@ -117,15 +116,6 @@ def read_line(fd: int) -> bytes:
     the line."""
     line = open(fd, "rb", buffering=0, closefd=False).readline()  # noqa: SIM115
     return line[:-1] if line.endswith(b"\n") else b""
-
-
-def file_states(paths: Iterable[Path]) -> FileStates:
-    """Raises OSError."""
-    files = sorted(
-        each for path in paths for each in (path.iterdir() if path.is_dir() else (path,))
-    )
-    stats = [(str(file), file.stat()) for file in files]
-    return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats)
 
 
 @contextmanager

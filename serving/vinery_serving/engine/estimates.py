@@ -3,12 +3,10 @@ encoded, how much of prompts the prefix cache has, and how long requests wait.
 """
 
 import math
-from collections import OrderedDict, deque
-from collections.abc import Hashable
-from typing import Any, Final
+from collections import OrderedDict
+from typing import Final
 
 from vinery_serving.engine.fair_queue import Lane
-from vinery_serving.transport.messages import Submit
 
 _NEWEST_STEP: Final = 0.02  # how much the newest step counts in the means
 _LEAST_VARIANCE: Final = 16.0  # of the number of tokens; below, a line through the steps is chance
@@ -23,19 +21,11 @@ _NUM_FIRST: Final = 3  # after so many steps of a size, its kernels are compiled
 # of gaps.
 _STEPS_BETWEEN: Final = 120
 _MAX_WAIT_S: Final = 5.0
-_NEWEST_WAIT: Final = 0.2  # how much the newest wait counts in the mean
 _NEWEST_PROMPT: Final = 0.2  # how much the newest prompt counts
 # However much was cached before: a key that has repeated one prompt may send another.
 _LEAST_UNCACHED: Final = 1 / 8
 _MAX_LANES: Final = 1024
-# Older measurements count less: by a factor of e after so much time of waiting.
-_DECAY_S: Final = 2.0
-_LEAST_MEASURED_S: Final = 0.2  # a shorter measurement gives no pace
-# How much the newest answer counts in the mean time of an answer, and the newest cost in the mean.
-_NEWEST_PART: Final = 0.05
-_LEAST_PART: Final = 0.25
-_MAX_EXPECTED: Final = 4096  # beyond them the oldest are forgotten
-_MAX_EQUAL: Final = 16  # clients of a lane with the same prompt
+_NEWEST_ANSWER: Final = 0.05  # how much the newest answer counts in the mean
 
 
 class StepTimes:
@@ -112,22 +102,6 @@ class EncodingPace:
         return is_rare or num_streams == 0 or now - self._encoded_at >= _MAX_WAIT_S
 
 
-class EncodingWaits:
-    """How long requests with pictures wait, each after the previous request."""
-
-    def __init__(self) -> None:
-        self.mean_s = 0.0
-        self._since: float | None = None  # when the first waiting request became the first
-
-    def note(self, now: float, *, num_encoded: int, is_waiting: bool) -> None:
-        """Note how many requests were encoded just now, and whether others still wait."""
-        if num_encoded:
-            waited_s = 0.0 if self._since is None else now - self._since
-            self.mean_s += _NEWEST_WAIT * (waited_s / num_encoded - self.mean_s)
-            self._since = now
-        self._since = (self._since or now) if is_waiting else None
-
-
 class CachedParts:
     """How much of each lane's recent prompts the prefix cache had. Each lane has an estimate:
     otherwise a key's uncached prompts pass for short beside another key's cached prompts."""
@@ -148,95 +122,15 @@ class CachedParts:
             self._uncached.popitem(last=False)
 
 
-class _Rate:
-    def __init__(self) -> None:
-        self._num_tokens = 0.0
-        self._duration_s = 0.0
-
-    def add(self, num_tokens: float, duration_s: float) -> None:
-        kept = math.exp(-duration_s / _DECAY_S)
-        self._num_tokens = self._num_tokens * kept + num_tokens
-        self._duration_s = self._duration_s * kept + duration_s
-
-    @property
-    def per_s(self) -> float:
-        return self._num_tokens / self._duration_s if self._duration_s >= _LEAST_MEASURED_S else 0.0
-
-
-class Pace:
-    """The pace at which waiting requests are admitted, and their mean cost and time. Only the time
-    in which something waits counts. While slots are free, prompts limit the pace; while all are
-    used, the ends of answers do. So there are two measurements."""
+class AnswerTimes:
+    """How long answers take, which tells how long requests wait for a slot (Little's law)."""
 
     def __init__(self) -> None:
-        self._rates = {True: _Rate(), False: _Rate()}  # by whether all slots are in use
-        self._last_at: float | None = None  # while something waits
-        self._was_full = False  # after the last admission
-        self.mean_cost = 0.0  # tokens of a request
-        self.mean_answer_s = 0.0  # from its first step to its end
+        self._mean_s = 0.0  # from the first step to the end; 0: not known yet
 
-    def note(self, now: float, *, num_tokens: float, is_waiting: bool, is_full: bool) -> None:
-        """Note that requests of so many tokens were admitted just now, whether others still wait,
-        and whether all slots are now in use."""
-        if self._last_at is not None:
-            self._rates[self._was_full].add(num_tokens, now - self._last_at)
-        self._last_at, self._was_full = now if is_waiting else None, is_full
+    def note(self, duration_s: float) -> None:
+        newest = _NEWEST_ANSWER if self._mean_s else 1.0
+        self._mean_s += newest * (duration_s - self._mean_s)
 
-    def note_cost(self, num_tokens: float) -> None:
-        self.mean_cost = _moved(self.mean_cost, num_tokens)
-
-    def note_answer(self, duration_s: float) -> None:
-        self.mean_answer_s = _moved(self.mean_answer_s, duration_s)
-
-    def tokens_per_s(self, num_running: int) -> float:
-        """0: not known yet. Without free slots, the running answers make room when they end
-        (Little's law). While a few long answers hold all slots, nothing is admitted for a while, so
-        the measured pace is at least a part of the law's."""
-        per_s = self._rates[self._was_full].per_s
-        if not self._was_full or not self.mean_answer_s:
-            return per_s
-        # The last answer may just have ended, and the next not begun.
-        ending_per_s = max(1, num_running) * self.mean_cost / self.mean_answer_s
-        return max(per_s, _LEAST_PART * ending_per_s) if per_s else ending_per_s
-
-
-def _moved(mean: float, value: float) -> float:
-    return mean + _NEWEST_PART * (value - mean) if mean else value
-
-
-class QueueLimit:
-    """The times at which refused requests come back: the option `max_queue_s`. Each client of a
-    lane gets a later time, and is admitted when it comes back then. A request is recognised by lane
-    and the hash of its prompt, which clients repeat."""
-
-    def __init__(self) -> None:
-        self._due_at: dict[Hashable, deque[float]] = {}
-        self._last_due_at: dict[Lane, float] = {}
-
-    def check(self, submit: Submit, wait_s: float, service_s: float, now: float) -> int | None:
-        """Return after how many seconds the client must ask again; None: the request may wait. The
-        request would wait for `wait_s`; its lane is served one request in `service_s`."""
-        name = submit.lane, hash(submit.prompt_ids)
-        if self._comes_back(name, now) or not 0 < submit.max_queue_s < wait_s:
-            return None
-        last_due_at = self._last_due_at.pop(submit.lane, 0.0)
-        due_at = max(now + wait_s - submit.max_queue_s, last_due_at + service_s)
-        self._last_due_at[submit.lane] = due_at
-        self._due_at.setdefault(name, deque(maxlen=_MAX_EQUAL)).append(due_at)
-        _bound(self._due_at)
-        _bound(self._last_due_at)
-        return max(1, math.ceil(due_at - now))
-
-    def _comes_back(self, name: Hashable, now: float) -> bool:
-        times = self._due_at.get(name)
-        if times is None or times[0] > now:
-            return False
-        times.popleft()
-        if not times:
-            del self._due_at[name]
-        return True
-
-
-def _bound(table: dict[Any, Any]) -> None:
-    if len(table) > _MAX_EXPECTED:
-        del table[next(iter(table))]
+    def wait_s(self, num_ahead: int, num_running: int) -> float:
+        return num_ahead * self._mean_s / max(1, num_running)

@@ -5,7 +5,6 @@ that begins to wait starts level with the lane that was served last."""
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Set
@@ -24,7 +23,6 @@ _MAX_LANES: Final = 1024  # idle lanes are forgotten beyond this number
 class _Key(Generic[ItemT]):
     lane: Lane
     used: float = 0.0
-    waiting_cost: float = 0.0
     entries: list[tuple[int, int, ItemT]] = field(default_factory=list)  # priority, number, item
 
 
@@ -112,7 +110,6 @@ class FairQueue(Generic[ItemT]):
             return
         key = waiting.key
         del key.entries[bisect_left(key.entries, waiting.entry)]
-        key.waiting_cost = key.waiting_cost - waiting.cost if key.entries else 0.0
         self._organizations[key.lane[0]].num_waiting -= 1
 
     def charge(self, lane: Lane, cost: float) -> None:
@@ -124,13 +121,12 @@ class FairQueue(Generic[ItemT]):
         found = self._find(lane)
         return len(found[1].entries) if found else 0
 
-    def costs(self) -> Counter[Lane]:
-        """Return the cost of what waits, by lane, rounded up."""
-        return Counter({k.lane: math.ceil(k.waiting_cost) for _, k in self._keys() if k.entries})
+    def nums(self) -> Counter[Lane]:
+        """Count what waits, by lane."""
+        return Counter({key.lane: len(key.entries) for _, key in self._keys() if key.entries})
 
     def last_to_yield(self, lane: Lane) -> ItemT | None:
-        lanes = Counter({key.lane: len(key.entries) for _, key in self._keys() if key.entries})
-        yielding = yielding_lane(lane, lanes)
+        yielding = yielding_lane(lane, self.nums())
         found = yielding and self._find(yielding)
         return found[1].entries[-1][2] if found else None
 
@@ -145,7 +141,6 @@ class FairQueue(Generic[ItemT]):
             key.used = max(key.used, organization.level)
         waiting = self._waiting[item] = _Waiting(key, (priority, number, item), self._cost(item))
         insort(key.entries, waiting.entry)
-        key.waiting_cost += waiting.cost
         organization.num_waiting += 1
 
     def _find(self, lane: Lane) -> tuple[_Organization[ItemT], _Key[ItemT]] | None:
@@ -165,23 +160,19 @@ class FairQueue(Generic[ItemT]):
         return organization, key
 
 
-def cost_ahead(lane: Lane, waiting: Counter[Lane], cost: float) -> float:
-    """Return the part of `waiting` that is served before a new item of this lane and cost. Lanes
-    take turns: another lane is ahead with no more than this lane has, the new item included, and so
-    is another organisation."""
-    own = waiting[lane]
-    of_organizations: Counter[int] = Counter()
-    own_organization = float(own)
-    for each, waiting_cost in waiting.items():
-        if each[0] != lane[0]:
-            of_organizations[each[0]] += waiting_cost
-        elif each != lane:
-            own_organization += min(waiting_cost, own + cost)
-    others = sum(min(each, own_organization + cost) for each in of_organizations.values())
-    return own_organization + others
+def num_before(lane: Lane, waiting: Counter[Lane]) -> int:
+    """Return how many of what waits are served before a new item of this lane. Lanes take turns:
+    another lane is ahead with no more than this lane has, the new item included, and so is another
+    organisation."""
+    own = waiting[lane] + 1
+    organizations: Counter[int] = Counter()
+    for each, num in waiting.items():
+        organizations[each[0]] += min(num, own) if each[0] == lane[0] else num
+    of_own = organizations.pop(lane[0], 0)
+    return of_own + sum(min(num, of_own + 1) for num in organizations.values())
 
 
-def yielding_lane(lane: Lane, holders: Counter[Lane], share: float = math.inf) -> Lane | None:
+def yielding_lane(lane: Lane, holders: Counter[Lane], share: float = float("inf")) -> Lane | None:
     """Return the lane that must yield a slot to `lane`; None: no lane holds so many more.
 
     A lane with more than `share` slots yields to any lane with fewer than `share`, and no lane

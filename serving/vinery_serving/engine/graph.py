@@ -23,7 +23,7 @@ from xml.etree.ElementTree import Element, ParseError, SubElement, parse
 import msgspec
 import openvino
 
-from vinery_serving.engine.config import FileStates, file_states
+from vinery_serving.core.model_files import FolderState, folder_state
 
 MODEL_FILE: Final = "openvino_model.xml"
 LANGUAGE_FILE: Final = "openvino_language_model.xml"  # of a vision model
@@ -54,14 +54,14 @@ class GraphFeatures:
 
 
 class _Note(msgspec.Struct, frozen=True):
-    source: FileStates
+    source: FolderState
     features: GraphFeatures
 
 
 def kept(folder: Path, target: Path, write: Callable[[], GraphFeatures]) -> GraphFeatures:
     """Return the features of the copy `target` of a folder. `write` makes the copy anew if the
     folder or this code has changed, and makes no copy without features."""
-    note_path, source = target.with_name(f"{target.name}.json"), file_states((folder, *_CODE))
+    note_path, source = target.with_name(f"{target.name}.json"), folder_state((folder, *_CODE))
     with suppress(OSError, msgspec.MsgspecError):
         note = msgspec.json.decode(note_path.read_bytes(), type=_Note)
         if note.source == source:

@@ -3,7 +3,9 @@
 
 import json
 import math
+import re
 import struct
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -13,8 +15,7 @@ from vinery_serving.engine.option_groups import Adapter
 
 WEIGHTS: Final = "adapter_model.safetensors"
 _CONFIG: Final = "adapter_config.json"
-_PREFIX: Final = "base_model.model."
-_SIDES: Final = (".lora_A.weight", ".lora_B.weight")
+_TENSOR: Final = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 _MAX_HEADER_BYTES: Final = 100 << 20  # the limit of the format's own reader
 # Variants whose files GenAI reads as if they were plain.
 _VARIANTS: Final = ("use_dora", "rank_pattern", "alpha_pattern", "modules_to_save")
@@ -28,6 +29,9 @@ class LoadedAdapter(NamedTuple):
 class _Shape(NamedTuple):
     num_inputs: int
     num_outputs: int
+
+    def __str__(self) -> str:
+        return f"{self.num_inputs} inputs and {self.num_outputs} outputs"
 
 
 def read_adapters(adapters: Sequence[Adapter], graph: Path) -> list[LoadedAdapter]:
@@ -51,44 +55,32 @@ def _read(adapter: Adapter, layers: Mapping[str, _Shape]) -> LoadedAdapter:
                 f"The adapter {file} was trained with {name}, which OpenVINO GenAI does not apply."
             )
     for module, shape in _modules(file, shapes).items():
-        _check(file, module, shape, layers)
+        if (known := layers.get(module)) != shape:
+            found = "no such layer" if known is None else str(known)
+            raise RuntimeError(
+                f"The adapter {file} is for another model: {module} has {shape} in the adapter, "
+                f"and the model has {found}."
+            )
     return LoadedAdapter(file, adapter.alpha * _scaling(config))
-
-
-def _check(file: Path, module: str, shape: _Shape, layers: Mapping[str, _Shape]) -> None:
-    known = layers.get(module)
-    if known is None:
-        raise RuntimeError(
-            f"The adapter {file} is for another model: it changes {module}, which this one lacks."
-        )
-    if known != shape:
-        raise RuntimeError(
-            f"The adapter {file} is for another model: {module} has {known.num_inputs} inputs and "
-            f"{known.num_outputs} outputs, and in the adapter {shape.num_inputs} and "
-            f"{shape.num_outputs}."
-        )
 
 
 def _modules(file: Path, shapes: Mapping[str, Sequence[int]]) -> dict[str, _Shape]:
     """Return what each module has in the adapter. Raises RuntimeError for other tensors."""
-    pairs: dict[str, dict[str, Sequence[int]]] = {}
+    pairs: defaultdict[str, dict[str, Sequence[int]]] = defaultdict(dict)
     for name, shape in shapes.items():
-        side = next((each for each in _SIDES if name.endswith(each)), None)
-        if side is None or not name.startswith(_PREFIX) or len(shape) != 2:
+        found = _TENSOR.fullmatch(name)
+        if found is None or len(shape) != 2:
             raise RuntimeError(
                 f"The adapter {file} has the tensor {name}, which is not one of a LoRA adapter "
                 "that PEFT writes."
             )
-        pairs.setdefault(name[len(_PREFIX) : -len(side)], {})[side] = shape
-    whole: dict[str, _Shape] = {}
-    for module, sides in pairs.items():
-        first, second = (sides.get(each, (0, 0)) for each in _SIDES)
-        if first[0] == 0 or first[0] != second[1]:
-            raise RuntimeError(f"The adapter {file} is damaged: {module} has no matching pair.")
-        whole[module] = _Shape(first[1], second[0])
-    if not whole:
+        pairs[found[1]][found[2]] = shape
+    if not pairs:
         raise RuntimeError(f"The adapter {file} has no tensors.")
-    return whole
+    for module, pair in pairs.items():
+        if len(pair) != 2 or pair["A"][0] != pair["B"][1]:
+            raise RuntimeError(f"The adapter {file} is damaged: {module} has no matching pair.")
+    return {module: _Shape(pair["A"][1], pair["B"][0]) for module, pair in pairs.items()}
 
 
 def _shapes(file: Path) -> dict[str, list[int]]:

@@ -7,14 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
 from vinery_serving.engine.option_groups import (
     Adapter,
     CacheEviction,
+    Count,
     Defaults,
     DraftScheduler,
     Parameters,
+    Part,
+    Positive,
     SparseAttention,
 )
 
@@ -23,13 +27,8 @@ NUM_ASSISTANT_TOKENS: Final = 5
 NGRAM_SIZE: Final = 3
 NPU_RESPONSE_LEN: Final = 128  # GenAI's own, in tokens
 _DRAFTING: Final = ("draft_model", "eagle3_head", "prompt_lookup")  # what proposes tokens
-_MAX_NUMBER: Final = 2**31 - 1  # the largest number that GenAI takes
-_POSITIVE: Final = (
-    *("max_running", "max_num_batched_tokens", "max_batch_tokens"),
-    *("step_timeout_s", "load_timeout_s"),
-)
-
-
+_Duration = Annotated[float, Meta(ge=0, le=2**31)]
+_Timeout = Annotated[float, Meta(gt=0, le=2**31)]
 Clamping = Literal["defaults", "always", "never"]
 Pooling = Literal["auto", "cls", "mean", "last_token"]
 Normalizing = Literal["auto", "always", "never"]
@@ -39,15 +38,16 @@ Distribution = Literal["", "tensor_parallel", "pipeline_parallel"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of a model, with descriptions for administrators. The defaults suit a laptop."""
+    """The options of a model, with descriptions for administrators. The defaults suit a laptop.
+    Only `parse_options` checks the ranges of numbers."""
 
-    max_running: Annotated[int, "answers that are generated at the same time"] = 64
+    max_running: Annotated[Positive, "answers that are generated at the same time"] = 64
     max_waiting: Annotated[
-        int, "answers that may wait for a slot; requests for further ones are refused"
+        Count, "answers that may wait for a slot; requests for further ones are refused"
     ] = 8192
-    max_waiting_per_key: Annotated[int, "of them, those of one API key"] = 2048
+    max_waiting_per_key: Annotated[Count, "of them, those of one API key"] = 2048
     max_share: Annotated[
-        float,
+        Part,
         "the part of max_running that one API key may hold while others use the engine, 0 to 1: "
         "a key that is alone may use all of it, and yields when another comes",
     ] = 0.5
@@ -55,12 +55,12 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         bool, "no key ever holds more than max_share of max_running, even if slots stay free"
     ] = False
     max_queue_s: Annotated[
-        float,
-        "a request that would wait longer for a slot, by the measured pace, is refused at its "
-        "arrival with the time to come back, and then admitted; 0: each waits for its turn",
+        _Duration,
+        "a request that would wait longer for a slot, by the measured times of answers, is "
+        "refused at its arrival with the time to come back; 0: each waits for its turn",
     ] = 0.0
     max_num_batched_tokens: Annotated[
-        int,
+        Positive,
         "tokens in one step: fewer keep running streams smooth while a long prompt is prefilled, "
         "more prefill faster; Gemma 3 with pictures has at least 2048",
     ] = 256
@@ -69,7 +69,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "compute long prompts in several steps; false: each prompt in one step, without streams "
         "beside it, and a context of at most max_num_batched_tokens",
     ] = True
-    cache_size_gb: Annotated[int, "memory for the KV cache, in GB; 0: it grows as needed"] = 0
+    cache_size_gb: Annotated[Count, "memory for the KV cache, in GB; 0: it grows as needed"] = 0
     kv_cache_precision: Annotated[
         KvPrecision,
         "how numbers of the KV cache are stored: u8 takes half of the memory of f16, and u4 less; "
@@ -87,7 +87,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "and changes texts; null: with all",
     ] = None
     cache_interval_multiplier: Annotated[
-        int,
+        Count,
         "blocks of the KV cache between two states that the prefix cache keeps, for models with "
         "linear attention; 0: OpenVINO GenAI chooses",
     ] = 0
@@ -97,22 +97,24 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "let organisations share the prefix cache; the number of cached tokens then lets one "
         "check what another has asked",
     ] = False
-    num_threads: Annotated[int, "CPU threads; 0: all cores"] = 0
+    num_threads: Annotated[Count, "CPU threads; 0: all cores"] = 0
     step_timeout_s: Annotated[
-        float,
+        _Timeout,
         "the longest that a step may take: the engine is restarted after it, or earlier, when a "
         "step takes twenty times as long as others of its size have taken, at least 4 s",
     ] = 120.0
-    load_timeout_s: Annotated[float, "a start that takes longer has failed and is tried again"] = (
-        600.0
-    )
+    load_timeout_s: Annotated[
+        _Timeout, "a start that takes longer has failed and is tried again"
+    ] = 600.0
     # With many streams tokens wait for each other anyway, see `output_sender`.
-    flush_interval_ms: Annotated[float, "tokens generated within this time are sent together"] = 0.0
+    flush_interval_ms: Annotated[
+        _Duration, "tokens generated within this time are sent together"
+    ] = 0.0
     max_context: Annotated[
-        int, "tokens of prompt and output; 0: the number in the model's config.json"
+        Count, "tokens of prompt and output; 0: the number in the model's config.json"
     ] = 0
     max_tokens_limit: Annotated[
-        int,
+        Count,
         "the most output tokens of a request, and its number if the request names none; 0: as "
         "many as fit into the context",
     ] = 0
@@ -136,7 +138,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Parameters | None,
         "the largest values of parameters, as minima; output tokens have max_tokens_limit",
     ] = None
-    best_of_limit: Annotated[int, "the most answers of a request, by n or best_of; 0: 128"] = 0
+    best_of_limit: Annotated[Count, "the most answers of a request, by n or best_of; 0: 128"] = 0
     trust_request_chat_template: Annotated[
         bool,
         "let requests bring a chat_template; it runs in a process of its own, which is ended "
@@ -177,7 +179,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         False
     )
     max_image_pixels: Annotated[
-        int,
+        Count,
         "the most pixels that a vision model sees of a picture or video frame; a larger one is "
         "scaled down, which takes fewer tokens and less time; 0: as many as the model takes",
     ] = 0
@@ -207,7 +209,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         str, "the same before each document, an input with input_type document"
     ] = ""
     max_batch_tokens: Annotated[
-        int,
+        Positive,
         "tokens that an embeddings or rerank model computes at once, padding included; a longer "
         "text is a batch of its own",
     ] = 4096
@@ -217,12 +219,12 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         "between the devices of HETERO; empty: OpenVINO chooses",
     ] = ""
     max_prompt_len: Annotated[
-        int,
+        Count,
         "tokens of a prompt on an NPU, which compiles a model for a fixed number; 0: OpenVINO "
         "GenAI chooses, 1024 in the present release",
     ] = 0
     min_response_len: Annotated[
-        int,
+        Count,
         "tokens of an answer for which an NPU has room beside the longest prompt; 0: OpenVINO "
         "GenAI chooses, 128 in the present release",
     ] = 0
@@ -255,17 +257,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.max_running + min(self.max_waiting, self.max_waiting_per_key)
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive")
-        if self.max_share > 1:
-            raise ValueError("max_share must be at most 1")
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if isinstance(value, int | float) and value < 0:
-                raise ValueError(f"{name} must not be negative")
-            if isinstance(value, int | float) and not value <= _MAX_NUMBER:  # NaN, too
-                raise ValueError(f"{name} must be at most {_MAX_NUMBER}")
         for sentence in _conflicts(self):
             raise ValueError(sentence)
 

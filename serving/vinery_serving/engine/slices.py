@@ -13,13 +13,12 @@ batch and comes back is not cut, because the cache has most of it.
 from collections.abc import Set
 from typing import Final
 
-from msgspec import structs
-
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.batch import Batch
 from vinery_serving.engine.fair_queue import Lane
 from vinery_serving.engine.generation import Generation
 from vinery_serving.engine.prefix_cache import BLOCK
+from vinery_serving.transport.messages import Submit
 
 # Prompts are cut while another key has used the engine within this time: a person who chats thinks
 # that long between two messages.
@@ -65,21 +64,13 @@ class Slices:
             return generation
         if not num_tokens:
             return None
-        submit = structs.replace(
-            generation.submit,
-            id=0,
-            sampling=Sampling(),
-            max_new_tokens=1,
-            min_new_tokens=0,
+        whole = generation.submit
+        submit = Submit(
+            *(0, b"", Sampling(), 1, whole.deadline_s),
             ignore_eos=True,
-            stop_token_ids=(),
-            grammar=None,
-            logits=None,
-            beams=None,
-            other_ids=(),
-            assist=None,
-            num_granted=None,
-            known=None,
+            cache_key=whole.cache_key,
+            lane=whole.lane,
+            is_low_tier=whole.is_low_tier,
         )
         prompt_ids = prompt_ids[: generation.num_sliced + length]
         beginning = Generation(None, submit, prompt_ids, generation.vision)

@@ -17,7 +17,6 @@ from django.db import models
 from django.utils import timezone
 
 from vinery_accounts.base.encryption import cipher
-from vinery_accounts.models import AuditEntry
 from vinery_serving.processes.logs.file import log_path
 
 
@@ -209,17 +208,6 @@ class ModelEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model_id}: {self.state}"
-
-
-def asker_of(model_id: int) -> str:
-    """Return who last asked to load, unload or change the model; empty: unknown."""
-    # Other acts, such as a self-test, start and end no engines.
-    starting = ("create", "update", "load", "unload", "retry", "apply-tuning")
-    actions = [f"model.{each}" for each in starting]
-    entries = AuditEntry.objects.filter(
-        target_kind="model", target_id=str(model_id), action__in=actions
-    )
-    return entries.values_list("actor", flat=True).first() or ""
 
 
 def record_event(model_id: int, state: str, reason: str = "") -> None:

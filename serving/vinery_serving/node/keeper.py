@@ -34,7 +34,6 @@ from vinery_serving.node.engine_process import EngineDied, EngineProcess
 from vinery_serving.node.fit import Measured, Need
 from vinery_serving.node.former import FormerEngines
 from vinery_serving.node.load_errors import (
-    Backoff,
     FailureKind,
     LoadAttempts,
     LoadFailure,
@@ -44,7 +43,7 @@ from vinery_serving.node.load_errors import (
 from vinery_serving.node.model_files import EngineFacts, read_facts
 from vinery_serving.node.scheduler import EngineScheduler, Verdict
 from vinery_serving.node.starting import END_TIMEOUT_S
-from vinery_serving.node.status import CHANGED, Subject
+from vinery_serving.node.status import Subject
 from vinery_serving.processes.logs.file import engine_name, log_path
 from vinery_serving.processes.upkeep import until_next
 from vinery_serving.prompting.pooling_folder import PoolingFolder
@@ -56,6 +55,8 @@ log = logging.getLogger(__name__)
 # How often the files of a failed model are compared. Changed files differ from the failed files and
 # are the same twice in a row, so a copy that is being written is left alone.
 _FILES_INTERVAL_S: Final = 2.0
+# Streams wait for the next engine, and the quarantine limits their requests.
+_RESTART_PAUSE_S: Final = 0.1
 # How often the memory of an engine is measured.
 _MEASURE_INTERVAL_S: Final = 60.0
 
@@ -109,11 +110,8 @@ class Keeper:
         asked: LiveSettings,
         scheduler: EngineScheduler,
         formers: FormerEngines,
-        reason: str | None = None,
     ) -> None:
-        """`formers` has the engine that serves until this one does, if there is one. `reason`: why
-        the model loads; None: an administrator has asked for it."""
-        self._reason = reason
+        """`formers` has the engine that serves until this one does, if there is one."""
         self._spec = spec
         self._retried_at = asked.retried_at
         self._asked = asyncio.Event()
@@ -125,7 +123,6 @@ class Keeper:
         self._attempts = LoadAttempts()
         self._ready: EngineProcess | None = None  # while it serves
         self._testing: asyncio.Task[None] | None = None
-        self._loaded_files: FolderState | None = None  # those with which an engine has loaded
         self._known: tuple[FolderState, EngineFacts] | None = None
         self._scheduler = scheduler
         self._formers = formers
@@ -164,18 +161,16 @@ class Keeper:
         failure = await engine.test_pictures()
         await status.report_pictures(self._subject, failure, asked_at)
 
-    async def end(self, reason: str | None = None) -> None:
-        """`reason` None: an administrator has asked for it."""
-        self._reason = reason
+    async def end(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         await self._end_found()
         self._scheduler.remove(self._memory)
 
-    async def hand_over(self, reason: str = CHANGED) -> None:
+    async def hand_over(self) -> None:
         engine = self._ready
         if engine is None or engine.is_draining:
-            await self.end(reason)
+            await self.end()
             return
         self._left = engine
         self._task.cancel()
@@ -187,11 +182,10 @@ class Keeper:
         return self._formers.serves(self._spec.id, self._spec.replica)
 
     async def _keep_alive(self) -> None:
-        backoff, loop = Backoff(), asyncio.get_running_loop()
         try:
             while True:
                 await self._wait_for_memory()
-                started_at, files = loop.time(), await self._read_files()
+                files = await self._read_files()
                 end = await self._run_once(files)
                 if end is None:
                     self._memory.give_back()
@@ -200,10 +194,9 @@ class Keeper:
                 fields = {"model": self._spec.name, "reason": end.text}
                 if isinstance(end, _Crash):
                     self._memory.lose_engine()
-                    self._reason = end.text
                     log.error("engine died", extra={"fields": fields})
                     await self._report(EngineState.LOADING, error=end.text)
-                    await asyncio.sleep(backoff.after(loop.time() - started_at))
+                    await asyncio.sleep(_RESTART_PAUSE_S)
                 else:
                     self._memory.give_back()
                     self._is_eager = True
@@ -224,16 +217,13 @@ class Keeper:
             return
         self._memory.ask(need, is_eager=is_eager)
         verdict = await self._memory.verdict()
-        has_slept = not is_eager or verdict is Verdict.ASLEEP
         while verdict is not Verdict.GRANTED:
             if verdict is Verdict.ASLEEP:
-                num_bytes, reason = self._memory.need.total_bytes, self._memory.sleep_reason
-                await self._report(EngineState.ASLEEP, needed_bytes=num_bytes, reason=reason)
+                num_bytes = self._memory.need.total_bytes
+                await self._report(EngineState.ASLEEP, needed_bytes=num_bytes)
             else:
                 await self._report(EngineState.FAILED, error=self._memory.unfit_text)
             verdict = await self._next_verdict(verdict)
-        if has_slept:
-            self._reason = self._memory.wake_reason
 
     async def _next_verdict(self, last: Verdict) -> Verdict:
         while last is Verdict.UNFIT:
@@ -249,13 +239,10 @@ class Keeper:
         return await asyncio.to_thread(_estimate_need, self._spec, facts, self._measured)
 
     async def _facts(self, files: FolderState) -> EngineFacts:
-        """Read the files, unless they are known. Streams wait for the next engine of a model, and
-        an engine that runs proves its weights."""
+        """Read the files, unless they are known."""
         if self._known is None or self._known[0] != files:
-            checks_weights = self._found is None and files != self._loaded_files
             folders = await asyncio.to_thread(_folders, self._spec)
-            generates = self._spec.task.is_generation
-            facts = await read_facts(folders, generates=generates, checks_weights=checks_weights)
+            facts = await read_facts(folders, generates=self._spec.task.is_generation)
             self._known = files, facts
         return self._known[1]
 
@@ -275,7 +262,7 @@ class Keeper:
         self._found = None
         try:
             await self._start(engine, found)
-            has_loaded, self._loaded_files, self._attempts = True, files, LoadAttempts()
+            has_loaded, self._attempts = True, LoadAttempts()
             self._asked.clear()
             self._ready = engine
             self._memory.wake(engine)
@@ -358,7 +345,6 @@ class Keeper:
             await self._report(EngineState.RETRYING, error=failure.text, next_attempt_at=next_at)
             if not await self._is_asked_within(pause_s):
                 return
-        self._reason = None if self._asked.is_set() else "its files were changed"
         self._asked.clear()
         self._attempts = LoadAttempts()
         # The next report is about other files, or another try: the old error would mislead.
@@ -391,9 +377,6 @@ class Keeper:
 
     async def _report(self, state: EngineState, **details: Any) -> None:
         # A replaced engine only finishes its requests.
-        if state is EngineState.READY:
-            self._reason = ""
-        details.setdefault("reason", self._reason)
         details["has_former"] = self._has_former and state is not EngineState.READY
         await status.report(self._subject, state, self._num_restarts, self._attempts, **details)
 

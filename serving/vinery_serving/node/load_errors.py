@@ -15,12 +15,6 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-# The delay doubles while engines that had loaded end soon after their start. Streams wait for the
-# next engine, and their requests are limited by the quarantine.
-_FIRST_S: Final = 0.1
-_MAX_S: Final = 0.5
-_STABLE_AFTER_S: Final = 3.0
-
 
 class FailureKind(Enum):
     FINAL = auto()  # files, options or a device: another attempt ends in the same way
@@ -85,8 +79,9 @@ _KNOWN: Final = (
         "Choose CPU.",
     ),
     _Known(
-        r"Incorrect weights in bin file|is_valid_weights_range",
-        "A weights file is cut: it is shorter than its graph needs.",
+        r"(Incorrect weights|Empty weights data) in bin file|is_valid_weights_range|"
+        r"No such file or directory: \S+\.bin",
+        "A weights file is missing or cut: it is shorter than its graph needs.",
         _COPY_AGAIN,
     ),
     _Known(
@@ -149,18 +144,6 @@ def load_failure(original: str) -> LoadFailure:
 def killed(original: str) -> LoadFailure:
     sentence = "The engine was killed while it loaded, as a system does that runs out of memory."
     return LoadFailure(FailureKind.KILLED, f"{sentence}\n\n{original}")
-
-
-class Backoff:
-    def __init__(self) -> None:
-        self._next_s = _FIRST_S
-
-    def after(self, lived_s: float) -> float:
-        """Return the delay after an engine that has lived so long, in seconds."""
-        if lived_s > _STABLE_AFTER_S:
-            self._next_s = _FIRST_S
-        delay_s, self._next_s = self._next_s, min(self._next_s * 2, _MAX_S)
-        return delay_s
 
 
 class LoadAttempts:

@@ -55,11 +55,6 @@ class Plan:
     sleep: list[int] = field(default_factory=list)
     # Models that can never load beside the pinned models of their device.
     unfit: set[int] = field(default_factory=set)
-    # When time alone changes the plan; None: never.
-    next_at_s: float | None = None
-
-    def revisit_at(self, at_s: float) -> None:
-        self.next_at_s = at_s if self.next_at_s is None else min(self.next_at_s, at_s)
 
 
 def make_plan(
@@ -112,11 +107,8 @@ class _Device:
             is_idle = each.phase is Phase.AWAKE and each.waiting_since_s is None
             if each.is_pinned or not is_idle or limit_s is None or idle_since_s is None:
                 continue
-            over_at_s = max(idle_since_s, each.awake_since_s) + limit_s
-            if over_at_s <= self._now_s:
+            if max(idle_since_s, each.awake_since_s) + limit_s <= self._now_s:
                 self._let_sleep(each)
-            else:
-                self._plan.revisit_at(over_at_s)
 
     def _relieve(self) -> None:
         while self._free + self._leaving < 0 and self._may_leave and self._num_staying > 1:
@@ -150,8 +142,8 @@ class _Device:
             self._let_sleep(former)
         missing = model.need_bytes - self._free - self._leaving
         leaving = _least_until(missing, self._may_leave)
-        if leaving is None:
-            self._wait_until_more_may_leave()
+        if leaving is None:  # nothing else gets this memory until more may leave
+            self._free, self._leaving, self._may_leave = 0, 0, []
             return
         for each in leaving:
             self._let_sleep(each)
@@ -168,13 +160,6 @@ class _Device:
         )
         is_too_much = model.need_bytes + former.need_bytes > self._budget - beside
         return former if is_too_much else None
-
-    def _wait_until_more_may_leave(self) -> None:
-        self._free, self._leaving, self._may_leave = 0, 0, []
-        for each in self._models:
-            may_at_s = each.awake_since_s + self._min_awake_s
-            if each.phase is Phase.AWAKE and not each.is_pinned and may_at_s > self._now_s:
-                self._plan.revisit_at(may_at_s)
 
     def _wake(self, model: ModelUse) -> None:
         self._free -= model.need_bytes

@@ -40,7 +40,6 @@ from vinery_serving.node.job_runner import JobRunner
 from vinery_serving.node.keeper import Keeper, LiveSettings, ModelSpec
 from vinery_serving.node.scheduler import EngineScheduler
 from vinery_serving.node.starting import END_TIMEOUT_S
-from vinery_serving.node.status import AT_START, CHANGED, MOVED, STOPPED
 from vinery_serving.processes.logs.file import delete_former_engines, engine_logs
 from vinery_serving.processes.logs.lines import LogEntry
 from vinery_serving.processes.logs.reading import LogFollower
@@ -101,15 +100,13 @@ async def _watch(on_loop: Callable[[], None], repeat: Callable[[LogEntry], None]
         asyncio.create_task(scheduler.run()),
         asyncio.create_task(_follow_waits(scheduler)),
     ]
-    reason: str | None = AT_START
     with change_signal.listening(wake.set):
         while not stop.is_set():
             wake.clear()
             if (specs := await wanted.read()) is not None:
-                await _reconcile(keepers, specs, found, formers, scheduler, reason)
-                reason = None
+                await _reconcile(keepers, specs, found, formers, scheduler)
             await _wait(wake, stop)
-    await _end(keepers.values(), STOPPED)
+    await _end(keepers.values())
     await formers.end()
     await asyncio.gather(*(each.end(END_TIMEOUT_S) for each in found.values()))
     for task in beside:
@@ -274,20 +271,15 @@ async def _reconcile(
     found: dict[EngineAddress, AdoptedEngine],
     formers: FormerEngines,
     scheduler: EngineScheduler,
-    reason: str | None,
 ) -> None:
-    """Start and end engines. Takes all engines out of `found`, to adopt or to end them. `reason`:
-    why models load; None: an administrator has asked for it."""
+    """Start and end engines. Takes all engines out of `found`, to adopt or to end them."""
     elsewhere = {_replica(each): each for each, asked in specs.items() if not asked.is_here}
     specs = {each: asked for each, asked in specs.items() if asked.is_here}
     wanted = {_replica(each): each for each in specs}
     surplus = [each for each in keepers if each not in specs]
-    moved = [each for each in surplus if _replica(each) in elsewhere]
-    replaced = [each for each in surplus if _replica(each) in wanted]
-    changed = {_replica(each) for each in replaced}
-    await _end([keepers.pop(each) for each in surplus if each not in (*replaced, *moved)])
-    await asyncio.gather(*(keepers.pop(each).hand_over() for each in replaced))
-    await asyncio.gather(*(keepers.pop(each).hand_over(MOVED) for each in moved))
+    former = [each for each in surplus if _replica(each) in (wanted.keys() | elsewhere.keys())]
+    await _end([keepers.pop(each) for each in surplus if each not in former])
+    await asyncio.gather(*(keepers.pop(each).hand_over() for each in former))
     await formers.end_others({*wanted, *elsewhere})
     for address in [each for each in found if each not in {spec.address for spec in specs}]:
         replica = address.model_id, address.replica
@@ -303,8 +295,7 @@ async def _reconcile(
             keepers[each].follow(asked)
         else:
             own = found.pop(each.address, None) or await formers.take(each.address)
-            why = CHANGED if _replica(each) in changed else reason
-            keepers[each] = Keeper(each, own, asked, scheduler, formers, why)
+            keepers[each] = Keeper(each, own, asked, scheduler, formers)
     if found:
         names = [each.file_name for each in found]
         log.info("ending engines of models that are not loaded: %s", names)
@@ -344,8 +335,8 @@ def _keep_former(
     formers.add(address, engine, memory)
 
 
-async def _end(keepers: Iterable[Keeper], reason: str | None = None) -> None:
-    await asyncio.gather(*(each.end(reason) for each in keepers))
+async def _end(keepers: Iterable[Keeper]) -> None:
+    await asyncio.gather(*(each.end() for each in keepers))
 
 
 def _read_specs(known: object) -> tuple[object, dict[ModelSpec, LiveSettings] | None]:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 # More changes are waited for: at a start all models ask within moments.
 _SETTLE_S: Final = 0.02
-# Engines show in memory when they become idle, without an event.
+# Engines show in memory when they become idle, and times end, without an event.
 _LOOK_INTERVAL_S: Final = 1.0
 _ids = itertools.count(1)
 
@@ -68,8 +68,6 @@ class ModelMemory:
         self.wanted_since_s: float | None = None  # Unix time: an administrator wants it loaded
         self.awake_since_s = 0.0
         self.unfit_text = ""
-        self.sleep_reason = ""  # for the history of the model
-        self.wake_reason: str | None = None  # None: an administrator has asked
         self.engine: AwakeEngine | None = None  # while the model is awake
         self.is_former = False  # a new engine replaces this one
         self._scheduler = scheduler
@@ -169,34 +167,18 @@ class ModelMemory:
     def follow(self, plan: Plan) -> None:
         if self.id in plan.sleep and self.engine is not None:
             self.phase = Phase.LEAVING
-            self.sleep_reason = self._sleep_reason(self.engine.idle_since_s)
             self.engine.drain()
             log.info("model goes to sleep", extra={"fields": {"model": self.name}})
         elif self.phase is Phase.ASLEEP and self._has_asked:
             self._decide(plan)
 
-    def _sleep_reason(self, idle_since_s: float | None) -> str:
-        limit_s = self.idle_limit_s
-        if limit_s is not None and idle_since_s is not None:
-            since_s = max(idle_since_s, self.awake_since_s)
-            if time.monotonic() - since_s >= limit_s:
-                minutes, seconds = divmod(limit_s, 60)
-                is_exact = minutes and not seconds
-                return f"idle for {minutes:g} min" if is_exact else f"idle for {limit_s:g} s"
-        return "another model needs the memory"
-
     def _decide(self, plan: Plan) -> None:
         verdict = Verdict.ASLEEP
         if self.id in plan.wake:
             verdict, self.phase, self._has_asked = Verdict.GRANTED, Phase.LOADING, False
-            if not self.is_eager:  # the model was asleep
-                by_request = "it is pinned" if self.is_pinned else "woken by a request"
-                self.wake_reason = None if self.wanted_since_s is not None else by_request
         elif self.id in plan.unfit:
             verdict, self.unfit_text = Verdict.UNFIT, self._scheduler.unfit_text(self)
             self.wanted_since_s = None
-        elif self.is_eager:
-            self.sleep_reason = "other models have the memory"
         self.is_eager = False  # one chance for each `ask`
         if verdict is not self._verdict:
             self._verdict = verdict
@@ -204,7 +186,7 @@ class ModelMemory:
 
 
 class EngineScheduler:
-    """Plans when something has changed. Belongs to the node's event loop."""
+    """Plans when something has changed, and each second. Belongs to the node's event loop."""
 
     def __init__(self, budgets: Mapping[str, int], min_awake_s: float) -> None:
         self._budgets, self._min_awake_s = budgets, min_awake_s
@@ -229,12 +211,12 @@ class EngineScheduler:
         while True:
             await asyncio.sleep(_SETTLE_S)
             self._changed.clear()
-            plan = self.plan()
+            self.plan()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause_s(plan)):
+                async with asyncio.timeout(_LOOK_INTERVAL_S):
                     await self._changed.wait()
 
-    def plan(self) -> Plan:
+    def plan(self) -> None:
         plan = make_plan(self._uses(), self._budgets, self._min_awake_s, time.monotonic())
         for each in list(self._models.values()):
             each.follow(plan)
@@ -242,7 +224,6 @@ class EngineScheduler:
         # The start of a spare engine would slow down a model that loads.
         if Phase.LOADING not in phases:
             self.spares.want(is_wanted=Phase.ASLEEP in phases)
-        return plan
 
     def _uses(self) -> list[ModelUse]:
         waits, formers = self.waits(), self._formers()
@@ -265,14 +246,6 @@ class EngineScheduler:
             for each in self._models.values()
             if each.is_former and each.phase is Phase.AWAKE
         }
-
-    def _pause_s(self, plan: Plan) -> float | None:
-        awake = [each for each in self._models.values() if each.engine is not None]
-        has_limit = any(each.idle_limit_s is not None and not each.is_pinned for each in awake)
-        pauses_s = [_LOOK_INTERVAL_S] if has_limit else []
-        if plan.next_at_s is not None:
-            pauses_s.append(max(0.0, plan.next_at_s - time.monotonic()))
-        return min(pauses_s, default=None)
 
     def unfit_text(self, memory: ModelMemory) -> str:
         pinned_bytes = sum(

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import DatabaseError
 from django.db.models import F
@@ -18,19 +18,13 @@ from vinery_accounts.base import change_signal
 from vinery_accounts.base.connections import giving_back
 from vinery_serving.cluster import places
 from vinery_serving.models.engine_status import PICTURES_FAILED, EngineState, EngineStatus
-from vinery_serving.models.job_rows import asker_of, record_event
+from vinery_serving.models.job_rows import record_event
 from vinery_serving.models.models import ServedModel
 from vinery_serving.node.fit import Measured
 from vinery_serving.node.load_errors import LoadAttempts
 from vinery_serving.transport.waiting import Wait
 
 log = logging.getLogger(__name__)
-
-# Reasons in the history of a model.
-AT_START: Final = "loaded at the start"
-CHANGED: Final = "settings changed"
-MOVED: Final = "moved to another host"
-STOPPED: Final = "the server was stopped"
 
 
 class Subject(NamedTuple):
@@ -42,43 +36,32 @@ class Subject(NamedTuple):
 
 class ReplicaStates:
     def __init__(self) -> None:
-        self._engines: dict[int, dict[int, tuple[Subject, Mapping[str, Any]]]] = {}  # by model
+        # By model and replica, with the digest of the settings.
+        self._engines: dict[int, dict[int, tuple[str, places.Row]]] = {}
 
     @property
     def model_ids(self) -> set[int]:
         return {model_id for model_id, engines in list(self._engines.items()) if engines}
 
     def of_model(self, subject: Subject, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a report about one engine as a report about its model."""
-        engines = self._engines.setdefault(subject.model_id, {})
-        if values["state"] == EngineState.UNLOADED:
-            engines.pop(subject.replica, None)
-        else:
-            engines[subject.replica] = subject, values
-        # Reports about former settings are obsolete.
-        for replica, (other, _) in list(engines.items()):
-            if other.settings_digest != subject.settings_digest:
-                del engines[replica]
+        """Return a report about one engine as a report about its model. Earlier reports about
+        other settings are obsolete."""
+        model_id, digest, replica, device = subject
+        known = self._engines.get(model_id, {}).items()
+        engines = {at: each for at, each in known if at != replica and each[0] == digest}
+        if values["state"] != EngineState.UNLOADED:
+            row = {name: values[name] for name in ("pid", "num_restarts")}
+            row |= {"replica": replica, "device": device, "state": str(values["state"])}
+            engines[replica] = digest, row | {"error": values.get("last_error", "")}
+        self._engines[model_id] = engines
         if not engines:
             return {**values, "replicas": []}
-        of_model = {**values, **places.aggregate(self.rows(subject.model_id))}
-        is_sole = len(engines) == 1 and not subject.replica
+        of_model = {**values, **places.aggregate(self.rows(model_id))}
+        is_sole = len(engines) == 1 and not replica
         return of_model | ({"replicas": []} if is_sole else {})
 
     def rows(self, model_id: int) -> list[places.Row]:
-        engines = dict(self._engines.get(model_id, {}))
-        return [_row(*engine) for _, engine in sorted(engines.items())]
-
-
-def _row(subject: Subject, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "replica": subject.replica,
-        "device": subject.device,
-        "state": str(values["state"]),
-        "pid": values["pid"],
-        "num_restarts": values["num_restarts"],
-        "error": values.get("last_error", ""),
-    }
+        return [row for _, (_, row) in sorted(dict(self._engines.get(model_id, {})).items())]
 
 
 # A single node writes all reports. One thread keeps the order: a report about a model has the
@@ -101,12 +84,10 @@ async def report(
     next_attempt_at: datetime | None = None,
     needed_bytes: int | None = None,
     has_former: bool = False,
-    reason: str | None = None,
 ) -> None:
     """Write the state of an engine, and the state of its model. The last error stays until the
     engine is ready, or the report `forgets_error`; of an engine that is ready it is the failure of
-    the self-test. `reason` is for the history of the model, unless there is an error; None: an
-    administrator has asked for it."""
+    the self-test."""
     values: dict[str, object] = {
         "state": state,
         "settings_digest": subject.settings_digest,
@@ -125,32 +106,28 @@ async def report(
         unseen = picture_failure and _pictures_failed_on(subject) + picture_failure
         values["last_error"] = error or unseen
         values["num_failures_in_row"] = (F("num_failures_in_row") + 1) if error else 0
-    of_model = _replicas.of_model(subject, values)
-    # Other engines have the state of the model, which did not change.
-    is_beside = of_model["state"] != state
-    await _report_model(subject.model_id, of_model, "" if is_beside else reason)
+    await _report_model(subject.model_id, _replicas.of_model(subject, values))
 
 
 # The last report of each model that the database did not take. The next reports do not wait for
 # the database then, because models that load wait for their reports.
-_unwritten: dict[int, tuple[dict[str, Any], str | None]] = {}
+_unwritten: dict[int, dict[str, Any]] = {}
 
 
-async def _report_model(model_id: int, values: dict[str, Any], reason: str | None) -> None:
+async def _report_model(model_id: int, values: dict[str, Any]) -> None:
     if not _unwritten:
         named = {"model_id": model_id, "state": values["state"]}
-        if await _write_or_warn(named, _write, model_id, values, reason):
+        if await _write_or_warn(named, _write, model_id, values):
             return
-    earlier, _ = _unwritten.get(model_id, ({}, None))
-    _unwritten[model_id] = earlier | values, reason
+    _unwritten[model_id] = _unwritten.get(model_id, {}) | values
 
 
 async def write_again() -> None:
     """Write the reports that the database did not take. Call it when the database answers."""
     unwritten = dict(_unwritten)
     _unwritten.clear()
-    for model_id, (values, reason) in unwritten.items():
-        await _report_model(model_id, values, reason)
+    for model_id, values in unwritten.items():
+        await _report_model(model_id, values)
 
 
 async def report_pictures(subject: Subject, failure: str, asked_at: datetime) -> None:
@@ -227,27 +204,16 @@ def _change(changes: Mapping[int, Mapping[str, object]], present: Mapping[str, o
         EngineStatus.objects.filter(model_id=model_id, **present).update(**values)
 
 
-def _write(model_id: int, values: dict[str, object], reason: str | None) -> None:
+def _write(model_id: int, values: dict[str, object]) -> None:
     if ServedModel.objects.filter(pk=model_id).exists():
         if rows := places.report(model_id, _replicas.rows(model_id)):
-            of_all = places.aggregate(rows)
-            reason = reason if of_all["state"] == values["state"] else ""
-            values = values | of_all
+            values = values | places.aggregate(rows)
         EngineStatus.objects.get_or_create(model_id=model_id)
         changed = {**values, "changed_at": timezone.now()}
         EngineStatus.objects.filter(model_id=model_id).update(**changed)
         error = str(values.get("last_error") or "").partition("\n\n")[0]
-        if not error and reason in (None, CHANGED):
-            reason = _asked_text(model_id, str(values["state"]), reason)
-        record_event(model_id, str(values["state"]), error or reason or "")
+        record_event(model_id, str(values["state"]), error)
         change_signal.send()
-
-
-def _asked_text(model_id: int, state: str, reason: str | None) -> str:
-    """Return a reason with the name of who asked. `reason` None: to load or to unload."""
-    verb = {"loading": "loaded", "unloaded": "unloaded"}.get(state) if reason is None else reason
-    asker = asker_of(model_id) if verb else ""
-    return f"{verb} by {asker}" if asker else reason or ""
 
 
 @giving_back

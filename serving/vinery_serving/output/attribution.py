@@ -5,7 +5,7 @@ all decoded text."""
 
 from dataclasses import dataclass
 
-from vinery_serving.core.logprobs import Token
+from vinery_serving.core.events import Token
 
 
 @dataclass(slots=True)

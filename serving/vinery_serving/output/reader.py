@@ -4,8 +4,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from vinery_serving.core.events import REPETITION, Event, Finished, FinishReason
-from vinery_serving.core.logprobs import Token, without_leading_spaces
+from vinery_serving.core.events import (
+    REPETITION,
+    Event,
+    Finished,
+    FinishReason,
+    Token,
+    without_leading_spaces,
+)
 from vinery_serving.core.request import Repetition
 from vinery_serving.output.attribution import Attribution
 from vinery_serving.output.detokenize import Decoder

@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, Tag
 from vinery_serving.core import events, field_limits
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter
-from vinery_serving.core.logprobs import Token
+from vinery_serving.core.events import Token
 from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, ToKeep
 from vinery_serving.core.request import Conversation, Endpoint, Message
 from vinery_serving.core.result import ChoiceResult, Result

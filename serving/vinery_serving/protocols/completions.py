@@ -16,8 +16,7 @@ from pydantic import Field, PlainValidator
 from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter
-from vinery_serving.core.events import ReasoningDelta, Started, TokensGenerated
-from vinery_serving.core.logprobs import Token
+from vinery_serving.core.events import ReasoningDelta, Started, Token, TokensGenerated
 from vinery_serving.core.memory import NO_MEMORY, Memory
 from vinery_serving.core.request import Endpoint, RawPrompts
 from vinery_serving.core.result import ChoiceResult, Result

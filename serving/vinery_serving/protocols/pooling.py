@@ -12,8 +12,8 @@ from pydantic import BeforeValidator, Field, PlainValidator
 
 from vinery_serving.core import field_limits, pooling
 from vinery_serving.core.errors import MissingParameter
+from vinery_serving.core.request import Unused
 from vinery_serving.core.tasks import Endpoint
-from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.generation import Priority, RequestId

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from vinery_serving.core.memory import ToKeep
-from vinery_serving.core.unused import Unused
+from vinery_serving.core.request import Unused
 from vinery_serving.protocols.chat import ChatCompletion
 from vinery_serving.protocols.common.body_fields import unknown_fields, unused_fields
 from vinery_serving.protocols.common.encoding import Answer, one_of

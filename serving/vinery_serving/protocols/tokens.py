@@ -14,8 +14,7 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.pooling import Padding, Tokenized, TokenizeRequest
-from vinery_serving.core.request import Conversation, Encoding, PartsOf
-from vinery_serving.core.unused import NOTHING_UNUSED, Unused
+from vinery_serving.core.request import NOTHING_UNUSED, Conversation, Encoding, PartsOf, Unused
 from vinery_serving.protocols.common.body_fields import unknown_fields, unused_fields
 from vinery_serving.protocols.common.encoding import Answer, json_bytes
 from vinery_serving.protocols.common.media import check_media

@@ -31,6 +31,7 @@ class _Request:
     arrived_at: float
     num_left: int  # texts without a vector
     queue_s: float | None = None
+    texts: list[WaitingText] = field(default_factory=list)
     vectors: list[tuple[int, Vectors]] = field(default_factory=list)  # not sent yet
 
     @property
@@ -73,14 +74,14 @@ class VectorEngine(EngineKind[_Request]):
 
     def _submit(self, request: _Request) -> None:
         try:
-            texts = self._read(request)
+            request.texts = self._read(request)
             if not request.message.goes_on:
                 self._check_room(request.message.lane)
         except errors.ServingError as error:
             request.reject(error.code, error.message)
             return
         self.requests[request.key] = request
-        self._waiting.add(texts)
+        self._waiting.add(request.texts)
         self.liveness.begin_request()
 
     def _read(self, request: _Request) -> list[WaitingText]:
@@ -115,7 +116,7 @@ class VectorEngine(EngineKind[_Request]):
 
     def drop(self, request: _Request) -> None:
         if self.requests.pop(request.key, None) is not None:
-            self._waiting.drop(request, request.message.lane)
+            self._waiting.drop(request.texts)
 
     # Batches
 

@@ -11,7 +11,7 @@ from typing import Final
 from django.conf import settings
 
 from vinery_serving.core.errors import UnknownParameter, UnsupportedParameter
-from vinery_serving.core.unused import Unused
+from vinery_serving.core.request import Unused
 from vinery_serving.gateway.endpoints.edge import OWN_HEADERS, Headers, Scope, header
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.protocols.common.foreign import FOREIGN, Harmless

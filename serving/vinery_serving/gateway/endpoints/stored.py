@@ -20,9 +20,9 @@ from vinery_serving.core import field_limits
 from vinery_serving.core.errors import InvalidRequest, Overloaded, ServingError
 from vinery_serving.core.ids import new_id_token
 from vinery_serving.core.memory import ToKeep
+from vinery_serving.core.request import Unused
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.core.turns import FairTurns, NoTurn
-from vinery_serving.core.unused import Unused
 from vinery_serving.gateway.endpoints.background import runs_of
 from vinery_serving.gateway.endpoints.edge import Headers, Receive, Scope, Send
 from vinery_serving.gateway.endpoints.notices import report_unused

@@ -4,9 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
-from vinery_serving.core.events import NO_TOKENS, TokenCounts
+from vinery_serving.core.events import (
+    NO_TOKENS,
+    Token,
+    TokenCounts,
+    TopLogprob,
+    without_leading_spaces,
+)
 from vinery_serving.core.ids import tool_call_id
-from vinery_serving.core.logprobs import Token, TopLogprob, without_leading_spaces
 from vinery_serving.core.media import NO_MEDIA, MediaUsage
 from vinery_serving.core.request import GenerationRequest, RawPrompts, Tool, ToolMode
 from vinery_serving.gateway.engines.directory import Engine

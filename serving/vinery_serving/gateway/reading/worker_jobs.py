@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from msgspec import Struct
 
-from vinery_serving.core import dialects, field_limits, picture_sizes, unused
+from vinery_serving.core import dialects, field_limits, picture_sizes
 from vinery_serving.core import media as core_media
 from vinery_serving.core import memory as core_memory
 from vinery_serving.core import pooling as core_pooling
@@ -27,14 +27,15 @@ from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage
 from vinery_serving.core.memory import Memory, Needs, ToKeep
 from vinery_serving.core.pooling import PoolingDraft, PoolingRequest
 from vinery_serving.core.request import (
+    NOTHING_UNUSED,
     PROMPT_FIELDS,
     Conversation,
     GenerationRequest,
     RawPrompts,
     Role,
+    Unused,
 )
 from vinery_serving.core.tasks import POOLING_ENDPOINTS, Endpoint, Task
-from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.gateway.engines.models import LoadedModel, ModelEntry
 from vinery_serving.gateway.preparing.compacting import prepare_within
 from vinery_serving.gateway.preparing.logits import num_top_of_prompt
@@ -405,7 +406,6 @@ CODEC: Final = Codec(
     (
         *_types_in(core_request),
         *_types_in(dialects),
-        *_types_in(unused),
         *_types_in(core_media),
         *_types_in(core_memory),
         *_types_in(engine_messages),

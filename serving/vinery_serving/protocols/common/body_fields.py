@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import InvalidRequest
+from vinery_serving.core.request import NOTHING_UNUSED, Unused
 from vinery_serving.core.tasks import Endpoint
-from vinery_serving.core.unused import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common import reading
 from vinery_serving.protocols.common.foreign import FOREIGN_BY_NAME, SYNONYMS, Alias, Harmless
 from vinery_serving.protocols.common.generation import GenerationBody

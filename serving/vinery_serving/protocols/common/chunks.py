@@ -13,7 +13,6 @@ from pydantic import Field
 
 from vinery_serving.core import events
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.logprobs import Token
 from vinery_serving.core.memory import ToKeep
 from vinery_serving.core.request import GenerationRequest, ToolCall
 from vinery_serving.core.result import ChoiceResult, Result
@@ -235,7 +234,7 @@ class ChunkExchange(ABC):
     @abstractmethod
     def logprobs(
         self, source: events.Started | Result, choice: int, *, is_streamed: bool
-    ) -> Callable[[Sequence[Token]], object]:
+    ) -> Callable[[Sequence[events.Token]], object]:
         """Return a function that returns the `logprobs` of a choice's next tokens."""
 
     @abstractmethod
@@ -263,7 +262,7 @@ class ChunkEncoder:
         self._delta = form.delta
         self._has_logprobs = form.request.logprobs.num_top is not None
         # The `logprobs` function of each choice, from `Started` on.
-        self._logprobs: list[Callable[[Sequence[Token]], object]] = []
+        self._logprobs: list[Callable[[Sequence[events.Token]], object]] = []
         # The first chunks of choices that are sent with their first tokens.
         self._late: dict[int, Chunk] = {}
         # The end of an unfinished choice, with and without log-probabilities.

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from vinery_serving.core import field_limits
 from vinery_serving.core import request as core
 from vinery_serving.core.dialects import Dialect
-from vinery_serving.core.unused import NOTHING_UNUSED, Unused
+from vinery_serving.core.request import NOTHING_UNUSED, Unused
 from vinery_serving.protocols.common import decoding
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.formats import FormatFields

@@ -4,7 +4,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from typing import Any
 
-from vinery_serving.core.logprobs import Token, TopLogprob
+from vinery_serving.core.events import Token, TopLogprob
 from vinery_serving.protocols.common.encoding import Answer
 
 _UNKNOWN = -9999.0  # the value of OpenAI and vLLM for an unknown log-probability

@@ -16,10 +16,9 @@ from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import ContextTooLong, ServingError
 from vinery_serving.core.ids import AnswerIdentity
 from vinery_serving.core.memory import NO_MEMORY, Memory
-from vinery_serving.core.request import Endpoint, GenerationRequest, ToolCall
+from vinery_serving.core.request import Endpoint, GenerationRequest, ToolCall, Unused
 from vinery_serving.core.result import Item, ReasoningItem, Result, TextItem
 from vinery_serving.core.tools import INVALID_JSON
-from vinery_serving.core.unused import Unused
 from vinery_serving.protocols.common import encoding
 from vinery_serving.protocols.common.body_fields import read_body
 from vinery_serving.protocols.messages.body import CountBody, MessagesBody

@@ -21,11 +21,11 @@ from vinery_serving.core.events import (
     ReasoningDelta,
     Started,
     TextDelta,
+    Token,
     ToolCallDelta,
     ToolCallStarted,
 )
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.logprobs import Token
 from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, Needs, Recalled, ToKeep
 from vinery_serving.core.request import Conversation, Endpoint, GenerationRequest, ToolCall
 from vinery_serving.core.result import Item as CoreItem

@@ -9,9 +9,8 @@ from pydantic import Field
 
 from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import ServingError
-from vinery_serving.core.events import QUOTA, FinishReason, TokenCounts
+from vinery_serving.core.events import QUOTA, FinishReason, Token, TokenCounts
 from vinery_serving.core.ids import AnswerIdentity
-from vinery_serving.core.logprobs import Token
 from vinery_serving.core.request import Sampling, Tool, ToolCall
 from vinery_serving.core.result import ChoiceResult, ReasoningItem, TextItem
 from vinery_serving.core.result import Item as CoreItem
