@@ -169,7 +169,7 @@ def test_the_number_of_queries_does_not_depend_on_the_length_of_a_list(owner: Ap
     before = nums_of_queries(0)
     assert nums_of_queries(3) == before
     # The list of quotas also reads the usage in each of three windows.
-    assert before.pop("quotas") <= 16
+    assert before.pop("quotas") <= 18
     # Limits and weights name models, so the visible models are read, too: two queries.
     assert before.pop("limits") <= 6
     assert before.pop("model-weights") <= 6
