@@ -1,6 +1,7 @@
 """A change of rows is signalled to the processes that keep them in memory."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,8 +19,9 @@ from vinery_accounts.models import Organization
 
 
 @pytest.fixture(autouse=True)
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(settings, "VINERY_RUN_DIR", tmp_path)
+    return tmp_path / "changes"
 
 
 class Counter:
@@ -46,9 +48,25 @@ def listening() -> Iterator[Counter]:
         yield counter
 
 
-async def test_each_listener_gets_a_signal_and_those_due_at_once_count_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()]
+
+
+async def test_a_listener_that_is_closed_or_killed_leaves_no_pipe(folder: Path) -> None:
+    send()
+    assert folder.name not in names(folder.parent)
+    with listening():
+        assert len(names(folder)) == 1
+    assert names(folder) == []
+    with listening() as counter:
+        (living,) = names(folder)
+        os.mkfifo(folder / "killed")
+        send()
+        await counter.wait()
+        assert names(folder) == [living]
+
+
+async def test_each_listener_gets_a_signal_and_those_due_at_once_count_as_one() -> None:
     with listening() as one, listening() as other:
         send()
         await one.wait()
@@ -61,11 +79,6 @@ async def test_each_listener_gets_a_signal_and_those_due_at_once_count_as_one(
         send()
         await counter.wait()
         assert counter.num_signals == 2
-
-    monkeypatch.setattr(settings, "VINERY_RUN_DIR", tmp_path / "nowhere")
-    send()
-    with listening():
-        await asyncio.sleep(0)
 
 
 @pytest.mark.stores

@@ -1,16 +1,18 @@
 """A process that keeps rows in memory learns of changes by a signal from another process of the
 host, and by a very small query.
 
-A process that has committed a change sets the time of a file in the run folder, at which listeners
-look a few times a second. So no listener need query for changes all the time. A signal may come
-without a change, and a change on another host comes without a signal: listeners also query now and
-then, with `commit_state`.
+Each listener reads a named pipe in a folder of the run folder. A process that has committed a
+change writes a byte to all pipes. So no listener need query for changes all the time. A signal may
+come without a change, and a change on another host comes without a signal: listeners also query now
+and then, with `commit_state`.
 """
 
 import asyncio
 import contextlib
+import errno
+import logging
 import os
-import time
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -18,15 +20,19 @@ from typing import Final
 from django.conf import settings
 from django.db import connection, transaction
 
-_LOOK_INTERVAL_S: Final = 0.1
+log = logging.getLogger(__name__)
+
+_FOLDER: Final = "changes"
+# More than a pipe holds: one read empties it.
+_ALL_BYTES: Final = 1 << 20
 
 
 def send() -> None:
     """Signal all listeners of this home folder. Never blocks, and raises nothing."""
     with contextlib.suppress(OSError):
-        _file().touch(mode=0o600)
-        # Explicitly: the kernel's own times are as coarse as its ticks.
-        os.utime(_file(), ns=(time.time_ns(),) * 2)
+        for path in _folder().iterdir():
+            if not path.name.startswith("."):
+                _signal(path)
 
 
 def send_after_commit() -> None:
@@ -41,31 +47,55 @@ def send_after_commit() -> None:
 @contextlib.contextmanager
 def listening(on_change: Callable[[], None]) -> Iterator[None]:
     """Call `on_change` in the running event loop after each signal; several that are due count as
-    one."""
+    one. Without a pipe a warning is logged, and the caller sees changes by its own queries."""
+    try:
+        path, fd = _new_pipe()
+    except OSError as error:
+        log.warning("changes are not signalled: %s", error)
+        yield
+        return
 
-    async def follow(seen: int) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_INTERVAL_S)
-            if (sent := _sent_at()) != seen:
-                seen = sent
-                on_change()
+    def on_readable() -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(fd, _ALL_BYTES)
+        on_change()
 
-    task = asyncio.create_task(follow(_sent_at()), name="changes")
+    loop = asyncio.get_running_loop()
+    loop.add_reader(fd, on_readable)
     try:
         yield
     finally:
-        task.cancel()
+        loop.remove_reader(fd)
+        path.unlink(missing_ok=True)
+        os.close(fd)
 
 
-def _file() -> Path:
-    return Path(settings.VINERY_RUN_DIR) / "changes"
+def _new_pipe() -> tuple[Path, int]:
+    folder = _folder()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{os.getpid()}-{secrets.token_hex(4)}"
+    # A pipe gets the name after the reader: a sender removes a pipe without a reader.
+    draft = folder / f".{path.name}"
+    os.mkfifo(draft, 0o600)
+    # Open for writing too: the end of the last sender would else be an event for ever.
+    fd = os.open(draft, os.O_RDWR | os.O_NONBLOCK)
+    draft.rename(path)
+    return path, fd
 
 
-def _sent_at() -> int:
+def _folder() -> Path:
+    return Path(settings.VINERY_RUN_DIR) / _FOLDER
+
+
+def _signal(path: Path) -> None:
     try:
-        return _file().stat().st_mtime_ns
-    except OSError:
-        return 0
+        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # its listener was killed
+            path.unlink(missing_ok=True)
+        return
+    with os.fdopen(fd, "wb", buffering=0) as pipe:
+        pipe.write(b"\n")  # does nothing if the pipe is full, which has enough signals
 
 
 # -- Commits ------------------------------------------------------------------------------------
