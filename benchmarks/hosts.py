@@ -20,12 +20,12 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from benchmarks.databases import postgresql
 from benchmarks.gateway import Home, Server, started, used_s
 from benchmarks.load import Connection, connect, read_stream, streamed
 from benchmarks.machine import free_port, show
 from benchmarks.measures import Stream
 from benchmarks.platform_under_test import wait_until_it_answers
+from tests.own_postgres import OwnPostgres, folder_of_programs
 from vinery_platform.config import secret_files
 from vinery_platform.config.home import Home as HomeFolder
 from vinery_serving.cluster.authority import host_fingerprint
@@ -55,10 +55,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(argv)
     os.environ |= _SECRETS
     with TemporaryDirectory(prefix="vinery-bench-") as folder, ExitStack() as stack:
-        Path(folder).chmod(0o755)  # the postgres user must reach a folder in it
-        if (url := stack.enter_context(postgresql(Path(folder)))) is None:
+        if (programs := folder_of_programs()) is None:
             show("PostgreSQL is not installed here")
             return 2
+        url = stack.enter_context(OwnPostgres(programs)).url
         own = {"DATABASE_URL": url, "VINERY_HOST_ADDRESS": f"127.0.0.1:{free_port()}"}
         home = Home(Path(folder, "web"), has_accounts=False, variables=own)
         home.prepare()
