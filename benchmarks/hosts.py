@@ -22,7 +22,7 @@ from typing import Final
 
 from benchmarks.gateway import Home, Server, started, used_s
 from benchmarks.load import Connection, connect, read_stream, streamed
-from benchmarks.machine import free_port, show
+from benchmarks.machine import free_port, markdown, show
 from benchmarks.measures import Stream
 from benchmarks.platform_under_test import wait_until_it_answers
 from tests.own_postgres import OwnPostgres, folder_of_programs
@@ -143,14 +143,14 @@ async def _ask(
 
 
 def _show(rounds: Sequence[Mapping[int, tuple[float, float]]]) -> int:
-    is_met = True
-    print("| hosts | tokens/s | to one host | web process |\n| --- | --- | --- | --- |")
+    is_met, rows = True, list[tuple[object, ...]]()
     for number, least in _LEAST.items():
         ratios = [each[number][0] / each[1][0] for each in rounds]
         tokens_per_s, cores = (median(each[number][at] for each in rounds) for at in (0, 1))
         spread = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"| {number} | {tokens_per_s:.0f} | {spread} | {cores:.2f} cores |")
+        rows.append((number, f"{tokens_per_s:.0f}", spread, f"{cores:.2f} cores"))
         is_met = is_met and median(ratios) >= least
+    print("\n".join(markdown(("hosts", "tokens/s", "to one host", "web process"), *rows)))
     show("the aims are met" if is_met else "an aim is missed")
     return 0 if is_met else 1
 

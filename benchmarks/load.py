@@ -48,6 +48,10 @@ class Endpoint:
             raise ValueError(f"{self.base_url} is not like http://HOST:PORT")
         return parts.hostname, parts.port or 80
 
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.api_key}"}
+
     def get(self, path: str) -> bytes:
         return self._head("GET", path) + b"\r\n"
 

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +37,12 @@ _MAX_WAIT_S: Final = 120.0
 def show(line: str) -> None:
     """Show one line of progress at once, on standard error."""
     print(line, file=sys.stderr, flush=True)
+
+
+def markdown(*rows: Sequence[object]) -> Iterator[str]:
+    """The lines of a table, its heads first."""
+    for row in (rows[0], ["---"] * len(rows[0]), *rows[1:]):
+        yield f"| {' | '.join(map(str, row))} |"
 
 
 # -- The CPU time of the web processes

@@ -29,7 +29,7 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from benchmarks.compare import Spread
-from benchmarks.machine import REPOSITORY
+from benchmarks.machine import REPOSITORY, markdown
 from benchmarks.settings import TINY_CHAT
 from vinery_serving.core.prompt_parts import KnownParts
 from vinery_serving.core.prompt_parts import seed as seed_of
@@ -354,10 +354,9 @@ def _print_real(rounds: int) -> None:
         engines = [_start(stack, home, name) for name in ("one", "two")]
         for seed, rule in enumerate(list(RULES) * rounds):
             counts[rule].append(asyncio.run(_run_real(engines, rule, seed)))
-    print("| rule | prompt computed |\n| --- | --- |")
-    for rule, of_rule in counts.items():
-        num_prompt, num_computed = map(sum, zip(*of_rule, strict=True))
-        print(f"| {rule} | {num_computed / num_prompt:.0%} |")
+    sums = {rule: [sum(each) for each in zip(*of, strict=True)] for rule, of in counts.items()}
+    rows = [(rule, f"{computed / all_:.0%}") for rule, (all_, computed) in sums.items()]
+    print("\n".join(markdown(("rule", "prompt computed"), *rows)))
 
 
 def main() -> None:
@@ -370,17 +369,21 @@ def main() -> None:
         _print_real(args.rounds)
         return
     results = {rule: [run(rule, number) for number in range(args.rounds)] for rule in RULES}
-    print("| rule | answer tokens/s | to round robin | prompt computed | answer |")
-    print("| --- | --- | --- | --- | --- |")
+    rows = []
     for rule, of_rule in results.items():
         pairs = zip(of_rule, results["round robin"], strict=True)
         ratio = Spread.of([each.tokens_per_s / base.tokens_per_s for each, base in pairs])
-        print(
-            f"| {rule} | {median(each.tokens_per_s for each in of_rule):.0f} "
-            f"| {ratio.median:.2f} ({ratio.lowest:.2f} to {ratio.highest:.2f}) "
-            f"| {median(each.computed for each in of_rule):.0%} "
-            f"| {median(each.answer_s for each in of_rule):.2f} s |"
+        rows.append(
+            (
+                rule,
+                f"{median(each.tokens_per_s for each in of_rule):.0f}",
+                f"{ratio.median:.2f} ({ratio.lowest:.2f} to {ratio.highest:.2f})",
+                f"{median(each.computed for each in of_rule):.0%}",
+                f"{median(each.answer_s for each in of_rule):.2f} s",
+            )
         )
+    heads = ("rule", "answer tokens/s", "to round robin", "prompt computed", "answer")
+    print("\n".join(markdown(heads, *rows)))
 
 
 if __name__ == "__main__":
