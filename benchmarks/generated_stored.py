@@ -1,5 +1,6 @@
-"""Made-up responses, conversations and chats, written by the database itself. Half of all belong to
-the project `MANY`; those of `FEW` are the oldest. Their texts cannot be opened: see `seal`."""
+"""Made-up responses, conversations and chats, written by the database itself, and what is measured
+over them. Half of all belong to the project `MANY`; those of `FEW` are the oldest. Their texts
+cannot be opened: see `seal`."""
 
 from __future__ import annotations
 

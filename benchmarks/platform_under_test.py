@@ -145,8 +145,8 @@ def _is_live(base_url: str) -> bool:
 
 def _refusal(endpoint: Endpoint, model: str) -> str | None:
     """Why the model gives no token yet, or None when it does."""
-    message = {"role": "user", "content": "Hello!"}
-    content = {"model": model, "messages": [message], "max_tokens": 1}
+    messages = [{"role": "user", "content": "Hello!"}]
+    content = {"model": model, "messages": messages, "max_tokens": 1}
     url = f"{endpoint.base_url}/v1/chat/completions"
     try:
         answer = httpx.post(url, json=content, headers=endpoint.headers, timeout=60)
@@ -157,11 +157,10 @@ def _refusal(endpoint: Endpoint, model: str) -> str | None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(_END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    process.kill()  # does nothing to a process that has ended
+    process.wait()
 
 
 def _environment(home: Path) -> dict[str, str]:
