@@ -78,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
         calms=tuple(calms),
     )
     earlier, now = report.earlier(settings.output), datetime.now(UTC)
-    file = report.write(finished, settings.output, now)
+    file = report.write(finished.document(now), settings.output, now)
     print("\n".join(performance.section(finished, earlier, now)))
     show(f"written to {file}")
     if settings.draws:

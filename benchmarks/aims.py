@@ -6,26 +6,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.compare import ModelResult, Point
+from benchmarks.compare import ModelResult
 from benchmarks.crowds import CrowdsResult
 
 Results = Sequence[ModelResult]
 
-# (model, streams, ratio of output tokens per second to the bare loop's)
-THROUGHPUT: Final = (
-    ("tiny-chat", 1, 0.85),
-    ("tiny-chat", 32, 0.80),
-    ("tiny-chat", 64, 0.85),
-    ("0.5b", 1, 0.98),
-    ("0.5b", 8, 0.98),
-    ("0.5b", 32, 0.98),
+_RATIO: Final = "tokens/s by those of the bare loop"
+_FIRST: Final = "milliseconds added to the first token"
+_MEDIAN_GAP: Final = "median milliseconds between tokens"
+_P99_GAP: Final = "p99 of milliseconds between tokens"
+# (model, streams, what, bound)
+_OF_MODELS: Final = (
+    ("tiny-chat", 1, _RATIO, 0.85),
+    ("tiny-chat", 32, _RATIO, 0.80),
+    ("tiny-chat", 64, _RATIO, 0.85),
+    ("0.5b", 1, _RATIO, 0.98),
+    ("0.5b", 8, _RATIO, 0.98),
+    ("0.5b", 32, _RATIO, 0.98),
+    ("tiny-chat", 1, _FIRST, 2.0),
+    ("0.5b", 1, _FIRST, 2.0),
+    ("tiny-chat", 8, _MEDIAN_GAP, 3.0),
+    # The bare loop has up to 88 ms with steps of 2,048 tokens.
+    ("0.5b", 8, _P99_GAP, 88.0),
+    ("0.5b", 32, _P99_GAP, 88.0),
 )
-# (model, milliseconds added to the first token at one stream)
-FIRST_TOKEN: Final = (("tiny-chat", 2.0), ("0.5b", 2.0))
-# (model, streams, milliseconds between tokens)
-MEDIAN_GAP: Final = (("tiny-chat", 8, 3.0),)
-# The bare loop has up to 88 ms with steps of 2,048 tokens.
-P99_GAP: Final = (("0.5b", 8, 88.0), ("0.5b", 32, 88.0))
 
 
 @dataclass(frozen=True)
@@ -65,32 +69,27 @@ class Aim:
 
 
 def measured_aims(results: Results, crowds: CrowdsResult | None) -> tuple[Aim, ...]:
-    return (*_throughput(results), *_first_tokens(results), *_gaps(results), *_crowds(crowds))
-
-
-def _throughput(results: Results) -> Iterator[Aim]:
-    for model, num_streams, least in THROUGHPUT:
-        point = _point(results, model, num_streams)
-        what = f"{model} at {_streams(num_streams)}, tokens/s by those of the bare loop"
-        yield Aim(what, least, point.throughput_ratio.median if point else None, is_least=True)
-
-
-def _first_tokens(results: Results) -> Iterator[Aim]:
-    for model, most_ms in FIRST_TOKEN:
-        added = [each.first_token.added_ms.median for each in results if each.model == model]
-        what = f"{model} at 1 stream, milliseconds added to the first token"
-        yield Aim(what, most_ms, next(iter(added), None))
-
-
-def _gaps(results: Results) -> Iterator[Aim]:
-    for model, num_streams, most_ms in MEDIAN_GAP:
-        point = _point(results, model, num_streams)
-        what = f"{model} at {_streams(num_streams)}, median milliseconds between tokens"
-        yield Aim(what, most_ms, point.server.token_gap_p50_ms if point else None)
-    for model, num_streams, most_ms in P99_GAP:
-        point = _point(results, model, num_streams)
-        what = f"{model} at {_streams(num_streams)}, p99 of milliseconds between tokens"
-        yield Aim(what, most_ms, point.server.token_gap_p99_ms if point else None)
+    measured = {
+        (result.model, point.num_streams, what): value
+        for result in results
+        for point in result.points
+        for what, value in (
+            (_RATIO, point.throughput_ratio.median),
+            (_MEDIAN_GAP, point.server.token_gap_p50_ms),
+            (_P99_GAP, point.server.token_gap_p99_ms),
+        )
+    }
+    measured |= {(each.model, 1, _FIRST): each.first_token.added_ms.median for each in results}
+    of_models = (
+        Aim(
+            f"{model} at {num} stream{'s' if num > 1 else ''}, {what}",
+            bound,
+            measured.get((model, num, what)),
+            is_least=what == _RATIO,
+        )
+        for model, num, what, bound in _OF_MODELS
+    )
+    return (*of_models, *_crowds(crowds))
 
 
 def _crowds(result: CrowdsResult | None) -> Iterator[Aim]:
@@ -107,12 +106,3 @@ def _crowds(result: CrowdsResult | None) -> Iterator[Aim]:
     yield Aim("256 clients, tokens/s by those of 32", 1.0, scaled, is_least=True)
     yield Aim("the web process beside crowds, MB at most", 300.0, web_mb)
     yield Aim("first token of another key beside 500 prompts, by that beside a stream", 2.0, late)
-
-
-def _point(results: Results, model: str, num_streams: int) -> Point | None:
-    points = (each.points for each in results if each.model == model)
-    return next((p for each in points for p in each if p.num_streams == num_streams), None)
-
-
-def _streams(num: int) -> str:
-    return f"{num} stream{'s' if num > 1 else ''}"

@@ -102,16 +102,16 @@ def pages() -> Iterator[tuple[str, Callable[[], object]]]:
     }
     rows = {"request": newest.request_id, "key": 1, "users-row": 1, "projects-row": 1}
     for reader, number in {"": 10_000, ", an owner": 1, ", a member": 2}.items():
-        client = _signed_in(User.objects.get(pk=number))
+        client = signed_in(User.objects.get(pk=number))
         for page, asked in queries.items():
             for query in asked[:4] if reader else asked:
                 address = f"{reverse(f'console:{page}')}?{query}"
-                yield f"{page} {query}{reader}", _getting(client, address)
+                yield f"{page} {query}{reader}", getting(client, address)
         for page, key in rows.items() if not reader else ():
-            yield page, _getting(client, reverse(f"console:{page}", args=[key]))
+            yield page, getting(client, reverse(f"console:{page}", args=[key]))
 
 
-def _signed_in(user: User) -> Client:
+def signed_in(user: User) -> Client:
     client = Client(SERVER_NAME="127.0.0.1")
     client.force_login(user)
     cookie = client.cookies[settings.SESSION_COOKIE_NAME]
@@ -119,7 +119,7 @@ def _signed_in(user: User) -> Client:
     return client
 
 
-def _getting(client: Client, address: str) -> Callable[[], object]:
+def getting(client: Client, address: str) -> Callable[[], object]:
     def get() -> None:
         response = client.get(address)
         assert response.status_code == 200, (address, response.status_code)

@@ -21,7 +21,7 @@ import psutil
 import uvloop
 
 from benchmarks.bare import BareEngine
-from benchmarks.load import BadResponse, Connection, Endpoint, Head, connect, read_stream, streamed
+from benchmarks.load import BadResponse, Connection, Endpoint, connect, read_stream, streamed
 from benchmarks.machine import listeners, show
 from benchmarks.measures import Run, Stream, percentile_ms
 from benchmarks.prompts import Prompt, PromptSource
@@ -170,8 +170,7 @@ async def _ask(
     try:
         async with asyncio.timeout(_ANSWER_TIMEOUT_S):
             await connection.ask(request)
-        head = Head.of(b"".join(connection.arrivals.reads))
-        if head is not None and head.status in (429, 503):
+        if connection.status in (429, 503):
             answers.num_refused += 1
         else:
             answers.streams.append(read_stream(connection.started_s, connection.arrivals))

@@ -2,17 +2,14 @@
 PostgreSQL."""
 
 import os
-import pwd
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
-from benchmarks.machine import REPOSITORY, free_port, show
+from benchmarks.machine import REPOSITORY, process_s, show
+from tests.own_postgres import OwnPostgres, folder_of_programs
 
 _HOPELESS_MS = 2000.0
 
@@ -20,16 +17,13 @@ _HOPELESS_MS = 2000.0
 def on_each_database(module: str, argv: Sequence[str]) -> list[int]:
     """Run `python -m MODULE --here ARGV` on SQLite and PostgreSQL, each in a process, because
     Django knows one database. Returns the exit statuses."""
-    statuses = []
     with tempfile.TemporaryDirectory(prefix="vinery-bench-") as folder:
-        Path(folder).chmod(0o755)  # the postgres user must reach a folder in it
-        statuses.append(_run(module, argv, folder, f"sqlite:///{folder}/vinery.sqlite3"))
-        with postgresql(Path(folder)) as url:
-            if url is None:
-                show("PostgreSQL is not installed here, so only SQLite was measured")
-            else:
-                statuses.append(_run(module, argv, folder, url))
-    return statuses
+        statuses = [_run(module, argv, folder, f"sqlite:///{folder}/vinery.sqlite3")]
+        if (programs := folder_of_programs()) is None:
+            show("PostgreSQL is not installed here, so only SQLite was measured")
+            return statuses
+        with OwnPostgres(programs) as server:
+            return [*statuses, _run(module, argv, folder, server.url)]
 
 
 def is_in_time(name: str, work: Callable[[], object], allowed_ms: float, num_times: int) -> bool:
@@ -55,8 +49,7 @@ def _used_s() -> float:
     used_s = time.process_time()
     if connection.vendor == "postgresql":
         connection.ensure_connection()
-        pid = connection.connection.info.backend_pid
-        used_s += int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+        used_s += process_s(connection.connection.info.backend_pid)
     return used_s
 
 
@@ -85,33 +78,3 @@ def _run(module: str, argv: Sequence[str], folder: str, url: str) -> int:
     }
     command = [sys.executable, "-m", module, "--here", *argv]
     return subprocess.run(command, env=environment, cwd=REPOSITORY, check=False).returncode
-
-
-@contextmanager
-def postgresql(folder: Path) -> Iterator[str | None]:
-    """The URL of a temporary server; None if PostgreSQL is not installed."""
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    found = str(programs[-1]) if programs else shutil.which("initdb")
-    if found is None:
-        yield None
-        return
-    data, socket_folder = folder / "postgresql", folder / "socket"
-    for each in (data, socket_folder):
-        each.mkdir()
-    as_owner: list[str] = []
-    if os.geteuid() == 0:  # as which PostgreSQL refuses to run
-        as_owner = ["runuser", "-u", "postgres", "--"]
-        owner = pwd.getpwnam("postgres")
-        for each in (data, socket_folder):
-            os.chown(each, owner.pw_uid, owner.pw_gid)
-    port = free_port()
-    pg_ctl = [*as_owner, str(Path(found).with_name("pg_ctl")), "-D", str(data), "-s", "-w"]
-    initdb = [*as_owner, found, "-D", str(data), "-A", "trust", "-U", "vinery", "-E", "UTF8"]
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c fsync=off -k {socket_folder}"
-    subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, cwd=folder)
-    log = str(data / "log")
-    subprocess.run([*pg_ctl, "-l", log, "-o", options, "start"], check=True, cwd=folder)
-    try:
-        yield f"postgres://vinery@127.0.0.1:{port}/postgres"
-    finally:
-        subprocess.run([*pg_ctl, "-m", "immediate", "stop"], check=True, cwd=folder)

@@ -284,9 +284,8 @@ class Home:
 
 def _check_limits(endpoint: Endpoint) -> None:
     """Check that limits are counted: otherwise nothing would be measured."""
-    headers = {"authorization": f"Bearer {endpoint.api_key}"}
     url = f"{endpoint.base_url}/v1/chat/completions"
-    answer = httpx.post(url, headers=headers, json=_BODY, timeout=30)
+    answer = httpx.post(url, headers=endpoint.headers, json=_BODY, timeout=30)
     if answer.status_code != 200 or "x-ratelimit-limit-tokens" not in answer.headers:
         raise PlatformFailed(f"requests are not limited: {answer.status_code} {answer.headers}")
 

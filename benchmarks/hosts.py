@@ -20,12 +20,12 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from benchmarks.databases import postgresql
 from benchmarks.gateway import Home, Server, started, used_s
 from benchmarks.load import Connection, connect, read_stream, streamed
-from benchmarks.machine import free_port, show
+from benchmarks.machine import free_port, markdown, show
 from benchmarks.measures import Stream
 from benchmarks.platform_under_test import wait_until_it_answers
+from tests.own_postgres import OwnPostgres, folder_of_programs
 from vinery_platform.config import secret_files
 from vinery_platform.config.home import Home as HomeFolder
 from vinery_serving.cluster.authority import host_fingerprint
@@ -55,10 +55,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(argv)
     os.environ |= _SECRETS
     with TemporaryDirectory(prefix="vinery-bench-") as folder, ExitStack() as stack:
-        Path(folder).chmod(0o755)  # the postgres user must reach a folder in it
-        if (url := stack.enter_context(postgresql(Path(folder)))) is None:
+        if (programs := folder_of_programs()) is None:
             show("PostgreSQL is not installed here")
             return 2
+        url = stack.enter_context(OwnPostgres(programs)).url
         own = {"DATABASE_URL": url, "VINERY_HOST_ADDRESS": f"127.0.0.1:{free_port()}"}
         home = Home(Path(folder, "web"), has_accounts=False, variables=own)
         home.prepare()
@@ -143,14 +143,14 @@ async def _ask(
 
 
 def _show(rounds: Sequence[Mapping[int, tuple[float, float]]]) -> int:
-    is_met = True
-    print("| hosts | tokens/s | to one host | web process |\n| --- | --- | --- | --- |")
+    is_met, rows = True, list[tuple[object, ...]]()
     for number, least in _LEAST.items():
         ratios = [each[number][0] / each[1][0] for each in rounds]
         tokens_per_s, cores = (median(each[number][at] for each in rounds) for at in (0, 1))
         spread = f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        print(f"| {number} | {tokens_per_s:.0f} | {spread} | {cores:.2f} cores |")
+        rows.append((number, f"{tokens_per_s:.0f}", spread, f"{cores:.2f} cores"))
         is_met = is_met and median(ratios) >= least
+    print("\n".join(markdown(("hosts", "tokens/s", "to one host", "web process"), *rows)))
     show("the aims are met" if is_met else "an aim is missed")
     return 0 if is_met else 1
 

@@ -23,9 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx
-import psutil
 
-from benchmarks.machine import show
+from benchmarks.machine import markdown, show
 from benchmarks.platform_under_test import OwnPlatform, own_platform, wait_until_it_answers
 
 _NUM_STREAMS: Final = 16
@@ -96,10 +95,10 @@ def main() -> int:
         wait_until_it_answers(platform.endpoint, "tiny-chat")
         kinds = list(_KINDS) if arguments.mixed else ["greedy"]
         rows = asyncio.run(_run(platform, arguments, kinds))
-        wait_until_balanced(platform)
-        ledger = platform.run("usage", "verify")
-    print(_table(rows))
-    print(f"\nusage verify: {ledger.strip()}")
+        ledger = platform.verified_usage()
+    heads = ("process", "what", "streams", "what clients saw", "longest gap p50, max (s)")
+    print("\n".join(markdown((*heads, "wrong usage"), *(list(_cells(each)) for each in rows))))
+    print(f"\n{ledger}")
     has_failed = any(row.must_survive and set(row.ends) != {_SAME} for row in rows)
     return 1 if has_failed or any(row.num_wrong_usage for row in rows) else 0
 
@@ -119,7 +118,7 @@ async def _run(
     rows = []
     async with httpx.AsyncClient(
         base_url=platform.endpoint.base_url,
-        headers={"authorization": f"Bearer {platform.endpoint.api_key}"},
+        headers=platform.endpoint.headers,
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         timeout=_TIMEOUT_S,
     ) as http:
@@ -150,13 +149,13 @@ class Progress:
 async def _trial(
     http: httpx.AsyncClient, platform: OwnPlatform, row: Row, undisturbed: Mapping[str, Answer]
 ) -> None:
-    victims = list(_processes(platform, row.role))
+    victims = _pids(platform, row.role)
     kinds = list(itertools.islice(itertools.cycle(undisturbed), _NUM_STREAMS))
     progress = Progress(sum(undisturbed[kind].num_chars for kind in kinds) // 2)
     streams = [asyncio.create_task(_answer(http, kind, progress)) for kind in kinds]
     await progress.is_half.wait()
-    for process in victims:
-        os.kill(process.pid, _SIGNALS[row.what])
+    for pid in victims:
+        os.kill(pid, _SIGNALS[row.what])
     for kind, answer in zip(kinds, await asyncio.gather(*streams), strict=True):
         if answer.end == _SAME and answer.texts != undisturbed[kind].texts:
             answer.end = f"{_OTHER} ({kind})"
@@ -164,7 +163,7 @@ async def _trial(
         row.gaps_s.append(answer.longest_gap_s)
         is_complete = answer.end == _SAME
         row.num_wrong_usage += is_complete and answer.num_tokens != undisturbed[kind].num_tokens
-    await _wait_until_replaced(http, platform, row.role, {each.pid for each in victims})
+    await _wait_until_replaced(http, platform, row.role, victims)
 
 
 async def _answer(
@@ -210,18 +209,9 @@ def _read(line: str, answer: Answer) -> int:
     return num_chars
 
 
-def _processes(platform: OwnPlatform, role: str) -> Iterator[psutil.Process]:
-    """The processes of a role. An engine that has outlived its node is no child any more."""
-    marks = _MARKS[role]
-    home = os.fsencode(platform.home)
-    for process in psutil.process_iter():
-        try:
-            words = process.cmdline()
-            is_of_role = set(marks) <= set(words)
-            if is_of_role and any(home in os.fsencode(each) for each in process.environ().values()):
-                yield process
-        except psutil.Error:  # it ended meanwhile
-            continue
+def _pids(platform: OwnPlatform, role: str) -> set[int]:
+    marks = set(_MARKS[role])
+    return {process.pid for process, words in platform.processes() if marks <= set(words)}
 
 
 async def _wait_until_replaced(
@@ -229,34 +219,18 @@ async def _wait_until_replaced(
 ) -> None:
     give_up_at = time.monotonic() + _BACK_WITHIN_S
     while time.monotonic() < give_up_at:
-        pids = {process.pid for process in _processes(platform, role)}
-        if len(pids) >= len(old) and not pids & old:
-            answer = await _answer(http)
-            if answer.end == _SAME:
-                return
+        pids = _pids(platform, role)
+        if len(pids) >= len(old) and not pids & old and (await _answer(http)).end == _SAME:
+            return
         await asyncio.sleep(0.05)
     raise RuntimeError(f"{role} was not back within {_BACK_WITHIN_S:g} s")
 
 
-def wait_until_balanced(platform: OwnPlatform) -> None:
-    """Killed web processes leave journals, which are stored soon."""
-    time.sleep(5.0)
-    wait_until_it_answers(platform.endpoint, "tiny-chat")
-
-
-def _table(rows: Sequence[Row]) -> str:
-    lines = [
-        "| process | what | streams | what clients saw | longest gap p50, max (s) | wrong usage |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for row in rows:
-        gaps = sorted(row.gaps_s)
-        ends = ", ".join(f"{end} {num}" for end, num in row.ends.most_common())
-        spread = f"{gaps[len(gaps) // 2]:.2f}, {gaps[-1]:.2f}"
-        lines.append(
-            f"| {row.role} | {row.what} | {len(gaps)} | {ends} | {spread} | {row.num_wrong_usage} |"
-        )
-    return "\n".join(lines)
+def _cells(row: Row) -> Iterator[object]:
+    gaps = sorted(row.gaps_s)
+    yield from (row.role, row.what, len(gaps))
+    yield ", ".join(f"{end} {num}" for end, num in row.ends.most_common())
+    yield from (f"{gaps[len(gaps) // 2]:.2f}, {gaps[-1]:.2f}", row.num_wrong_usage)
 
 
 if __name__ == "__main__":

@@ -11,27 +11,27 @@ import asyncio
 import gc
 import json
 import time
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate
 from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
 import uvloop
+from httptools import HttpResponseParser
 
 from benchmarks.machine import WebCpu
 from benchmarks.measures import Run, Stream
 from benchmarks.prompts import Prompt
 
 _RUN_TIMEOUT_S = 1800.0
-_LAST_CHUNK = b"\r\n0\r\n\r\n"
-_HEAD_END = b"\r\n\r\n"
-_EVENT_END = b"\n\n"
 _DATA = b"data:"
-_DONE = b"[DONE]"
+# The reads of one response, and when each came.
+Arrivals = Sequence[tuple[float, bytes]]
+
+
+class BadResponse(Exception):
+    """The answer cannot be measured. The message has the reason."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,10 @@ class Endpoint:
         if parts.scheme != "http" or parts.hostname is None:
             raise ValueError(f"{self.base_url} is not like http://HOST:PORT")
         return parts.hostname, parts.port or 80
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.api_key}"}
 
     def get(self, path: str) -> bytes:
         return self._head("GET", path) + b"\r\n"
@@ -124,16 +128,13 @@ async def connect(endpoint: Endpoint) -> Connection:
     return connection
 
 
-@dataclass
 class Connection(asyncio.Protocol):
     """Sends one request at a time and writes down the reads of the response."""
 
-    started_s: float = 0.0
-    _times_s: list[float] = field(default_factory=list)
-    _reads: list[bytes] = field(default_factory=list)
-    _head: Head | None = None
-    _transport: asyncio.Transport | None = None
-    _ended: asyncio.Future[None] | None = None
+    started_s: float
+    arrivals: list[tuple[float, bytes]]
+    _parser: HttpResponseParser
+    _ended: asyncio.Future[None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none of asyncio's classes.
@@ -141,8 +142,7 @@ class Connection(asyncio.Protocol):
 
     def ask(self, request: bytes) -> asyncio.Future[None]:
         """Done when the whole response is there. Fails with BadResponse when it breaks off."""
-        assert self._transport is not None
-        self._times_s, self._reads, self._head = [], [], None
+        self.arrivals, self._parser = [], HttpResponseParser(self)
         self._ended = asyncio.get_running_loop().create_future()
         self.started_s = time.perf_counter()
         self._transport.write(request)
@@ -151,36 +151,28 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """Servers close connections that are idle for some seconds."""
-        return self._transport is not None and not self._transport.is_closing()
+        return not self._transport.is_closing()
 
     @property
-    def arrivals(self) -> Arrivals:
-        return Arrivals(tuple(self._times_s), tuple(self._reads))
+    def status(self) -> int:
+        """Of the last response."""
+        return self._parser.get_status_code()
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        self._transport.close()
 
     def data_received(self, data: bytes) -> None:
-        self._times_s.append(time.perf_counter())
-        self._reads.append(data)
-        if self._is_complete(data) and self._ended is not None and not self._ended.done():
+        self.arrivals.append((time.perf_counter(), data))
+        self._parser.feed_data(data)
+
+    def on_message_complete(self) -> None:
+        """Called by the parser."""
+        if not self._ended.done():
             self._ended.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._ended is not None and not self._ended.done():
+        if not self._ended.done():
             self._ended.set_exception(BadResponse(f"the connection was closed: {exc}"))
-
-    def _is_complete(self, data: bytes) -> bool:
-        if self._head is None:
-            self._head = Head.of(b"".join(self._reads))
-        if self._head is None:
-            return False
-        if self._head.is_chunked:
-            tail = data if len(data) >= len(_LAST_CHUNK) else b"".join(self._reads[-8:])
-            return tail.endswith(_LAST_CHUNK)
-        size = sum(map(len, self._reads)) - self._head.size
-        return size >= (self._head.content_length or 0)
 
 
 @contextmanager
@@ -194,78 +186,45 @@ def _no_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-# -- From the bytes of one streamed HTTP/1.1 response, and when they came, to a `Stream`. Slow on
-# -- purpose: it runs after the measurement. An event arrives with the last byte of the HTTP chunk
-# -- that completes it.
+@dataclass
+class _Events:
+    """The events of a streamed response, and when each was complete. Read after the measurement."""
 
+    now_s: float = 0.0
+    found: list[tuple[float, bytes]] = field(default_factory=list)
+    _pending: bytes = b""
 
-class BadResponse(Exception):
-    """The answer cannot be measured. The message has the reason."""
-
-
-@dataclass(frozen=True)
-class Head:
-    """The first lines of a response. `size` is where the body begins."""
-
-    status: int
-    size: int
-    content_length: int | None
-    is_chunked: bool
-
-    @classmethod
-    def of(cls, received: bytes) -> Head | None:
-        """None while the head is not complete."""
-        end = received.find(_HEAD_END)
-        if end < 0:
-            return None
-        lines = received[:end].decode("latin-1").split("\r\n")
-        fields = {
-            name.strip().lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in lines[1:])
-        }
-        length = fields.get("content-length")
-        return cls(
-            status=int(lines[0].split()[1]),
-            size=end + len(_HEAD_END),
-            content_length=None if length is None else int(length),
-            is_chunked="chunked" in fields.get("transfer-encoding", "").lower(),
-        )
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """All reads of one response: what came, and when."""
-
-    times_s: tuple[float, ...]
-    reads: tuple[bytes, ...]
-
-    def arrived_at_s(self, offset: int) -> float:
-        """When the byte before this offset was there."""
-        return self.times_s[bisect_left(self._ends, offset)]
-
-    @cached_property
-    def _ends(self) -> list[int]:
-        return list(accumulate(map(len, self.reads)))
+    def on_body(self, body: bytes) -> None:
+        """Called by the parser."""
+        *complete, self._pending = (self._pending + body).split(b"\n\n")
+        self.found += [(self.now_s, each) for each in complete]
 
 
 def read_stream(started_s: float, arrivals: Arrivals) -> Stream:
     """The answer in a response. Raises BadResponse for an error or a stream without usage."""
-    received = b"".join(arrivals.reads)
-    head = Head.of(received)
-    if head is None or head.status != 200 or not head.is_chunked:
+    events = _Events()
+    parser = HttpResponseParser(events)
+    for events.now_s, read in arrivals:
+        parser.feed_data(read)
+    if parser.get_status_code() != 200:
+        received = b"".join(read for _, read in arrivals)
         raise BadResponse(received[:2000].decode("utf-8", "replace"))
 
     times_s: list[float] = []
     texts: list[str] = []
     usage: dict[str, int] | None = None
-    for data, end in _events(received, head.size):
+    for at_s, event in events.found:
+        lines = [each for each in event.splitlines() if each.startswith(_DATA)]
+        data = b"".join(each.removeprefix(_DATA).strip() for each in lines)
+        if data in (b"", b"[DONE]"):
+            continue
         body = json.loads(data)
         if "error" in body:
             raise BadResponse(data.decode())
         usage = body.get("usage") or usage
         if text := _text(body):
             texts.append(text)
-            times_s.append(arrivals.arrived_at_s(end))
+            times_s.append(at_s)
     if usage is None or not times_s:
         raise BadResponse("the stream has no usage or no text")
     return Stream(
@@ -284,30 +243,3 @@ def _text(body: dict[str, Any]) -> str:
         delta = choice.get("delta") or choice
         texts += [delta.get(name) or "" for name in ("reasoning_content", "content", "text")]
     return "".join(texts)
-
-
-def _events(received: bytes, start: int) -> Iterator[tuple[bytes, int]]:
-    """All events with JSON in them, and where in the response each was complete; comments and the
-    end mark are passed over."""
-    pending = b""
-    for chunk, end in _http_chunks(received, start):
-        *complete, pending = (pending + chunk).split(_EVENT_END)
-        for block in complete:
-            data = _data(block.split(b"\n"))
-            if data and data != _DONE:
-                yield data, end
-
-
-def _data(lines: Iterable[bytes]) -> bytes:
-    return b"\n".join(line[len(_DATA) :].strip() for line in lines if line.startswith(_DATA))
-
-
-def _http_chunks(received: bytes, start: int) -> Iterator[tuple[bytes, int]]:
-    """Each chunk of a chunked body, with the offset behind its last byte."""
-    while (line_end := received.find(b"\r\n", start)) >= 0:
-        size = int(received[start:line_end].split(b";")[0], 16)
-        begin = line_end + 2
-        if size == 0 or begin + size > len(received):
-            return
-        yield received[begin : begin + size], begin + size
-        start = begin + size + 2

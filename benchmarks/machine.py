@@ -8,10 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -27,7 +26,6 @@ _PACKAGES: Final = (
     "uvloop",
     "httptools",
 )
-
 # CPUCLOCK_SCHED of the kernel: the time that was really spent running.
 _SCHEDULED: Final = 2
 # Part of all cores that other programs use, above which ratios waver.
@@ -41,6 +39,12 @@ def show(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def markdown(*rows: Sequence[object]) -> Iterator[str]:
+    """The lines of a table, its heads first."""
+    for row in (rows[0], ["---"] * len(rows[0]), *rows[1:]):
+        yield f"| {' | '.join(map(str, row))} |"
+
+
 # -- The CPU time of the web processes
 
 
@@ -51,23 +55,19 @@ class WebCpu:
     """
 
     def __init__(self, *base_urls: str) -> None:
-        parts = [each for each in map(urlsplit, base_urls) if _is_here(each.hostname)]
+        here = ("localhost", "127.0.0.1", "::1")
+        parts = [each for each in map(urlsplit, base_urls) if each.hostname in here]
         self._processes = [each for part in parts for each in listeners(part.port or 80)]
 
     def used_s(self) -> float | None:
         """User and system time since the listeners started, or None without listeners."""
-        if not self._processes:
-            return None
-        return sum(map(_used_s, self._processes))
+        return sum(process_s(each.pid) for each in self._processes) if self._processes else None
 
 
-def _used_s(process: psutil.Process) -> float:
-    """To the nanosecond where Linux keeps a clock for each process; elsewhere, and in
-    `/proc`, the unit is a hundredth of a second, too coarse for a short run."""
-    if sys.platform == "linux":
-        return time.clock_gettime((~process.pid << 3) | _SCHEDULED)
-    times = process.cpu_times()
-    return times.user + times.system
+def process_s(pid: int) -> float:
+    """The time for which a process has run, in user and system code, to the nanosecond: `/proc`
+    counts hundredths of a second, too coarse for a short run."""
+    return time.clock_gettime((~pid << 3) | _SCHEDULED)
 
 
 def listeners(port: int) -> Iterator[psutil.Process]:
@@ -84,10 +84,6 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
         return port
-
-
-def _is_here(host: str | None) -> bool:
-    return host in {"localhost", "127.0.0.1", "::1"}
 
 
 # -- Whether other programs use the machine
@@ -119,7 +115,7 @@ def wait_until_calm(
     makes them waver by tenths. A machine that does not calm down is measured all the same.
     `busy_for` measures for some seconds how busy the machine is, 0..1.
     """
-    measure = busy_for or _busy_for
+    measure = busy_for or (lambda seconds: psutil.cpu_percent(seconds) / 100)
     began_s = clock()
     busy = measure(_LOOK_S)
     if busy > MAX_BUSY:
@@ -132,10 +128,6 @@ def wait_until_calm(
     return calm
 
 
-def _busy_for(seconds: float) -> float:
-    return psutil.cpu_percent(interval=seconds) / 100
-
-
 def facts() -> dict[str, Any]:
     """Return the conditions on which figures depend beside the code."""
     return {
@@ -145,32 +137,17 @@ def facts() -> dict[str, Any]:
         "load_average": list(os.getloadavg()),
         "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
-        "versions": dict(_versions()),
+        "versions": {name: version(name) for name in _PACKAGES},
         "commit": _commit(),
     }
 
 
 def _commit() -> str:
-    """Return the commit of the checkout; "": there is no checkout."""
-    with suppress(OSError):
-        command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return ""
+    command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _cpu_model() -> str:
-    """The name that Linux gives, or what the platform module knows."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor())
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    for name in _PACKAGES:
-        try:
-            yield name, version(name)
-        except PackageNotFoundError:
-            continue

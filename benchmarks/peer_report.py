@@ -11,7 +11,7 @@ from typing import Any, Final
 from benchmarks import performance
 from benchmarks.aims import Aim
 from benchmarks.compare import Spread
-from benchmarks.machine import REPOSITORY, Calm
+from benchmarks.machine import REPOSITORY, Calm, markdown
 from benchmarks.measures import Summary
 from benchmarks.picture import draw
 from benchmarks.report import aligned, spread_range
@@ -134,7 +134,7 @@ def _summary(report: PeerReport) -> list[str]:
         "The same weights, prompts and clients on one machine. A ratio above 1 is in favour of "
         "Vinery; the bare loop is the engine without a server.",
         "",
-        *(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)),
+        *markdown(head, *rows),
         "",
         *(f"- {each}" for each in _absences(report)),
         *([""] if report.absent else []),

@@ -175,7 +175,7 @@ def main(argv: list[str] | None = None, starts: Starts = STARTS) -> int:
         calms=tuple(calms),
     )
     earlier = report.earlier(settings.output)
-    file = report.write(finished, settings.output, now, "peers-")
+    file = report.write(finished.document(now), settings.output, now, "peers-")
     print("\n".join(peer_report.section(finished, earlier, now)))
     show(f"written to {file}")
     if settings.draw:

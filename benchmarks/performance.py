@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.aims import Aim
-from benchmarks.machine import REPOSITORY, Calm
+from benchmarks.machine import REPOSITORY, Calm, markdown
 from benchmarks.picture import draw
 from benchmarks.report import Report, blocks
 
@@ -61,9 +61,10 @@ def machine_lines(machine: Mapping[str, Any]) -> list[str]:
 
 def aim_table(aims: Sequence[Aim], earlier: Mapping[str, float]) -> list[str]:
     return [
-        "| what | aim | measured | earlier | reached |",
-        "| --- | --- | --- | --- | --- |",
-        *(_row(aim, earlier.get(aim.what)) for aim in aims),
+        *markdown(
+            ("what", "aim", "measured", "earlier", "reached"),
+            *(_row(aim, earlier.get(aim.what)) for aim in aims),
+        ),
         "",
     ]
 
@@ -78,10 +79,9 @@ def busy_lines(calms: Sequence[Calm]) -> Iterator[str]:
     yield from [""] * bool(busy)
 
 
-def _row(aim: Aim, earlier: float | None) -> str:
+def _row(aim: Aim, earlier: float | None) -> tuple[str, ...]:
     reached = {True: "yes", False: "no", None: "not measured"}[aim.is_met]
-    cells = (aim.what, aim.wanted, _number(aim.measured), _number(earlier), reached)
-    return f"| {' | '.join(cells)} |"
+    return aim.what, aim.wanted, _number(aim.measured), _number(earlier), reached
 
 
 def _number(value: float | None) -> str:

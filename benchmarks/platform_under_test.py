@@ -12,19 +12,22 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from benchmarks.load import Endpoint
+from benchmarks.settings import TINY_CHAT
 
 _START_TIMEOUT_S = 120.0
 _LOAD_TIMEOUT_S = 600.0
 _END_TIMEOUT_S = 30.0
 _ASK_EVERY_S = 0.25
+_JOURNALS_S = 5.0  # until the journals of killed web processes are stored
 
 
 class PlatformFailed(Exception):
@@ -58,6 +61,22 @@ class OwnPlatform:
         if done.returncode != 0:
             raise PlatformFailed(f"vinery {' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
+
+    def processes(self) -> Iterator[tuple[psutil.Process, list[str]]]:
+        """All with their command lines, also engines that have outlived their node. Workers have no
+        environment of the server: their parents tell."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):  # it ended, or belongs to another user
+                family = [process, *process.parents()][:-1]
+                values = [value for each in family for value in each.environ().values()]
+                if any(str(self.home) in each for each in values):
+                    yield process, process.cmdline()
+
+    def verified_usage(self) -> str:
+        """Return what `vinery usage verify` says of the ledger."""
+        time.sleep(_JOURNALS_S)
+        wait_until_it_answers(self.endpoint, TINY_CHAT)
+        return f"usage verify: {self.run('usage', 'verify').strip()}"
 
 
 @contextmanager
@@ -126,12 +145,11 @@ def _is_live(base_url: str) -> bool:
 
 def _refusal(endpoint: Endpoint, model: str) -> str | None:
     """Why the model gives no token yet, or None when it does."""
-    message = {"role": "user", "content": "Hello!"}
-    content = {"model": model, "messages": [message], "max_tokens": 1}
-    url, key = f"{endpoint.base_url}/v1/chat/completions", endpoint.api_key
+    messages = [{"role": "user", "content": "Hello!"}]
+    content = {"model": model, "messages": messages, "max_tokens": 1}
+    url = f"{endpoint.base_url}/v1/chat/completions"
     try:
-        headers = {"authorization": f"Bearer {key}"}
-        answer = httpx.post(url, json=content, headers=headers, timeout=60)
+        answer = httpx.post(url, json=content, headers=endpoint.headers, timeout=60)
     except httpx.HTTPError as error:
         return str(error)
     return None if answer.is_success else answer.text
@@ -139,11 +157,10 @@ def _refusal(endpoint: Endpoint, model: str) -> str | None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(_END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    process.kill()  # does nothing to a process that has ended
+    process.wait()
 
 
 def _environment(home: Path) -> dict[str, str]:

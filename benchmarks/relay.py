@@ -19,6 +19,7 @@ from typing import Final
 import uvloop
 
 from benchmarks.gateway import started
+from benchmarks.machine import process_s
 from tests.cluster.hosts import Host, running, web_key
 from tests.fakes.engine import KEY
 from vinery_serving.core.request import Sampling
@@ -48,9 +49,9 @@ class Side:
                 begin = time.perf_counter()
                 await self._answer(1)
                 self.first_s.append(time.perf_counter() - begin)
-        before_s = sum(map(_used_s, self.pids))
+        before_s = sum(map(process_s, self.pids))
         await asyncio.gather(*(self._answer(_TOKENS) for _ in range(num_streams)))
-        used_s = sum(map(_used_s, self.pids)) - before_s
+        used_s = sum(map(process_s, self.pids)) - before_s
         self.token_s.setdefault(num_streams, []).append(used_s / num_streams / _TOKENS)
 
     async def _answer(self, num_tokens: int) -> None:
@@ -60,11 +61,6 @@ class Side:
             for update in await stream.next():
                 if isinstance(update, TokenOutput) and update.finish:
                     return
-
-
-def _used_s(pid: int) -> float:
-    """The time for which the first thread of a process has run, in seconds."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 @asynccontextmanager

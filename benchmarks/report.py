@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from benchmarks import crowds as crowd_tables
 from benchmarks.aims import Aim, measured_aims
@@ -79,26 +79,22 @@ def blocks(report: Report) -> list[str]:
     return blocks
 
 
-class _Documented(Protocol):
-    def document(self, now: datetime) -> dict[str, Any]: ...
-
-
-def write(report: _Documented, folder: Path, now: datetime, kind: str = "") -> Path:
-    """Write the document into the folder, named by the time."""
+def write(document: dict[str, Any], folder: Path, now: datetime, kind: str = "") -> Path:
+    """Write the document of a report into the folder, named by the time."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{kind}{now.astimezone(UTC):%Y%m%dT%H%M%SZ}.json"
-    file.write_text(json.dumps(report.document(now), indent=2) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return file
 
 
 def _model_block(result: ModelResult) -> str:
     first = result.first_token
-    lines = [
+    title = (
         f"{result.model}: first token of single requests: server {first.server_p50_ms:.2f} ms, "
         f"bare {first.bare_p50_ms:.2f} ms, added {first.added_ms.median:.2f} ms "
         f"(quartiles {first.added_ms.lowest:.2f} to {first.added_ms.highest:.2f})"
-    ]
-    return "\n".join([*lines, *aligned(_COLUMNS, *(_row(point) for point in result.points))])
+    )
+    return "\n".join([title, *aligned(_COLUMNS, *map(_row, result.points))])
 
 
 def _speculation_block(points: tuple[SpeculationPoint, ...]) -> str:

@@ -18,23 +18,24 @@ import subprocess
 import sys
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import chain, count, repeat
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
-from benchmarks.machine import REPOSITORY
+from benchmarks.compare import Spread
+from benchmarks.machine import REPOSITORY, markdown
 from benchmarks.settings import TINY_CHAT
 from vinery_serving.core.prompt_parts import KnownParts
 from vinery_serving.core.prompt_parts import seed as seed_of
 from vinery_serving.core.request import Sampling
 from vinery_serving.engine.cached_prompts import CachedPrompts
-from vinery_serving.engine.config import EngineConfig
+from vinery_serving.engine.config import ENGINE_MODULE, EngineConfig
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.engine.prefix_cache import BLOCK
 from vinery_serving.gateway.engines.models import Place
@@ -52,14 +53,8 @@ _STEP_S: Final = 0.010
 _TOKEN_S: Final = 0.000_2  # of a prompt, not cached
 _STREAM_S: Final = 0.000_5  # of each answer in a step
 _REPORT_S: Final = 0.1
-
-_NUM_DOCUMENTS: Final = 32
-_DOCUMENT_TOKENS: Final = 2_000
-_NUM_CLIENTS: Final = 48
-_NUM_TURNS: Final = 4
 _QUESTION_TOKENS: Final = 50
 _ANSWER_TOKENS: Final = 60
-_PAUSE_S: Final = 1.0  # between two turns, in the mean
 _RUN_S: Final = 120.0
 
 _HELLO: Final = Hello(PROTOCOL_VERSION, 1, 8192, max_running=_SLOTS)
@@ -76,13 +71,10 @@ class _JumpingSelector(selectors.SelectSelector):
         return []
 
 
-class _JumpingLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
-        super().__init__(self._jumping)
-
-    def time(self) -> float:
-        return self._jumping.now
+def _jumping_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.SelectorEventLoop(selector := _JumpingSelector())
+    loop.time = lambda: selector.now  # type: ignore[method-assign]
+    return loop
 
 
 @dataclass(eq=False)
@@ -201,21 +193,64 @@ def _generation(request: _Request) -> Any:
     )
 
 
-Choose = Callable[[bytes], Client]
+Choose = Callable[[bytes], Any]
 
 
-def _round_robin(clients: Sequence[Client]) -> Choose:
+def _round_robin(clients: Sequence[Any]) -> Choose:
     numbers = count()
     return lambda prompt: clients[next(numbers) % len(clients)]
 
 
-def _reported(clients: Sequence[Client]) -> Choose:
+def _reported(clients: Sequence[Any]) -> Choose:
     places = [Place(number) for number in range(len(clients))]
-    made = Replicas(lambda place: cast(EngineClient, clients[place.replica]), places)
-    return lambda prompt: cast(Client, made.choose(prompt))
+    return Replicas(lambda place: cast(EngineClient, clients[place.replica]), places).choose
 
 
 RULES: Final = {"round robin": _round_robin, "as reported": _reported}
+
+
+@dataclass(frozen=True)
+class _Conversations:
+    """What clients ask. Each turn goes to any web process."""
+
+    num_clients: int
+    num_of_client: int | None  # None: without end
+    num_documents: int
+    document_tokens: int
+    num_turns: int
+    pause_s: float  # between two turns, in the mean
+
+    def begin(
+        self,
+        webs: Sequence[Choose],
+        seed: int,
+        ask: Callable[[Any, bytes], Awaitable[list[int]]],
+        first_document: int = 0,
+    ) -> list[asyncio.Task[None]]:
+        rng = random.Random(seed)
+
+        async def converse(rng: random.Random) -> None:
+            for _ in repeat(None) if self.num_of_client is None else range(self.num_of_client):
+                document = first_document + rng.randrange(self.num_documents)
+                ids = list(_words(random.Random(document), self.document_tokens))
+                for _ in range(self.num_turns):
+                    await asyncio.sleep(rng.expovariate(1 / self.pause_s))
+                    ids += _words(rng, _QUESTION_TOKENS)
+                    prompt = array("i", ids).tobytes()
+                    ids += await ask(rng.choice(webs)(prompt), prompt)
+
+        rngs = [random.Random(rng.random()) for _ in range(self.num_clients)]
+        return [asyncio.create_task(converse(each)) for each in rngs]
+
+
+def _words(rng: random.Random, num: int) -> Iterator[int]:
+    """Tokens of words of the reference model."""
+    return (300 + rng.randrange(2600) for _ in range(num))
+
+
+_SCRIPTED: Final = _Conversations(48, None, 32, 2_000, 4, pause_s=1.0)
+# Of the real engines, whose caches grow to what runs at once.
+_REAL: Final = _Conversations(4, 3, 6, 700, 3, pause_s=0.001)
 
 
 @dataclass(frozen=True)
@@ -226,66 +261,45 @@ class Result:
 
 
 async def _run(rule: str, seed: int) -> Result:
-    rng = random.Random(seed)
+    loop, times = asyncio.get_running_loop(), list[float]()
     engines = [Engine() for _ in range(_NUM_ENGINES)]
+
+    async def ask(client: Client, prompt: bytes) -> list[int]:
+        begun_at = loop.time()
+        tokens = await client.ask(prompt)
+        times.append(loop.time() - begun_at)
+        return tokens
+
     webs = [
         RULES[rule]([Client(engine, number) for number, engine in enumerate(engines)])
         for _ in range(_NUM_WEBS)
     ]
-    times: list[float] = []
     tasks = [asyncio.create_task(each.run()) for each in engines]
-    tasks += [
-        asyncio.create_task(_converse(webs, random.Random(rng.random()), times))
-        for _ in range(_NUM_CLIENTS)
-    ]
+    tasks += _SCRIPTED.begin(webs, seed, ask)
     await asyncio.sleep(_RUN_S)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+    num_computed = sum(each.num_computed for each in engines)
     return Result(
         sum(each.num_answer_tokens for each in engines) / _RUN_S,
-        sum(each.num_computed for each in engines)
-        / sum(each.num_prompt_tokens for each in engines),
+        num_computed / sum(each.num_prompt_tokens for each in engines),
         median(times),
     )
 
 
-async def _converse(webs: Sequence[Choose], rng: random.Random, times: list[float]) -> None:
-    """Converse until cancelled. Each turn goes to any web process."""
-    loop = asyncio.get_running_loop()
-    while True:
-        document = rng.randrange(_NUM_DOCUMENTS)
-        ids = list(_words(random.Random(document), _DOCUMENT_TOKENS))
-        for _ in range(_NUM_TURNS):
-            await asyncio.sleep(rng.expovariate(1 / _PAUSE_S))
-            ids += _words(rng, _QUESTION_TOKENS)
-            prompt, begun_at = array("i", ids).tobytes(), loop.time()
-            ids += await rng.choice(webs)(prompt).ask(prompt)
-            times.append(loop.time() - begun_at)
-
-
-def _words(rng: random.Random, num: int) -> Iterator[int]:
-    return (rng.randrange(1 << 15) for _ in range(num))
-
-
 def run(rule: str, seed: int) -> Result:
-    with asyncio.Runner(loop_factory=_JumpingLoop) as runner:
+    with asyncio.Runner(loop_factory=_jumping_loop) as runner:
         return runner.run(_run(rule, seed))
 
 
 _KEY: Final = b"of the sockets of this benchmark"
-# Of the real engines, whose caches grow to what runs at once.
-_REAL_DOCUMENTS: Final = 6
-_REAL_DOCUMENT_TOKENS: Final = 700
-_REAL_CLIENTS: Final = 4
-_REAL_TURNS: Final = 3
-_REAL_CONVERSATIONS: Final = 3  # of each client
 
 
-def _start(stack: ExitStack, home: Path, name: str) -> Path:
-    """Start an engine of tiny-chat. Returns its socket."""
+def _start(stack: ExitStack, home: Path, name: str) -> UnixAddress:
+    """Start an engine of tiny-chat. Returns its address."""
     config = EngineConfig(
-        name="tiny-chat",
+        name=TINY_CHAT,
         folder=REPOSITORY / "models" / TINY_CHAT,
         device="CPU",
         socket_path=home / f"{name}.sock",
@@ -294,69 +308,55 @@ def _start(stack: ExitStack, home: Path, name: str) -> Path:
         max_context=2048,
         options=EngineOptions(num_threads=1),
     )
-    command = [sys.executable, "-m", "vinery_serving.engine", config.name]
+    command = [sys.executable, "-m", ENGINE_MODULE, config.name]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     stack.enter_context(process)
     stack.callback(process.kill)
-    assert process.stdin is not None
-    assert process.stdout is not None
+    assert process.stdin and process.stdout
     process.stdin.write(config.to_line())
     process.stdin.flush()
     process.stdout.readline()  # it is ready
-    return config.socket_path
+    return UnixAddress(config.socket_path)
 
 
-async def _run_real(sockets: Sequence[Path], rule: str, seed: int) -> tuple[int, int]:
+async def _run_real(engines: Sequence[UnixAddress], rule: str, seed: int) -> tuple[int, int]:
     """Return the tokens of all prompts, and those that were computed."""
-    rng, counts = random.Random(seed), [0, 0]
-    addresses = [UnixAddress(path) for path in sockets]
-    clients = [[EngineClient(each, _KEY) for each in addresses] for _ in range(_NUM_WEBS)]
+    counts = [0, 0]
+
+    async def ask(client: EngineClient, prompt: bytes) -> list[int]:
+        submit = Submit(client.new_id(), prompt, Sampling(), 10, 600.0, ignore_eos=True)
+        stream, tokens, is_over = client.submit([submit]), list[int](), False
+        while not is_over:
+            for update in await stream.next():
+                if isinstance(update, TokenOutput):
+                    is_over = update.finish is not None
+                    if update.num_cached_tokens is not None:
+                        counts[0] += len(prompt) // 4
+                        counts[1] += len(prompt) // 4 - update.num_cached_tokens
+                    tokens += update.token_ids
+        return tokens
+
+    clients = [[EngineClient(each, _KEY) for each in engines] for _ in range(_NUM_WEBS)]
     for client in chain.from_iterable(clients):
         client.open()
         await client.wait_connected(60)
-    webs = [RULES[rule](cast(Sequence[Client], each)) for each in clients]
-    rngs = [random.Random(rng.random()) for _ in range(_REAL_CLIENTS)]
-    await asyncio.gather(*(_converse_really(webs, each, seed, counts) for each in rngs))
+    webs = [RULES[rule](each) for each in clients]
+    await asyncio.gather(*_REAL.begin(webs, seed, ask, first_document=1000 * seed))
     for client in chain.from_iterable(clients):
         await client.close()
     return counts[0], counts[1]
 
 
-async def _converse_really(
-    webs: Sequence[Choose], rng: random.Random, seed: int, counts: list[int]
-) -> None:
-    for _ in range(_REAL_CONVERSATIONS):
-        document = random.Random(rng.randrange(_REAL_DOCUMENTS) + 1000 * seed)
-        ids = [300 + each % 2600 for each in _words(document, _REAL_DOCUMENT_TOKENS)]
-        for _ in range(_REAL_TURNS):
-            ids += [300 + each % 2600 for each in _words(rng, _QUESTION_TOKENS)]
-            prompt = array("i", ids).tobytes()
-            client = cast(EngineClient, rng.choice(webs)(prompt))
-            submit = Submit(client.new_id(), prompt, Sampling(), 10, 600.0, ignore_eos=True)
-            stream, is_over = client.submit([submit]), False
-            while not is_over:
-                for update in await stream.next():
-                    if isinstance(update, TokenOutput):
-                        is_over = update.finish is not None
-                        if update.num_cached_tokens is not None:
-                            counts[0] += len(ids)
-                            counts[1] += len(ids) - update.num_cached_tokens
-                        ids += update.token_ids
-
-
 def _print_real(rounds: int) -> None:
+    counts = {rule: list[tuple[int, int]]() for rule in RULES}
     with ExitStack() as stack:
         home = Path(stack.enter_context(TemporaryDirectory()))
-        sockets = [_start(stack, home, name) for name in ("one", "two")]
-        print("| rule | prompt computed |")
-        print("| --- | --- |")
-        counts = {rule: list[tuple[int, int]]() for rule in RULES}
-        for number in range(rounds):
-            for seed, (rule, of_rule) in enumerate(counts.items(), number * len(counts)):
-                of_rule.append(asyncio.run(_run_real(sockets, rule, seed)))
-    for rule, of_rule in counts.items():
-        num_prompt, num_computed = map(sum, zip(*of_rule, strict=True))
-        print(f"| {rule} | {num_computed / num_prompt:.0%} |")
+        engines = [_start(stack, home, name) for name in ("one", "two")]
+        for seed, rule in enumerate(list(RULES) * rounds):
+            counts[rule].append(asyncio.run(_run_real(engines, rule, seed)))
+    sums = {rule: [sum(each) for each in zip(*of, strict=True)] for rule, of in counts.items()}
+    rows = [(rule, f"{computed / all_:.0%}") for rule, (all_, computed) in sums.items()]
+    print("\n".join(markdown(("rule", "prompt computed"), *rows)))
 
 
 def main() -> None:
@@ -365,27 +365,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--real", action="store_true")
     args = parser.parse_args()
-    rounds = args.rounds
     if args.real:
-        _print_real(rounds)
+        _print_real(args.rounds)
         return
-    results = {rule: list[Result]() for rule in RULES}
-    for number in range(rounds):
-        for rule, of_rule in results.items():
-            of_rule.append(run(rule, number))
-    print("| rule | answer tokens/s | to round robin | prompt computed | answer |")
-    print("| --- | --- | --- | --- | --- |")
+    results = {rule: [run(rule, number) for number in range(args.rounds)] for rule in RULES}
+    rows = []
     for rule, of_rule in results.items():
-        ratios = [
-            each.tokens_per_s / base.tokens_per_s
-            for each, base in zip(of_rule, results["round robin"], strict=True)
-        ]
-        print(
-            f"| {rule} | {median(each.tokens_per_s for each in of_rule):.0f} "
-            f"| {median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) "
-            f"| {median(each.computed for each in of_rule):.0%} "
-            f"| {median(each.answer_s for each in of_rule):.2f} s |"
+        pairs = zip(of_rule, results["round robin"], strict=True)
+        ratio = Spread.of([each.tokens_per_s / base.tokens_per_s for each, base in pairs])
+        rows.append(
+            (
+                rule,
+                f"{median(each.tokens_per_s for each in of_rule):.0f}",
+                f"{ratio.median:.2f} ({ratio.lowest:.2f} to {ratio.highest:.2f})",
+                f"{median(each.computed for each in of_rule):.0%}",
+                f"{median(each.answer_s for each in of_rule):.2f} s",
+            )
         )
+    heads = ("rule", "answer tokens/s", "to round robin", "prompt computed", "answer")
+    print("\n".join(markdown(heads, *rows)))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -43,31 +44,15 @@ class Effort:
     chats: int
 
 
-_FULL = Effort(
-    streams=(1, 8, 32, 64),
-    rounds=3,
-    tokens=128,
-    prompt_tokens=64,
-    first_token_requests=30,
-    crowd=1000,
-    chats=30,
-)
-_QUICK = Effort(
-    streams=(1, 8),
-    rounds=1,
-    tokens=32,
-    prompt_tokens=64,
-    first_token_requests=10,
-    crowd=32,
-    chats=5,
-)
+# Of a full run, and by `--quick`.
+_STREAMS = (1, 8, 32, 64), (1, 8)
 _NUMBERS = {
-    "rounds": "runs of each side",
-    "tokens": "output tokens of a stream",
-    "prompt_tokens": "about as many prompt tokens for 0.5b; tiny-chat has 29",
-    "crowd": "requests at once, at most, in the crowds part",
-    "chats": "of a crowd's neighbour",
-    "first_token_requests": "single requests for the time to first token",
+    "rounds": (3, 1, "runs of each side"),
+    "tokens": (128, 32, "output tokens of a stream"),
+    "prompt_tokens": (64, 64, "about as many prompt tokens for 0.5b; tiny-chat has 29"),
+    "crowd": (1000, 32, "requests at once, at most, in the crowds part"),
+    "chats": (30, 5, "of a crowd's neighbour"),
+    "first_token_requests": (30, 10, "single requests for the time to first token"),
 }
 _MODELS_HELP = "of the server part (default: %(default)s)"
 _THREADS_HELP = "of each engine; a running server must have as many (default: all cores)"
@@ -109,9 +94,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--quick", action="store_true", help="other defaults, for a quick look")
-    for name, what in _NUMBERS.items():
-        add(f"--{name.replace('_', '-')}", type=int, metavar="N", help=_with_defaults(what, name))
-    add("--streams", type=numbers, metavar="N,N", help=_with_defaults("at once", "streams"))
+    for name, (full, quick, what) in _NUMBERS.items():
+        flag, help_text = f"--{name.replace('_', '-')}", f"{what} (default: {full}; quick: {quick})"
+        add(flag, type=int, metavar="N", help=help_text)
+    add("--streams", type=numbers, metavar="N,N", help="at once (default: 1,8,32,64; quick: 1,8)")
     add("--only", choices=PARTS, help="one part (default: all)")
     add("--models", type=_models, default=f"{TINY_CHAT},{HALF_BILLION}", help=_MODELS_HELP)
     add("--threads", type=int, metavar="N", default=os.cpu_count() or 1, help=_THREADS_HELP)
@@ -124,11 +110,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _settings(arguments: argparse.Namespace) -> Settings:
-    chosen = vars(_QUICK if arguments.quick else _FULL)
-    given = {name: value for name in chosen if (value := getattr(arguments, name)) is not None}
+    effort: dict[str, Any] = {name: each[arguments.quick] for name, each in _NUMBERS.items()}
+    effort["streams"] = _STREAMS[arguments.quick]
+    given = {name: value for name in effort if (value := getattr(arguments, name)) is not None}
     url = arguments.server_url
     return Settings(
-        effort=Effort(**{**chosen, **given}),
+        effort=Effort(**{**effort, **given}),
         parts=(arguments.only,) if arguments.only else tuple(PARTS),
         models=arguments.models,
         num_threads=arguments.threads,
@@ -137,10 +124,6 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         output=arguments.output or RESULTS[arguments.quick],
         draws=arguments.draw,
     )
-
-
-def _with_defaults(what: str, name: str) -> str:
-    return f"{what} (default: {getattr(_FULL, name)}; quick: {getattr(_QUICK, name)})"
 
 
 def numbers(text: str) -> tuple[int, ...]:

@@ -14,39 +14,37 @@ the load is a leak.
 import argparse
 import asyncio
 import base64
-import json
-import os
 import random
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 import httpx
 import psutil
 
-from benchmarks.kills import wait_until_balanced
-from benchmarks.machine import REPOSITORY, show
+from benchmarks.machine import REPOSITORY, markdown, show
 from benchmarks.platform_under_test import (
     OwnPlatform,
     PlatformFailed,
     own_platform,
     wait_until_it_answers,
 )
+from benchmarks.settings import TINY_CHAT
 from tests.media.containers import png
+from vinery_serving.engine.config import ENGINE_MODULE
 
 _MODELS: Final = ("tiny-vision", "tiny-embed")  # beside tiny-chat, which each platform has
 _TIMEOUT_S: Final = 120.0
 _MAX_TRIES: Final = 600  # while a model loads
 _PAUSE_S: Final = 0.5  # at most, between two requests of a client
 _STEP_TOKENS: Final = 256  # of a model without max_num_batched_tokens
-_ENGINE: Final = "vinery_serving.engine"
 _ROLES: Final = {
-    _ENGINE: "engine",
+    ENGINE_MODULE: "engine",
     "vinery_serving.gateway.workers.fork_server": "fork server and workers",
     "web": "web",
     "node": "node",
@@ -57,22 +55,20 @@ _ROLES: Final = {
 _MAX_GROWTH: Final = 0.05
 _ALLOWED: Final = {"memory MB": 12.0, "descriptors": 4.0, "processes": 2.0, "files": 8.0}
 
-Body = Callable[[random.Random], dict[str, Any]]
-
 
 @dataclass(frozen=True)
-class Kind:
+class Request:
     """A request, and the status that its answer has. A client that leaves reads one line."""
 
-    path: str
-    body: Body
+    body: Mapping[str, Any]
+    path: str = "/v1/chat/completions"
     status: int = 200
     leaves: bool = False
 
 
 def _chat(text: str, **more: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": text}]
-    return {"model": "tiny-chat", "messages": messages, "max_tokens": 32, **more}
+    return {"model": TINY_CHAT, "messages": messages, "max_tokens": 32, **more}
 
 
 def _words(dice: random.Random, num_words: int) -> str:
@@ -87,17 +83,9 @@ def _with_schema(dice: random.Random) -> dict[str, Any]:
     return _chat("Three numbers.", response_format=form)
 
 
-def _with_tokens(num_tokens: int) -> Kind:
-    def body(dice: random.Random) -> dict[str, Any]:
-        ids = [dice.randrange(300, 2900) for _ in range(num_tokens)]
-        return {"model": "tiny-chat", "prompt": ids, "max_tokens": 1}
-
-    return Kind("/v1/completions", body)
-
-
-def _with_picture(dice: random.Random) -> dict[str, Any]:
+def _with_picture(dice: random.Random, begin: bytes) -> dict[str, Any]:
     side = dice.randrange(16, 64)
-    picture = png(side, side, rows=(b"\0" + dice.randbytes(3 * side)) * side)
+    picture = begin + png(side, side, rows=(b"\0" + dice.randbytes(3 * side)) * side)[len(begin) :]
     url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
     parts = [
         {"type": "text", "text": "Which colour?"},
@@ -107,39 +95,31 @@ def _with_picture(dice: random.Random) -> dict[str, Any]:
     return {"model": "tiny-vision", "messages": messages, "max_tokens": 8}
 
 
-_CHAT_PATH: Final = "/v1/chat/completions"
-_KINDS: Final = {
-    "chat": Kind(_CHAT_PATH, lambda dice: _chat(f"Count to {dice.randrange(2, 60)}.")),
-    "stream": Kind(_CHAT_PATH, lambda dice: _chat(f"Count: {_words(dice, 3)}.", stream=True)),
-    "left early": Kind(
-        _CHAT_PATH, lambda dice: _chat("Count to 60.", stream=True, max_tokens=200), leaves=True
-    ),
-    "long prompt": Kind(_CHAT_PATH, lambda dice: _chat(_words(dice, 400), max_tokens=4)),
-    "schema": Kind(_CHAT_PATH, _with_schema),
-    "picture": Kind(_CHAT_PATH, _with_picture),
-    "bad picture": Kind(
-        _CHAT_PATH,
-        lambda dice: json.loads(json.dumps(_with_picture(dice)).replace("iVBORw0", "iVBORw1")),
-        400,
-    ),
-    "bad value": Kind(_CHAT_PATH, lambda dice: _chat("Hi", temperature=dice.randrange(3, 9)), 400),
-    "no such model": Kind(
-        _CHAT_PATH, lambda dice: _chat("Hi", model=f"none-{dice.randrange(10**6)}"), 404
-    ),
-    "messages": Kind("/v1/messages", lambda dice: _chat(_words(dice, 20), stream=True)),
-    "responses": Kind(
-        "/v1/responses",
-        lambda dice: {"model": "tiny-chat", "input": _words(dice, 20), "max_output_tokens": 16},
-    ),
-    "completions": Kind(
-        "/v1/completions",
-        lambda dice: {"model": "tiny-chat", "prompt": _words(dice, 10), "max_tokens": 16},
-    ),
-    "embeddings": Kind(
-        "/v1/embeddings",
-        lambda dice: {"model": "tiny-embed", "input": [_words(dice, 8) for _ in range(8)]},
-    ),
-}
+def _requests(dice: random.Random) -> dict[str, Request]:
+    """One of each kind."""
+    count, words = f"Count to {dice.randrange(2, 60)}.", _words(dice, 20)
+    asked = {"model": TINY_CHAT, "prompt": words, "max_tokens": 16}
+    response = {"model": TINY_CHAT, "input": words, "max_output_tokens": 16}
+    texts = {"model": "tiny-embed", "input": [_words(dice, 8) for _ in range(8)]}
+    unknown = f"none-{dice.randrange(10**6)}"
+    return {
+        "chat": Request(_chat(count)),
+        "stream": Request(_chat(f"Count: {_words(dice, 3)}.", stream=True)),
+        "left early": Request(_chat("Count to 60.", stream=True, max_tokens=200), leaves=True),
+        "long prompt": Request(_chat(_words(dice, 400), max_tokens=4)),
+        "schema": Request(_with_schema(dice)),
+        "picture": Request(_with_picture(dice, b"")),
+        "bad picture": Request(_with_picture(dice, b"no"), status=400),
+        "bad value": Request(_chat("Hi", temperature=dice.randrange(3, 9)), status=400),
+        "no such model": Request(_chat("Hi", model=unknown), status=404),
+        "messages": Request(_chat(words, stream=True), "/v1/messages"),
+        "responses": Request(response, "/v1/responses"),
+        "completions": Request(asked, "/v1/completions"),
+        "embeddings": Request(texts, "/v1/embeddings"),
+    }
+
+
+_KINDS: Final = tuple(_requests(random.Random()))
 
 
 @dataclass
@@ -154,14 +134,13 @@ class Outcome:
 def main() -> int:
     arguments = _parser().parse_args()
     with own_platform() as platform:
-        wait_until_it_answers(platform.endpoint, "tiny-chat")
+        wait_until_it_answers(platform.endpoint, TINY_CHAT)
         for name in _MODELS:
             platform.run("model", "add", str(REPOSITORY / "models" / name), "--name", name)
         outcome = asyncio.run(_load(platform, arguments))
-        wait_until_balanced(platform)
-        ledger = platform.run("usage", "verify")
+        ledger = platform.verified_usage()
     has_grown = _report(outcome)
-    print(f"\nusage verify: {ledger.strip()}")
+    print(f"\n{ledger}")
     return 1 if has_grown or outcome.unexpected else 0
 
 
@@ -181,7 +160,7 @@ async def _load(platform: OwnPlatform, arguments: argparse.Namespace) -> Outcome
     async with (
         httpx.AsyncClient(
             base_url=platform.endpoint.base_url,
-            headers={"authorization": f"Bearer {platform.endpoint.api_key}"},
+            headers=platform.endpoint.headers,
             timeout=_TIMEOUT_S,
         ) as http,
         asyncio.TaskGroup() as tasks,
@@ -189,7 +168,10 @@ async def _load(platform: OwnPlatform, arguments: argparse.Namespace) -> Outcome
         for name in ("picture", "embeddings"):  # of the models that are loading
             await _wait_until_served(http, name)
         for num_tokens in range(1, _STEP_TOKENS + 1):
-            await _answer(http, _with_tokens(num_tokens), random.Random(num_tokens))
+            dice = random.Random(num_tokens)
+            ids = [dice.randrange(300, 2900) for _ in range(num_tokens)]
+            body = {"model": TINY_CHAT, "prompt": ids, "max_tokens": 1}
+            await _answer(http, Request(body, "/v1/completions"))
         ends_at_s = time.monotonic() + 60 * arguments.minutes
         for number in range(arguments.clients):
             dice = random.Random(arguments.seed * 1000 + number)
@@ -197,7 +179,7 @@ async def _load(platform: OwnPlatform, arguments: argparse.Namespace) -> Outcome
             tasks.create_task(_client(http, dice, kinds, ends_at_s, outcome))
         while time.monotonic() < ends_at_s:
             await asyncio.sleep(min(arguments.sample_s, max(ends_at_s - time.monotonic(), 0)))
-            for figure, value in _sample(platform.home).items():
+            for figure, value in _sample(platform).items():
                 outcome.samples.setdefault(figure, []).append(value)
             show(f"{sum(outcome.answers.values())} answers, unexpected: {dict(outcome.unexpected)}")
     return outcome
@@ -205,7 +187,7 @@ async def _load(platform: OwnPlatform, arguments: argparse.Namespace) -> Outcome
 
 async def _wait_until_served(http: httpx.AsyncClient, name: str) -> None:
     for _ in range(_MAX_TRIES):
-        if await _answer(http, _KINDS[name], random.Random()) == "200":
+        if await _answer(http, _requests(random.Random())[name]) == "200":
             return
         await asyncio.sleep(_PAUSE_S)
     raise PlatformFailed(f"{name}: no answer")
@@ -220,19 +202,20 @@ async def _client(
 ) -> None:
     while time.monotonic() < ends_at_s:
         name = dice.choice(kinds)
-        seen = await _answer(http, _KINDS[name], dice)
+        request = _requests(dice)[name]
+        seen = await _answer(http, request)
         outcome.answers[name] += 1
-        if seen != str(_KINDS[name].status):
+        if seen != str(request.status):
             outcome.unexpected[f"{name}: {seen}"] += 1
         await asyncio.sleep(dice.random() * _PAUSE_S)
 
 
-async def _answer(http: httpx.AsyncClient, kind: Kind, dice: random.Random) -> str:
+async def _answer(http: httpx.AsyncClient, request: Request) -> str:
     """Return the status, or what went wrong."""
     try:
-        async with http.stream("POST", kind.path, json=kind.body(dice)) as response:
+        async with http.stream("POST", request.path, json=request.body) as response:
             async for line in response.aiter_lines():
-                if kind.leaves:
+                if request.leaves:
                     break
                 if line.startswith('data: {"error"'):
                     return line
@@ -241,52 +224,26 @@ async def _answer(http: httpx.AsyncClient, kind: Kind, dice: random.Random) -> s
         return type(error).__name__
 
 
-def _sample(home: Path) -> dict[tuple[str, str], float]:
+def _sample(platform: OwnPlatform) -> dict[tuple[str, str], float]:
     figures: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for role, process in _processes(home):
-        try:
-            memory = process.memory_full_info().pss / 2**20
-            num_fds = process.num_fds()
-        except psutil.Error:  # it ended meanwhile
+    for process, words in platform.processes():
+        if (mark := next((mark for mark in _ROLES if mark in words), None)) is None:
             continue
-        figures[role, "memory MB"] += memory
-        figures[role, "descriptors"] += num_fds
-        figures[role, "processes"] += 1
-    files = [each for each in home.rglob("*") if each.is_file()]
+        # The next argument of an engine is the model.
+        role = f"engine {words[words.index(mark) + 1]}" if mark == ENGINE_MODULE else _ROLES[mark]
+        with suppress(psutil.Error):  # it ended meanwhile
+            memory, num_fds = process.memory_full_info().pss / 2**20, process.num_fds()
+            for what, value in zip(_ALLOWED, (memory, num_fds, 1), strict=False):
+                figures[role, what] += value
+    files = [each for each in platform.home.rglob("*") if each.is_file()]
     return {**figures, ("home", "files"): len(files)}
-
-
-def _processes(home: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """The platform's processes with their roles: the children of the supervisor of the home, and
-    engines that outlived a node."""
-    for process in psutil.process_iter():
-        try:
-            words = process.cmdline()
-            mark = next((mark for mark in _ROLES if mark in words), None)
-            if mark is not None and _belongs_to(process, home):
-                is_engine = mark == _ENGINE  # whose next argument is the model
-                yield (
-                    f"engine {words[words.index(mark) + 1]}" if is_engine else _ROLES[mark],
-                    process,
-                )
-        except psutil.Error:
-            continue
-
-
-def _belongs_to(process: psutil.Process, home: Path) -> bool:
-    """Worker processes have no environment of the server: their parents tell."""
-    lines = [process, *process.parents()]
-    return any(os.fspath(home) in each.environ().get("VINERY_HOME", "") for each in lines[:-1])
 
 
 def _report(outcome: Outcome) -> bool:
     """Print the tables. Returns whether a figure grew too much."""
-    print("| request | answers |\n| --- | --- |")
-    for name, num in sorted(outcome.answers.items()):
-        print(f"| {name} | {num} |")
+    print("\n".join(markdown(("request", "answers"), *sorted(outcome.answers.items()))))
     print(f"\nunexpected: {dict(outcome.unexpected) or 'none'}\n")
-    print("| process | figure | by quarter | highest |\n| - | - | - | - |")
-    has_grown = False
+    rows, has_grown = [], False
     for (role, what), values in sorted(outcome.samples.items()):
         length = max(len(values) // 4, 1)
         quarters = [
@@ -295,9 +252,9 @@ def _report(outcome: Outcome) -> bool:
         early, late = quarters[1], quarters[3]
         grew = late - early > max(_MAX_GROWTH * early, _ALLOWED[what])
         has_grown |= grew
-        mark = " **grew**" if grew else ""
-        shown = ", ".join(f"{each:.0f}" for each in quarters)
-        print(f"| {role} | {what} | {shown}{mark} | {max(values):.0f} |")
+        shown = ", ".join(f"{each:.0f}" for each in quarters) + " **grew**" * grew
+        rows.append((role, what, shown, f"{max(values):.0f}"))
+    print("\n".join(markdown(("process", "figure", "by quarter", "highest"), *rows)))
     return has_grown
 
 

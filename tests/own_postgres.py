@@ -10,8 +10,6 @@ from typing import Self
 
 import psycopg
 
-from tests.conftest import until
-
 
 def folder_of_programs() -> Path | None:
     """Where `initdb` and others are; None if they are not installed."""
@@ -59,6 +57,8 @@ class OwnPostgres:
 
     def wait_for_standby(self) -> None:
         """From now on each commit is also in the standby before the client hears of it."""
+        from tests.conftest import until  # which sets up the environment of tests
+
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
             connection.execute("SELECT pg_reload_conf()")

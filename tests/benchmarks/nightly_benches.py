@@ -12,37 +12,10 @@ import pytest
 
 from benchmarks import __main__ as bench
 from benchmarks import peers
-from benchmarks.bare import BareEngine
-from benchmarks.crowds import CrowdBench
-from benchmarks.load import Endpoint
-from benchmarks.machine import REPOSITORY, Calm
+from benchmarks.machine import Calm
 from benchmarks.peer_servers import Absent, Running
-from benchmarks.platform_under_test import own_platform, wait_until_it_answers
-from benchmarks.prompts import PromptSource, counting
 from tests import own_postgres
 from tests.platform_ import scripts
-from vinery_serving.engine.options import EngineOptions
-
-TINY_CHAT = REPOSITORY / "models" / "tiny-chat"
-
-
-@pytest.mark.system
-def test_a_crowd_is_served_beside_the_bare_loop_and_a_neighbour_beside_it() -> None:
-    with own_platform() as platform, BareEngine(TINY_CHAT, EngineOptions()) as bare:
-        wait_until_it_answers(platform.endpoint, "tiny-chat")
-        bench = CrowdBench(platform.endpoint, bare, PromptSource(TINY_CHAT, counting))
-        crowds = bench.crowds([(1, 1), (70, 2)])
-        secret = platform.run("key", "create", "--name", "neighbour").strip()
-        beside = bench.neighbours(Endpoint(platform.endpoint.base_url, secret), 20, 3)
-
-    assert [(each.num_requests, each.num_refused + each.num_failed) for each in crowds] == [
-        (1, 0),
-        (140, 0),
-    ]
-    assert [each.num_refused for each in beside] == [0, 0]
-
-
-# -- Each benchmark with small numbers
 
 
 def are_points_plausible(points: list[dict[str, Any]]) -> bool:
@@ -95,7 +68,8 @@ def test_each_part_of_the_benchmark_has_plausible_figures(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench, "wait_until_calm", lambda part: Calm(part, 0.0, 0.0))
-    numbers = "--streams 1,2 --rounds 1 --tokens 8 --first-token-requests 3 --crowd 8 --chats 2"
+    # A crowd of more than run at once.
+    numbers = "--streams 1,2 --rounds 1 --tokens 8 --first-token-requests 3 --crowd 128 --chats 2"
     words = f"--quick --only {part} --models tiny-chat {numbers} --output {tmp_path}"
 
     assert bench.main(words.split()) == 0
@@ -115,12 +89,17 @@ def run(module: str, *words: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout + ended.stderr
 
 
+def by_database(printed: str, title: str) -> Iterator[str]:
+    """The figures of each database that was measured."""
+    for name in ("sqlite", *(() if "PostgreSQL is not installed" in printed else ("postgresql",))):
+        yield printed.partition(f"\n{name}, {title}\n")[2]
+
+
 @pytest.mark.system
 def test_reports_are_measured_over_made_up_usage_that_vinery_would_add_up_alike() -> None:
     _, printed = run("usage_reports", "--requests", "20000", "--repeats", "0")
 
-    for name in ("sqlite", *(() if "PostgreSQL is not installed" in printed else ("postgresql",))):
-        _, _, figures = printed.partition(f"\n{name}, 20,000 requests, 62 days\n")
+    for figures in by_database(printed, "20,000 requests, 62 days"):
         (num_rows,) = re.findall(r"verify a day of ([\d,]+) requests", figures)[:1]
         assert 100 < int(num_rows.replace(",", "")) < 1500, printed
         assert re.findall(r"export as \w+ +([\d,]+) rows/s", figures)[0] != "0", printed
@@ -130,8 +109,7 @@ def test_reports_are_measured_over_made_up_usage_that_vinery_would_add_up_alike(
 def test_stored_objects_are_measured_in_each_database() -> None:
     _, printed = run("stored_objects", "--items", "20000")
 
-    for name in ("sqlite", *(() if "PostgreSQL is not installed" in printed else ("postgresql",))):
-        _, _, figures = printed.partition(f"\n{name}, 20,000 items\n")
+    for figures in by_database(printed, "20,000 items"):
         assert len(re.findall(r"^(?:.+) +[\d.]+ ms", figures, re.M)) > 80, printed
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.load import Arrivals, BadResponse, Endpoint, read_stream
+from benchmarks.load import BadResponse, Endpoint, read_stream
 from tests.tables import table
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -31,10 +31,6 @@ def chunked(*reads: bytes) -> bytes:
     return HEAD + b"".join(chunks) + b"0\r\n\r\n"
 
 
-def at_once(response: bytes) -> Arrivals:
-    return Arrivals((1.0,), (response,))
-
-
 RESPONSE = chunked(
     event(delta(role="assistant", content="")),
     event(delta(reasoning_content="So.")),
@@ -47,10 +43,9 @@ RESPONSE = chunked(
 @given(st.lists(st.integers(1, len(RESPONSE) - 1), unique=True))
 def test_it_reads_the_same_however_the_response_is_cut(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(RESPONSE)]
-    reads = tuple(RESPONSE[a:b] for a, b in pairwise(edges))
-    times_s = tuple(float(number) for number in range(1, len(reads) + 1))
+    reads = [(float(a), RESPONSE[a:b]) for a, b in pairwise(edges)]
 
-    stream = read_stream(0.5, Arrivals(times_s, reads))
+    stream = read_stream(-0.5, reads)
 
     assert stream.text == "So.É 🙂!"
     assert (stream.num_prompt_tokens, stream.num_tokens) == (3, 4)
@@ -71,7 +66,7 @@ def test_it_reads_the_same_however_the_response_is_cut(cuts: list[int]) -> None:
 )
 def test_it_refuses_what_cannot_be_measured(response: bytes) -> None:
     with pytest.raises(BadResponse):
-        read_stream(0.0, at_once(response))
+        read_stream(0.0, [(1.0, response)])
 
 
 def test_it_measures_no_server_behind_tls() -> None:

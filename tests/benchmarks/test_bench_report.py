@@ -63,8 +63,8 @@ def report(ratio: float, added_ms: float = 1.0, busy: float = 0.0) -> Report:
     return Report({"rounds": 3}, MACHINE, results, calms=(Calm("server", 120.0, busy),))
 
 
-def shown(measured: Report, earlier: Mapping[str, float] | None = None) -> str:
-    return "\n".join(performance.section(measured, earlier or {}, NOW))
+def shown(measured: Report, earlier: Mapping[str, float]) -> str:
+    return "\n".join(performance.section(measured, earlier, NOW))
 
 
 @table("ratio, added_ms, is_met", [(0.85, 2.0, True), (0.84, 2.1, False)])
@@ -77,7 +77,7 @@ def test_an_aim_is_met_at_its_number(ratio: float, added_ms: float, is_met: bool
 
 
 def test_the_file_is_named_by_the_time_and_stands_beside_a_later_report(tmp_path: Path) -> None:
-    file = write(report(ratio=0.81), tmp_path, NOW)
+    file = write(report(ratio=0.81).document(NOW), tmp_path, NOW)
 
     content = json.loads(file.read_text())
     assert file.name == "20260304T050607Z.json"
@@ -86,15 +86,15 @@ def test_the_file_is_named_by_the_time_and_stands_beside_a_later_report(tmp_path
     assert content["machine"]["num_cores"] == 4
     assert content["results"][0]["points"][1]["throughput_ratio"]["median"] == 0.81
 
-    write(report(ratio=0.82), tmp_path, NOW + timedelta(days=1))
-    write(Report({}, MACHINE), tmp_path, NOW + timedelta(days=2))  # measured nothing
+    write(report(ratio=0.82).document(NOW), tmp_path, NOW + timedelta(days=1))
+    nothing = Report({}, MACHINE).document(NOW)
+    write(nothing, tmp_path, NOW + timedelta(days=2))
     (tmp_path / "broken.json").write_text("{")
     text = shown(report(ratio=0.95), earlier(tmp_path))
     assert f"| {THROUGHPUT} | >= 0.85 | 0.95 | 0.82 | yes |" in text
 
 
 THROUGHPUT = "tiny-chat at 64 streams, tokens/s by those of the bare loop"
-FIRST_TOKEN = "tiny-chat at 1 stream, milliseconds added to the first token"
 
 
 def crowd(num_clients: int, tokens_per_s: float, num_failed: int = 0) -> Crowd:
@@ -116,14 +116,7 @@ def test_the_aims_of_crowds_are_of_all_of_them() -> None:
         "the web process beside crowds, MB at most": (250.0, True),
         "first token of another key beside 500 prompts, by that beside a stream": (2.5, False),
     }
-    assert "beside 500 prompts: 25 ms, p99 30 ms, 2.50 times, 0 refused" in shown(crowded)
-
-
-def test_a_row_has_the_aim_what_was_measured_and_what_was_before() -> None:
-    page = shown(report(0.8, added_ms=1.5), {THROUGHPUT: 0.9})
-    assert f"| {THROUGHPUT} | >= 0.85 | 0.8 | 0.9 | no |" in page
-    assert f"| {FIRST_TOKEN} | <= 2 | 1.5 | - | yes |" in page
-    assert "| not measured |" in page
+    assert "beside 500 prompts: 25 ms, p99 30 ms, 2.50 times, 0 refused" in shown(crowded, {})
 
 
 def test_only_the_section_of_a_benchmark_is_written_anew_and_the_picture_has_its_aims(

@@ -74,11 +74,16 @@ async def resolve(host: str, port: int) -> tuple[str, ...]:
     query = functools.partial(
         socket.getaddrinfo, host.encode("ascii"), port, type=socket.SOCK_STREAM
     )
-    try:
-        found = await _looked_up(query)
-    except (OSError, UnicodeError):
-        raise NotReached(f"There is no host {host}.") from None
-    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    for _ in range(_MAX_TRIES):
+        try:
+            found = await _lookups.call(query, _owner.get())
+        except ThreadsBusy:
+            await asyncio.sleep(_TRY_AGAIN_S)
+        except (OSError, UnicodeError):
+            raise NotReached(f"There is no host {host}.") from None
+        else:
+            return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+    raise NotReached("Too many names are being resolved; try again shortly.")
 
 
 @contextmanager
@@ -90,15 +95,6 @@ def lookups_of(owner: Hashable) -> Iterator[None]:
         yield
     finally:
         _owner.reset(token)
-
-
-async def _looked_up(query: Callable[[], Result]) -> Result:
-    for _ in range(_MAX_TRIES):
-        try:
-            return await _lookups.call(query, _owner.get())
-        except ThreadsBusy:
-            await asyncio.sleep(_TRY_AGAIN_S)
-    raise NotReached("Too many names are being resolved; try again shortly.")
 
 
 @functools.cache
@@ -218,29 +214,27 @@ class Client:
         )
 
     async def _connect(self, route: Route) -> httpcore2.AsyncNetworkStream:
-        stream = await self._connect_tcp(route)
+        """Over the first successful connection. Raises httpcore's error of the last attempt."""
+        port, timeout = route.url.port, self.connect_s
+        *others, last = route.addresses[:_MAX_ADDRESSES]
+        for address in others:
+            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                stream = await self.connections.connect_tcp(address, port, timeout)
+                break
+        else:
+            stream = await self.connections.connect_tcp(last, port, timeout)
         return await stream.start_tls(*self._tls_of(route)) if route.url.is_tls else stream
 
-    async def _connect_tcp(self, route: Route) -> httpcore2.AsyncNetworkStream:
-        """The first successful connection. Raises httpcore's error of the last attempt."""
-        port, timeout = route.url.port, self.connect_s
-        *others, last = route.addresses[:_MAX_ADDRESSES]
-        for address in others:
-            with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                return await self.connections.connect_tcp(address, port, timeout)
-        return await self.connections.connect_tcp(last, port, timeout)
-
     def _connect_blocking(self, route: Route) -> httpcore2.NetworkStream:
-        stream = self._connect_tcp_blocking(route)
-        return stream.start_tls(*self._tls_of(route)) if route.url.is_tls else stream
-
-    def _connect_tcp_blocking(self, route: Route) -> httpcore2.NetworkStream:
         port, timeout = route.url.port, self.connect_s
         *others, last = route.addresses[:_MAX_ADDRESSES]
         for address in others:
             with suppress(httpcore2.ConnectError, httpcore2.ConnectTimeout):
-                return self.blocking.connect_tcp(address, port, timeout)
-        return self.blocking.connect_tcp(last, port, timeout)
+                stream = self.blocking.connect_tcp(address, port, timeout)
+                break
+        else:
+            stream = self.blocking.connect_tcp(last, port, timeout)
+        return stream.start_tls(*self._tls_of(route)) if route.url.is_tls else stream
 
     def _tls_of(self, route: Route) -> tuple[ssl.SSLContext, str, float]:
         context = self.tls()
