@@ -18,11 +18,11 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx
 import psutil
@@ -209,18 +209,18 @@ def _after_last_use(items: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Iterator[None]:
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
     """Where everything must run, a skipped test has failed."""
     return _refuse_skip((yield))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Iterator[None]:
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
     """The same for a whole module that is skipped."""
     return _refuse_skip((yield))
 
 
-def _refuse_skip(report):  # type: ignore[no-untyped-def]
+def _refuse_skip(report: Any) -> Any:
     is_xfail = hasattr(report, "wasxfail")
     if os.environ.get("VINERY_TEST_REQUIRE_ALL") and report.skipped and not is_xfail:
         report.outcome = "failed"
@@ -379,7 +379,10 @@ _HAPPENS_WITHIN_S = 60.0
 
 
 def until(
-    condition: Callable[[], T], *, timeout_s: float = _HAPPENS_WITHIN_S, pause_s: float = 0.02
+    condition: Callable[[], T | None],
+    *,
+    timeout_s: float = _HAPPENS_WITHIN_S,
+    pause_s: float = 0.02,
 ) -> T:
     """The first true value of a condition. Fails when there is none in time."""
     deadline = time.monotonic() + timeout_s
