@@ -95,7 +95,7 @@ def test_options_of_devices_are_properties() -> None:
         plugin={"GENERATE_HINT": "BEST_PERF"},
     )
 
-    properties = _properties(config, GraphFeatures(), None)
+    properties = _properties(config, GraphFeatures(), None, has_lookup=True)
 
     assert properties == properties | {
         "INFERENCE_NUM_THREADS": 1,

@@ -60,14 +60,6 @@ async def test_a_prompt_that_may_be_cut_is_no_error(engine, limit, request_):
     assert 0 < prepared.prompts[0].num_tokens < CONTEXT
 
 
-async def test_the_number_of_token_ids_is_exact(untouched):
-    words = rf"\({CONTEXT + 1} in the prompt, 0 in the completion\)"
-    with pytest.raises(ContextTooLong, match=words) as caught:
-        await prepared_of(untouched, raw((1,) * (CONTEXT + 1)))
-
-    assert "not tokenized" not in caught.value.message
-
-
 async def test_a_conversation_that_may_be_shortened_or_is_counted_may_be_too_long(engine):
     shortened = await prepared_of(engine, chat(LONG, "Hi", drops_oldest=True))
 
