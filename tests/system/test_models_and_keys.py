@@ -264,8 +264,8 @@ def test_a_failed_model_loads_when_it_is_whole_or_asked_to(running: Running, fol
         assert refused.headers["retry-after"]
         assert answers(running, "tiny-chat")
         _, error = state_of(running, "cut")
-        assert f"it has {len(whole) - 1000:,} bytes, and the graph needs {len(whole):,}" in error
-        assert "is cut: it has" in vinery(running, "model", "list")
+        assert error.startswith("A weights file is missing or cut")
+        assert "is missing or cut" in vinery(running, "model", "list")
 
         weights.write_bytes(whole)
         until(lambda: state_of(running, "cut") == ("ready", ""), timeout_s=60)
