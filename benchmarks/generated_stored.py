@@ -87,24 +87,30 @@ def write_stored(num_items: int) -> None:
         del ended["status"]
         _owned(StoredChat, "chatcmpl-", num_chats, "n", {**ended, "model": "'m' || (n %% 7)"})
         _insert(ChatMetadata, 1, num_chats, {"chat_id": "n", "digest": _unique()})
-        for project in (*range(1, 20), FEW):
-            digest, table = _digests(project, "app", "shop")[0], ChatMetadata._meta.db_table
-            cursor.execute(
-                f"INSERT INTO {table} (chat_id, digest) SELECT id, %s "
-                f"FROM {StoredChat._meta.db_table} WHERE project_id = %s",
-                [digest, project],
-            )
-            StoredBytes.objects.create(project_id=project, num_bytes=10**9)
-        many = StoredChat.objects.filter(project_id=MANY).order_by("pk")
-        few = list(many.values_list("pk", flat=True)[1000:200_000:2000])
-        digest = _digests(MANY, "run", "1")[0]
-        ChatMetadata.objects.bulk_create(ChatMetadata(chat_id=pk, digest=digest) for pk in few)
+        _write_pairs()
         tables = [StoredItem, StoredResponse, Conversation, StoredChat]
         for sql in connection.ops.sequence_reset_sql(no_style(), tables):
             cursor.execute(sql)
         if is_postgresql:  # which does so by itself; nobody analyses SQLite
             cursor.execute("VACUUM ANALYZE")
     _write_owners()
+
+
+def _write_pairs() -> None:
+    """Pairs of metadata of chats: of most projects one that all chats have, and a rare one."""
+    for project in (*range(1, 20), FEW):
+        digest, table = _digests(project, "app", "shop")[0], ChatMetadata._meta.db_table
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"INSERT INTO {table} (chat_id, digest) SELECT id, %s "
+                f"FROM {StoredChat._meta.db_table} WHERE project_id = %s",
+                [digest, project],
+            )
+        StoredBytes.objects.create(project_id=project, num_bytes=10**9)
+    many = StoredChat.objects.filter(project_id=MANY).order_by("pk")
+    few = list(many.values_list("pk", flat=True)[1000:200_000:2000])
+    digest = _digests(MANY, "run", "1")[0]
+    ChatMetadata.objects.bulk_create(ChatMetadata(chat_id=pk, digest=digest) for pk in few)
 
 
 def _write_owners() -> None:
