@@ -190,6 +190,9 @@ class Loop:
     def cancel(self, id_: int, num_used: int) -> None:
         self._receive(messages.Cancel(id_, num_used))
 
+    def announce(self) -> None:
+        self._receive(messages.Arriving())
+
     def turn(self) -> None:
         self.loop.turn(cast(SocketServer, self))
 

@@ -35,6 +35,30 @@ def test_it_waits_for_all_others_also_of_its_key_and_loses_no_token(
         assert {len(each.tokens) for each in loop.finish(*low)} == {70}
 
 
+def test_it_makes_room_before_a_request_comes_and_for_a_while_if_none_comes(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_loop(pipeline, tmp_path) as loop:
+        low = loop.submit("Count.", max_new_tokens=300, lane=KEY, is_low_tier=True)
+        loop.until(lambda: loop.num_generated(low) >= 5)
+        loop.until(lambda: any(load.has_low_tier for load in loop.loads))
+        loop.announce()  # the request is refused, or its client leaves
+        loop.turn()
+        then = loop.num_generated(low)
+        loop.until(lambda: loop.num_generated(low) > then)
+
+        monkeypatch.setattr(admission, "_LOW_HOLD_S", 600.0)
+        loop.announce()
+        loop.turn()
+        then = loop.num_generated(low)
+        for _ in range(5):
+            loop.turn()
+        assert loop.num_generated(low) == then
+        assert loop.kind.wait_s > 500, "it does not spin"
+        loop.finish(loop.submit("hi", lane=(2, 2), max_new_tokens=3))
+        loop.finish(low)
+
+
 def test_it_has_a_share_of_the_time_beside_others(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

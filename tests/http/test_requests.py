@@ -31,6 +31,7 @@ from vinery_serving.gateway.state.drain import Drain, LiveRequests
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.gateway.state.traffic import Traffic
 from vinery_serving.gateway.workers.pool import Worker, WorkerPool, WorkLimits
+from vinery_serving.transport.messages import Load, Submit
 
 Response = tuple[int, bytes]
 LIMITS = WorkLimits(
@@ -132,6 +133,32 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
         yield server
     await server.engine.replicas.close()
     await server.workers.stop()
+
+
+@pytest.mark.parametrize("has_low_tier", [True, False])
+async def test_an_engine_with_a_low_tier_learns_of_other_requests_before_they_are_prepared(
+    tmp_path: Path, has_low_tier: bool
+) -> None:
+    server = Server(tmp_path)
+    received: list[str] = []
+
+    async def note(gateway: Gateway) -> None:
+        gateway.send(Load(0, has_low_tier=has_low_tier))
+        while True:
+            message = await gateway.receive()
+            received.append(type(message).__name__)
+            if isinstance(message, Submit):
+                gateway.accept(message)
+                gateway.tokens(message, [2], "stop")
+
+    async with FakeEngine(server.engine.replicas.path, note):
+        server.engine.replicas.open()
+        await until_in_loop(lambda: server.engine.replicas.clients[0].load is not None)
+        for tier in ("flex", "default"):
+            assert (await server.ask(CHAT, messages=HELLO, service_tier=tier))[0] == 200
+        await server.engine.replicas.close()
+
+    assert received == ["Submit", *["Arriving"] * has_low_tier, "Submit"]
 
 
 @small_and_large

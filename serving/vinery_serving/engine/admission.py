@@ -21,6 +21,7 @@ from vinery_serving.transport.messages import Load, Submit
 _REPORT_INTERVAL_S: Final = 0.1  # how often gateways learn of the load, at most
 _CALM_AFTER_S: Final = 2.0  # after how long without a change of the load the engine is calm
 _LOW_SHARE: Final = 0.05  # of the time
+_LOW_HOLD_S: Final = 0.02  # a gateway reads a short request in a few milliseconds, or refuses it
 _LOW_WINDOW_S: Final = 3.0  # in one piece: shorter ones would only move work in and out
 
 
@@ -50,10 +51,20 @@ class Admission:
         submit = generation.submit
         if not submit.is_low_tier:
             self._slices.note_use(submit.lane, time.monotonic())
+            self._low.held_until = 0.0
         if generation.num_known:
             self.put_back(generation)
         else:
             self._queue_of(submit).add(generation, submit.lane, submit.priority)
+
+    def expect(self) -> None:
+        """Note that a request which is not of the low tier will come soon."""
+        self._low.held_until = time.monotonic() + _LOW_HOLD_S
+
+    @property
+    def held_s(self) -> float:
+        """For how long all that waits must wait at least."""
+        return 0.0 if self._queue else max(0.0, self._low.held_until - time.monotonic())
 
     def put_back(self, generation: Generation) -> None:
         """Add a generation that has run before, in front of all of the same lane and priority."""
@@ -132,7 +143,8 @@ class Admission:
         if now < self._next_report_at:
             return None
         self._next_report_at = now + _REPORT_INTERVAL_S
-        load = Load(len(self._batch) + len(self), *cached.changes())
+        has_low_tier = bool(self._low.queue) or self._batch.runs_low_tier
+        load = Load(len(self._batch) + len(self), *cached.changes(), has_low_tier)
         if load == self._last_report:
             return None
         self._last_report, self._reported_at = load, now
@@ -235,11 +247,12 @@ class LowTier:
         self._credit_s = 0.0
         self._looked_at = 0.0
         self._window_until = 0.0
+        self.held_until = 0.0  # another request comes soon, or has not come
 
     def may_run(self, now: float, *, is_other_waiting: bool) -> bool:
         """Whether this work may be in the next step."""
         elapsed_s, self._looked_at = now - self._looked_at, now
-        if not (is_other_waiting or self._batch.runs_others):
+        if not (is_other_waiting or self._batch.runs_others or now < self.held_until):
             return True
         if now < self._window_until:
             return True

@@ -94,8 +94,8 @@ class EngineLoop:
                 self._lifeline.add(connection)
             case _ if self._kind.receive(connection, message):
                 pass
-            case messages.TestPictures():
-                pass  # only models with pictures are asked
+            case messages.TestPictures() | messages.Arriving():
+                pass  # only models with pictures, or with a low tier, are asked
             case _:
                 code = errors.InvalidRequest.code or ""
                 connection.send(messages.Rejected(message.id, code, self._kind.REFUSAL))

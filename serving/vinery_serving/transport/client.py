@@ -421,6 +421,11 @@ class EngineClient:
         on with another client."""
         return next(_ids)
 
+    def announce(self) -> None:
+        """Let the low tier make room: a request that is not of this tier will be submitted soon."""
+        if self._link is not None and self._link.load is not None and self._link.load.has_low_tier:
+            self._link.send_if_open(messages.Arriving())
+
     def submit(self, submits: Sequence[messages.Submit]) -> OutputStream:
         """Raises EngineDisconnected if no engine takes new generations."""
         if self._link is None or not self.is_connected:

@@ -195,6 +195,10 @@ class TestPictures(_Message, frozen=True):
     nonce: int
 
 
+class Arriving(_Message, frozen=True):
+    """Gateway to an engine with work of the low tier: another request is read, and comes soon."""
+
+
 class Keep(_Message, frozen=True):
     """Node or supervisor to engine: run for as long as this connection, which gets no reports of
     the load. The node that has started the engine needs no `Keep`, see `engine.supervision`."""
@@ -317,6 +321,7 @@ class Load(_Message, frozen=True):
     # connection gets all of them in parts, beside what has changed meanwhile.
     added: tuple[int, ...] = ()
     dropped: tuple[int, ...] = ()
+    has_low_tier: bool = False  # then the engine takes `Arriving`
 
 
 class Pong(_Message, frozen=True):
@@ -339,7 +344,7 @@ class Leaving(_Message, frozen=True):
     Generations that have not ended get no `Rejected`: another engine may continue them."""
 
 
-ToEngine = Submit | MediaPixels | PoolTexts | Cancel | Grant | Ping | TestPictures | Keep
+ToEngine = Submit | MediaPixels | PoolTexts | Cancel | Grant | Ping | TestPictures | Arriving | Keep
 FromEngine = (
     Hello
     | Accepted

@@ -156,9 +156,10 @@ class TextEngine(EngineKind[Generation]):
 
     @property
     def wait_s(self) -> float:
-        has_next = len(self._waiting) > 0 and self._batch.has_free_slot
-        if self._batch.has_work or has_next or self._picture_tests.is_running:
+        if self._batch.has_work or self._picture_tests.is_running:
             return 0
+        if self._waiting and self._batch.has_free_slot:
+            return self._waiting.held_s
         return CALM_WAIT_S if self._is_calm else _IDLE_WAIT_S
 
     @property
@@ -219,6 +220,8 @@ class TextEngine(EngineKind[Generation]):
                 self._pixels.add(connection, message)
             case messages.Grant():
                 self._grant(connection, message)
+            case messages.Arriving():
+                self._waiting.expect()
             case messages.TestPictures(nonce=nonce):
                 self._picture_tests.ask(connection, nonce)
             case _:

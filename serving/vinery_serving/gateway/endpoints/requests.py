@@ -143,6 +143,8 @@ class ApiRequest:
                         record.admit(model=self.scope[edge.DEPLOYMENT] or _model_in(body))
                 raise
             engine = await admit(head)
+            if record is not None and not head.is_low_tier:
+                engine.replicas.announce()
             self.body = body if head.may_compact else b""
 
             async def fetch(parts: Sequence[MediaPart]) -> Mapping[int, InlineSource]:

@@ -104,6 +104,11 @@ class Replicas:
                 each.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
+    def announce(self) -> None:
+        """See `EngineClient.announce`. Which engine gets the request is not known yet."""
+        for each in self.clients:
+            each.announce()
+
     def choose(self, prompt_ids: bytes = b"", cache_key: bytes | None = None) -> EngineClient:
         """Return the connection for a prompt. Ids and key are as in `Submit`."""
         able = [each for each in self.clients if each.is_connected]
