@@ -75,8 +75,9 @@ class Settings:
 
     @property
     def described(self) -> dict[str, object]:
-        """For the report: without the key."""
+        """For the report: without the key and the folders of this machine."""
         known: dict[str, object] = msgspec.to_builtins(self, enc_hook=str)
+        del known["cache"], known["output"]
         return known | {"server": self.server.base_url if self.server else "its own"}
 
 
