@@ -82,3 +82,12 @@ def test_a_probe_gets_an_empty_200_and_only_ping_may_be_posted(running: Running)
         assert (response.status_code, response.content) == (200, b"")
     assert httpx.post(f"{running.base_url}/ping").status_code == 200
     assert httpx.post(f"{running.base_url}/health").status_code == 405
+
+
+@table("value", ["", "yes", "2"])
+def test_a_flag_of_a_url_that_is_neither_true_nor_false_is_refused(
+    v1: openai.OpenAI, value: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match="`all` must be true or false") as refused:
+        v1.models.list(extra_query={"all": value})
+    assert refused.value.param == "all"

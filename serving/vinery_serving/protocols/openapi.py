@@ -349,9 +349,7 @@ _OPERATIONS: Final = (
 
 def _ids_in(path: str) -> Iterator[Document]:
     for name in re.findall(r"{(\w+)}", path):
-        # The names of models have slashes, percent-encoded.
-        kind = {"minLength": 1} if name == "id" else {"pattern": "^[^/]+$"}
-        schema = {"type": "string", **kind}
+        schema = {"type": "string", "minLength": 1}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 

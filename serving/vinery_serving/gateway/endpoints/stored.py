@@ -160,7 +160,7 @@ def _response_object(found: FoundResponse) -> bytes:
 
 def flag(query: Mapping[str, Any], name: str) -> bool:
     """Raises `InvalidRequest`."""
-    if (value := query.get(name, "").lower()) not in ("true", "1", "false", "0", ""):
+    if (value := query.get(name, "false").lower()) not in ("true", "1", "false", "0"):
         raise InvalidRequest(f"`{name}` must be true or false.", param=name)
     return value in ("true", "1")
 
@@ -170,7 +170,7 @@ async def _response(request: ApiRequest, _: ToKeep) -> bytes | None:
     is_streamed, pads = flag(query, "stream"), flag(query, "include_obfuscation")
     if not is_streamed:
         return _response_object(await _find(request, responses.find))
-    number = query.get("starting_after") or "-1"
+    number = query.get("starting_after", "-1")
     if not (number == "-1" or (number.isascii() and number.isdigit() and len(number) < 10)):
         raise InvalidRequest("`starting_after` must be a number.", param="starting_after")
     if (await _find(request, runs.read_events, int(number))).has_gone:
