@@ -11,7 +11,7 @@ from tests.prompting.builders import a_chat, a_message
 from tests.tables import table
 from vinery_serving.core.request import Conversation, Effort, Message, Stopping, Tool
 from vinery_serving.gateway.engines.directory import Engine
-from vinery_serving.gateway.preparing.compacting import prepare_within
+from vinery_serving.gateway.preparing.prepare import prepare_within
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
 
 CONTEXT = 2048

@@ -13,7 +13,6 @@ from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.events import Completed
 from vinery_serving.core.request import BeamSearch, GenerationRequest, Handling, RawPrompts
-from vinery_serving.gateway.preparing.candidates import check_beam_search
 from vinery_serving.gateway.running.generate import run
 from vinery_serving.transport.messages import Accepted, TokenOutput
 
@@ -105,15 +104,16 @@ async def test_cached_tokens_are_reported_only_where_no_other_organisation_share
 async def test_a_search_that_a_salt_would_disturb_has_none_and_a_salt_of_a_client_is_refused(
     tmp_path,
 ):
+    engine = new_engine(tmp_path)
     request = replace(asking(Handling()), beams=BeamSearch(2, no_repeat_ngram_size=2))
-    prepared = await prepared_of(new_engine(tmp_path), request, lane=(1, 1))
+    prepared = await prepared_of(engine, request, lane=(1, 1))
     assert prepared.submits[0].cache_key is None
 
     salted = asking(Handling(cache_salt="one"))
     with pytest.raises(InvalidRequest, match="Leave one of them out") as refusal:
-        check_beam_search(replace(salted, beams=BeamSearch(2, no_repeat_ngram_size=1)))
+        await prepared_of(engine, replace(salted, beams=BeamSearch(2, no_repeat_ngram_size=1)))
     assert refusal.value.param == "cache_salt"
-    check_beam_search(replace(salted, beams=BeamSearch(2)))
+    assert (await prepared_of(engine, replace(salted, beams=BeamSearch(2)))).submits[0].cache_key
     # A salt without an effect is refused, too.
     with pytest.raises(UnsupportedParameter, match="enable_prefix_caching off") as refusal:
         await anext(run(in_memory(InMemoryEngine(), salted), None))

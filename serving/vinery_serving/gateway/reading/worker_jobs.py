@@ -37,12 +37,10 @@ from vinery_serving.core.request import (
 )
 from vinery_serving.core.tasks import POOLING_ENDPOINTS, Endpoint, Task
 from vinery_serving.gateway.engines.models import LoadedModel, ModelEntry
-from vinery_serving.gateway.preparing.compacting import prepare_within
-from vinery_serving.gateway.preparing.logits import num_top_of_prompt
-from vinery_serving.gateway.preparing.output_grammar import may_have_grammar
-from vinery_serving.gateway.preparing.pooling import draft as draft_pooling
+from vinery_serving.gateway.preparing.prepare import prepare_within
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
-from vinery_serving.gateway.preparing.rendering import count_tokens, tokenize
+from vinery_serving.gateway.preparing.rendering import count_tokens, draft_pooling, tokenize
+from vinery_serving.gateway.preparing.steering import may_have_grammar, num_top_of_prompt
 from vinery_serving.gateway.reading import media as request_media
 from vinery_serving.gateway.reading.media import RequestMedia
 from vinery_serving.gateway.workers.worker import Codec, Session
