@@ -4,7 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import fields
 from datetime import UTC, datetime
+from typing import Final
 
 from msgspec import structs
 
@@ -15,6 +17,7 @@ from vinery_accounts.limits.service import LimitService
 from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement
 from vinery_accounts.usage.ledger import NoRoomForUsage
 from vinery_serving.core.errors import ServingError, UsageNotRecorded
+from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.request import Endpoint
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.recording.reservation import Reservation
@@ -23,6 +26,8 @@ from vinery_serving.gateway.state.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
+_OWNERS: Final = {*Caller.__struct_fields__} & {*Admission.__struct_fields__}
+_COUNTS: Final = {*Settlement.__struct_fields__} & {each.name for each in fields(TokenCounts)}
 _MAX_MODEL_NAME = 255  # as in the column: lines of the journal have a bounded length
 
 
@@ -87,19 +92,12 @@ class RequestRecord:
         self.live = LiveRequest(request_id, caller.key_id, self.meter, asyncio.current_task())
         self._admission = Admission(
             request_id=request_id,
-            user_id=caller.user_id,
-            username=caller.username,
-            key_id=caller.key_id,
-            key_name=caller.key_name,
+            **{name: getattr(caller, name) for name in _OWNERS},
             model="",
             endpoint=endpoint,
             dialect=dialect,
             is_streamed=False,
             started_at=datetime.now(UTC),
-            project_id=caller.project_id,
-            project_name=caller.project_name,
-            organization_id=caller.organization_id,
-            organization_name=caller.organization_name,
             ip=address,
             client_request_id=client_request_id,
             num_request_bytes=len(body),
@@ -240,12 +238,7 @@ class RequestRecord:
             admission=self._admission,
             outcome=outcome,
             http_status=http_status,
-            num_prompt_tokens=tokens.num_prompt_tokens,
-            num_cached_tokens=tokens.num_cached_tokens,
-            num_output_tokens=tokens.num_output_tokens,
-            num_reasoning_tokens=tokens.num_reasoning_tokens,
-            num_image_tokens=tokens.num_image_tokens,
-            num_video_tokens=tokens.num_video_tokens,
+            **{name: getattr(tokens, name) for name in _COUNTS},
             queue_ms=_ms(meter.waited_s),
             prefill_ms=_ms(meter.prefill_s),
             first_token_ms=_ms(meter.first_token_s),

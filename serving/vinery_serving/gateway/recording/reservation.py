@@ -18,11 +18,10 @@ from vinery_accounts.limits.reservations import (
     num_used,
 )
 from vinery_accounts.limits.responses import headers_of, refusal_of
-from vinery_accounts.limits.rules import Rule
 from vinery_accounts.limits.service import LimitService
 from vinery_accounts.usage.entries import EQUAL_WEIGHTS, BoundLimit
 from vinery_serving.core.errors import LimitReached, Unavailable
-from vinery_serving.core.events import NO_TOKENS, QUOTA
+from vinery_serving.core.events import NO_TOKENS, QUOTA, TokenCounts
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.preparing.prepared import PreparedRequest
 from vinery_serving.gateway.running.grants import NUM_AHEAD, NUM_EACH, TokenSource
@@ -68,69 +67,56 @@ class Reservation:
     async def reserve(self, prepared: PreparedRequest) -> None:
         """Reserve the prompt and the first tokens, of all limits or of none. Raises
         `LimitReached`, and `Unavailable` if the limits cannot be checked."""
-        model = prepared.engine.entry.name
-        self._weights = self._limits.book.weights_of(model)
-        if rules := self._rules(model):
-            await self._reserve(prepared, rules)
+        await self._reserve(prepared.engine.entry.name, prepared.meter.tokens, prepared)
 
     async def reserve_input(self, model: str, num_tokens: int) -> None:
         """Reserve the tokens of a request that generates none. Raises as `reserve` does."""
+        await self._reserve(model, TokenCounts(num_tokens))
+
+    async def _reserve(
+        self, model: str, tokens: TokenCounts, prepared: PreparedRequest | None = None
+    ) -> None:
         self._weights = self._limits.book.weights_of(model)
-        rules = self._rules(model)
+        rules = self._limits.book.rules_for(self._caller, model, self.end_user)
         if not rules:
             return
-        request = ReservationRequest(
-            lease_id=self._request_id,
-            rules=rules,
-            num_prompt_tokens=num_tokens,
-            weights=self._weights,
-        )
-        self._lease, self._is_whole = await self._reserve_all(request, model), True
-        self._note(self._lease.shadow_denials)
-
-    def _rules(self, model: str) -> tuple[Rule, ...]:
-        return self._limits.book.rules_for(self._caller, model, self.end_user)
-
-    async def _reserve_all(self, request: ReservationRequest, model: str) -> Lease:
-        """Reserve the whole request. Raises `LimitReached`, and `Unavailable` without limits."""
-        answer = await _ask_limits(self._limits, request)
-        if isinstance(answer, Denial):
-            raise self._refused(answer, model)
-        return answer
-
-    async def _reserve(self, prepared: PreparedRequest, rules: tuple[Rule, ...]) -> None:
-        num_sequences = [
-            submit.beams.width if submit.beams is not None else 1 for submit in prepared.submits
-        ]
-        is_search = any(submit.beams is not None for submit in prepared.submits)
-        num_each = prepared.request.n if is_search else 1
-        num_answers = max(1, len(prepared.submits))
+        submits = () if prepared is None else prepared.submits
+        num_later = 0 if prepared is None else prepared.num_later_tokens
+        is_search = any(submit.beams is not None for submit in submits)
+        num_answers = max(1, len(submits))
         # The tokens of all answers, if each takes as many as it may.
-        num_wanted = sum([submit.max_new_tokens for submit in prepared.submits]) * num_each
+        num_wanted = sum(each.max_new_tokens for each in submits)
+        if prepared is not None and is_search:
+            num_wanted *= prepared.request.n
         # A beam search has no tokens to count before the end, so all are reserved at once.
         first = num_wanted if is_search else (NUM_AHEAD + NUM_EACH) * num_answers
-        wanted, num_later = min(num_wanted, first), prepared.num_later_tokens
+        wanted = min(num_wanted, first)
+        num_sequences = [1 if each.beams is None else each.beams.width for each in submits]
         request = ReservationRequest(
             lease_id=self._request_id,
             rules=rules,
-            num_prompt_tokens=prepared.meter.tokens.num_prompt_tokens + num_later,
-            num_image_tokens=prepared.meter.tokens.num_media_tokens,
+            num_prompt_tokens=tokens.num_prompt_tokens + num_later,
+            num_image_tokens=tokens.num_media_tokens,
             num_output_tokens=wanted,
             weights=self._weights,
             num_answers=max(1, sum(num_sequences)),
         )
         answer = await _ask_limits(self._limits, request)
+        least = min(num_answers, num_wanted)
+        if (
+            isinstance(answer, Denial)
+            and _may_be_cut(answer, is_search=is_search)
+            and least < wanted
+        ):
+            # A short wait does not help, so the request gets the few tokens that are left.
+            request = structs.replace(request, num_output_tokens=least)
+            answer = await _ask_limits(self._limits, request)
         if isinstance(answer, Denial):
-            least = min(num_answers, num_wanted)
-            if not is_search and least < wanted and (answer.is_quota or answer.is_too_large):
-                # A short wait does not help, so the request gets the few tokens that are left.
-                request = structs.replace(request, num_output_tokens=least)
-                answer = await _ask_limits(self._limits, request)
-            if isinstance(answer, Denial):
-                raise self._refused(answer, prepared.engine.entry.name)
+            self._note([answer])
+            raise _limit_reached(answer, model)
         self._lease = answer
         for denial in answer.shadow_denials:
-            if not is_search and (denial.is_quota or denial.is_too_large):
+            if prepared is not None and _may_be_cut(denial, is_search=is_search):
                 self._shadows[denial.rule.id] = (denial, 0)
             else:
                 self._note([denial])
@@ -180,10 +166,6 @@ class Reservation:
     def cost(self, meter: Meter) -> float:
         return _usage(meter).cost(self._weights)
 
-    def _refused(self, denial: Denial, model: str) -> LimitReached:
-        self._note([denial])
-        return _limit_reached(denial, model)
-
     def _note(self, denials: Iterable[Denial]) -> None:
         for denial in denials:
             rule = denial.rule
@@ -198,6 +180,11 @@ class Reservation:
                 wait_s=denial.wait_s,
                 is_shadow=rule.is_shadow,
             )
+
+
+def _may_be_cut(denial: Denial, *, is_search: bool) -> bool:
+    """Whether an answer within what is left helps: waiting does not, and a search has no part."""
+    return not is_search and (denial.is_quota or denial.is_too_large)
 
 
 def _costs(request: ReservationRequest, num_output_tokens: int) -> Costs:
