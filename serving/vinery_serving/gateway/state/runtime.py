@@ -90,7 +90,6 @@ class Runtime:
         self.stored_bytes: dict[int | None, int] = {}  # that a project had stored last
         self.conversation_locks: set[str] = set()  # their holders, among the requests here
         self.quarantine = QuarantineQueue(settings.VINERY_QUARANTINE_S)
-        self._has_quarantined = asyncio.Event()  # what is not stored yet
         self._following_quarantine = asyncio.Lock()
         # These read requests that are large or may take long, and the files of models.
         self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", _work_limits())
@@ -368,17 +367,11 @@ class Runtime:
                 created_at=datetime.now(UTC),
             )
         )
-        self._has_quarantined.set()
 
     async def _store_quarantined(self) -> None:
-        """Store new quarantines at once: this process may be killed. A failed write is repeated."""
-        await self._has_quarantined.wait()
-        self._has_quarantined.clear()
-        try:
+        """Store new quarantines soon: this process may be killed."""
+        if self.quarantine.waiting:
             await self._refresh_quarantine()
-        finally:
-            if self.quarantine.waiting:
-                self._has_quarantined.set()
 
     async def _refresh_quarantine(self) -> None:
         # One refresh at a time: `in_force` would lack what another stores meanwhile.
