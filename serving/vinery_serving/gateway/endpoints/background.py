@@ -97,7 +97,6 @@ class Run:
                 self._held.release(is_recorded=True)
 
     async def _try(self) -> None:
-        """Raises `RunLost`."""
         self._earlier = await self._in_database(partial(runs.begin, self.row))
         storing = asyncio.create_task(self._store_progress(), name="background-progress")
         try:
@@ -139,7 +138,6 @@ class Run:
                 api.memory.release()
 
     async def _take(self, message: MutableMapping[str, Any]) -> None:
-        """Take a message as a client's connection does."""
         for frame in message.get("body", b"").split(b"\n\n"):
             if frame.startswith((b"event:", b"data:")) and not frame.endswith(b"[DONE]"):
                 self._events.append(frame + b"\n\n")
@@ -308,7 +306,6 @@ class BackgroundRuns:
     async def _stored_after(
         self, project_id: int | None, public_id: str, after: int
     ) -> tuple[list[bytes], bool]:
-        """The stored events with numbers above `after`, and whether no further ones will come."""
         try:
             read = partial(runs.read_events, project_id, public_id, after)
             found = await self._runtime.recall(read)
@@ -319,7 +316,6 @@ class BackgroundRuns:
         return found.events, found.is_over
 
     def stop(self, public_id: str) -> None:
-        """Stop the run of a response that was cancelled, if it is here."""
         if (run := self._runs.get(public_id)) is not None:
             run.task.cancel()
 

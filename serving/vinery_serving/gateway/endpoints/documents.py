@@ -67,8 +67,6 @@ _OF_REASONING: Final = ("include_reasoning", "reasoning", "reasoning_effort")
 
 
 def document_of(read: Callable[[Scope], Awaitable[bytes]], allowed: str = "GET") -> App:
-    """Return an application that answers with the result of `read`, or raises `ServingError`."""
-
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         is_head = scope["method"] == "HEAD"
         if not is_head and scope["method"] != "GET":
@@ -97,7 +95,6 @@ def constant(build: Callable[[], bytes]) -> App:
 
 
 def version() -> bytes:
-    """Return the version, in vLLM's format."""
     return json.dumps({"version": settings.VINERY_VERSION}).encode()
 
 
@@ -162,7 +159,6 @@ def _resets_at(rule: Rule, reset_s: float | None, now_s: float) -> datetime | No
 
 
 def _capabilities_of(model: LoadedModel) -> ModelCapabilities:
-    """Return the abilities that the model's files and output format allow."""
     assets, family = model.assets, model.family
     return ModelCapabilities(
         completion=True,

@@ -70,7 +70,6 @@ def _turns(_: Runtime) -> FairTurns:
 
 
 async def _find(request: ApiRequest, work: Callable[..., ResultT], *given: Any, **more: Any) -> Any:
-    """Ask for what the path names. Raises `ServingError`."""
     ids = [value for name, value in request.url.items() if name != "tree"]
     asked = partial(work, request.caller.project_id, *ids, *given, **more)
     async with _turns(request.runtime).turn(request.owner):
@@ -359,5 +358,4 @@ def stored_endpoints(runtime: Runtime) -> Iterator[StoredEndpoint]:
 
 
 def chat_list(runtime: Runtime) -> StoredEndpoint:
-    """Answers other methods than `POST` of chat completions."""
     return StoredEndpoint("", runtime, {"GET": _chats, "POST": None}, Endpoint.CHAT)

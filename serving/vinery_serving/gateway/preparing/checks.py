@@ -54,7 +54,6 @@ def checked(request: GenerationRequest, model: LoadedModel) -> GenerationRequest
 def _refuse(
     kind: type[ServingError], fields: Iterable[tuple[str | None, object]], reason: str
 ) -> None:
-    """Raise the error for the first field that is set."""
     for param, is_set in fields:
         if is_set:
             raise kind(f"`{param}` {reason}", param=param)
@@ -123,7 +122,6 @@ def _check_sampling(request: GenerationRequest, model: LoadedModel) -> None:
 
 
 def limited(sampling: Sampling, options: EngineOptions) -> Sampling:
-    """Return the values, moved into the limits. Named values are within already."""
     moved: dict[str, Any] = {}
     for name, least, most in _ranges(options):
         value = getattr(sampling, name)

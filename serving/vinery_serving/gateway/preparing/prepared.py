@@ -80,7 +80,6 @@ class PreparedRequest(Draft):
     def of(
         cls, draft: Draft, engine: Engine, meter: Meter, token: str, trail: Trail | None = None
     ) -> Self:
-        """Return the request for an engine, and set the tokens of the prompts in `meter`."""
         meter.tokens = draft.tokens
         meter.media_spans, meter.media = draft.media_spans, meter.media + draft.media
         values: dict[str, Any] = {each.name: getattr(draft, each.name) for each in fields(draft)}

@@ -257,7 +257,6 @@ def _tokenized(
 
 
 def _limit(truncation: Truncation | None, most: int | None, param: str) -> int | None:
-    """To how many tokens a text is cut; None: no cut."""
     if truncation is None:
         return None
     limit = truncation.max_tokens

@@ -131,7 +131,6 @@ class RequestRecord:
         self._runtime.live.add(self.live)
 
     def name_model(self, name: str) -> None:
-        """Record the model that serves the request, which the client need not have named."""
         if name != self._admission.model:
             self._admission = structs.replace(self._admission, model=name)
             # Written again, because recovery after a kill reads only the journal.
@@ -185,7 +184,6 @@ class RequestRecord:
         self.reservation.settle(self.meter)
 
     def leave(self) -> None:
-        """Settle a request whose client disconnected, or that a shutdown ended."""
         self._settle(Outcome.CLIENT_GONE, 499)
 
     def _settle(

@@ -102,13 +102,9 @@ class Reservation:
             num_answers=max(1, sum(num_sequences)),
         )
         answer = await _ask_limits(self._limits, request)
-        least = min(num_answers, num_wanted)
-        if (
-            isinstance(answer, Denial)
-            and _may_be_cut(answer, is_search=is_search)
-            and least < wanted
-        ):
-            # A short wait does not help, so the request gets the few tokens that are left.
+        least = wanted if is_search else min(num_answers, num_wanted)
+        if isinstance(answer, Denial) and least < wanted and _lasts(answer):
+            # The request gets the few tokens that are left.
             request = structs.replace(request, num_output_tokens=least)
             answer = await _ask_limits(self._limits, request)
         if isinstance(answer, Denial):
@@ -116,7 +112,7 @@ class Reservation:
             raise _limit_reached(answer, model)
         self._lease = answer
         for denial in answer.shadow_denials:
-            if prepared is not None and _may_be_cut(denial, is_search=is_search):
+            if prepared is not None and not is_search and _lasts(denial):
                 self._shadows[denial.rule.id] = (denial, 0)
             else:
                 self._note([denial])
@@ -182,9 +178,9 @@ class Reservation:
             )
 
 
-def _may_be_cut(denial: Denial, *, is_search: bool) -> bool:
-    """Whether an answer within what is left helps: waiting does not, and a search has no part."""
-    return not is_search and (denial.is_quota or denial.is_too_large)
+def _lasts(denial: Denial) -> bool:
+    """Whether a short wait does not help."""
+    return denial.is_quota or denial.is_too_large
 
 
 def _costs(request: ReservationRequest, num_output_tokens: int) -> Costs:
@@ -217,7 +213,6 @@ async def count_request(
 
 
 async def _ask_limits(limits: LimitService, request: ReservationRequest) -> Lease | Denial:
-    """Raises `Unavailable` if the limits cannot be checked."""
     try:
         return await limits.reserve(request)
     except LimitsUnavailable:

@@ -109,7 +109,9 @@ class Runtime:
         self._live_server = LiveServer(*home, self.live.rows, self.live.stop)
         self.drain = Drain()
         self.traffic = Traffic()
-        self.limits = LimitService(_limit_settings())
+        policy = UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY)
+        limits = LimitSettings(settings.VINERY_REDIS_URL, policy, settings.VINERY_WEB_WORKERS)
+        self.limits = LimitService(limits)
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory: of keys and limits, and of models.
         self.accounts_read_at_s = self.models_read_at_s = 0.0  # not read yet
@@ -145,7 +147,6 @@ class Runtime:
         return self.is_started
 
     def begin(self) -> None:
-        """Load keys and models, and follow their changes. Idempotent."""
         if self._start is None:
             self._start = asyncio.create_task(self._begin(), name="runtime-start")
 
@@ -218,7 +219,6 @@ class Runtime:
         await self._follow_models()
 
     async def _read_copies(self) -> None:
-        """Use the tables of an earlier process. Raises FileNotFoundError."""
         found = await self._in_thread("files", self._copies.read)
         if found is None:
             raise FileNotFoundError("there are no usable copies of keys, limits and models")
@@ -314,7 +314,6 @@ class Runtime:
         await self._keep_copies()
 
     def _recover_usage(self) -> None:
-        """Store the usage journals of dead processes: their requests count against quotas."""
         try:
             recover_orphans(Path(settings.VINERY_USAGE_DIR), self._store_dead)
         except Error as error:
@@ -405,7 +404,6 @@ class Runtime:
         self._threads["recall"].submit(giving_back(work))
 
     async def _in_thread(self, thread: str, work: Callable[[], ResultT]) -> ResultT:
-        """Work in one of `_THREADS`."""
         return await asyncio.get_running_loop().run_in_executor(self._threads[thread], work)
 
     async def _in_database_thread(
@@ -459,14 +457,6 @@ def _context() -> Key | None:
 
     authorities, own = settings.VINERY_AUTHORITY_SECRETS, settings.VINERY_HOST_KEY
     return Certificates(authorities, own, Role.WEB).context
-
-
-def _limit_settings() -> LimitSettings:
-    return LimitSettings(
-        redis_url=settings.VINERY_REDIS_URL,
-        unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
-        num_processes=settings.VINERY_WEB_WORKERS,
-    )
 
 
 def _work_limits() -> WorkLimits:
