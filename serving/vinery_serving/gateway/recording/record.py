@@ -13,7 +13,6 @@ from msgspec import structs
 from vinery_accounts.captures.documents import without_files
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import Caller, stored_end_user
-from vinery_accounts.limits.service import LimitService
 from vinery_accounts.usage.entries import Admission, Media, Outcome, Settlement
 from vinery_accounts.usage.ledger import NoRoomForUsage
 from vinery_serving.core.errors import ServingError, UsageNotRecorded
@@ -31,31 +30,6 @@ _COUNTS: Final = {*Settlement.__struct_fields__} & {each.name for each in fields
 _MAX_MODEL_NAME = 255  # as in the column: lines of the journal have a bounded length
 
 
-class HeldSettlement:
-    """A ledger that keeps the settlement for the transaction of the result, and the reservation
-    until `release`. `lease_id` is new for each try, as limits may know that of a killed process."""
-
-    def __init__(self, lease_id: str) -> None:
-        self._lease_id = lease_id
-        self.settlement: Settlement | None = None
-        self.reservation: Reservation | None = None
-
-    def new_reservation(self, limits: LimitService, caller: Caller, _: str) -> Reservation:
-        self.reservation = Reservation(limits, caller, self._lease_id, is_held=True)
-        return self.reservation
-
-    def admit(self, admission: Admission) -> None:
-        pass
-
-    def settle(self, settlement: Settlement) -> None:
-        self.settlement = settlement
-
-    def release(self, *, is_recorded: bool) -> None:
-        """Charge the settlement if it `is_recorded`, else nothing. Later calls have no effect."""
-        if self.reservation is not None:
-            self.reservation.release(is_recorded=is_recorded)
-
-
 class RequestRecord:
     """Call `admit`, then one of `succeed`, `fail` and `leave`; later calls have no effect."""
 
@@ -71,15 +45,19 @@ class RequestRecord:
         address: str | None = None,
         client_request_id: str = "",
         body: bytes = b"",
-        held: HeldSettlement | None = None,
+        lease_id: str | None = None,
     ) -> None:
-        """`error_body` returns the error for the client. `held` takes the settlement."""
+        """`error_body` returns the error for the client. With `lease_id` nothing is written: `held`
+        keeps the settlement for the transaction of the result, and the reservation its tokens until
+        `release`. The id is new for each try, as limits may know that of a killed process."""
         self._runtime, self._caller, self._error_body = runtime, caller, error_body
-        self._ledger = held or runtime.ledger
+        self._is_held = lease_id is not None
+        self.held: Settlement | None = None
         self._is_read = False  # enough of the body for the admission
         self._is_admitted = self._is_settled = False
-        new = Reservation if held is None else held.new_reservation
-        self.reservation = new(runtime.limits, caller, request_id)
+        self.reservation = Reservation(
+            runtime.limits, caller, lease_id or request_id, is_held=self._is_held
+        )
         self.meter = Meter()
         self._num_response_bytes = 0
         self._is_captured = caller.captures and bool(body)
@@ -155,8 +133,10 @@ class RequestRecord:
 
     def _write_admission(self, media: Media | None = None) -> None:
         self.live.admission = self._admission
+        if self._is_held:
+            return
         try:
-            self._ledger.admit(structs.replace(self._admission, media=media))
+            self._runtime.ledger.admit(structs.replace(self._admission, media=media))
         except NoRoomForUsage:
             raise UsageNotRecorded(
                 "The server's disk is full, so it cannot record the usage of this request. Try "
@@ -199,10 +179,13 @@ class RequestRecord:
         self.reservation.settle(self.meter)
         settlement = self._settlement(outcome, http_status, error)
         _log(settlement, (self.meter.earlier + self.meter.tokens).num_prompt_tokens)
-        with suppress(UsageNotRecorded):
-            if not self._is_admitted:  # a refused request
-                self._write_admission()
-            self._ledger.settle(settlement)
+        if self._is_held:
+            self.held = settlement
+        else:
+            with suppress(UsageNotRecorded):
+                if not self._is_admitted:  # a refused request
+                    self._write_admission()
+                self._runtime.ledger.settle(settlement)
         self._runtime.traffic.settled(settlement, self._runtime.directory.entries)
         if self._is_captured and self._admission.project_id is not None:
             self._runtime.captures.put(self._captured(self._admission.project_id))
