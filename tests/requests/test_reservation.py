@@ -18,7 +18,7 @@ from vinery_serving.core.errors import LimitReached
 from vinery_serving.core.events import QUOTA, TokenCounts
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.preparing.prepared import PreparedRequest
-from vinery_serving.gateway.recording.reservation import Reservation, count_request
+from vinery_serving.gateway.recording.record import Reservation, count_request
 
 NUM_PROMPT_TOKENS = 10
 

@@ -30,8 +30,7 @@ from vinery_serving.gateway.memory import StoredMemory
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading.reading import RequestReader
 from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading
-from vinery_serving.gateway.recording.record import RequestRecord
-from vinery_serving.gateway.recording.reservation import count_request
+from vinery_serving.gateway.recording.record import RequestRecord, count_request
 from vinery_serving.gateway.state.drain import Drain
 from vinery_serving.gateway.state.runtime import Runtime
 

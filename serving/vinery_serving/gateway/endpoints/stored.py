@@ -36,7 +36,7 @@ from vinery_serving.gateway.endpoints.requests import (
 from vinery_serving.gateway.memory import ITEMS, ask, check_room, own_items
 from vinery_serving.gateway.reading import worker_jobs
 from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES
-from vinery_serving.gateway.recording.reservation import count_request
+from vinery_serving.gateway.recording.record import count_request
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.reading import refusal
