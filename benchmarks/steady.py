@@ -45,7 +45,7 @@ _PAUSE_S: Final = 0.5  # at most, between two requests of a client
 _STEP_TOKENS: Final = 256  # of a model without max_num_batched_tokens
 _ROLES: Final = {
     ENGINE_MODULE: "engine",
-    "vinery_serving.gateway.workers.fork_server": "fork server and workers",
+    "vinery_serving.gateway.workers.worker": "fork server and workers",
     "web": "web",
     "node": "node",
     "jobs": "jobs",

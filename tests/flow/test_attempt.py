@@ -105,14 +105,6 @@ def test_all_events_are_released_in_large_chunks(sizes, interval):
         assert not events or len(generated[0].token_ids) == len(deltas[0].text)
 
 
-def test_tokens_without_events_do_not_delay_the_first_text():
-    buffer = IntervalBuffer(9)
-
-    assert buffer.add([], 5) == []
-    assert buffer.add([ev.TextDelta(0, "a")], 1) == [ev.TextDelta(0, "a")]
-    assert buffer.add([ev.TextDelta(0, "b")], 1) == []
-
-
 async def batches_of(*script: list[Any], **fields: Any) -> list[list[ev.Event]]:
     """Return the batches of events. A failure of the engine is an empty batch at the end."""
     fields = {"is_streamed": True, "handling": Handling(stream_interval=3), **fields}
@@ -268,15 +260,6 @@ def test_answers_generate_no_more_than_granted_and_at_the_end_all_of_it(wanted, 
 
 def two_answers(num_tokens: int) -> Generation:
     return Generation(Source(num_tokens, 2 * (NUM_AHEAD + NUM_EACH)), [1000, 1000])
-
-
-def test_more_is_reserved_ahead_of_need_for_the_answers_that_need_it():
-    generation = two_answers(10_000)
-    for num_written, requested in ((NUM_EACH - 1, []), (1, [NUM_EACH])):
-        generation.write(0, num_written)
-        generation.read()
-        assert generation.source.requested == requested
-    assert generation.grants.num_granted == {0: NUM_AHEAD + 2 * NUM_EACH, 1: NUM_AHEAD + NUM_EACH}
 
 
 def test_unused_tokens_of_an_answer_go_to_the_others_and_the_last_ones_are_divided():

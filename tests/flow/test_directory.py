@@ -18,10 +18,8 @@ from hypothesis import strategies as st
 
 from tests.conftest import until_in_loop as until
 from tests.fakes.engine import KEY, FakeEngine, Gateway
-from tests.flow.tiny_chat import ASSETS, NOW, TINY_CHAT, new_engine
-from tests.prompting.builders import a_chat
+from tests.flow.tiny_chat import NOW, TINY_CHAT, new_engine
 from vinery_serving.core.errors import MissingParameter, ModelNotFound, ModelNotReady
-from vinery_serving.core.request import Rendering
 from vinery_serving.core.tasks import GENERATION_TASKS, POOLING_TASKS, Task
 from vinery_serving.engine.options import EngineOptions
 from vinery_serving.gateway.engines.directory import Engine, LocalDirectory
@@ -330,16 +328,6 @@ async def test_a_former_engine_that_ends_is_not_waited_for(directory):
 
 
 # -- The reasoning tags of an engine's family, and waiting for an engine -----------------
-
-
-def test_a_prompt_that_ends_with_the_familys_reasoning_tag_opens_reasoning(tmp_path):
-    assets = ModelAssets.load(TINY_CHAT)
-    new_engine(tmp_path, assets, output_format="mistral_think")
-    rendering = Rendering(continues_final_message=True, adds_generation_prompt=False)
-    chat = a_chat(("user", "Hi"), ("assistant", "[THINK]so"), rendering=rendering)
-
-    assert assets.render(chat).opens_reasoning
-    assert not ASSETS.render(chat).opens_reasoning
 
 
 @pytest.mark.parametrize(

@@ -2,34 +2,23 @@
 
 import asyncio
 from array import array
-from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
 from msgspec import structs
 
 from tests.fakes.engine import FakeEngine, Gateway
-from tests.flow.tiny_chat import (
-    HELLO,
-    RAW,
-    accepted,
-    events_of,
-    ids_of,
-    new_engine,
-    prepared_of,
-    texts_of,
-)
+from tests.flow.tiny_chat import HELLO, accepted, events_of, ids_of, prepared_of, texts_of
 from tests.prompting.builders import a_chat
 from tests.tables import table
 from vinery_serving.core import errors
 from vinery_serving.core.events import Completed, Failed, Started
-from vinery_serving.core.request import BeamSearch, Grammar, GrammarKind, RawPrompts, Sampling
+from vinery_serving.core.request import BeamSearch, Grammar, GrammarKind, Sampling
 from vinery_serving.gateway.engines import suspects as module
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.suspects import Quarantine, Run, Suspects, Work
 from vinery_serving.gateway.preparing.prepared import PreparedRequest
 from vinery_serving.gateway.running.generate import MAX_LOST_ENGINES, whole
-from vinery_serving.gateway.running.grants import TokenSource
 from vinery_serving.transport import messages
 
 TIMEOUT_S = 30
@@ -183,47 +172,6 @@ async def test_only_choices_that_have_not_ended_go_on(engine):
 
     assert num_known == [2]
     assert [each.text for each in result.choices] == [TEXT, TEXT]
-
-
-class LastGrant(TokenSource):
-    """Ten tokens, and no more."""
-
-    num_granted = 10
-    is_last = True
-
-    async def extend(self, num_tokens: int) -> None:
-        raise AssertionError("There is nothing left to reserve.")
-
-
-async def test_the_next_engine_gets_the_last_grant_too(engine):
-    grants: list[messages.Grant] = []
-
-    async def pause(gateway: Gateway) -> None:
-        submit = await accepted(gateway)
-        gateway.tokens(submit, ids_of(TEXT)[:1])
-        while not isinstance(message := await gateway.receive(), messages.Grant):
-            pass
-        grants.append(message)
-        if len(grants) == 1:
-            gateway.die()
-        else:
-            gateway.tokens(submit, [END], "stop")
-
-    async with FakeEngine(engine.replicas.path, pause):
-        await asyncio.wait_for(whole(await prepared_of(engine), LastGrant()), TIMEOUT_S)
-
-    assert [(each.num_tokens, each.is_last) for each in grants] == [(10, True)] * 2
-
-
-async def test_an_echo_is_sent_once_though_the_engine_fails(engine):
-    request = replace(RAW, prompt=RawPrompts(("Once",), echo=True))
-    async with FakeEngine(engine.replicas.path, die_after_accepting, answer):
-        events = await events_of(await prepared_of(engine, request))
-    async with FakeEngine(engine.replicas.path, die_after_a_token, answer):
-        result = await whole(await prepared_of(engine, request))
-
-    assert "".join(texts_of(events)) == "Once" + TEXT
-    assert result.choices[0].text == "Once" + TEXT
 
 
 async def test_a_stream_that_cannot_go_on_exactly_or_whose_model_is_gone_ends_with_the_reason(
@@ -392,47 +340,7 @@ async def test_planned_ends_have_a_limit(engine):
     assert prepared.meter.num_continuations == MAX_LOST_ENGINES
 
 
-async def test_a_request_waits_for_the_next_engine_until_its_time_is_over(engine):
-    async with FakeEngine(engine.replicas.path, die_after_a_token):
-        prepared = await prepared_of(engine)
-        late = tuple(structs.replace(each, deadline_s=0.5) for each in prepared.submits)
-        await engine.ready()
-        # The socket is gone with its server; the connection is not.
-        with pytest.raises((errors.DeadlineExceeded, errors.EngineLost)):
-            await asyncio.wait_for(whole(replace(prepared, submits=late)), TIMEOUT_S)
-
-
 # -- Changed models -----------------------------------------------------------------------------
-
-
-async def test_changes_of_a_model_count_against_no_request(engine, tmp_path):
-    engines = [engine]
-    for number in range(3):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        engines.append(new_engine(folder))
-        engines[-2].successor = engines[-1]
-        engines[-1].suspects = engine.suspects
-        engines[-1].replicas.open()
-    current = iter(engines)
-
-    async def change(gateway: Gateway) -> None:
-        """Generate a token, and be replaced as `LocalDirectory` does it."""
-        await send_a_token(gateway)
-        old = next(current)
-        old.is_gone = True
-        await old.replicas.close()
-
-    async with AsyncExitStack() as stack:
-        for each in engines[:-1]:
-            await stack.enter_async_context(FakeEngine(each.replicas.path, change))
-        await stack.enter_async_context(FakeEngine(engines[-1].replicas.path, answer))
-        prepared = await prepared_of(engine)
-        result = await whole(prepared)
-    await engines[-1].replicas.close()
-
-    assert result.choices[0].text == TEXT
-    assert prepared.meter.num_continuations == 3
 
 
 async def prepared_with(engine: Engine, text: str) -> PreparedRequest:

@@ -29,7 +29,7 @@ from vinery_serving.engine.option_parsing import parse_options
 from vinery_serving.engine.pipeline import _set_sampling
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.models import defaults_of
-from vinery_serving.gateway.preparing.limits import CLIENT_DEFAULTS, with_returns
+from vinery_serving.gateway.preparing.checks import CLIENT_DEFAULTS, with_returns
 from vinery_serving.gateway.preparing.prepare import prepare, resolve_sampling
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
 from vinery_serving.prompting.folder import GenerationDefaults

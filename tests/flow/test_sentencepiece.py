@@ -20,7 +20,7 @@ from vinery_serving.core import request as req
 from vinery_serving.core.events import Event, TextDelta, Token
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
-from vinery_serving.gateway.preparing.prepared import PreparedRequest
+from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.protocols.common.logprobs import TextLogprobs
 from vinery_serving.transport.messages import TokenLogprobs
@@ -49,7 +49,7 @@ def prepared(
         req.Endpoint.COMPLETIONS if isinstance(prompts, req.RawPrompts) else req.Endpoint.CHAT
     )
     request = req.GenerationRequest(endpoint, kind, prompts, logprobs=LOGPROBS)
-    return PreparedRequest(request, engine(kind), Meter(), "t", (prompt,), (), 1)
+    return PreparedRequest.of(Draft(request, (prompt,), (), 1), engine(kind), Meter(), "t")
 
 
 def completion(kind: str, text: str | tuple[int, ...] = TEXT) -> PreparedRequest:

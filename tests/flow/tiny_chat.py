@@ -16,7 +16,7 @@ from vinery_serving.gateway.engines.models import ModelEntry
 from vinery_serving.gateway.engines.replicas import Replicas
 from vinery_serving.gateway.engines.suspects import Quarantine, Suspects
 from vinery_serving.gateway.preparing.prepare import prepare
-from vinery_serving.gateway.preparing.prepared import Origin, PreparedRequest
+from vinery_serving.gateway.preparing.prepared import Draft, Origin, PreparedRequest
 from vinery_serving.gateway.running.generate import run
 from vinery_serving.prompting.assets import ModelAssets, Prompt
 from vinery_serving.transport.client import EngineClient
@@ -60,7 +60,9 @@ def in_memory(
 ) -> PreparedRequest:
     """A request to an engine without a socket."""
     prompts, submits, its_engine = (Prompt((1,)),), (submit,) * request.n, cast(Engine, engine)
-    return PreparedRequest(request, its_engine, meter or Meter(), "t", prompts, submits, request.n)
+    meter = meter or Meter()
+    draft = Draft(request, prompts, submits, request.n, tokens=meter.tokens, media=meter.media)
+    return PreparedRequest.of(draft, its_engine, meter, "t")
 
 
 async def accepted(gateway: Gateway) -> Submit:

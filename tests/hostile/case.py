@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final
 
 MODEL: Final = "tiny-chat"
@@ -28,7 +27,6 @@ _HOLE_TEXT: Final = json.dumps(HOLE)
 # An answer, or a refusal that the client can act on.
 REFUSALS: Final = frozenset((400, 404, 409, 413, 414, 415, 422, 429, 431))
 ANSWERED: Final = frozenset((200, *REFUSALS))
-UNKNOWN_KEY: Final = frozenset((401,))
 # Errors without a field: the body is not JSON at all, is too large, or is longer than the context.
 # Errors in Anthropic's form have no code, only the words.
 WITHOUT_FIELD: Final[Mapping[str, str]] = {
@@ -51,14 +49,6 @@ BODIES: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-class Key(Enum):
-    """The key that a request is sent with."""
-
-    RIGHT = "right"
-    WRONG = "wrong"
-    NONE = "none"
-
-
 Body = Callable[[int], bytes]
 
 
@@ -74,7 +64,6 @@ class Case:
     param: str | None = None
     size: int = 0
     method: str = "POST"
-    key: Key = Key.RIGHT
     headers: Mapping[str, str] = field(default_factory=dict)
     statuses: Collection[int] = ANSWERED
 

@@ -271,16 +271,6 @@ async def test_the_fields_of_a_request_are_recorded_and_those_without_effect_nam
     assert len(server.admitted) == num_before + 1
 
 
-@small_and_large
-async def test_structured_output_is_translated_by_a_worker(server: Server, padding: str) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
-
-    status, _ = await server.ask(CHAT, padding, messages=HELLO, guided_json=schema)
-
-    assert status == 200
-    assert sum(server.workers.num_ended.values()) == 1
-
-
 async def running_in_a_worker(server: Server) -> None:
     while not server.workers.turns.num_running:  # noqa: ASYNC110
         await asyncio.sleep(0)  # to miss no moment of a running worker
@@ -297,29 +287,6 @@ async def test_a_client_that_leaves_while_its_body_is_read_is_recorded(server: S
     assert settlement.outcome is Outcome.CLIENT_GONE
     assert len(server.admitted) == 1
     assert server.workers.turns.num_running == 0
-
-
-async def test_a_request_that_the_end_of_the_server_cuts_gets_503_and_is_recorded(
-    server: Server,
-) -> None:
-    async def post() -> Response:
-        server.drain.enter()
-        try:
-            return await server.post(CHAT, TWO_MEGABYTES)
-        finally:
-            server.drain.leave()
-
-    posting = asyncio.create_task(post())
-    await running_in_a_worker(server)
-
-    server.drain.begin()
-    await server.drain.finish(limit_s=0.0)
-
-    status, sent = await posting
-    [settlement] = server.settled
-    assert (status, json.loads(sent)["error"]["code"]) == (503, "shutting_down")
-    assert server.headers[b"retry-after"] == b"5"
-    assert (settlement.outcome, settlement.http_status) == (Outcome.FAILED, 503)
 
 
 async def test_a_body_is_not_read_without_a_key() -> None:

@@ -20,7 +20,6 @@ from tests.intake.readers import LARGE, new_pool, no_files
 from tests.media.pdfs import pages, pdf, words
 from tests.prompting.test_vision import a_vision_folder
 from tests.tables import table
-from vinery_serving.core import field_limits
 from vinery_serving.core.dialects import V1
 from vinery_serving.core.errors import InvalidRequest, RequestQuarantined
 from vinery_serving.core.media import InlineSource, MediaPart, UrlSource
@@ -29,10 +28,8 @@ from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.engines.suspects import Quarantine
 from vinery_serving.gateway.preparing.prepared import Draft, PreparedRequest
-from vinery_serving.gateway.reading.media import RequestMedia
-from vinery_serving.gateway.reading.worker_jobs import decode_media
+from vinery_serving.gateway.reading.worker_jobs import decode_media, decoded
 from vinery_serving.gateway.workers.pool import Worker, WorkerCrashed, WorkerPool
-from vinery_serving.media.decoding import DecodeLimits
 from vinery_serving.prompting.assets import ModelAssets
 from vinery_serving.prompting.vision import QwenProcessor
 from vinery_serving.protocols import parse
@@ -147,19 +144,6 @@ async def test_several_pictures_keep_their_order(pool: WorkerPool, engine: Engin
         assert [media.start for media in submit.media] == sorted(m.start for m in submit.media)
 
 
-async def test_a_picture_is_scaled_to_what_the_model_takes_and_samples_share_its_pixels(
-    pool: WorkerPool, engine: Engine
-) -> None:
-    draft = await shown(pool, engine, picture(inline(a_png(1000, 500))), n=3)
-
-    first, *others = draft.submits
-    (media,) = first.media
-    assert media.height * media.width <= 16 * 28 * 28
-    assert media.width > media.height
-    assert len(media.pixels) == media.height * media.width * 3
-    assert all(other.media[0].pixels is first.media[0].pixels for other in others)
-
-
 async def test_a_url_is_fetched_between_the_parse_and_the_decoder(
     pool: WorkerPool, engine: Engine
 ) -> None:
@@ -259,48 +243,16 @@ async def test_an_animation_is_a_video_or_its_first_frame(pool: WorkerPool, engi
     assert draft.media.num_pixels == 3 * 112 * 112
 
 
-async def test_the_setting_limits_the_frames_of_a_video(engine: Engine) -> None:
-    url = a_gif(*((level, 0, 0) for level in range(0, 240, 40)))
-    async with new_pool() as pool:
-        pool.load(((), field_limits.configured(), DecodeLimits(max_frames=4)))
-        draft = await shown(pool, engine, {"type": "video_url", "video_url": {"url": url}})
-
-    assert [media.num_frames for media in draft.submits[0].media] == [4]
-
-
 async def test_a_video_is_refused_by_a_model_for_pictures(engine: Engine) -> None:
     moving = {"type": "video_url", "video_url": {"url": a_gif(RED, BLUE)}}
     body = json.dumps({"messages": [question(moving)]}).encode()
-    media, vision = RequestMedia(parse(Endpoint.CHAT, body, V1).request.media), engine.assets.vision
+    (part,), vision = parse(Endpoint.CHAT, body, V1).request.media, engine.assets.vision
     assert isinstance(vision, QwenProcessor)
 
     with pytest.raises(InvalidRequest, match="takes pictures only") as caught:
-        media.decode(0, None, replace(vision, takes_video=False))
+        decoded(part, None, replace(vision, takes_video=False))
 
     assert caught.value.param == "messages[0].content[1].video_url"
-
-
-async def test_a_document_is_no_picture_and_no_video_and_texts_have_no_tokens_of_pictures(
-    pool: WorkerPool, engine: Engine
-) -> None:
-    url = inline(pdf(pages([words(b"Grapes")])))
-    for kind in ("image_url", "video_url"):
-        error = await refusal(pool, engine, {"type": kind, kind: {"url": url}})
-        assert (error.status, error.param) == (400, f"messages[0].content[1].{kind}")
-
-    text = {"type": "text", "text": "<|image_pad|>"}
-    assert (await refusal(pool, engine, text, picture(inline(a_png())))).status == 400
-
-
-async def test_an_older_message_is_dropped_with_its_pictures(
-    pool: WorkerPool, engine: Engine
-) -> None:
-    messages = [question(picture(inline(a_png(color=color)))) for color in (RED, BLUE)]
-    turns = [messages[0], {"role": "assistant", "content": "Red. " * 1900}, messages[1]]
-    draft = await read(pool, engine, {"input": turns, "truncation": "auto"})
-
-    assert [each.pixels[:3] for each in draft.submits[0].media] == [bytes(BLUE)]
-    assert len(draft.media_spans) == 1
 
 
 async def test_tokenizers_count_pictures(pool: WorkerPool, engine: Engine) -> None:

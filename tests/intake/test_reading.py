@@ -10,12 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import pytest_asyncio
 
-from tests.conftest import until_in_loop
-from tests.flow.tiny_chat import TINY_CHAT, new_engine
+from tests.flow.tiny_chat import new_engine
 from tests.intake.readers import LARGE, new_pool, read
 from tests.tables import table
 from vinery_serving.core.errors import InvalidRequest, ServingError
@@ -24,7 +22,6 @@ from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.preparing.prepared import Draft
 from vinery_serving.gateway.workers.pool import WorkerPool, WorkLimits
 from vinery_serving.media.decoding import DecodeLimits
-from vinery_serving.prompting.assets import ModelAssets
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -170,38 +167,6 @@ async def test_a_short_schema_of_much_work_ends_and_an_endless_template_is_refus
             await chat(pool, engine, chat_template=ENDLESS)
 
 
-async def test_seven_clients_that_leave_take_their_work_along(
-    own_pool: WorkerPool, engine: Engine
-) -> None:
-    clients = [asyncio.create_task(chat(own_pool, engine, chat_template=ENDLESS)) for _ in range(7)]
-    await until_in_loop(lambda: own_pool.turns.num_running)
-
-    for client in clients:
-        client.cancel()
-    await asyncio.gather(*clients, return_exceptions=True)
-
-    assert (own_pool.turns.num_running, own_pool.turns.num_waiting) == (0, 0)
-    assert own_pool._server is not None
-    server = psutil.Process(own_pool._server._process.pid)
-    await until_in_loop(lambda: not server.children())
-    assert await chat(own_pool, engine, guided_json={"type": "integer"})
-
-
-@table(
-    "template",
-    [
-        "{{ 'x' * 4000000000 }}",
-        "{% set ns = namespace(t='x') %}{% for a in range(60) %}{% set ns.t = ns.t ~ ns.t %}"
-        "{% endfor %}{{ ns.t }}",
-    ],
-)
-async def test_a_template_has_little_memory(
-    pool: WorkerPool, engine: Engine, template: str
-) -> None:
-    with pytest.raises(InvalidRequest, match="too much memory"):
-        await chat(pool, engine, chat_template=template)
-
-
 @table("padding", ["", LARGE])
 async def test_no_other_client_uses_the_process_of_a_template(
     pool: WorkerPool, engine: Engine, padding: str
@@ -237,29 +202,10 @@ async def test_a_tokenizer_answers_in_both_processes(pool: WorkerPool, engine: E
     assert pool.num_ended["tokens", "ok"] == num_before + len(TOKENS) + 1
 
 
-async def test_a_folder_with_openvinos_tokenizer_works_too(
-    own_pool: WorkerPool, engine: Engine, tmp_path: Path
-) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
-    for path in TINY_CHAT.iterdir():
-        if path.name != "tokenizer.json":
-            (folder / path.name).symlink_to(path)
-    body = json.dumps({"messages": [USER]}).encode()
-    _, expected = await read(own_pool, engine, Endpoint.CHAT, body)
-    engine.entry = replace(engine.entry, folder=folder)
-    facts = ModelAssets.load(folder).facts
-    own_pool.load((((engine.entry, facts),), {}, DecodeLimits()))
-
-    _, draft = await read(own_pool, engine, Endpoint.CHAT, body + LARGE.encode())
-
-    assert draft.prompts[0].token_ids == expected.prompts[0].token_ids
-
-
 async def test_a_worker_imports_neither_django_nor_an_engine() -> None:
     code = (
         "import sys, vinery_serving.gateway.reading.worker_jobs\n"
-        "import vinery_serving.gateway.workers.fork_server\n"
+        "import vinery_serving.gateway.workers.worker\n"
         "print([name for name in ('django', 'channels', 'openvino', 'openvino_genai', 'numpy',"
         " 'vinery_accounts') if name in sys.modules])"
     )

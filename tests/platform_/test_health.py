@@ -93,7 +93,7 @@ def test_requests_refusals_and_buckets_of_durations_are_reported_by_their_labels
     traffic = Traffic()
     small = traffic.models["small"] = ModelTraffic()
     for duration_ms in (20.0, 40.0, 90_000.0):
-        small.first_token.count(duration_ms)
+        small.durations["first_token"].count(duration_ms)
     result = reported_by(metrics.of_traffic(traffic))
     name = "vllm:time_to_first_token_seconds"
     bounds = ("0.01", "0.025", "0.05", "60.0", "+Inf")
@@ -176,7 +176,7 @@ def test_a_figure_has_vllms_name_or_where_vllm_has_none_a_name_of_vinery() -> No
 
     traffic = Traffic()
     traffic.models["small"].finished["stop"] = 3
-    traffic.models["small"].token_gap.count(20.0, times=9)
+    traffic.models["small"].durations["token_gap"].count(20.0, times=9)
 
     reported = reported_by(metrics.of_traffic(traffic))
     assert reported["vllm:request_success_total", "stop", "small"] == 3

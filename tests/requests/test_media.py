@@ -1,13 +1,20 @@
 """The media of a request are fetched under the rules of its caller, and refusals are listed."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tests.media.path_attacks import PATH_ATTACKS, build
+from tests.outbound.attacks import ATTACKS, FORBIDDEN_IPV4, FORBIDDEN_IPV6, NAMES
+from tests.outbound.recording import RecordedNetwork, listening_everywhere
 from tests.tables import table
 from vinery_accounts.keys.table import ANONYMOUS, Caller
+from vinery_serving.core.data_urls import is_data_url
+from vinery_serving.core.dialects import V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.media import (
     InlineSource,
@@ -17,13 +24,22 @@ from vinery_serving.core.media import (
     PathSource,
     UrlSource,
 )
+from vinery_serving.core.request import Endpoint
 from vinery_serving.gateway.endpoints.callers import fetch_media
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.media.fetching import Fetched, MediaFetcher, Wanted
-from vinery_serving.media.rules import DenialReason, Level, MediaDenied, MediaPolicy
+from vinery_serving.media.rules import (
+    DenialReason,
+    FolderRule,
+    Level,
+    MediaDenied,
+    MediaPolicy,
+    UrlRule,
+)
 from vinery_serving.media.tables.denials import DenialQueue
 from vinery_serving.media.tables.policies import MediaPolicies, Scope
+from vinery_serving.protocols import parse
 
 CALLER = Caller(
     user_id=1, username="ada", key_id=5, key_name="laptop", project_id=3, organization_id=2
@@ -113,3 +129,122 @@ async def test_a_rule_limits_the_number_of_media_inline_ones_too(
     with pytest.raises(InvalidRequest, match="allow 2 pictures") as caught:
         await fetch(Fetches(), parts, levels)
     assert caught.value.param == "messages[0].content[2].image_url"
+
+
+# -- No field that names a file by URL or path is a way to what no rule allows
+#
+# Each attack is sent in every such field of every endpoint and URL tree, to the most lenient rules:
+# the rules allow the hosts of the attacks, on all used ports, and one folder.
+
+_OUTPUT = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+
+
+def chat(part: dict[str, Any], role: str = "user") -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": role, "content": [part]}]}
+
+
+def chat_bodies(url: str) -> Iterator[dict[str, Any]]:
+    yield chat({"type": "image_url", "image_url": {"url": url}})
+    yield chat({"type": "image_url", "image_url": url})
+    yield chat({"type": "video_url", "video_url": {"url": url}})
+    yield chat({"type": "file", "file": {"file_url": url}})
+
+
+def response_bodies(url: str) -> Iterator[dict[str, Any]]:
+    parts: tuple[dict[str, Any], ...] = (
+        {"type": "input_image", "image_url": url},
+        {"type": "input_video", "video_url": url},
+        {"type": "input_file", "file_url": url},
+    )
+    for part in parts:
+        yield {"model": "m", "input": [{"role": "user", "content": [part]}]}
+    output = {"type": "function_call_output", "call_id": "c", "output": [parts[0]]}
+    yield {"model": "m", "input": [_OUTPUT, output]}
+
+
+def message_bodies(url: str) -> Iterator[dict[str, Any]]:
+    source = {"type": "url", "url": url}
+    image = {"type": "image", "source": source}
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [image]}
+    conversations: tuple[list[dict[str, Any]], ...] = (
+        [{"role": "user", "content": [image]}],
+        [{"role": "user", "content": [{"type": "document", "source": source}]}],
+        [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}],
+    )
+    for messages in conversations:
+        yield {"model": "m", "max_tokens": 1, "messages": messages}
+
+
+def requests(url: str) -> Iterator[tuple[Endpoint, Dialect, bytes]]:
+    for dialect in (V1, V3):
+        for body in chat_bodies(url):
+            yield Endpoint.CHAT, dialect, json.dumps(body).encode()
+        for body in response_bodies(url):
+            yield Endpoint.RESPONSES, dialect, json.dumps(body).encode()
+    for body in message_bodies(url):
+        yield Endpoint.MESSAGES, V1, json.dumps(body).encode()
+
+
+async def fetch_body(runtime: Runtime, endpoint: Endpoint, dialect: Dialect, body: bytes) -> None:
+    """Read a request and fetch its media, as the web process does."""
+    parts = parse(endpoint, body, dialect).request.media
+    assert parts
+    await fetch_media(runtime, CALLER, parts, Meter(), covers)
+
+
+async def is_refused(runtime: Runtime, endpoint: Endpoint, dialect: Dialect, body: bytes) -> bool:
+    try:
+        await fetch_body(runtime, endpoint, dialect, body)
+    except InvalidRequest:
+        return True
+    return False
+
+
+def runtime_under(level: Level, network: RecordedNetwork) -> Runtime:
+    return new_runtime(MediaFetcher(network.client()), {(0, 0): level})
+
+
+async def test_no_field_of_a_request_reaches_an_address() -> None:
+    network = RecordedNetwork()
+    hosts = (*map(str, FORBIDDEN_IPV4), *FORBIDDEN_IPV6, *NAMES, "localhost")
+    async with listening_everywhere() as server:
+        ports = (server.port, 80, 443)
+        rules = tuple(UrlRule(1, host, ("http", "https"), ports) for host in hosts)
+        runtime = runtime_under(Level("platform", urls=rules, folders=()), network)
+        for attack in (*ATTACKS, *(f"http://{name}:{{port}}/" for name in NAMES)):
+            for request in requests(attack.replace("{port}", str(server.port))):
+                assert await is_refused(runtime, *request), request
+        assert network.connected == []
+        assert server.num_connections == 0
+
+
+async def test_an_allowed_url_is_fetched_from_every_field() -> None:
+    network = RecordedNetwork(names={"a.example": [["127.0.0.1"]]})
+    async with listening_everywhere() as server:
+        rule = UrlRule(1, "a.example", ("http",), (server.port,), networks=("127.0.0.0/8",))
+        level = Level("platform", urls=(rule,), folders=())
+        for number, request in enumerate(requests(f"http://a.example:{server.port}/")):
+            await fetch_body(runtime_under(level, network), *request)
+            assert server.num_connections == number + 1
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    folder, outside = tmp_path.resolve() / "allowed", tmp_path.resolve() / "outside"
+    build(folder, outside)
+    return folder, outside
+
+
+async def test_no_field_of_a_request_reads_a_file(folders: tuple[Path, Path]) -> None:
+    folder, outside = folders
+    level = Level("platform", urls=(), folders=(FolderRule(1, str(folder)),))
+    runtime = runtime_under(level, RecordedNetwork())
+    for attack in PATH_ATTACKS:
+        if is_data_url(attack):  # the URL contains the file
+            continue
+        path = attack.replace("{folder}", str(folder)).replace("{outside}", str(outside))
+        for request in requests(path):
+            assert await is_refused(runtime, *request), request
+    for endpoint, dialect, body in requests(f"file://{folder}/a.png"):
+        await fetch_body(runtime, endpoint, dialect, body)

@@ -28,8 +28,6 @@ class Grape:
 
 
 def load(wanted: Any) -> None:
-    while wanted == "loop":
-        pass
     _loaded[:] = wanted
 
 

@@ -27,7 +27,7 @@ from vinery_serving.core.errors import (
     Overloaded,
     UnsupportedParameter,
 )
-from vinery_serving.gateway.reading.media import _cpu_limit
+from vinery_serving.gateway.reading.worker_jobs import _cpu_limit
 from vinery_serving.gateway.workers.pool import (
     JobFailed,
     WorkerCrashed,
@@ -267,21 +267,7 @@ async def test_a_stopped_fork_server_is_replaced(
         assert await call(pool, jobs.echo, 1) == 1
         assert fork_server_pid(pool) != server
         await until(lambda: "the fork server stood still" in caplog.text)
-    assert "fork_server.py" in caplog.text, "the stacks are not in the log"
-
-
-async def test_a_fork_server_in_a_loop_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    async with pool_with(hung_after_s=1, load_s=1) as pool:
-        await call(pool, jobs.pid)
-        server = fork_server_pid(pool)
-        pool.load("loop")
-
-        await until(lambda: "the fork server stood still" in caplog.text)
-        pool.load(["Merlot"])
-
-        assert not is_running(server)
-        assert await call(pool, jobs.loaded) == ["Merlot"]
-    assert "jobs_for_tests.py" in caplog.text
+    assert "worker.py" in caplog.text, "the stacks are not in the log"
 
 
 async def test_a_fork_server_that_never_works_is_not_started_again_and_again(

@@ -89,7 +89,7 @@ _HISTOGRAMS: Final = {
     "inter_token": ("vllm:request_time_per_output_token_seconds", "The mean of a request."),
     "answer": ("vllm:e2e_request_latency_seconds", "Until the end of whole answers."),
     "queue": ("vllm:request_queue_time_seconds", "In the engine's queue."),
-    "request": ("vinery_request_seconds", "Until the end of the response."),
+    "total": ("vinery_request_seconds", "Until the end of the response."),
     "fetch": ("vinery_media_fetch_seconds", "Until all media by URL or path of a request came."),
     "decode": ("vinery_media_decode_seconds", "Processor time that decoded a request's media."),
     "encode": ("vinery_media_encode_seconds", "The engine's time to encode a request's media."),
@@ -231,7 +231,7 @@ def of_traffic(traffic: Traffic) -> Iterator[Metric]:
     yield _family(_COUNTER, "vinery_ignored_fields", help_text, ("pid", "field"), ignored)
     for field, (name, help_text) in _MEDIA.items():
         numbers = [
-            ((_pid(), model_name), float(getattr(model, field)))
+            ((_pid(), model_name), float(model.media[field]))
             for model_name, model in traffic.models.items()
         ]
         yield _family(_COUNTER, f"vinery_{name}", help_text, ("pid", "model"), numbers)
@@ -249,7 +249,7 @@ def _of_answers(traffic: Traffic) -> Iterator[Metric]:
     for field, (name, help_text) in _HISTOGRAMS.items():
         label = "model_name" if name.startswith(_VLLM) else "model"
         models = traffic.models.items()
-        durations = [((_pid(), model), getattr(each, field)) for model, each in models]
+        durations = [((_pid(), model), each.durations[field]) for model, each in models]
         yield _histogram(name, help_text, ("pid", label), durations)
 
 

@@ -1,5 +1,5 @@
-"""Long and odd prompts: messages, tools, calls, variables of templates, token ids, and parameters
-of the answer, such as stop strings and biases."""
+"""Long and odd prompts: messages, tools, calls, variables of templates and token ids. Large values
+of fields without a structure of their own: `fields`."""
 
 from __future__ import annotations
 
@@ -145,9 +145,6 @@ _PROMPTS: Final[Mapping[str, tuple[tuple[str, ...], str, int, Fields]]] = {
     "many tools": _tools(
         lambda size: {"tools": _of_size(lambda at: _tool(f"f{at}"), 54)(size)}
     ),
-    "many tools of one name": _tools(
-        lambda size: {"tools": _of_size(lambda at: _tool("same"), 56)(size)}
-    ),
     "a tool with a long description": _tools(
         lambda size: {"tools": [_tool("f", description="word " * (size // 5))]}
     ),
@@ -155,40 +152,21 @@ _PROMPTS: Final[Mapping[str, tuple[tuple[str, ...], str, int, Fields]]] = {
     "a choice of many tools": (
         (CHAT, INPUT_TOKENS), "tool_choice", _SIZE, _allowed_tools,
     ),
-    "many variables": _field(
-        "chat_template_kwargs", lambda size: {f"k{at}": 0 for at in range(num_of(size, 12))}
-    ),
-    "a long variable": _field("chat_template_kwargs", lambda size: {"k": "a" * size}),
     "a variable that is taken: self": _kwargs(self=1),
     "a variable that is taken: tools": _kwargs(tools=[]),
     "a variable with a bad name": _kwargs(**{"__class__": 1, "a b": 2, "": 3}),
     "a variable of a wrong type": _kwargs(enable_thinking={"a": [1]}),
-    "documents": (
-        (CHAT,), "documents", _SIZE,
-        lambda size: {"documents": [{"text": "a" * (size // 1000)}] * 1000},
-    ),
     "a template": _field("chat_template", lambda size: "{{ 'a' * 10**9 }}" * 9, _TINY),
     "a template without an end": _field(
         "chat_template", lambda size: "{% for a in range(10**9) %}{{ a }}{% endfor %}", _TINY
     ),
     "a text as input": _input(lambda size: "a" * size),
     "many items": _input(_of_size(_item, 52)),
-    "many outputs of calls": _input(
-        _of_size(
-            lambda at: {"type": "function_call_output", "call_id": f"c{at}", "output": "4"}, 72
-        )
-    ),
-    "long instructions": (
-        _INPUT, "instructions", _SIZE, lambda size: {"instructions": "a " * (size // 2)},
-    ),
     "a prompt of ids": (
         (COMPLETIONS,), "prompt", _SIZE, lambda size: {"prompt": [1] * (size // 3)},
     ),
     "many prompts": (
         (COMPLETIONS,), "prompt", _SIZE, lambda size: {"prompt": ["a"] * num_of(size, 5)},
-    ),
-    "many prompts of ids": (
-        (COMPLETIONS,), "prompt", _SIZE, lambda size: {"prompt": [[1]] * num_of(size, 5)},
     ),
     "ids beyond the vocabulary": (
         (COMPLETIONS,), "prompt", _TINY, lambda size: {"prompt": [2**31 - 1, 10**6]},
@@ -196,32 +174,8 @@ _PROMPTS: Final[Mapping[str, tuple[tuple[str, ...], str, int, Fields]]] = {
     "a text to tokenize": (
         (TOKENIZE,), "prompt", _SIZE, lambda size: {"prompt": "ab" * (size // 2)},
     ),
-    "many texts to tokenize": (
-        (TOKENIZE,), "text", _SIZE,
-        lambda size: {"prompt": None, "text": ["a " * (size // 4000)] * 2000},
-    ),
     "ids to detokenize": (
         (DETOKENIZE,), "tokens", _SIZE, lambda size: {"tokens": [5] * (size // 3)},
-    ),
-    "a long stop string": _field("stop", lambda size: "a" * size),
-    "long stop strings": _field("stop", lambda size: ["ab" * (size // 8)] * 4),
-    "many stop strings": _field("stop", _of_size(lambda at: f"s{at}", 8)),
-    "many stop tokens": _field("stop_token_ids", lambda size: [1] * (size // 3)),
-    "many biases": _field(
-        "logit_bias", lambda size: {f"{at}": 1 for at in range(num_of(size, 11))}
-    ),
-    "many bad words": _field("bad_words", _of_size(lambda at: f"bad{at}", 10)),
-    "many bad ids": _field("bad_words_token_ids", lambda size: [1] * (size // 3)),
-    "a long bad sequence": _field("bad_words_token_ids", lambda size: [[1] * (size // 3)]),
-    "many allowed tokens": _field("allowed_token_ids", lambda size: [1] * (size // 3)),
-    "many keys of metadata": _field(
-        "metadata", lambda size: {f"k{at}": "v" for at in range(num_of(size, 14))}
-    ),
-    "a long user": _field("user", lambda size: "u" * size),
-    "a long salt": _field("cache_salt", lambda size: "s" * size),
-    "an unknown field of arrays": _field("x", lambda size: [[]] * (size // 4)),
-    "many unknown fields": (
-        _GENERATION, "x", _SIZE, lambda size: {f"x{at}": 0 for at in range(num_of(size, 12))},
     ),
     "as many answers as there may be": (
         (CHAT,), "n", _TINY, lambda size: {"n": 128, "logprobs": True, "top_logprobs": 20},

@@ -12,10 +12,8 @@ from tests.hostile.case import (
     BODIES,
     CHAT,
     MESSAGES,
-    UNKNOWN_KEY,
     Body,
     Case,
-    Key,
     constant,
     filled,
     num_of,
@@ -41,28 +39,8 @@ def text_cases() -> Iterator[Case]:
             body = filled({**base, "x": "@hole@"}, fixed(text))
             name = f"{path}: unknown field with value {number}"
             yield Case(name, "text", path, body)
-        yield Case(
-            f"{path}: no key", "key", path, constant(base), key=Key.NONE, statuses=UNKNOWN_KEY
-        )
     yield from _headers()
     yield from _urls()
-
-
-def key_cases() -> Iterator[Case]:
-    """Large and odd bodies with no key or a wrong key: refused before the body is read."""
-    for path in BODIES:
-        for key in (Key.NONE, Key.WRONG):
-            for name in ("an integer of many digits", "deep arrays", "many members"):
-                size, body = _BODIES[name]
-                yield Case(
-                    f"{path}: {name}, key {key.value}", "key", path, body, size=size,
-                    key=key, statuses=UNKNOWN_KEY,
-                )  # fmt: skip
-    for name, value in _AUTHORIZATIONS.items():
-        yield Case(
-            f"authorization: {name}", "key", CHAT, constant(BODIES[CHAT]), key=Key.NONE,
-            headers={"authorization": value}, statuses=(400, 401, 431),
-        )  # fmt: skip
 
 
 def _repeat(text: bytes, end: bytes = b"", begin: bytes = b"") -> tuple[int, Body]:
@@ -104,14 +82,6 @@ _BODIES: Final[Mapping[str, tuple[int, Body]]] = {
     "many escapes": _repeat(b"\\u0041", b'"}', b'{"x": "'),
     "many halves of surrogates": _repeat(b"\\ud800", b'"}', b'{"x": "'),
     "a text without an end": _repeat(b"a", b"", b'{"x": "'),
-}
-_AUTHORIZATIONS: Final[Mapping[str, str]] = {
-    "no scheme": "vny_live_x",
-    "another scheme": "Basic YWRtaW46YWRtaW4=",
-    "only a scheme": "Bearer ",
-    "a long key": "Bearer vny_live_" + "A" * 8_000,
-    "not ASCII": "Bearer vny_live_\xe9\xff",
-    "a quotation": "Bearer ' OR 1=1 --",
 }
 
 

@@ -1,8 +1,8 @@
 """The table of endpoints with JSON bodies, and how each sends its answer."""
 
-import asyncio
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import chain, islice
 from typing import Any, Final, cast
 
 from channels.routing import URLRouter
@@ -15,8 +15,16 @@ from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.endpoints import edge
 from vinery_serving.gateway.endpoints.background import runs_of
 from vinery_serving.gateway.endpoints.callers import client_of
-from vinery_serving.gateway.endpoints.documents import constant, key_usage, openapi, version
-from vinery_serving.gateway.endpoints.models import list_models, retrieve_model, tokenizer_info
+from vinery_serving.gateway.endpoints.documents import (
+    constant,
+    document_of,
+    key_usage,
+    list_models,
+    openapi,
+    retrieve_model,
+    tokenizer_info,
+    version,
+)
 from vinery_serving.gateway.endpoints.requests import ApiRequest, JsonEndpoint
 from vinery_serving.gateway.endpoints.stored import StoredEndpoint, chat_list, stored_endpoints
 from vinery_serving.gateway.endpoints.streaming import generate, send_whole
@@ -44,30 +52,26 @@ async def embed(
     result = await pool(draft, engine, record.meter, request.origin)
     # The vectors stay in memory until the client has read the answer.
     request.claim.cover(sum(map(len, (*draft.texts, *result.vectors))))
-    await _send_parts(request, record, exchange.body(result, model, request.id))
-
-
-async def _send_parts(request: ApiRequest, record: RequestRecord, parts: Iterator[bytes]) -> None:
-    """Send a short answer whole, and write a long one as fast as the client reads."""
-    body, following = _some(parts), _some(parts)
-    if not following:
-        await send_whole(request, record, body)
+    parts = exchange.body(result, model, request.id)
+    first, second = _some(parts), _some(parts)
+    if not second:
+        await send_whole(request, record, first)
         return
     headers = [*edge.JSON, *record.reservation.headers]
-    await request.send({"type": "http.response.start", "status": 200, "headers": headers})
     request.has_started = True
-    while body:
-        record.add_answer(body)
-        if not following:
-            record.succeed()
-        part = {"type": "http.response.body", "body": body, "more_body": bool(following)}
-        await request.send(part)
-        await asyncio.sleep(0)
-        body, following = following, _some(parts)
+    whole = chain((first, second), iter(partial(_some, parts), b""))
+    await edge.send_parts(request.send, headers, _recorded(record, whole))
 
 
 def _some(parts: Iterator[bytes]) -> bytes:
     return b"".join(islice(parts, _PARTS_AT_ONCE))
+
+
+def _recorded(record: RequestRecord, parts: Iterable[bytes]) -> Iterator[bytes]:
+    for part in parts:
+        record.add_answer(part)
+        yield part
+    record.succeed()
 
 
 def _endpoints(runtime: Runtime) -> Iterator[JsonEndpoint[Any] | StoredEndpoint]:
@@ -103,14 +107,17 @@ async def _unknown_route(scope: edge.Scope, receive: edge.Receive, send: edge.Se
 
 def api_application(runtime: Runtime, rest: edge.App) -> edge.App:
     """Return the endpoints of the API that bypass Django's middleware. Other paths go to `rest`."""
+    documents = (
+        (r"^(?:v1|v3)/usage/me/?$", key_usage),
+        (r"^(?:v1|v3)/models/?$", list_models),
+        # Names may contain slashes, which clients percent-encode and servers decode.
+        (r"^(?:v1|v3)/models/(?P<name>.+)$", retrieve_model),
+        (r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info),  # vLLM has it at the root
+    )
     others: list[tuple[str, edge.App]] = [
-        (r"^(?:v1|v3)/usage/me/?$", key_usage(runtime)),
+        *((path, document_of(partial(read, runtime))) for path, read in documents),
         (r"^version/?$", constant(version)),
         (r"^openapi\.json$", constant(openapi)),
-        (r"^(?:v1|v3)/models/?$", list_models(runtime)),
-        # Names may contain slashes, which clients percent-encode and servers decode.
-        (r"^(?:v1|v3)/models/(?P<name>.+)$", retrieve_model(runtime)),
-        (r"^(?:(?:v1|v3)/)?tokenizer_info/?$", tokenizer_info(runtime)),  # vLLM has it at the root
         (r"^(?:v1|v3)(?:/.*)?$", _unknown_route),
         (r"", rest),
     ]

@@ -35,7 +35,7 @@ from vinery_serving.gateway.endpoints.streaming import STREAM, generate
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.preparing.prepared import Trail, TrailPart
 from vinery_serving.gateway.reading.worker_jobs import GENERATION, Head
-from vinery_serving.gateway.recording.record import HeldSettlement, RequestRecord
+from vinery_serving.gateway.recording.record import RequestRecord
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import DONE, KEEP_ALIVE, named_frame, padded
 from vinery_serving.protocols.responses.exchange import ResponsesExchange
@@ -65,7 +65,7 @@ class Run:
         self._runtime, self.row, self._request = runtime, row, row.request
         known = msgspec.msgpack.decode(row.trail, type=list[TrailPart]) if row.trail else []
         self._trail = Trail(known)
-        self._held = HeldSettlement(self._lease_id(row.lease_number))
+        self._record: RequestRecord | None = None
         self._earlier: list[bytes] = []  # the events of earlier tries
         self._events: list[bytes] = []
         self.task = asyncio.create_task(self._do(), name="background")
@@ -84,7 +84,7 @@ class Run:
                 again = partial(runs.put_back, self.row, _PASSING_S, counts=True)
                 await self._runtime.recall(again)
         finally:
-            self._held.release(is_recorded=False)
+            self._release(is_recorded=False)
 
     async def _settle_cancelled(self) -> None:
         """A client has cancelled the response or deleted it, and pays for the tokens so far; or
@@ -92,12 +92,16 @@ class Run:
         with contextlib.suppress(Error, TimeoutError):
             await self._runtime.recall(partial(runs.put_back, self.row, 0.0))
             is_cancelled = await self._runtime.recall(partial(runs.is_cancelled, self.row))
-            if is_cancelled and self._held.settlement is not None:
-                self._runtime.ledger.settle(self._held.settlement)
-                self._held.release(is_recorded=True)
+            if is_cancelled and self._record is not None and self._record.held is not None:
+                self._runtime.ledger.settle(self._record.held)
+                self._release(is_recorded=True)
+
+    def _release(self, *, is_recorded: bool) -> None:
+        """Charge the settlement if it `is_recorded`, else nothing. Later calls have no effect."""
+        if self._record is not None:
+            self._record.reservation.release(is_recorded=is_recorded)
 
     async def _try(self) -> None:
-        """Raises `RunLost`."""
         self._earlier = await self._in_database(partial(runs.begin, self.row))
         storing = asyncio.create_task(self._store_progress(), name="background-progress")
         try:
@@ -120,7 +124,8 @@ class Run:
             api = requests.ApiRequest(runtime, *about, is_detached=True)
             public_id = self.row.response.public_id
             api.memory = memory.StoredMemory(runtime, caller, public_id, claim.keep, is_held=True)
-            record = requests.new_record(api, self._request.body, self._held)
+            lease_id = self._lease_id(self.row.lease_number)
+            record = self._record = requests.new_record(api, self._request.body, lease_id)
             try:
                 await self._answer(api, record)
             except errors.ServingError as error:
@@ -139,7 +144,6 @@ class Run:
                 api.memory.release()
 
     async def _take(self, message: MutableMapping[str, Any]) -> None:
-        """Take a message as a client's connection does."""
         for frame in message.get("body", b"").split(b"\n\n"):
             if frame.startswith((b"event:", b"data:")) and not frame.endswith(b"[DONE]"):
                 self._events.append(frame + b"\n\n")
@@ -222,9 +226,10 @@ class Run:
     async def _finish(self) -> None:
         last = self._events[-1].partition(b"data: ")[2]
         final = msgspec.json.decode(last, type=_LastEvent).response
-        result = memory.parts_of(bytes(final)), list(self._events), self._held.settlement
+        held = None if self._record is None else self._record.held
+        result = memory.parts_of(bytes(final)), list(self._events), held
         await self._in_database(partial(runs.finish, self.row, *result))
-        self._held.release(is_recorded=True)
+        self._release(is_recorded=True)
 
     async def _in_database(self, work: Callable[[], Any]) -> Any:
         """Try again while the database is away. Raises `RunLost`."""
@@ -308,7 +313,6 @@ class BackgroundRuns:
     async def _stored_after(
         self, project_id: int | None, public_id: str, after: int
     ) -> tuple[list[bytes], bool]:
-        """The stored events with numbers above `after`, and whether no further ones will come."""
         try:
             read = partial(runs.read_events, project_id, public_id, after)
             found = await self._runtime.recall(read)
@@ -319,7 +323,6 @@ class BackgroundRuns:
         return found.events, found.is_over
 
     def stop(self, public_id: str) -> None:
-        """Stop the run of a response that was cancelled, if it is here."""
         if (run := self._runs.get(public_id)) is not None:
             run.task.cancel()
 

@@ -48,11 +48,9 @@ class BodyBudget:
         self.num_bytes = 0
 
     def claim(self, owner: Hashable) -> "BodyClaim":
-        """Return a claim for one body, a context manager that releases the bytes at the end."""
         return BodyClaim(self, owner)
 
     def take(self, owner: Hashable, num_bytes: int) -> None:
-        """Raises `TooManyBodies` or `Overloaded`; then nothing is taken."""
         if self._of_owners[owner] + num_bytes > self._max_bytes_of_owner:
             REFUSALS.count(Reason.BODIES)
             raise TooManyBodies(self._max_bytes_of_owner)

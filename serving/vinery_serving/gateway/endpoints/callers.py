@@ -63,7 +63,6 @@ def authenticate(keys: KeyTable | None, scope: Scope) -> Caller:
 def permitted_caller(
     runtime: Runtime, scope: Scope, needed: KeyScope = KeyScope.INFERENCE
 ) -> Caller:
-    """Return the caller of a request without a body. Raises `ServingError`."""
     caller = authenticate(runtime.required_keys, scope)
     check_grants(caller, needed, address_of(scope))
     return caller

@@ -5,7 +5,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, MutableMapping
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
@@ -150,6 +150,17 @@ async def send_whole(
     length = (b"content-length", str(len(body)).encode())
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": b"" if is_head else body})
+
+
+async def send_parts(send: Send, headers: Headers, parts: Iterator[bytes]) -> None:
+    """Send a long body as fast as the client reads, while other requests go on."""
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    part = next(parts, b"")
+    while part:
+        following = next(parts, b"")  # before the last part is sent
+        await send({"type": "http.response.body", "body": part, "more_body": bool(following)})
+        await asyncio.sleep(0)
+        part = following
 
 
 async def _answer_preflight(scope: Scope, send: Send, request_id: str) -> None:

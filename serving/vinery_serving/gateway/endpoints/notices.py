@@ -51,7 +51,6 @@ def report_unused(unused: Unused, scope: Scope, traffic: Traffic, *others: str) 
 
 
 def report_unenforced(fields: str, scope: Scope, traffic: Traffic) -> None:
-    """Add the fields whose schemas are not strict and were too large to enforce."""
     if fields:
         scope[OWN_HEADERS].append((IGNORED, fields.encode("ascii")))
         traffic.ignored[_OTHER] += 1

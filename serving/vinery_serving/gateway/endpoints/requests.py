@@ -30,8 +30,7 @@ from vinery_serving.gateway.memory import StoredMemory
 from vinery_serving.gateway.preparing.prepared import Origin
 from vinery_serving.gateway.reading.reading import RequestReader
 from vinery_serving.gateway.reading.worker_jobs import Head, PreparedT, Reading
-from vinery_serving.gateway.recording.record import HeldSettlement, RequestRecord
-from vinery_serving.gateway.recording.reservation import count_request
+from vinery_serving.gateway.recording.record import RequestRecord, count_request
 from vinery_serving.gateway.state.drain import Drain
 from vinery_serving.gateway.state.runtime import Runtime
 
@@ -315,7 +314,7 @@ def admitted(request: ApiRequest, record: RequestRecord, head: Head) -> Engine:
 
 
 def new_record(
-    request: ApiRequest, body: bytes = b"", held: HeldSettlement | None = None
+    request: ApiRequest, body: bytes = b"", lease_id: str | None = None
 ) -> RequestRecord:
     client_request_id = edge.header(request.scope, _CLIENT_REQUEST_ID) or b""
     return RequestRecord(
@@ -328,7 +327,7 @@ def new_record(
         address=callers.address_of(request.scope),
         client_request_id=client_request_id.decode("ascii", "ignore"),
         body=body,
-        held=held,
+        lease_id=lease_id,
     )
 
 

@@ -36,7 +36,7 @@ from vinery_serving.gateway.endpoints.requests import (
 from vinery_serving.gateway.memory import ITEMS, ask, check_room, own_items
 from vinery_serving.gateway.reading import worker_jobs
 from vinery_serving.gateway.reading.reading import SMALL_BODY_BYTES
-from vinery_serving.gateway.recording.reservation import count_request
+from vinery_serving.gateway.recording.record import count_request
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.protocols.common.encoding import json_bytes
 from vinery_serving.protocols.common.reading import refusal
@@ -70,7 +70,6 @@ def _turns(_: Runtime) -> FairTurns:
 
 
 async def _find(request: ApiRequest, work: Callable[..., ResultT], *given: Any, **more: Any) -> Any:
-    """Ask for what the path names. Raises `ServingError`."""
     ids = [value for name, value in request.url.items() if name != "tree"]
     asked = partial(work, request.caller.project_id, *ids, *given, **more)
     async with _turns(request.runtime).turn(request.owner):
@@ -359,5 +358,4 @@ def stored_endpoints(runtime: Runtime) -> Iterator[StoredEndpoint]:
 
 
 def chat_list(runtime: Runtime) -> StoredEndpoint:
-    """Answers other methods than `POST` of chat completions."""
     return StoredEndpoint("", runtime, {"GET": _chats, "POST": None}, Endpoint.CHAT)

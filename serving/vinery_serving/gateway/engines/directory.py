@@ -179,7 +179,6 @@ class LocalDirectory:
 
     @property
     def engines(self) -> Iterable[Engine]:
-        """All models that should be loaded and whose folders are usable."""
         return self._engines.values()
 
     def find(
@@ -239,7 +238,6 @@ class LocalDirectory:
         return draw(targets, self._can_answer, self._dice)
 
     def targets_of(self, alias: str, visible: Mapping[str, ModelEntry]) -> Targets:
-        """Return the targets of an alias that are still served, and `visible` to the caller."""
         return {name: weight for name, weight in self.aliases[alias].items() if name in visible}
 
     def _can_answer(self, name: str) -> bool:
@@ -297,7 +295,6 @@ class LocalDirectory:
                 engine.former = None
 
     async def settle(self, timeout_s: float | None = None) -> None:
-        """Wait until all models are loaded or have failed, or for `timeout_s`."""
         if tasks := [task for _, task in self._loads.values()]:
             await asyncio.wait(tasks, timeout=timeout_s)
 

@@ -93,8 +93,6 @@ class Meter:
 
 
 class Histogram:
-    """The number of durations up to each bound."""
-
     def __init__(self, bounds_s: tuple[float, ...]) -> None:
         self.bounds_s = bounds_s
         self._bounds_ms = [bound * 1000 for bound in bounds_s]

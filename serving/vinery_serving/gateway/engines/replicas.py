@@ -55,7 +55,6 @@ class Replicas:
 
     @property
     def hello(self) -> Hello | None:
-        """The first message of an engine that takes new generations."""
         return next((each.hello for each in self.clients if each.is_connected), None)
 
     def open(self) -> None:

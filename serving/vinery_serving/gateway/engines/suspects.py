@@ -63,7 +63,6 @@ class Run:
         self._suspects.running.add(self)
 
     def generated(self) -> None:
-        """Note a new token of the request, which is then no suspect any more."""
         self.num_ends = 0
         self._end_turn()
 
@@ -141,17 +140,8 @@ def _digest(model: str, submits: Sequence[Work]) -> str:
 
 def _without_client(submit: Work) -> Work:
     """The work without what differs by client, and without seeds, which the server draws anew."""
-    if isinstance(submit, PoolTexts):
-        plain = structs.replace(submit, id=0, deadline_s=0.0, request_id="", lane=(0, 0))
+    plain = structs.replace(submit, id=0, deadline_s=0.0, request_id="", lane=(0, 0))
+    if isinstance(plain, PoolTexts):
         return structs.replace(plain, goes_on=False)
-    return structs.replace(
-        submit,
-        id=0,
-        sampling=replace(submit.sampling, seed=0),
-        deadline_s=0.0,
-        cache_key=None,
-        request_id="",
-        num_granted=None,
-        lane=(0, 0),
-        priority=0,
-    )
+    sampling = replace(plain.sampling, seed=0)
+    return structs.replace(plain, sampling=sampling, cache_key=None, num_granted=None, priority=0)

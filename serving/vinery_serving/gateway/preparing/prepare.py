@@ -1,7 +1,10 @@
-"""Renders a request, and refuses or decides all that needs no running engine.
+"""Renders a request, or one for a summary of it, and decides all that needs no running engine.
 
 A sampling value is the first of: the request's, the default of the model's options, of
-generation_config.json, of the URL tree, the neutral value.
+generation_config.json, of the URL tree, the neutral value. The request for a summary has the
+conversation and a last message that asks for the summary, because models answer the last message.
+Without tools its prompt begins with the cached prompt of the turn before. A conversation that does
+not fit into the context with its summary loses its oldest turns.
 """
 
 import random
@@ -13,7 +16,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from vinery_serving.core.errors import ContextTooLong, InvalidRequest, UnsupportedParameter
+from vinery_serving.core.errors import ContextTooLong
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.core.ids import derive_seed
 from vinery_serving.core.media import Clip
@@ -22,24 +25,24 @@ from vinery_serving.core.request import (
     NEUTRAL,
     PROMPT_FIELDS,
     SAMPLERS,
+    Conversation,
+    Effort,
     GenerationRequest,
+    Message,
+    Rendering,
+    Role,
     Sampling,
     SpeculativeDecoding,
+    Stopping,
+    TextPart,
+    joined_questions,
 )
-from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS, EngineOptions
+from vinery_serving.engine.options import NGRAM_SIZE, NUM_ASSISTANT_TOKENS
 from vinery_serving.gateway.engines.models import LoadedModel
-from vinery_serving.gateway.preparing.candidates import check_beam_search, with_candidates
-from vinery_serving.gateway.preparing.limits import (
-    check_parameters,
-    clamped_to,
-    limited,
-    with_returns,
-    within_limits,
-)
-from vinery_serving.gateway.preparing.logits import logits_spec, num_top_of_prompt
-from vinery_serving.gateway.preparing.output_grammar import check_output_grammar, output_grammar
+from vinery_serving.gateway.preparing.checks import checked, limited
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
 from vinery_serving.gateway.preparing.rendering import least_output, render
+from vinery_serving.gateway.preparing.steering import logits_spec, num_top_of_prompt, output_grammar
 from vinery_serving.prompting.assets import Prompt
 from vinery_serving.prompting.folder import GenerationDefaults
 from vinery_serving.transport.messages import MediaInput, Submit
@@ -51,20 +54,62 @@ _UNLIMITED_TOKENS: Final = 1 << 20
 # 32-bit floats, which gives noise for much smaller values.
 _LEAST_TEMPERATURE: Final = 1e-5
 
+_ASK: Final = (
+    "Summarize the conversation up to here for an assistant that goes on without it: what the user "
+    "wants, the state of the work, decisions and their reasons, names, numbers and results that "
+    "are still needed, and what is open. Answer nothing else, and call no tool: write only the "
+    "summary."
+)
+# The most tokens of a summary, which is at most a quarter of the context, or of the threshold. What
+# stays of the messages of the user has as many.
+_MAX_SUMMARY_TOKENS: Final = 4096
+
+
+def prepare_within(request: GenerationRequest, model: LoadedModel, origin: Origin) -> Draft:
+    """Return the prepared request, or that for a summary of it. Raises `InvalidRequest`."""
+    above, prompt = request.compact_above, request.prompt
+    if above is None or not isinstance(prompt, Conversation):
+        return prepare(request, model, origin)
+    rendering = prompt.rendering
+    context = model.max_context or 8 * _MAX_SUMMARY_TOKENS
+    if above:
+        whole = replace(request, prompt=replace(prompt, drops_oldest=False), compact_above=None)
+        try:
+            draft = prepare(whole, model, origin)
+            if draft.tokens.num_prompt_tokens <= above:
+                return draft
+        except ContextTooLong:
+            if least_output(request) >= context:
+                raise  # whatever the prompt is
+    most = model.entry.options.max_tokens_limit or _MAX_SUMMARY_TOKENS
+    num_tokens = min(most, _MAX_SUMMARY_TOKENS, min(above or context, context) // 4)
+    asks = Message(Role.USER, (TextPart(_ASK),), stays=True)
+    asking = GenerationRequest(
+        request.endpoint,
+        request.model,
+        Conversation(
+            joined_questions((*prompt.messages, asks)),
+            template_kwargs=prompt.template_kwargs,
+            drops_oldest=True,
+            rendering=Rendering(rendering.template, rendering.uses_template, effort=Effort.NONE),
+        ),
+        request.sampling,
+        Stopping(max_tokens=num_tokens),
+        is_streamed=request.is_streamed,
+        dialect=request.dialect,
+        handling=request.handling,
+        compact_above=above,
+    )
+    return replace(prepare(asking, model, origin), summarizes=True)
+
 
 def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> Draft:
     """Return the request with all values decided. May take long. Raises `InvalidRequest`."""
-    asked = request
-    request = with_returns(within_limits(request, model.entry.options), model.entry.options)
-    _check_limits(request, model)
-    check_parameters(request, model.entry.options, model.entry.name)
-    _check_beams(request, model.entry.options)
-    check_output_grammar(request)
-    check_beam_search(request)
+    asked, request = request, checked(request, model)
     num_returned = request.n
-    request = with_candidates(request)
-    _check_num_answers(request, model)
-    model.assets.check_ids(request.stopping.stop_token_ids, "stop_token_ids")
+    if request.num_candidates is not None:  # log-probabilities rank them
+        logprobs = replace(request.logprobs, num_top=request.logprobs.num_top or 0)
+        request = replace(request, n=request.num_candidates, logprobs=logprobs)
     prompts = render(request, model)
     common = Submit(
         id=0,
@@ -84,12 +129,13 @@ def prepare(request: GenerationRequest, model: LoadedModel, origin: Origin) -> D
         for prompt, limit in zip(prompts, limits, strict=True)
         for submit in _submits(common, request, model, prompt, limit)
     ]
+    wanted, least = asked.stopping.max_tokens, min(limits, default=0)
     return Draft(
         request,
         prompts,
         tuple(submits),
         num_returned,
-        clamped_to(asked, limits),
+        clamped_to=least if wanted is not None and least < wanted else None,
         media_spans=tuple(each.span for prompt in prompts for each in prompt.media),
         tokens=_tokens(prompts),
     )
@@ -126,7 +172,7 @@ def _submits(
         ignore_eos=request.stopping.ignore_eos,
         logits=logits_spec(request, model, prompt, common.sampling),
         beams=request.beams,
-        assist=speculation_spec(request, model),
+        assist=_speculation(request, model),
         priority=request.handling.priority,
         cache_key=_cache_key(request, model, organization=common.lane[0]),
         media=tuple(
@@ -167,13 +213,11 @@ def resolve_sampling(request: GenerationRequest, defaults: GenerationDefaults) -
     return Sampling(**values)
 
 
-def speculation_spec(request: GenerationRequest, model: LoadedModel) -> SpeculativeDecoding | None:
-    """Return how many tokens are proposed ahead; None for a model without speculative decoding.
-    Raises `UnsupportedParameter` for an option that this model does not support."""
+def _speculation(request: GenerationRequest, model: LoadedModel) -> SpeculativeDecoding | None:
+    """How many tokens are proposed ahead; None for a model without speculative decoding."""
     requested, options, defaults = request.assistance, model.entry.options, model.defaults
-    _check_speculation(requested, options)
     if options.draft_model:
-        return _draft_spec(requested, defaults)
+        return _of_draft(requested, defaults)
     num_tokens = requested.num_tokens or defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS
     is_asked = requested.num_tokens is not None
     if options.eagle3_head:
@@ -184,9 +228,7 @@ def speculation_spec(request: GenerationRequest, model: LoadedModel) -> Speculat
     return None
 
 
-def _draft_spec(
-    requested: SpeculativeDecoding, defaults: GenerationDefaults
-) -> SpeculativeDecoding:
+def _of_draft(requested: SpeculativeDecoding, defaults: GenerationDefaults) -> SpeculativeDecoding:
     if requested.num_tokens is not None:
         return SpeculativeDecoding(num_tokens=requested.num_tokens, is_asked=True)
     if requested.confidence_threshold is not None:
@@ -194,70 +236,6 @@ def _draft_spec(
     if defaults.num_assistant_tokens is None and defaults.assistant_confidence_threshold:
         return SpeculativeDecoding(confidence_threshold=defaults.assistant_confidence_threshold)
     return SpeculativeDecoding(num_tokens=defaults.num_assistant_tokens or NUM_ASSISTANT_TOKENS)
-
-
-def _proposes_tokens(options: EngineOptions) -> bool:
-    return bool(options.draft_model or options.eagle3_head or options.prompt_lookup)
-
-
-def _check_speculation(requested: SpeculativeDecoding, options: EngineOptions) -> None:
-    any_of_them = "draft_model, eagle3_head or prompt_lookup"
-    threshold = requested.confidence_threshold
-    for param, value, is_possible, names in (
-        ("num_assistant_tokens", requested.num_tokens, _proposes_tokens(options), any_of_them),
-        ("assistant_confidence_threshold", threshold, options.draft_model, "draft_model"),
-        ("max_ngram_size", requested.max_ngram_size, options.prompt_lookup, "prompt_lookup"),
-    ):
-        if value is not None and not is_possible:
-            raise UnsupportedParameter(
-                f"`{param}` is for models that are served with the option {names}, which this "
-                "one is not. Leave it out.",
-                param=param,
-            )
-
-
-def _check_beams(request: GenerationRequest, options: EngineOptions) -> None:
-    """Raises `UnsupportedParameter` for a beam search with what GenAI cannot combine with it."""
-    for what, is_set in (
-        ("the option cache_eviction", options.cache_eviction is not None),
-        ("speculative decoding", _proposes_tokens(options)),
-    ):
-        if request.beams is not None and is_set:
-            raise UnsupportedParameter(
-                f"This model is served with {what}, which the engine cannot combine with beam "
-                f"search. Leave out `{request.beams.param}`.",
-                param=request.beams.param,
-            )
-
-
-def _check_limits(request: GenerationRequest, model: LoadedModel) -> None:
-    """Raises `InvalidRequest` for more than the model's options allow."""
-    options, stopping = model.entry.options, request.stopping
-    for param, value, limit in (
-        (stopping.max_tokens_param, stopping.max_tokens or 0, options.max_tokens_limit),
-        ("min_tokens", stopping.min_tokens, options.max_tokens_limit),
-        ("n", request.n, options.best_of_limit),
-        ("best_of", request.num_candidates or 0, options.best_of_limit),
-        ("best_of", 0 if request.beams is None else request.beams.width, options.best_of_limit),
-    ):
-        if limit and value > limit:
-            raise InvalidRequest(
-                f"`{param}` must be at most {limit}, the limit of the model {model.entry.name}.",
-                param=param,
-            )
-
-
-def _check_num_answers(request: GenerationRequest, model: LoadedModel) -> None:
-    """Raises `InvalidRequest` for more answers than even an idle engine takes of one request."""
-    limit = model.entry.options.max_answers_of_request
-    if request.num_choices <= limit:
-        return
-    param = "prompt" if request.num_prompts > 1 else "best_of" if request.num_candidates else "n"
-    raise InvalidRequest(
-        f"This request asks for {request.num_choices} answers, and the model {model.entry.name} "
-        f"takes at most {limit} at once. Send several requests with fewer prompts, or lower `n`.",
-        param=param,
-    )
 
 
 def _max_new_tokens(request: GenerationRequest, model: LoadedModel, prompt: Prompt) -> int:

@@ -1,8 +1,10 @@
 """A request that is ready for its engine, with the readers of the engine's output."""
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, Self
+from dataclasses import dataclass, field, fields, replace
+from itertools import groupby
+from typing import Any, Final, Self
 
 from vinery_serving.core.events import (
     NO_TOKENS,
@@ -14,6 +16,7 @@ from vinery_serving.core.events import (
 from vinery_serving.core.ids import tool_call_id
 from vinery_serving.core.media import NO_MEDIA, MediaUsage
 from vinery_serving.core.request import GenerationRequest, RawPrompts, Tool, ToolMode
+from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.output.lexer import Parser
@@ -41,8 +44,9 @@ class Draft:
 
     request: GenerationRequest
     prompts: tuple[Prompt, ...]
+    # A submission for each choice, without ids; empty when no token is to be generated.
     submits: tuple[Submit, ...]
-    num_returned: int
+    num_returned: int  # how many of the `n` choices of each prompt are returned, the likeliest
     # The limit of output tokens, if it is less than the client asked for.
     clamped_to: int | None = None
     media: MediaUsage = NO_MEDIA
@@ -65,35 +69,21 @@ class Trail:
     parts: list[TrailPart] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
-    request: GenerationRequest
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRequest(Draft):
     engine: Engine
     meter: Meter
     token: str  # of the answer's id; the ids of tool calls derive from it
-    prompts: tuple[Prompt, ...]
-    # A submission for each choice, without ids; empty when no token is to be generated.
-    submits: tuple[Submit, ...]
-    num_returned: int  # how many of the `n` choices of each prompt are returned, the likeliest
     trail: Trail | None = None
 
     @classmethod
     def of(
         cls, draft: Draft, engine: Engine, meter: Meter, token: str, trail: Trail | None = None
     ) -> Self:
-        """Return the request for an engine, and set the tokens of the prompts in `meter`."""
         meter.tokens = draft.tokens
         meter.media_spans, meter.media = draft.media_spans, meter.media + draft.media
-        return cls(
-            draft.request,
-            engine,
-            meter,
-            token,
-            draft.prompts,
-            draft.submits,
-            draft.num_returned,
-            trail,
-        )
+        values: dict[str, Any] = {each.name: getattr(draft, each.name) for each in fields(draft)}
+        return cls(**values, engine=engine, meter=meter, token=token, trail=trail)
 
     @property
     def num_later_tokens(self) -> int:
@@ -150,6 +140,21 @@ class PreparedRequest:
         num_prompt_tokens = len(self.prompts[prompt].token_ids)
         is_less = asked is None or limit < asked
         return is_less and num_prompt_tokens + limit >= max_context
+
+    def best_of(self, result: Result) -> Result:
+        """Return the result with the choices of each prompt that are returned, in descending order
+        of the mean log-probability of a choice's tokens."""
+        if self.num_returned == self.request.n:
+            return result
+        chosen: list[ChoiceResult] = []
+        for _, candidates in groupby(result.choices, lambda each: each.index // self.request.n):
+            best = sorted(
+                candidates,
+                key=lambda each: -math.inf if each.mean_logprob is None else each.mean_logprob,
+                reverse=True,
+            )[: self.num_returned]
+            chosen += [replace(each, index=len(chosen) + at) for at, each in enumerate(best)]
+        return replace(result, choices=tuple(chosen))
 
     def text_of(self, prompt: Prompt) -> str:
         """Return the text of the prompt's tokens. A prompt with a suffix is decoded, since its text

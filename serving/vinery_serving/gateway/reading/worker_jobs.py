@@ -2,13 +2,19 @@
 
 A worker knows no Django, engine or event loop. A job gets a session, which has the body, and
 arguments. Results are small: prompts leave a worker as token ids only, and the web process has no
-other part of a large request.
+other part of a large request. A file that crashes its decoder, or takes too long or too much
+memory, ends the worker, and its part of the request is refused.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import resource
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Generic, TypeVar, cast
@@ -21,30 +27,39 @@ from vinery_serving.core import memory as core_memory
 from vinery_serving.core import pooling as core_pooling
 from vinery_serving.core import request as core_request
 from vinery_serving.core.dialects import DIALECTS
-from vinery_serving.core.errors import ModelNotReady
+from vinery_serving.core.errors import InvalidRequest, ModelNotReady
 from vinery_serving.core.events import TokenCounts
-from vinery_serving.core.media import InlineSource, MediaPart, MediaUsage
+from vinery_serving.core.media import (
+    NO_MEDIA,
+    SEEN_PIXELS,
+    Clip,
+    InlineSource,
+    MediaKind,
+    MediaPart,
+    MediaUsage,
+    Page,
+    Picture,
+)
 from vinery_serving.core.memory import Memory, Needs, ToKeep
 from vinery_serving.core.pooling import PoolingDraft, PoolingRequest
 from vinery_serving.core.request import (
     NOTHING_UNUSED,
     PROMPT_FIELDS,
+    ContentPart,
     Conversation,
     GenerationRequest,
+    PartsOf,
     RawPrompts,
     Role,
+    TextPart,
     Unused,
 )
 from vinery_serving.core.tasks import POOLING_ENDPOINTS, Endpoint, Task
 from vinery_serving.gateway.engines.models import LoadedModel, ModelEntry
-from vinery_serving.gateway.preparing.compacting import prepare_within
-from vinery_serving.gateway.preparing.logits import num_top_of_prompt
-from vinery_serving.gateway.preparing.output_grammar import may_have_grammar
-from vinery_serving.gateway.preparing.pooling import draft as draft_pooling
+from vinery_serving.gateway.preparing.prepare import prepare_within
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
-from vinery_serving.gateway.preparing.rendering import count_tokens, tokenize
-from vinery_serving.gateway.reading import media as request_media
-from vinery_serving.gateway.reading.media import RequestMedia
+from vinery_serving.gateway.preparing.rendering import count_tokens, draft_pooling, tokenize
+from vinery_serving.gateway.preparing.steering import may_have_grammar, num_top_of_prompt
 from vinery_serving.gateway.workers.worker import Codec, Session
 from vinery_serving.media import decoding
 from vinery_serving.media.decoding import DecodeLimits
@@ -54,7 +69,7 @@ from vinery_serving.prompting.folder import FAST_TOKENIZER, UnusableFolder
 from vinery_serving.prompting.pooling_folder import PoolingFolder
 from vinery_serving.prompting.template import TemplateWords
 from vinery_serving.prompting.tokenizer import TokenizerFacts, TokenList
-from vinery_serving.prompting.vision import Markup, QwenProcessor, SizedProcessor
+from vinery_serving.prompting.vision import Markup, QwenProcessor, SizedProcessor, VisionProcessor
 from vinery_serving.protocols import PARSERS, Exchange, tokens
 from vinery_serving.protocols import parse as parse_generation
 from vinery_serving.protocols.chat import ChatExchange
@@ -153,7 +168,8 @@ def _without_files(head: Head) -> Head:
 
 
 _models: dict[int, LoadedModel] = {}  # by id
-_facts: dict[int, tuple[ModelEntry, ModelFacts]] = {}
+_facts: dict[int, Loaded] = {}
+_of_files = [DecodeLimits()]  # the limits of this process
 
 
 def load(wanted: tuple[Iterable[Loaded], Mapping[str, int], DecodeLimits]) -> None:
@@ -162,7 +178,7 @@ def load(wanted: tuple[Iterable[Loaded], Mapping[str, int], DecodeLimits]) -> No
     fork survives, so `before_call` loads these in a worker."""
     loaded, limits, of_files = wanted
     field_limits.configure(limits)
-    request_media.configure(of_files)
+    _of_files[:] = [of_files]
     _facts.clear()
     _facts.update((entry.id, (entry, facts)) for entry, facts in loaded)
     for id_ in _models.keys() - _facts.keys():
@@ -177,7 +193,6 @@ def load(wanted: tuple[Iterable[Loaded], Mapping[str, int], DecodeLimits]) -> No
 
 
 def before_call(arguments: Iterable[object]) -> None:
-    """Load the models among the arguments. Raises `ModelNotReady`."""
     for each in arguments:
         if isinstance(each, ModelEntry):
             _model_of(each)
@@ -203,6 +218,95 @@ def _assets_of(folder: Path | str, chat_template: str, task: Task) -> ModelAsset
     return ModelAssets.load(folder, chat_template, generates=task.is_generation)
 
 
+# -- Media, which stay in the worker until the prompt is rendered
+
+
+def decoded(
+    part: MediaPart, source: InlineSource | None, vision: VisionProcessor
+) -> tuple[tuple[ContentPart, ...], MediaUsage]:
+    """Decode a part. `source` is the fetched file, if any. Raises `InvalidRequest`."""
+    if source is None:
+        assert isinstance(part.source, InlineSource), "the file of this part was not fetched"
+        source = part.source
+    if part.sha256 not in (None, sha256(source.data).hexdigest()):
+        raise InvalidRequest(
+            f"The SHA-256 of the file of `{part.param}` is not the one in `mm_hashes`. Send the "
+            "hash of the file itself, or leave out `mm_hashes`.",
+            param=part.param,
+        )
+    limits = _decode_limits(source)
+    decoding.load_libraries()  # has an effect in a new process only, and takes a part of a second
+    begun_at_s = _processor_time_s()
+    with _cpu_limit(limits.cpu_s):
+        parts = _decoded_parts(part, source.data, vision, limits)
+    decode_s = _processor_time_s() - begun_at_s
+    media = (each.source for each in parts if isinstance(each, MediaPart))
+    num_pixels = sum(len(each.pixels) // 3 for each in media if isinstance(each, Picture | Clip))
+    return parts, MediaUsage(1, len(source.data), num_pixels, decode_s=decode_s)
+
+
+def _processor_time_s() -> float:
+    """Of this process. `time.process_time` stands still between ticks while a timer is set."""
+    return sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+
+
+def _decode_limits(source: InlineSource) -> DecodeLimits:
+    """A fetched file has the limits of the rule that allowed it."""
+    return replace(
+        _of_files[0],
+        max_bytes=max(len(source.data), field_limits.MEDIA_BYTES.value),
+        max_pixels=source.max_pixels or field_limits.MEDIA_PIXELS.value,
+        max_pages=field_limits.MEDIA_PAGES.value,
+    )
+
+
+@contextmanager
+def _cpu_limit(cpu_s: float) -> Iterator[None]:
+    """End this process if the block takes longer."""
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _decoded_parts(
+    part: MediaPart, data: bytes, vision: VisionProcessor, limits: DecodeLimits
+) -> tuple[ContentPart, ...]:
+    """A document's bytes may be a picture or a video."""
+    kind = part.kind
+    if kind is MediaKind.DOCUMENT:
+        kind = decoding.kind_of(data) or kind
+    fit = partial(vision.fit, detail=part.detail, max_pixels=SEEN_PIXELS[kind])
+    match kind:
+        case MediaKind.IMAGE:
+            picture = decoding.decode_image(data, limits, fit, part.param)
+            return (replace(part, kind=kind, source=picture),)
+        case MediaKind.VIDEO:
+            if not vision.takes_video:
+                raise InvalidRequest(
+                    f"`{part.param}` is a video, but this model takes pictures only. Send single "
+                    "frames as pictures.",
+                    param=part.param,
+                )
+            clip = decoding.decode_video(data, limits, fit, part.param)
+            return (replace(part, kind=kind, source=clip),)
+        case MediaKind.DOCUMENT:
+            return _page_parts(part, decoding.decode_document(data, limits, fit, part.param))
+    raise AssertionError(f"{kind} is not decoded")
+
+
+def _page_parts(part: MediaPart, pages: Sequence[Page]) -> tuple[ContentPart, ...]:
+    """Each page becomes a text, headed by the file's name and the page number, and a picture."""
+    name = part.filename or "File"
+    parts: list[ContentPart] = []
+    for number, page in enumerate(pages, 1):
+        head = f"{name}, page {number} of {len(pages)}:"
+        parts.append(TextPart(f"{head}\n{page.text}" if page.text else head))
+        parts.append(replace(part, kind=MediaKind.IMAGE, source=page.picture, filename=None))
+    return tuple(parts)
+
+
 # -- Jobs
 
 
@@ -217,7 +321,7 @@ def read_model(session: Session, folder: str, chat_template: str, task: Task) ->
 def parse(session: Session, name: str, tree: str, fingerprint: str | None, memory: Memory) -> Head:
     parsed = READINGS[name].parse(session.body, tree, fingerprint, memory)
     head = READINGS[name].head(parsed)
-    session.state.update(name=name, parsed=parsed, media=RequestMedia(head.media))
+    session.state.update(name=name, parsed=parsed, media=head.media, decoded={}, usage=NO_MEDIA)
     return _without_files(head)
 
 
@@ -229,24 +333,26 @@ def decode_media(
     session: Session, entry: ModelEntry, index: int, source: InlineSource | None
 ) -> None:
     """Decode a part of the request; `source` is the fetched file, if any."""
-    media: RequestMedia = session.state["media"]
-    vision = _model_of(entry).assets.vision
+    state, vision = session.state, _model_of(entry).assets.vision
     assert vision is not None, "a text model takes no media"
-    media.decode(index, source, vision.within(entry.options.max_image_pixels))
+    part: MediaPart = state["media"][index]
+    parts, usage = decoded(part, source, vision.within(entry.options.max_image_pixels))
+    state["decoded"][part.param] = parts
+    state["usage"] += usage
 
 
 def prepare_parsed(session: Session, entry: ModelEntry, origin: Origin) -> Any:
     """Return the value of `Reading.prepare`, without parts that the web process does not need."""
     state: dict[str, Any] = session.state
-    reading, parsed, media = READINGS[state["name"]], state["parsed"], state["media"]
-    if media.usage.num_files:
-        parsed = reading.with_media(parsed, media)
-    return reading.slim(reading.prepare(parsed, _model_of(entry), origin), media.usage)
+    reading, parsed, parts = READINGS[state["name"]], state["parsed"], state["decoded"]
+    if parts:
+        parsed = reading.with_media(parsed, lambda part: parts[part.param])
+    return reading.slim(reading.prepare(parsed, _model_of(entry), origin), state["usage"])
 
 
-def _exchange_with_media(exchange: Any, media: RequestMedia) -> Any:
+def _exchange_with_media(exchange: Any, parts_of: PartsOf) -> Any:
     """Raises `InvalidRequest`: documents may have more text than a prompt."""
-    request = exchange.request.with_media(media.parts_of)
+    request = exchange.request.with_media(parts_of)
     refuse_long(PROMPT_FIELDS[request.endpoint], request.prompt.num_chars)
     return replace(exchange, request=request)
 
@@ -307,9 +413,7 @@ class Reading(Generic[PreparedT]):
     # From the value of `prepare` in a worker process to the parts for the web process.
     slim: Callable[[PreparedT, MediaUsage], PreparedT] = lambda prepared, _: prepared
     # From the value of `parse` to one with pictures instead of files. Raises `InvalidRequest`.
-    with_media: Callable[[Any, RequestMedia], Any] = lambda parsed, media: parsed.with_media(
-        media.parts_of
-    )
+    with_media: Callable[[Any, PartsOf], Any] = lambda parsed, parts_of: parsed.with_media(parts_of)
     # The kind of a worker's work, for metrics: with a large body, and with a small body.
     large_work: str = "tokens"
     long_work: str = "tokens"

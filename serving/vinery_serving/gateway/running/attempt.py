@@ -24,8 +24,8 @@ from vinery_serving.core.events import (
     TokensGenerated,
 )
 from vinery_serving.core.request import Conversation, Endpoint, RawPrompts, Role
-from vinery_serving.gateway.preparing.logits import num_top_of_prompt
 from vinery_serving.gateway.preparing.prepared import PreparedRequest, Trail
+from vinery_serving.gateway.preparing.steering import num_top_of_prompt
 from vinery_serving.gateway.running.grants import TokenGrants
 from vinery_serving.output.detokenize import Decoder
 from vinery_serving.output.reader import ChoiceReader

@@ -19,9 +19,8 @@ from vinery_serving.core.result import Result, ResultBuilder
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.engines.meter import Meter
 from vinery_serving.gateway.engines.suspects import Run, Work
-from vinery_serving.gateway.preparing.candidates import best_choices
-from vinery_serving.gateway.preparing.logits import check_engine
 from vinery_serving.gateway.preparing.prepared import Origin, PreparedRequest
+from vinery_serving.gateway.preparing.steering import check_engine
 from vinery_serving.gateway.running.attempt import AnswersReader, started
 from vinery_serving.gateway.running.grants import TokenGrants, TokenSource
 from vinery_serving.transport import messages
@@ -49,9 +48,7 @@ async def whole(
         async for events in read:
             for event in events:
                 builder.feed(event)
-    return best_choices(
-        builder.result(), num_candidates=prepared.request.n, num_returned=prepared.num_returned
-    )
+    return prepared.best_of(builder.result())
 
 
 async def run(

@@ -17,8 +17,6 @@ _NEVER: Final = 1 << 62
 
 
 class TokenSource(Protocol):
-    """Where output tokens are reserved."""
-
     @property
     def num_granted(self) -> int:
         """The tokens reserved so far for all answers of the request together."""

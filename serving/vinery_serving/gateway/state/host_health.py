@@ -47,7 +47,6 @@ class DatabaseHealth:
 
     @property
     def is_unavailable(self) -> bool:
-        """Whether the last query failed, or has not come back in 10 s."""
         return self._has_failed or self.silent_s > _DATABASE_TIMEOUT_S
 
     @property
@@ -90,7 +89,6 @@ class DiskHealth:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether all disks were measured in the last 15 s and have enough free space."""
         return not (self._low or self._is_unavailable)
 
     @property
@@ -121,7 +119,6 @@ class EngineHealth:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the engine generated a token in the last 30 s."""
         age_s = None if self.stats is None else self.stats.last_token_age_s
         return age_s is not None and age_s < _READY_TOKEN_AGE_S
 

@@ -154,8 +154,6 @@ class ModelReaders:
 
 
 class Tables(NamedTuple):
-    """All that a web process needs before it serves."""
-
     keys: KeyEntries
     limits: Snapshot
     media: Levels

@@ -90,7 +90,6 @@ class Runtime:
         self.stored_bytes: dict[int | None, int] = {}  # that a project had stored last
         self.conversation_locks: set[str] = set()  # their holders, among the requests here
         self.quarantine = QuarantineQueue(settings.VINERY_QUARANTINE_S)
-        self._has_quarantined = asyncio.Event()  # what is not stored yet
         self._following_quarantine = asyncio.Lock()
         # These read requests that are large or may take long, and the files of models.
         self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", _work_limits())
@@ -110,7 +109,9 @@ class Runtime:
         self._live_server = LiveServer(*home, self.live.rows, self.live.stop)
         self.drain = Drain()
         self.traffic = Traffic()
-        self.limits = LimitService(_limit_settings())
+        policy = UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY)
+        limits = LimitSettings(settings.VINERY_REDIS_URL, policy, settings.VINERY_WEB_WORKERS)
+        self.limits = LimitService(limits)
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory: of keys and limits, and of models.
         self.accounts_read_at_s = self.models_read_at_s = 0.0  # not read yet
@@ -146,7 +147,6 @@ class Runtime:
         return self.is_started
 
     def begin(self) -> None:
-        """Load keys and models, and follow their changes. Idempotent."""
         if self._start is None:
             self._start = asyncio.create_task(self._begin(), name="runtime-start")
 
@@ -219,7 +219,6 @@ class Runtime:
         await self._follow_models()
 
     async def _read_copies(self) -> None:
-        """Use the tables of an earlier process. Raises FileNotFoundError."""
         found = await self._in_thread("files", self._copies.read)
         if found is None:
             raise FileNotFoundError("there are no usable copies of keys, limits and models")
@@ -315,7 +314,6 @@ class Runtime:
         await self._keep_copies()
 
     def _recover_usage(self) -> None:
-        """Store the usage journals of dead processes: their requests count against quotas."""
         try:
             recover_orphans(Path(settings.VINERY_USAGE_DIR), self._store_dead)
         except Error as error:
@@ -368,17 +366,11 @@ class Runtime:
                 created_at=datetime.now(UTC),
             )
         )
-        self._has_quarantined.set()
 
     async def _store_quarantined(self) -> None:
-        """Store new quarantines at once: this process may be killed. A failed write is repeated."""
-        await self._has_quarantined.wait()
-        self._has_quarantined.clear()
-        try:
+        """Store new quarantines soon: this process may be killed."""
+        if self.quarantine.waiting:
             await self._refresh_quarantine()
-        finally:
-            if self.quarantine.waiting:
-                self._has_quarantined.set()
 
     async def _refresh_quarantine(self) -> None:
         # One refresh at a time: `in_force` would lack what another stores meanwhile.
@@ -412,7 +404,6 @@ class Runtime:
         self._threads["recall"].submit(giving_back(work))
 
     async def _in_thread(self, thread: str, work: Callable[[], ResultT]) -> ResultT:
-        """Work in one of `_THREADS`."""
         return await asyncio.get_running_loop().run_in_executor(self._threads[thread], work)
 
     async def _in_database_thread(
@@ -466,14 +457,6 @@ def _context() -> Key | None:
 
     authorities, own = settings.VINERY_AUTHORITY_SECRETS, settings.VINERY_HOST_KEY
     return Certificates(authorities, own, Role.WEB).context
-
-
-def _limit_settings() -> LimitSettings:
-    return LimitSettings(
-        redis_url=settings.VINERY_REDIS_URL,
-        unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
-        num_processes=settings.VINERY_WEB_WORKERS,
-    )
 
 
 def _work_limits() -> WorkLimits:

@@ -17,11 +17,22 @@ from vinery_serving.gateway.engines.meter import Histogram
 _FINISHED: Final = {Outcome.OK: "stop", Outcome.CLIENT_GONE: "abort", Outcome.FAILED: "error"}
 _CUT_SHORT: Final = frozenset({FinishReason.LENGTH.value, QUOTA})
 UNKNOWN: Final = "unknown"  # the label of models that are not served
-_FIRST_TOKEN_S: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_INTER_TOKEN_S: Final = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0)
+_TOKEN_GAP_S: Final = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0)
 _REQUEST_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0)
 _MEDIA_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_QUEUE_S: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BOUNDS_S: Final = {
+    "first_token": (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+    "inter_token": _TOKEN_GAP_S,
+    "token_gap": _TOKEN_GAP_S,  # the same, once for each gap
+    "total": _REQUEST_S,
+    "answer": _REQUEST_S,  # of whole answers
+    "queue": (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+    "fetch": _MEDIA_S,
+    "decode": _MEDIA_S,
+    "encode": _MEDIA_S,
+}
+# Of requests with pictures, videos or files.
+_MEDIA: Final = ("media", "media_bytes", "media_pixels", "image_tokens", "video_tokens")
 
 
 class ModelTraffic:
@@ -29,52 +40,32 @@ class ModelTraffic:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, int | None]] = Counter()
-        self.first_token = Histogram(_FIRST_TOKEN_S)
-        self.inter_token = Histogram(_INTER_TOKEN_S)
-        self.token_gap = Histogram(_INTER_TOKEN_S)  # the same, once for each gap
-        self.answer = Histogram(_REQUEST_S)  # of whole answers
         self.finished: Counter[str] = Counter()  # begun answers, by finish reason
-        self.request = Histogram(_REQUEST_S)
-        self.queue = Histogram(_QUEUE_S)
-        # Of requests with pictures, videos or files.
-        self.media = self.media_bytes = self.media_pixels = 0
-        self.image_tokens = self.video_tokens = 0
-        self.fetch = Histogram(_MEDIA_S)
-        self.decode = Histogram(_MEDIA_S)
-        self.encode = Histogram(_MEDIA_S)
+        self.durations = {name: Histogram(bounds) for name, bounds in _BOUNDS_S.items()}
+        self.media = dict.fromkeys(_MEDIA, 0)
 
-    def count_answer(self, settlement: Settlement) -> None:
+    def count(self, settlement: Settlement) -> None:
+        self.requests[settlement.admission.endpoint, settlement.http_status] += 1
+        for name in _MEDIA:
+            self.media[name] += getattr(settlement, f"num_{name}")
+        for name, histogram in self.durations.items():
+            duration_ms = getattr(settlement, f"{name}_ms", None)
+            if duration_ms is not None:
+                histogram.count(duration_ms)
+        if settlement.first_token_ms is not None:
+            self._count_answer(settlement)
+
+    def _count_answer(self, settlement: Settlement) -> None:
         if (finished := _FINISHED.get(settlement.outcome)) is None:
             return
         is_whole = settlement.outcome is Outcome.OK
         is_cut = is_whole and settlement.finish_reason in _CUT_SHORT
         self.finished["length" if is_cut else finished] += 1
         if is_whole and settlement.total_ms is not None:
-            self.answer.count(settlement.total_ms)
+            self.durations["answer"].count(settlement.total_ms)
         if settlement.inter_token_ms is not None:
-            self.token_gap.count(
-                settlement.inter_token_ms, max(settlement.num_output_tokens - 1, 1)
-            )
-
-    def count_media(self, settlement: Settlement) -> None:
-        self.media += settlement.num_media
-        self.media_bytes += settlement.num_media_bytes
-        self.media_pixels += settlement.num_media_pixels
-        self.image_tokens += settlement.num_image_tokens
-        self.video_tokens += settlement.num_video_tokens
-
-    def count_durations(self, settlement: Settlement) -> None:
-        for histogram, duration_ms in (
-            (self.first_token, settlement.first_token_ms),
-            (self.inter_token, settlement.inter_token_ms),
-            (self.request, settlement.total_ms),
-            (self.queue, settlement.queue_ms),
-            (self.fetch, settlement.fetch_ms),
-            (self.decode, settlement.decode_ms),
-            (self.encode, settlement.encode_ms),
-        ):
-            if duration_ms is not None:
-                histogram.count(duration_ms)
+            num_gaps = max(settlement.num_output_tokens - 1, 1)
+            self.durations["token_gap"].count(settlement.inter_token_ms, num_gaps)
 
 
 class Traffic:
@@ -87,14 +78,9 @@ class Traffic:
 
     def settled(self, settlement: Settlement, served: Container[str]) -> None:
         """Count a settled request. `served` has the names of all models."""
-        admission = settlement.admission
-        name = admission.model
+        name = settlement.admission.model
         model = self.models[name if name in self.models or name in served else UNKNOWN]
-        model.requests[admission.endpoint, settlement.http_status] += 1
-        model.count_durations(settlement)
-        model.count_media(settlement)
-        if settlement.first_token_ms is not None:
-            model.count_answer(settlement)
+        model.count(settlement)
         for limit in settlement.bound_limits:
             effect = Effect.REFUSED if settlement.http_status == 429 else Effect.CUT_SHORT
             if limit.is_shadow:

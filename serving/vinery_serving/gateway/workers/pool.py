@@ -28,18 +28,22 @@ from typing import Any, Final, TypeVar, TypeVarTuple
 
 from vinery_serving.core.errors import Overloaded, ServingError
 from vinery_serving.core.turns import FairTurns, TurnMessages
-from vinery_serving.gateway.workers.fork_server import ENDED, FORK, KILL, LOAD, arguments
 from vinery_serving.gateway.workers.worker import (
     ANSWER,
     BEGUN,
     CALL,
+    ENDED,
     FAILURE,
+    FORK,
+    KILL,
+    LOAD,
     MAX_ANSWER_BYTES,
     REFUSAL,
     BrokenAnswer,
     Codec,
     Options,
     Session,
+    arguments,
     decode_refusal,
     too_large,
 )
@@ -167,7 +171,6 @@ class ForkServerProcess:
             self._lose()
 
     def _read(self) -> None:
-        """Close the connection of a worker that has ended."""
         try:
             number, status = ENDED.unpack(self._control.recv_bytes(ENDED.size))
         except BlockingIOError:
@@ -334,7 +337,6 @@ class WorkerPool:
         return WorkerPool(self._jobs, limits, self)
 
     async def stop(self) -> None:
-        """End all processes. Work that still runs is refused."""
         server, self._server = self._server, None
         self._idle.clear()
         if server is not None:
@@ -356,9 +358,6 @@ class WorkerPool:
         if allowed != self._readable:
             self._readable = allowed
             self._kill_idle()
-
-    def _reads(self) -> Sequence[Path]:
-        return self._readable if self._base is None else (*self._base._readable, *self._readable)
 
     def _kill_idle(self) -> None:
         for process in self._idle:
@@ -404,11 +403,12 @@ class WorkerPool:
         return await self._fork()
 
     async def _fork(self, reads: Sequence[Path] | None = None) -> Worker:
-        """Start a process. Raises `Overloaded` if none can be started."""
+        if reads is None:
+            of_base = () if self._base is None else self._base._readable
+            reads = (*of_base, *self._readable)
         for _ in range(2):
             try:
-                allowed = self._reads() if reads is None else reads
-                return await self.live_server().fork(self.limits, allowed)
+                return await self.live_server().fork(self.limits, reads)
             except OSError:
                 continue
         raise Overloaded("No process can be started to read the request; try again shortly.")

@@ -1,6 +1,8 @@
-"""Reading request bodies: complete, limited, with deadlines, and within a budget."""
+"""Reading request bodies: complete, limited, with deadlines, and within a budget; requests that
+begin, and their paths."""
 
 import asyncio
+from collections import Counter
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -16,6 +18,7 @@ from vinery_serving.core.errors import (
     ServingError,
     TooManyBodies,
 )
+from vinery_serving.gateway.endpoints import edge
 from vinery_serving.gateway.endpoints.bodies import (
     FREE_BYTES,
     BodyBudget,
@@ -23,6 +26,7 @@ from vinery_serving.gateway.endpoints.bodies import (
     ClientGone,
     read_body,
 )
+from vinery_serving.gateway.endpoints.edge import BeginInTurns, own_path
 
 Message = MutableMapping[str, Any]
 
@@ -120,28 +124,6 @@ async def test_ordinary_bodies_are_read_while_the_budget_is_used_up() -> None:
     assert await read(receiving(*chunks)) == b"abc"
 
 
-@table("end", ["whole", "too large", "gone", "silent", "cancelled"])
-async def test_the_budget_is_released_in_every_case(end: str) -> None:
-    budget = BodyBudget(2**30, 2**30)
-    last = {
-        "whole": [chunk(b"a", more=False)],
-        "too large": [chunk(bytes(LIMITS.max_bytes), more=True)],
-        "gone": [{"type": "http.disconnect"}],
-    }.get(end, [])
-    limits = BodyLimits(LIMITS.max_bytes, 60.0, silence_s=0.01 if end == "silent" else 60.0)
-    receive = receiving(chunk(bytes(2 * FREE_BYTES), more=True), *last)
-
-    reading = asyncio.create_task(read(receive, limits, budget=budget))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    if end == "cancelled":
-        assert budget.num_bytes == FREE_BYTES
-        reading.cancel()
-    await asyncio.gather(reading, return_exceptions=True)
-
-    assert budget.num_bytes == 0
-
-
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4 * FREE_BYTES)), max_size=30))
 def test_claims_never_exceed_the_budget(bodies: list[tuple[int, int]]) -> None:
     budget = BodyBudget(6 * FREE_BYTES, 3 * FREE_BYTES)
@@ -159,3 +141,106 @@ def test_claims_never_exceed_the_budget(bodies: list[tuple[int, int]]) -> None:
         claim.release()  # a second time has no effect
 
     assert budget.num_bytes == 0
+
+
+# -- How many requests begin in one pass of the event loop, and whose
+
+
+async def receive() -> edge.Message:
+    return {}
+
+
+async def send(message: edge.Message) -> None:
+    pass
+
+
+class Begun:
+    """Notes for each pass which requests begin."""
+
+    def __init__(self) -> None:
+        self.app = BeginInTurns(self, lambda scope: scope["client"], most=4)
+        self.clients: list[str] = []
+        self.num_passes = 0
+        self.by_pass: Counter[int] = Counter()
+
+    async def __call__(self, scope: edge.Scope, receive: edge.Receive, send: edge.Send) -> None:
+        self.clients.append(scope["client"])
+        self.by_pass[self.num_passes] += 1
+
+    async def count_passes(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.num_passes += 1
+
+
+async def test_no_pass_begins_more_than_a_few_requests() -> None:
+    begun = Begun()
+    counting = asyncio.create_task(begun.count_passes())
+
+    await asyncio.gather(*(begun.app({"client": "a"}, receive, send) for _ in range(50)))
+
+    counting.cancel()
+    assert len(begun.clients) == 50
+    assert max(begun.by_pass.values()) <= 4
+
+
+async def test_another_client_has_its_turn_in_the_next_pass() -> None:
+    begun = Begun()
+
+    clients = ["a"] * 50 + ["b"]
+    await asyncio.gather(*(begun.app({"client": each}, receive, send) for each in clients))
+
+    assert "b" in begun.clients[:6]
+
+
+async def test_a_client_that_leaves_takes_no_turn() -> None:
+    begun = Begun()
+    coroutines = [begun.app({"client": each}, receive, send) for each in "a" * 30 + "b"]
+    tasks = list(map(asyncio.create_task, coroutines))
+    await asyncio.sleep(0)
+    for task in tasks[4:30]:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+    assert begun.clients == ["a"] * 4 + ["b"]
+
+
+# -- Paths of Azure's clients, and base URLs with a slash or `/v1` too many
+
+
+@table(
+    "sent, own, deployment",
+    [
+        ("/openai/deployments/tiny/chat/completions", "/v1/chat/completions", "tiny"),
+        ("/openai/deployments/tiny/completions", "/v1/completions", "tiny"),
+        ("/openai/deployments/org/tiny/chat/completions", "/v1/chat/completions", "org/tiny"),
+        ("/openai/v1/responses", "/v1/responses", None),
+        ("/openai/v1/models/org/tiny", "/v1/models/org/tiny", None),
+        ("/openai/responses", "/v1/responses", None),
+        ("/openai/models", "/v1/models", None),
+        ("/v1//chat/completions", "/v1/chat/completions", None),
+        ("/v1/models/a//b", "/v1/models/a//b", None),  # the name of a model
+        ("/openai/deployments/tiny/images", "/openai/deployments/tiny/images", None),
+        ("//v3/chat//completions/", "/v3/chat/completions", None),
+        ("/v1/v1/completions", "/v1/completions", None),
+        ("/v3/v1/chat/completions", "/v3/chat/completions", None),
+        ("/v1/v3/chat/completions", "/v3/chat/completions", None),
+        ("/openai/v1/v1/chat/completions", "/v1/chat/completions", None),
+        *((f"/{each}/v2/rerank", "/v2/rerank", None) for each in ("v1", "v2", "v3")),
+        *((f"/{each}/v1/rerank", f"/{each}/rerank", None) for each in ("v1", "v2", "v3")),
+    ],
+)
+def test_the_path_of_another_server_is_a_path_of_this_api(
+    sent: str, own: str, deployment: str | None
+) -> None:
+    assert own_path(sent) == (own, deployment)
+
+
+@given(st.lists(st.sampled_from(["openai", "v1", "v2", "v3", "admin", "api", "chat", "", ".."])))
+def test_no_path_leaves_the_api(parts: list[str]) -> None:
+    """Only a path that names the API comes out changed, and only as a path of the API."""
+    path = "/" + "/".join(parts)
+    own = own_path(path).path
+
+    assert own == path or own.split("/")[1] in ("v1", "v2", "v3")
+    assert own == path or next(filter(None, parts)) in ("v1", "v2", "v3", "openai")
