@@ -157,6 +157,16 @@ def test_first_tokens_are_measured_beside_background_responses() -> None:
 
 
 @pytest.mark.system
+def test_gaps_of_streams_are_measured_beside_a_long_prompt() -> None:
+    sizes = ("--streams", "2", "--tokens", "48", "--words", "1200", "--rounds", "1")
+
+    _, printed = run("long_prompts", "--folder", "models/tiny-chat", "--after", "0", *sizes)
+
+    for name in ("largest gap", "prompt"):
+        assert re.search(rf"^{name}: .* ratio [\d.]+$", printed, re.MULTILINE), printed
+
+
+@pytest.mark.system
 def test_all_streams_survive_a_killed_engine_and_the_ledger_agrees() -> None:
     status, printed = run("kills", "--trials", "1", "--what", "killed", "--roles", "engine", "web")
 
