@@ -10,7 +10,6 @@ from django.test import Client
 from pages import num_queries, page, sent, signed_in, text_of
 from row_builders import logged, stored_limit
 
-from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import ApiKey, AuditEntry, Limit, Role, User
@@ -45,11 +44,6 @@ def form(of: str, **more: Any) -> dict[str, Any]:
 
 def address_of(limit: Limit) -> str:
     return f"{LIMITS}{limit.pk}/"
-
-
-def errors(text: str) -> list[str]:
-    found = re.findall(r'class="errorlist"[^>]*>(.*?)</ul>|role="alert">(.*?)</p>', text, re.DOTALL)
-    return [re.sub("<.*?>", "", "".join(each)).strip() for each in found]
 
 
 def options(text: str) -> set[str]:
@@ -105,25 +99,6 @@ def test_an_unchanged_form_changes_no_field(chief: Client) -> None:
         assert Limit.objects.filter(**values).exists()
 
     assert AuditEntry.objects.count() == num_before
-
-
-@table(
-    "more, message",
-    [
-        ({"amount": 0}, "greater than or equal to 1"),
-        ({"of": ""}, "This field is required."),
-        ({"of": "key:999999"}, "Select a valid choice."),
-        ({"of": "model"}, "Name the model for a limit of a model"),
-        ({"alert_at": "half"}, "Give whole percentages"),
-    ],
-)
-def test_an_invalid_value_is_reported(chief: Client, more: dict[str, Any], message: str) -> None:
-    text = sent(chief, NEW, form("platform") | more)
-
-    [error] = errors(text)
-    assert message in error
-    assert "<title>Error:" in text
-    assert not Limit.objects.exists()
 
 
 def test_a_key_beyond_the_first_choices_can_be_selected_by_its_link(
