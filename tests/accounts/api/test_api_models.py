@@ -108,17 +108,6 @@ def test_a_wrong_value_is_refused_at_its_field(
     assert ServedModel.objects.count() == 1
 
 
-def test_models_are_loaded_and_unloaded(root: Api, path: str) -> None:
-    report(EngineState.READY, pid=os.getpid())
-
-    assert root.post(f"{path}unload/", status=200)["state"] == "unloading"
-    report(EngineState.UNLOADED, pid=None)
-    assert root.get(path)["state"] == "unloaded"
-    assert root.post(f"{path}load/", status=200)["state"] == "waiting"
-
-    assert audited() == ["model.unload", "model.load"]
-
-
 @table(
     "action, state, is_loaded, status",
     [
