@@ -81,8 +81,6 @@ class JsonField(forms.JSONField):
 
 
 class VisibleFilter(admin.RelatedFieldListFilter):
-    """A filter by a related row; only visible rows are choices."""
-
     def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> Any:
         """Return the choices; Django's own would name all rows of the table."""
         rows = access_of(request).rows(field.related_model).order_by()
@@ -94,8 +92,6 @@ class VisibleFilter(admin.RelatedFieldListFilter):
 
 
 class VisibleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Pages with the rows that the user may see."""
-
     empty_text: str = ""
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any) -> bool:

@@ -113,8 +113,6 @@ class ServiceAccounts(Roles):
 
 
 class RoleForm(ResourceForm):
-    """A form of a user who gets a role."""
-
     field_order = ("username", "email", "where", "role")
 
     def __init__(self, resource: Resource[Any], access: Access, *args: Any, **more: Any) -> None:
@@ -149,8 +147,6 @@ class NewServiceAccount(NewRow):
 
 @at("members/<int:row_id>/", "member")
 class Member(ChangeRow):
-    """One role of a user, and the possible actions."""
-
     needs = "is_leader"
     template_name = "console/member.html"
     resource = MEMBERSHIPS

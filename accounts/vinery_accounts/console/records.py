@@ -54,8 +54,6 @@ _MAX_PEOPLE: Final = 20
 
 @at("alerts/", "alerts")
 class Alerts(Rows):
-    """Alerts about quotas, and their receivers."""
-
     template_name = "console/alerts.html"
     resource = ALERTS
 
@@ -169,8 +167,6 @@ for each in (RESPONSES, CONVERSATIONS, CHATS):
 
 @at("refusals/", "refusals")
 class Refusals(Rows):
-    """Limit events, each with a sentence about its reason."""
-
     resource = REFUSALS
     title = "Limit events"
     note = "What is left of each limit is under Limits."

@@ -44,8 +44,6 @@ from vinery_serving.pages.model_form import ChangedModelForm, known_devices
 
 
 class TargetsField(forms.CharField):
-    """Models with their weights, as on the command line: `qwen-a=90, qwen-b=10`."""
-
     def prepare_value(self, value: Any) -> Any:
         if not isinstance(value, dict):
             return value

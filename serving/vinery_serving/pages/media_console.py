@@ -139,7 +139,6 @@ def _unusual(denial: Denial) -> dict[str, str]:
 
 
 def _scope_value(organization_id: int | None, project_id: int | None) -> str:
-    """Return the choice of a scope, such as `project:7`."""
     if project_id:
         return f"project:{project_id}"
     return f"organization:{organization_id}" if organization_id else PLATFORM
