@@ -13,7 +13,7 @@ from row_builders import stored_denial
 from vinery_accounts.access import changes
 from vinery_accounts.models import AuditEntry, Role, User
 from vinery_serving.media.rules import DenialReason
-from vinery_serving.media.tables.models import MediaDenial, MediaFolder, MediaLimit, MediaRule
+from vinery_serving.media.tables.models import MediaFolder, MediaLimit, MediaRule
 
 pytestmark = pytest.mark.django_db
 
@@ -174,29 +174,3 @@ def test_an_owner_allows_what_ours_refused_and_a_stored_rule_is_linked(
     text = page(client, MEDIA)
     assert "the address is not public (platform)" in text
     assert "10.1.2.3" not in text
-
-
-def result_of(client: Client, what: str, of: str = "platform") -> str:
-    return sent(client, f"{MEDIA}test/", {"what": what, "of": of})
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_tester_links_to_what_allows_it(client: Client, chief: Client, ours: Tenant) -> None:
-    text = result_of(client, "https://a.example.org/", f"project:{ours.one.pk}")
-    assert "An administrator can allow https://a.example.org." in text
-    assert "rules/new" not in text
-    # A URL that no rule can allow has no link.
-    text = result_of(chief, "ftp://a.example.org/cat.png")
-    assert "is refused" in text
-    assert "Allow: ftp" not in text and "can allow" not in text
-
-    text = result_of(chief, "https://a.example.org:8443/cat.png?secret=1")
-    address = link_in(text, "Allow: https://a.example.org:8443")
-    assert "secret" not in address
-    form = values(chief, address)
-    assert (form["of"], form["host"], form["ports"]) == ("platform", "a.example.org", "8443")
-
-    assert "Saved." in sent(chief, address, {**form, **HTTPS})
-
-    assert parts(MediaRule.objects.get()) == ("a.example.org", [8443], ["https"])
-    assert not MediaDenial.objects.exists()

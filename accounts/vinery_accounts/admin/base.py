@@ -172,7 +172,7 @@ class ResourceAdmin(VisibleAdmin):
         return changelist
 
     def get_list_filter(self, request: HttpRequest) -> list[Any]:
-        found = [_filter(self.resource, *each) for each in self.resource.filters().fields.items()]
+        found = [_filter(self.resource, each) for each in self.resource.filters().fields.values()]
         dated = ["created_at"] if issubclass(self.resource.filters, DatedFilters) else []
         return [*(each for each in found if each is not None), *dated]
 
@@ -356,30 +356,17 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
     return cell
 
 
-def _filter(resource: Resource[Any], name: str, field: Any) -> Any:
-    """Return the list's filter for a filter of the API; None: it has no small set of values."""
-    labels = {"true": "yes", "false": "no"}
-    if isinstance(field, serializers.ChoiceField):
-        by_text: dict[str, Any] = {str(each): each for each in field.choices}
-    elif isinstance(field, serializers.BooleanField):
-        by_text = {"true": True, "false": False}
-    else:
-        relation = str(field.source).removesuffix("_id")
-        names = {each.name for each in resource.model._meta.fields if each.is_relation}
-        is_owner = name in ("organization", "project") and relation in names
-        return (relation, VisibleFilter) if is_owner else None
-
-    def lookups(self: Any, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(text, labels.get(text, text)) for text in by_text]
-
-    def queryset(self: Any, request: HttpRequest, rows: QuerySet[Any]) -> Any:
-        text = self.value()
-        filters = resource.filters(context={"access": access_of(request)})
-        return filters.narrow(rows, str(field.source), by_text[text]) if text in by_text else rows
-
-    members = {"lookups": lookups, "queryset": queryset, "parameter_name": name}
-    title = name.removeprefix("is_").replace("_", " ")
-    return type("Filter", (admin.SimpleListFilter,), {**members, "title": title})
+def _filter(resource: Resource[Any], field: Any) -> Any:
+    """Return Django's filter by the column of a filter of the API; None: there is none, or it has
+    no small set of values."""
+    columns = {each.name: each for each in resource.model._meta.fields}
+    name = str(field.source)
+    if isinstance(field, serializers.ChoiceField | serializers.BooleanField):
+        return name if name in columns else None
+    relation = name.removesuffix("_id")
+    is_owner = field.field_name in ("organization", "project")
+    has_relation = relation in columns and columns[relation].is_relation
+    return (relation, VisibleFilter) if is_owner and has_relation else None
 
 
 _FLAGS = ("is_active", "is_service", "is_staff", "is_superuser", "groups", "user_permissions")
