@@ -16,10 +16,8 @@ from django.core.exceptions import ValidationError
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
-from django.template.defaultfilters import pluralize
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
 
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts.deliveries import lead, reachable
@@ -31,7 +29,6 @@ from vinery_accounts.console.page import ERRORS, Page, UsagePage, at
 from vinery_accounts.console.playground import link_of
 from vinery_accounts.console.rows import Columns, Row, Rows, add_page
 from vinery_accounts.models import (
-    AuditEntry,
     Capture,
     Currency,
     RefusedRequest,
@@ -42,7 +39,6 @@ from vinery_accounts.models import (
 from vinery_accounts.resources.alerts import ALERTS
 from vinery_accounts.resources.base import Conflict, columns_of
 from vinery_accounts.resources.fields import id_of
-from vinery_accounts.resources.forms import text_of
 from vinery_accounts.resources.limits import owners_of
 from vinery_accounts.resources.records import AUDIT, CAPTURES, REFUSALS, read_texts
 from vinery_accounts.resources.stored import CHATS, CONVERSATIONS, RESPONSES, read_items, turns
@@ -84,20 +80,6 @@ def _readers(access: Access) -> Q:
     return lead(Q(organization__in=organizations, project=None) | Q(project__in=projects))
 
 
-def _changes(entry: AuditEntry) -> str:
-    states = (entry.before or {}, entry.after or {})
-    names = sorted({*states[0], *states[1]})
-    if not names:
-        return ""
-
-    def values(name: str) -> str:
-        return " → ".join(str(text_of(x[name])) for x in states if x.get(name) is not None)
-
-    facts = format_html_join("", "<dt>{}</dt><dd>{}</dd>", ((k, values(k)) for k in names))
-    text = '<details><summary>{} value{}</summary><dl class="facts">{}</dl></details>'
-    return format_html(text, len(names), pluralize(len(names)), facts)
-
-
 @at("audit/", "audit")
 class AuditLog(Rows):
     resource = AUDIT
@@ -105,16 +87,6 @@ class AuditLog(Rows):
         "Entries are never changed or deleted, and each holds the hash of the one before: an "
         "administrator verifies the whole log with the command vinery audit verify."
     )
-
-    def columns(self) -> Columns:
-        return {**self.resource.columns, "changed": _changes}
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        context = super().get_context_data(**kwargs)
-        found = self.listed().order_by("action").values_list("action", flat=True).distinct()
-        choices = [("", "any"), *((each, each) for each in found)]
-        context["form"].fields["action"].widget = forms.Select(choices=choices)
-        return context
 
 
 @at("captures/<int:row_id>/", "captures-row")
