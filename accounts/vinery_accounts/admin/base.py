@@ -369,6 +369,8 @@ def _filter(resource: Resource[Any], field: Any) -> Any:
     return (relation, VisibleFilter) if is_owner and has_relation else None
 
 
+# -- Users, whose groups and permissions are Django's
+
 _FLAGS = ("is_active", "is_service", "is_staff", "is_superuser", "groups", "user_permissions")
 
 

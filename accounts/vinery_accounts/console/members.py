@@ -278,6 +278,8 @@ def _mail(user: User, address: str) -> str:
     return f" It was also sent to {user.email}."
 
 
+# -- Invitations
+
 _NEW: Final = columns_of("name=user email=user.email role where=scope created=created_at")
 
 

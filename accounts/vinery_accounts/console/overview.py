@@ -233,6 +233,10 @@ def _binds(user: User, keys: QuerySet[ApiKey]) -> Q:
     return found
 
 
+# -- What needs attention
+
+# A sentence, the address of the page of its cure and the text of the link; both are empty where no
+# page helps.
 Finding = tuple[str, str, str]
 QuotaRow = tuple[str, str, Quota]
 

@@ -155,6 +155,8 @@ class Refusals(Rows):
         return [{"why": words.reason(row, owners[row.scope], code)} for row in rows]
 
 
+# -- Requests
+
 _ROWS: Final = 50
 # Of the requests that an index finds, a page searches so many for the other filters.
 _MAX_SEARCHED: Final = 25_000
