@@ -80,13 +80,11 @@ def _readers(access: Access) -> Q:
     return lead(Q(organization__in=organizations, project=None) | Q(project__in=projects))
 
 
-@at("audit/", "audit")
-class AuditLog(Rows):
-    resource = AUDIT
-    note = (
-        "Entries are never changed or deleted, and each holds the hash of the one before: an "
-        "administrator verifies the whole log with the command vinery audit verify."
-    )
+_CHAIN: Final = (
+    "Entries are never changed or deleted, and each holds the hash of the one before: an "
+    "administrator verifies the whole log with the command vinery audit verify."
+)
+add_page(Rows, AUDIT, "audit/", "audit", note=_CHAIN)
 
 
 @at("captures/<int:row_id>/", "captures-row")
