@@ -19,7 +19,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "vinery_platform.settings")
 django.setup(set_prefix=False)
 
 # These need the apps that the line above loads.
-from vinery_accounts.console.attention import provide  # noqa: E402
+from vinery_accounts.console.overview import provide  # noqa: E402
 from vinery_accounts.limits.service import show_in_pages  # noqa: E402
 from vinery_platform.operations.health import HealthApplication, MetricsAccess, problems  # noqa: E402
 from vinery_platform.processes import heartbeats  # noqa: E402

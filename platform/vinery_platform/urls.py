@@ -84,9 +84,8 @@ for _name in (
     "vinery_accounts.console.urls",
     "vinery_serving.pages.console",
     "vinery_serving.pages.console_add",
-    "vinery_serving.pages.devices_console",
-    "vinery_serving.pages.live_console",
     "vinery_serving.pages.media_console",
+    "vinery_serving.pages.running_console",
 ):
     import_module(_name)
 

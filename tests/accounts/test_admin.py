@@ -2,7 +2,6 @@
 once, and pages that the content security policy allows."""
 
 import re
-from datetime import timedelta
 from html import unescape
 from importlib import import_module
 from typing import Any
@@ -17,26 +16,15 @@ from django.utils import timezone
 from isolation_tenants import fill
 from pages import num_queries, page, sent, text_of
 from row_builders import logged
-from usage_builders import store
 
 from vinery_accounts.access import audit, changes
 from vinery_accounts.access.changes import first_project, home_project, set_role
 from vinery_accounts.keys.lifecycle import find_key
-from vinery_accounts.models import (
-    ApiKey,
-    AuditEntry,
-    Limit,
-    Organization,
-    Project,
-    Role,
-    UsageRecord,
-    User,
-)
+from vinery_accounts.models import ApiKey, AuditEntry, Limit, Organization, Project, Role, User
 
 pytestmark = pytest.mark.usefixtures("root")
 
 KEYS = "/admin/accounts/apikey/"
-USAGE = "/admin/accounts/usagerecord/"
 CALENDAR = {"time_zone": "UTC", "week_start": "monday"}
 INLINE = r"<script(?![^>]*\bsrc=)|<style| style=| on[a-z]+="
 
@@ -284,25 +272,3 @@ def test_only_superusers_change_users_and_each_change_is_audited(
     assert result["user.password"].after is None
     own = sent(client, page_of("user", "change", root.pk), {"username": "root"})
     assert "root is the last administrator" in own
-
-
-def test_usage_records_are_searched_and_stay(client: Client) -> None:
-    for name, days in {"r1": 0, "year": 300}.items():
-        store(name, started_at=timezone.now() - timedelta(days=days, minutes=5))
-    queries: list[tuple[dict[str, str], set[str]]] = [
-        ({}, {"r1", "year"}),
-        ({"q": "year"}, {"year"}),
-        ({"outcome__exact": "failed"}, set()),
-    ]
-    for query, found in queries:
-        rows = client.get(USAGE, query).context["cl"].result_list
-        assert {row.request_id for row in rows} == found
-
-    row = UsageRecord.objects.get(request_id="r1")
-    change = f"{USAGE}{row.pk}/change/"
-    assert "r1" in page(client, change)
-    assert client.post(change, {"num_output_tokens": 0}).status_code == 403
-    assert client.get(f"{USAGE}add/").status_code == 403
-    assert client.post(f"{USAGE}{row.pk}/delete/", {"post": "yes"}).status_code == 403
-    client.post(USAGE, {"action": "delete_selected", "_selected_action": [row.pk]})
-    assert UsageRecord.objects.filter(pk=row.pk, num_output_tokens=30).exists()

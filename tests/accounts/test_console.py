@@ -19,7 +19,7 @@ from vinery_accounts.access import served
 from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.access.served import Served
 from vinery_accounts.alerts.quotas import Quota
-from vinery_accounts.console import attention
+from vinery_accounts.console import overview
 from vinery_accounts.console.limits import closest
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.limits.rules import Metric, Window
@@ -37,8 +37,6 @@ def url_after(client: Client, address: str) -> str:
 def test_users_are_led_to_the_console_and_others_to_the_sign_in(root: User, alice: User) -> None:
     assert url_after(Client(), "/console/") == "/accounts/login/?next=/console/"
     assert url_after(Client(), "/") == "/accounts/login/"
-    for user, status in ((root, 200), (alice, 403)):
-        assert signed_in(user).get("/console/design/").status_code == status
     for user, is_administrator in ((root, True), (alice, False)):
         assert url_after(signed_in(user), "/") == "/console/"
         assert ("Administration" in page(signed_in(user), "/console/")) is is_administrator
@@ -211,7 +209,7 @@ def test_quotas_are_sorted_by_forecast_and_then_by_usage() -> None:
 def test_the_overview_says_what_needs_attention_and_where_the_cure_is(
     root: User, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "_checks", [list])
+    monkeypatch.setattr(overview, "_checks", [list])
     models = [Served("chat", state="ready", row_id=7), Served("other", is_alias=True)]
     monkeypatch.setattr(served, "_readers", [lambda: models])
     text = page(signed_in(root), "/console/")
@@ -220,7 +218,7 @@ def test_the_overview_says_what_needs_attention_and_where_the_cure_is(
     assert '<a href="/console/models/7/"><code>chat</code></a>' in text
 
     models.append(Served("cut", state="failed", reason="A file is cut.", row_id=8))
-    monkeypatch.setattr(attention, "_checks", [lambda: ["Table of models: unknown."]])
+    monkeypatch.setattr(overview, "_checks", [lambda: ["Table of models: unknown."]])
     create_key(owner=alice, name="nightly", project=first_project())
     soon = timezone.now() + timedelta(hours=30)
     ApiKey.objects.update(expires_at=soon, created_at=soon - timedelta(days=30))

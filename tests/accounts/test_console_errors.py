@@ -4,10 +4,9 @@ from html import unescape
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.core.exceptions import SuspiciousOperation
-from django.db import OperationalError, connections
-from django.test import AsyncClient, Client
+from django.db import OperationalError
+from django.test import Client
 
 from tests.tables import table
 from vinery_accounts.console.overview import Overview
@@ -77,40 +76,3 @@ def test_a_broken_page_is_500(
 
     assert "secret of mine" not in text
     assert ("Try again</a>" in text) is (status >= 500)
-
-
-def _unavailable(*_: Any, **__: Any) -> None:
-    raise OperationalError("the database is unavailable")
-
-
-# The session and its user are also read from the database.
-@pytest.mark.parametrize(
-    "reader",
-    [
-        "django.contrib.auth.get_user",
-        "django.contrib.sessions.backends.db.SessionStore._get_session_from_db",
-    ],
-)
-def test_every_page_reports_that_the_database_is_unavailable(
-    alice: User, monkeypatch: pytest.MonkeyPatch, reader: str
-) -> None:
-    client = signed_in(alice)
-    monkeypatch.setattr(reader, _unavailable)
-
-    for path in ("", "keys/", "limits/"):
-        text = console_page(client.get(f"/console/{path}"), 503)
-        assert "The database does not answer" in text
-    console_page(client.post("/console/keys/new/", {"name": "x"}), 503)
-
-
-@pytest.mark.django_db(transaction=True)
-async def test_an_asynchronous_page_reports_that_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = AsyncClient(raise_request_exception=False)
-    await client.aforce_login(await sync_to_async(User.objects.create_user)("alice"))
-    monkeypatch.setattr("django.contrib.auth.get_user", _unavailable)
-
-    response = await client.get("/console/")
-    # Close the connections of the other thread, because PostgreSQL drops no database in use.
-    await sync_to_async(connections.close_all)()
-
-    assert "The database does not answer" in console_page(response, 503)

@@ -12,7 +12,6 @@ from django.utils import timezone
 from pages import num_queries, page, sent, signed_in, text_of
 from row_builders import logged
 
-from tests.tables import table
 from vinery_accounts.access import changes, served
 from vinery_accounts.access.changes import first_project, set_role
 from vinery_accounts.access.served import Served
@@ -103,23 +102,6 @@ def test_a_key_is_created_and_shown_once_with_examples(
     assert logged(target_kind="key", actor="alice") == ["key.create"]
 
 
-@table(
-    "changes, complaint",
-    [
-        ({"name": ""}, "This field is required"),
-        ({"networks": "everywhere"}, "Networks look like 10.0.0.0/8"),
-        ({"endpoints": "chat"}, "chat is not one of the available choices"),
-        ({"project": 10**6}, "Select a valid choice"),
-    ],
-)
-def test_an_invalid_value_is_reported_at_its_field(
-    client: Client, changes: dict[str, Any], complaint: str
-) -> None:
-    text = make(client, **changes)
-    assert complaint in text and "Error: Create API key" in text
-    assert not ApiKey.objects.exists()
-
-
 def test_a_key_is_paused_resumed_and_revoked(client: Client, key: ApiKey, address: str) -> None:
     client.post(f"{address}pause/")
     assert state_of(key) is KeyState.PAUSED
@@ -197,10 +179,8 @@ def test_keys_are_found_and_an_action_returns_to_the_search(
     other = changes.add(Project(organization=first_project().organization, name="Crawling"))
     create_key(owner=bob, name="Nightly", project=other)
     assert listed(client) == ["Nightly", "laptop"]
-    for text in ("nightl", "BOB", "crawl"):
-        assert listed(client, f"?search={text}") == ["Nightly"]
-        assert link(page(client, f"{KEYS}?search={text}"), "Show all keys") == KEYS
-    assert listed(client, f"?search={key.hint[-4:]}") == ["laptop"]
+    assert listed(client, "?search=nightl") == ["Nightly"]
+    assert link(page(client, f"{KEYS}?search=nightl"), "Show all keys") == KEYS
     assert listed(signed_in(bob), "?search=laptop") == []
     assert "<script>x" not in client.get(KEYS, {"search": '"><script>x</script>'}).content.decode()
 
@@ -223,20 +203,6 @@ def test_keys_are_found_and_an_action_returns_to_the_search(
         assert link(page(client, asked), "Cancel") == f"{KEYS}{view}"
         response = client.post(f"{asked}&next=//elsewhere.example")
         assert response.headers["Location"] == f"{KEYS}{view}"
-
-
-def test_pages_go_in_both_directions_and_keep_the_search(client: Client, member: User) -> None:
-    add_many(member, 60)
-    add_many(member, 60, paused_at=timezone.now())
-    query = "?state=paused&search=key"
-    first = page(client, f"{KEYS}{query}")
-    assert link(first, "Previous") == ""
-
-    second = page(client, KEYS + link(first, "Next"))
-
-    assert listed(client, link(first, "Next")) == [f"key {at}" for at in reversed(range(10))]
-    assert link(second, "Next") == ""
-    assert listed(client, link(second, "Previous")) == listed(client, query)
 
 
 def test_the_number_of_queries_does_not_depend_on_the_number_of_keys(bob: User) -> None:

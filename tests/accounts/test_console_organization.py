@@ -10,8 +10,8 @@ import pytest
 from api.api_client import Tenant, make_tenant
 from django.test import Client
 from django.utils import timezone
-from pages import limit_of, page, sent, signed_in, statuses
-from row_builders import captured, stored_alert, stored_quarantined
+from pages import limit_of, page, sent, signed_in
+from row_builders import captured, stored_alert
 
 from vinery_accounts.access import audit, changes
 from vinery_accounts.alerts import webhooks
@@ -25,7 +25,6 @@ from vinery_accounts.models import (
     Delivery,
     Organization,
     Project,
-    QuarantinedRequest,
     Role,
     User,
     Webhook,
@@ -48,25 +47,6 @@ def client(owner: User) -> Client:
 def address(ours: Tenant) -> str:
     """The address of the first project."""
     return f"{PROJECTS}{ours.one.pk}/"
-
-
-def test_a_project_is_created_and_changed(client: Client, ours: Tenant) -> None:
-    kept = {"max_stored_mb": "1024", "response_days": "30"}
-    values = {"organization": ours.organization.pk, "name": "search", "capture_hours": "0", **kept}
-    assert "ours / search is created." in sent(client, f"{PROJECTS}new/", values)
-    taken = sent(client, f"{PROJECTS}new/", values)
-    assert "This organisation has a project of that name." in taken
-    project = Project.objects.get(name="search")
-
-    changed = {"name": "find", "capture_hours": "24", "capture_redactions": "email, Project X"}
-    changed |= {**kept, "response_days": "7"}
-    text = sent(client, f"{PROJECTS}{project.pk}/", changed)
-    assert "ours / find is changed." in text
-    assert 'value="email, Project X"' in text
-    project.refresh_from_db()
-    assert (project.name, project.capture_hours, project.response_days) == ("find", 24, 7)
-    assert project.capture_redactions == ["email", "Project X"]
-    assert 'data-name="Capture hours">24<' in page(client, PROJECTS)
 
 
 def webhook_of(organization: Organization) -> Webhook:
@@ -111,8 +91,6 @@ def test_a_webhook_is_created_tested_tried_again_and_rotated(
     address = f"{WEBHOOKS}{webhook.pk}/"
     assert secret[1] not in page(client, address)
 
-    monkeypatch.setattr(webhooks, "send", Mock())
-    assert "Test: delivered: yes" in sent(client, f"{address}test/")
     refused = Mock(side_effect=NotDelivered("The receiver answered 404."))
     monkeypatch.setattr(webhooks, "send", refused)
     failed = "delivered: no; error: The receiver answered 404."
@@ -191,10 +169,11 @@ def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(
         text = page(client, f"{AUDIT}?{query}")
         assert re.findall('"Action">(.*?)<', text) == actions, query
     assert "Nothing matches." in page(client, f"{AUDIT}?action=none")
-    assert '<option value="user.sign_in">' in page(client, AUDIT)
-    entry = page(client, f"{AUDIT}?action=project.update")
-    assert "<dt>name</dt><dd>ours one → renamed</dd>" in entry
-    assert "vinery audit verify" in entry
+    listed = page(client, f"{AUDIT}?action=project.update")
+    assert "vinery audit verify" in listed
+    assert "name" in re.findall('"Changed">(.*?)<', listed)[0].split(", ")
+    entry, *_ = re.findall(rf'href="({AUDIT}\d+/)"', listed)
+    assert "name: ours one" in page(client, entry) and "name: renamed" in page(client, entry)
 
     for number in range(59):
         changes.change(ours.one, name=f"name {number}")
@@ -202,7 +181,8 @@ def test_the_log_has_pages_and_is_filtered_by_actor_action_and_day(
     first = page(client, f"{AUDIT}?action=project.update")
     assert first.count("<tr>") == 51
     assert 'rel="next" href="?action=project.update&amp;page=2"' in first
-    assert page(client, f"{AUDIT}?action=project.update&page=2").count("<tr>") == 11
+    second = page(client, f"{AUDIT}?action=project.update&page=2")
+    assert second.count("<tr>") == 11 and 'rel="prev"' in second
 
 
 def test_leaders_read_captured_texts_and_each_reading_is_audited(
@@ -219,27 +199,3 @@ def test_leaders_read_captured_texts_and_each_reading_is_audited(
     assert 'class="message error"' in page(client, address)
     member = signed_in(ours.user("member", Role.MEMBER))
     assert {member.get(each).status_code for each in ("/console/captures/", address)} == {403}
-
-
-def test_an_administrator_releases_a_request_in_quarantine_and_an_owner_sees_it(
-    root: User, ours: Tenant, owner: User, settings: Any
-) -> None:
-    quarantine, chief = "/console/quarantine/", signed_in(root)
-    assert "Nothing is in quarantine:" in page(chief, quarantine)
-    assert "in quarantine" not in page(chief, "/console/")
-    row = stored_quarantined("a" * 32, organization_id=ours.organization.pk)
-    opened, release = f"{quarantine}{row.pk}/", f"{quarantine}{row.pk}/release/"
-
-    assert "1 request in quarantine" in page(signed_in(owner), "/console/")
-    assert "/release/" not in page(signed_in(owner), opened)
-    assert statuses(signed_in(owner), release) == {403}
-    member = signed_in(ours.user("member", Role.MEMBER))
-    assert quarantine not in page(member, "/console/")
-    assert statuses(member, quarantine) == {403}
-
-    for address, shown in ((quarantine, opened), (opened, release), (release, "a" * 32)):
-        assert shown in page(chief, address)
-    assert f"{'a' * 32} is released." in sent(chief, release)
-    assert not QuarantinedRequest.stored.exists()
-    settings.VINERY_QUARANTINE_S = 0
-    assert "The quarantine is turned off" in page(chief, quarantine)

@@ -12,7 +12,7 @@ from row_builders import captured, logged, stored_refusal
 
 from vinery_accounts.access import changes
 from vinery_accounts.captures.store import store_captured
-from vinery_accounts.console import requests
+from vinery_accounts.console import records
 from vinery_accounts.models import Project, Role, SavedView, User
 from vinery_accounts.usage.entries import Outcome
 
@@ -62,8 +62,8 @@ def test_the_form_leaves_empty_fields_out_of_the_address(alice: User) -> None:
 
 
 def test_older_requests_are_searched_in_parts(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "_ROWS", 2)
-    monkeypatch.setattr(requests, "_MAX_SEARCHED", 3)
+    monkeypatch.setattr(records, "_ROWS", 2)
+    monkeypatch.setattr(records, "_MAX_SEARCHED", 3)
     now = timezone.now()
     monkeypatch.setattr(timezone, "now", lambda: now)
     # Three of one moment, and newer ones.

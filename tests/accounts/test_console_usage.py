@@ -1,23 +1,28 @@
-"""The console shows usage by every dimension, and exports the records that it counts."""
+"""The console shows usage by every dimension, with charts, and exports what it counts."""
 
 import csv
 import io
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from html import unescape
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import timezone
 from pages import charts_of, drawn, page, signed_in, store, tile, used
 
+from vinery_accounts.console import charts
+from vinery_accounts.console.charts import Chart, Series
 from vinery_accounts.console.page import PeriodForm, UsagePage
 from vinery_accounts.models import User
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import Dimension
+from vinery_accounts.usage.reports import Figures, Point
 
 pytestmark = pytest.mark.django_db
 
@@ -126,6 +131,7 @@ def test_the_period_before_is_drawn_and_shares_have_no_sum(alice: User) -> None:
         assert found[1] == leads_to
         assert json.loads(f'"{found[2]}"') == "model=reference-chat&zone=UTC"
 
+    assert tile(page(signed_in(alice), "/console/?status=fine&from=abc"), "requests") == "1"
     text = page(signed_in(alice), "/console/usage/?most=cached_share&compare=on")
     assert drawn(text, "Cached share of the input by model") == {"reference-chat": 25}
 
@@ -192,16 +198,6 @@ def test_months_are_those_of_the_time_zone(alice: User, monkeypatch: pytest.Monk
     # In Berlin, April has begun, and the clocks have changed in March.
     march = ("2026-03-01T00:00:00+01:00", "2026-04-01T00:00:00+02:00")
     assert period("last-month", "Europe/Berlin") == march
-
-
-def test_the_overview_compares_periods_and_ignores_wrong_filters(alice: User) -> None:
-    store(used(alice, "r1"), used(alice, "r2"), used(alice, "r3"))
-    store(used(alice, "old1", minutes_ago=2000), used(alice, "old2", minutes_ago=2000))
-
-    assert "+50 % vs previous period" in page(signed_in(alice), "/console/")
-    assert "vs previous period" not in page(signed_in(alice), "/console/?period=7d")
-
-    assert tile(page(signed_in(alice), "/console/?status=fine&from=abc"), "requests") == "3"
 
 
 def test_the_overview_renews_all_but_its_charts(alice: User) -> None:
@@ -272,3 +268,72 @@ def test_media_have_columns_a_tile_and_a_chart_where_there_are_some(alice: User)
 
     cells = re.findall(r'data-name="Image tokens">([\d,]+)<', text)
     assert sorted(cells) == ["0", "1,234", "1,234"]
+
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def chart(*values: list[float | None], names: str = "abcdef", **changes: object) -> Chart:
+    num_points = len(values[0]) if values else 0
+    usual: dict[str, object] = {
+        "name": "Requests",
+        "what": "How many there were.",
+        "points": points(START, HOUR, num_points),
+        "series": [Series(name, each) for name, each in zip(names, values, strict=False)],
+        "zone": UTC,
+    }
+    return Chart(**(usual | changes))  # type: ignore[arg-type]
+
+
+def points(start: datetime, length: timedelta, num_points: int) -> list[Point]:
+    borders = [start + length * number for number in range(num_points + 1)]
+    return [Point(since, until, Figures()) for since, until in pairwise(borders)]
+
+
+def drawing(shown: Chart) -> str:
+    return render_to_string("console/chart.html", {"chart": shown})
+
+
+def test_a_chart_has_its_times_values_and_colours() -> None:
+    whole = points(START, HOUR, 3)
+    part = Point(whole[-1].until, whole[-1].until + timedelta(minutes=2), Figures())
+    shown = chart([1, 2, 4, 0.1 + 0.2], [1, 0, None, 1], points=[*whole, part], earlier=[1] * 9)
+
+    data = shown.data()
+
+    start_s = int(START.timestamp())
+    assert data["borders"] == [start_s + each for each in (0, 3600, 7200, 10800, 10920)]
+    assert data["step"] == 3600
+    assert data["values"] == [[1, 2, 4, 0.3], [1, 0, None, 1]]
+    assert data["earlier"] == [1] * 4
+    assert (data["kind"], data["unit"], data["zone"]) == ("bars", "", "UTC")
+    assert chart([1], is_of_durations=True).data()["unit"] == "ms"
+    failed = chart(series=[Series("a", [1]), Series("b", [1], "failed")], points=whole[:1])
+    assert failed.colours == ["1", "failed"]
+
+
+def test_names_are_escaped_and_the_text_has_the_largest_value() -> None:
+    text = drawing(chart([1, 20], [3, 40], names="<b"))
+    assert 'aria-label="Requests: How many there were. At most 60."' in text
+    assert charts_of(text) == {"Requests": {"<": [1, 20], "b": [3, 40]}}
+    assert "<b>" not in text.replace("&lt;", "")
+
+    assert chart([10, 20], [30, 40], is_of_lines=True).largest_text == "40"
+    assert chart([None, 2500.0], is_of_durations=True).largest_text == "2.5\xa0s"
+    assert "At most 0." in drawing(chart())
+
+
+def test_the_table_has_the_newest_columns_with_a_value() -> None:
+    rows = list(chart([1, 0, 3], [None, 0, 0.5], unit="%").rows())
+    assert rows == [("01 Mar 2026, 02:00", ["3 %", "0.5 %"]), ("01 Mar 2026, 00:00", ["1 %", "-"])]
+
+    assert len(list(chart([1] * 500).rows())) == 100
+
+
+def test_numbers_are_short_and_durations_have_their_unit() -> None:
+    numbers = {0: "0", 7: "7", 999: "999", 999.9: "1k", 1234: "1.23k", 2_000_000: "2M"}
+    assert {each: charts.short(each) for each in numbers} == numbers
+    durations = {0: "0 ms", 12.34: "12.3 ms", 999.7: "1 s", 1250: "1.25 s", 180_000: "3 min"}
+    found = {each: charts.duration(each) for each in durations}
+    assert found == {each: text.replace(" ", "\xa0") for each, text in durations.items()}

@@ -100,10 +100,6 @@ class Administrator:
         """Wait for the page's message about the last action."""
         self.page.get_by_role("status").get_by_text(text).wait_for()
 
-    def error_at(self, field: str) -> str:
-        """The error of a form at one field."""
-        return self.page.locator(f".form-row.field-{field} .errorlist").inner_text()
-
     def _hear(self, message: sync_api.ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             self.complaints.append(f"console: {message.text}")

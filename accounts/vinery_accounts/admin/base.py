@@ -1,5 +1,5 @@
 """The one page of the admin for all resources. The page shows, checks and changes rows as all front
-ends do, with the fields, filters, actions and texts of the resource.
+ends do, with the fields, filters, actions and texts of the resource; and the page of users.
 
 Django's permissions decide about pages, roles about the rows on a page. Every change goes through
 `resources` or `access/changes`, and so into the audit log."""
@@ -9,7 +9,11 @@ from functools import cache, cached_property, partial
 from typing import Any, ClassVar, Final
 
 from django import forms
+from django.apps import apps
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.forms import UserChangeForm
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db.models import ForeignKey, JSONField, Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -19,9 +23,11 @@ from rest_framework import serializers
 
 from vinery_accounts.access import audit, changes
 from vinery_accounts.access.access import Access, Action
+from vinery_accounts.models import User
 from vinery_accounts.resources.base import EVERYTHING, Conflict, Issued, Resource, RowAction
 from vinery_accounts.resources.fields import DatedFilters, id_of
 from vinery_accounts.resources.forms import form_field, offer, text_of
+from vinery_accounts.signin import attempts
 
 _GRACE_S: Final = 86_400  # how long an old secret stays valid that is rotated here
 
@@ -75,8 +81,6 @@ class JsonField(forms.JSONField):
 
 
 class VisibleFilter(admin.RelatedFieldListFilter):
-    """A filter by a related row; only visible rows are choices."""
-
     def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> Any:
         """Return the choices; Django's own would name all rows of the table."""
         rows = access_of(request).rows(field.related_model).order_by()
@@ -88,8 +92,6 @@ class VisibleFilter(admin.RelatedFieldListFilter):
 
 
 class VisibleAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Pages with the rows that the user may see."""
-
     empty_text: str = ""
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any) -> bool:
@@ -170,7 +172,7 @@ class ResourceAdmin(VisibleAdmin):
         return changelist
 
     def get_list_filter(self, request: HttpRequest) -> list[Any]:
-        found = [_filter(self.resource, *each) for each in self.resource.filters().fields.items()]
+        found = [_filter(self.resource, each) for each in self.resource.filters().fields.values()]
         dated = ["created_at"] if issubclass(self.resource.filters, DatedFilters) else []
         return [*(each for each in found if each is not None), *dated]
 
@@ -354,27 +356,89 @@ def _cell(model: type[Model], name: str, column: Callable[[Any], Any]) -> Any:
     return cell
 
 
-def _filter(resource: Resource[Any], name: str, field: Any) -> Any:
-    """Return the list's filter for a filter of the API; None: it has no small set of values."""
-    labels = {"true": "yes", "false": "no"}
-    if isinstance(field, serializers.ChoiceField):
-        by_text: dict[str, Any] = {str(each): each for each in field.choices}
-    elif isinstance(field, serializers.BooleanField):
-        by_text = {"true": True, "false": False}
-    else:
-        relation = str(field.source).removesuffix("_id")
-        names = {each.name for each in resource.model._meta.fields if each.is_relation}
-        is_owner = name in ("organization", "project") and relation in names
-        return (relation, VisibleFilter) if is_owner else None
+def _filter(resource: Resource[Any], field: Any) -> Any:
+    """Return Django's filter by the column of a filter of the API; None: there is none, or it has
+    no small set of values."""
+    columns = {each.name: each for each in resource.model._meta.fields}
+    name = str(field.source)
+    if isinstance(field, serializers.ChoiceField | serializers.BooleanField):
+        return name if name in columns else None
+    relation = name.removesuffix("_id")
+    is_owner = field.field_name in ("organization", "project")
+    has_relation = relation in columns and columns[relation].is_relation
+    return (relation, VisibleFilter) if is_owner and has_relation else None
 
-    def lookups(self: Any, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        return [(text, labels.get(text, text)) for text in by_text]
 
-    def queryset(self: Any, request: HttpRequest, rows: QuerySet[Any]) -> Any:
-        text = self.value()
-        filters = resource.filters(context={"access": access_of(request)})
-        return filters.narrow(rows, str(field.source), by_text[text]) if text in by_text else rows
+# -- Users, whose groups and permissions are Django's
 
-    members = {"lookups": lookups, "queryset": queryset, "parameter_name": name}
-    title = name.removeprefix("is_").replace("_", " ")
-    return type("Filter", (admin.SimpleListFilter,), {**members, "title": title})
+_FLAGS = ("is_active", "is_service", "is_staff", "is_superuser", "groups", "user_permissions")
+
+
+class UserForm(CheckedForm, UserChangeForm):  # type: ignore[type-arg]
+    """Django's form, which keeps the last administrator."""
+
+
+@admin.register(User)
+class UserAdmin(VisibleAdmin, DjangoUserAdmin):  # type: ignore[type-arg]
+    """Django's page; deactivating a user stops their keys. Only superusers change users here:
+    another user with this right could become a superuser."""
+
+    form = UserForm
+    list_display = [
+        *("username", "email", "is_active", "is_service", "is_staff", "last_login"),
+        "date_joined",
+    ]
+    list_filter = ["is_active", "is_service", "is_staff", "is_superuser"]
+    fieldsets = (
+        (None, {"fields": ("username", "password")}),
+        ("Personal info", {"fields": ("first_name", "last_name", "email", "is_email_confirmed")}),
+        ("Permissions", {"fields": _FLAGS}),
+        ("Important dates", {"fields": ("last_login", "date_joined")}),
+    )
+    readonly_fields = ("last_login", "date_joined")
+
+    def _is_superuser(self, request: HttpRequest, obj: Any = None) -> bool:
+        return bool(request.user.is_superuser)
+
+    has_add_permission = has_change_permission = has_delete_permission = _is_superuser
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: Any) -> None:
+        if not change:
+            changes.add(obj)
+            return
+        columns = {field.name for field in obj._meta.concrete_fields}
+        named = [name for name in form.changed_data if name in columns]
+        changes.change(obj, **{name: getattr(obj, name) for name in named})
+
+    def delete_model(self, request: HttpRequest, obj: User) -> None:
+        changes.remove(obj)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: Any) -> None:
+        """Audit the groups and permissions, which are no columns of the user."""
+        many = [name for name in ("groups", "user_permissions") if name in form.changed_data]
+        with audit.writing():
+            before = {name: _ids(form.instance, name) for name in many}
+            super().save_related(request, form, formsets, change)
+            if many:
+                after = {name: _ids(form.instance, name) for name in many}
+                audit.record("permit", form.instance, before=before, after=after)
+
+    def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
+        with audit.writing():
+            user = self.get_object(request, unquote(id))
+            response = super().user_change_password(request, id, form_url)
+            if user is not None and User.objects.get(pk=user.pk).password != user.password:
+                audit.record("password", user)
+                attempts.forget(user)
+        return response
+
+
+def _ids(user: User, name: str) -> list[int]:
+    return sorted(getattr(user, name).values_list("pk", flat=True))
+
+
+# Users manage the tables of allauth on its own pages, administrators at the user.
+for _app in ("account", "mfa", "socialaccount", "usersessions"):
+    for _model in apps.get_app_config(_app).get_models():
+        if admin.site.is_registered(_model):
+            admin.site.unregister(_model)

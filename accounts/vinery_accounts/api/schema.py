@@ -30,8 +30,6 @@ _ERROR: Final = {
 
 
 class Schema(AutoSchema):
-    """Summaries, parameters and bodies from the resource of a view."""
-
     def get_tags(self) -> list[str]:
         return [self.path.strip("/").split("/")[1]]
 

@@ -41,8 +41,6 @@ QueryT = TypeVar("QueryT", bound=StrictSerializer)
 
 
 class ApiView(APIView):
-    """A view that knows the access of its caller."""
-
     @cached_property
     def access(self) -> Access:
         """The access of the key, or of the user of the session."""

@@ -25,9 +25,10 @@ from vinery_accounts.models import ApiKey, Membership, Organization, Project, Us
 
 _MAX_FOUND: Final = 20
 _ROWS: Final = (
-    # The entry of the menu, the page of a row, and where the words are looked for.
+    # The entry of the menu, the page of a row, if all who see the row may open it, and where the
+    # words are looked for.
     ("keys", "key", ApiKey, ("name", "hint")),
-    ("members", "member", Membership, ("user__username", "user__email")),
+    ("members", "", Membership, ("user__username", "user__email")),
     ("projects", "projects-row", Project, ("name", "organization__name")),
     ("organizations", "organizations-row", Organization, ("name",)),
 )
@@ -82,13 +83,9 @@ class Find(Page):
             if entry in titles:
                 rows: Any = self.access.rows(model)
                 for row in rows.filter(_has(words, columns)).order_by("pk")[:5]:
-                    address = reverse(f"console:{page}", args=[row.pk])
-                    # Members see the list of members, and only those who lead open one of them.
-                    if isinstance(row, Membership) and not self.access.leads(
-                        row.organization_id, row.project_id
-                    ):
-                        search = urlencode({"search": row.user.username})
-                        address = f"{reverse('console:members')}?{search}"
+                    address = f"{reverse(f'console:{entry}')}?{urlencode({'search': words})}"
+                    if page:
+                        address = reverse(f"console:{page}", args=[row.pk])
                     yield Found(titles[entry], str(row), address)
 
     def _scopes(self, words: str) -> Iterator[Found]:

@@ -37,8 +37,6 @@ class NamesField(forms.MultipleChoiceField):
 
 
 class KeyForm(ResourceForm):
-    """The fields of a key. Rarely used fields are folded."""
-
     rare = ("note", "rotate_every_days", "rotation_grace_days", "endpoints", "networks")
     models = NamesField(required=False, help_text="The models that the key may use; none: all.")
     endpoints = forms.MultipleChoiceField(
@@ -168,8 +166,6 @@ class MakeKey(KeysPage, FormPage):
 
 
 class OneKeyPage(KeysPage, RowPage):
-    """A page about the key of the address."""
-
     resource = KEYS
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -184,8 +180,6 @@ class OneKeyPage(KeysPage, RowPage):
 
 @at("keys/<int:row_id>/", "key")
 class KeyPage(OneKeyPage, ChangeRow):
-    """The key's permissions and last uses, and a form for changes."""
-
     template_name = "console/key.html"
     form_class = KeyForm
     done = "{row.name} is changed."

@@ -233,8 +233,6 @@ add_page(ConfirmPage, LIMITS, "limits/<int:row_id>/remove/", "limit-remove", doe
 
 @at("model-weights/", "model-weights")
 class Prices(Rows):
-    """The token weights of models, which are prices while there is a currency."""
-
     resource = MODEL_WEIGHTS
     note = "A change counts for new requests, within two seconds. Past costs stay as they are."
 

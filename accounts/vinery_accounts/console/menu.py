@@ -259,6 +259,5 @@ _WORDS: Final = {"Edg": "Edge", "OPR": "Opera", "Mac OS": "macOS", "CrOS": "Chro
 
 @register.filter
 def device(user_agent: str) -> str:
-    """Return a browser's name in words: `Firefox on Linux`."""
     names = (next((each for each in known if each in user_agent), "") for known in _PROGRAMS)
     return " on ".join(_WORDS.get(name, name) for name in names if name) or "Unknown device"

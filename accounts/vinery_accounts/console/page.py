@@ -65,8 +65,6 @@ def at(address: str, url_name: str, *does: str, **options: Any) -> Callable[[Pag
 
 
 class Page(LoginRequiredMixin, TemplateView):
-    """One page, for a signed-in user."""
-
     name: ClassVar[str] = ""  # the entry of the menu: by default the first part of the address
     needs: ClassVar[str] = ""  # what of `Access` a reader needs besides the right to the entry
 
@@ -120,8 +118,6 @@ class LivePage(Page):
 
 
 class FormPage(Page, ABC):
-    """A page with a form, which stores what the user has sent."""
-
     template_name = "console/form.html"
     heading: str = ""
     button: str = "Save"
@@ -161,8 +157,6 @@ class FormPage(Page, ABC):
 
 
 class UsagePage(Page):
-    """A page about usage in a period, with filters."""
-
     has_charts: ClassVar[bool] = False
     fields: ClassVar[tuple[str, ...]] = ()  # of its own in the form of the period
     # Reports about end users read so many records: the newest. 0: all of the period.

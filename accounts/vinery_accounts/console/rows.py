@@ -66,8 +66,6 @@ class ResourcePage(Page):
 
 
 class RowPage(ResourcePage):
-    """A page about the row of the address."""
-
     @cached_property
     def row(self) -> Any:
         return get_object_or_404(self.resource.rows(self.access), pk=self.kwargs["row_id"])

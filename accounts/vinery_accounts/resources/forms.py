@@ -126,7 +126,6 @@ def form_field(field: Any, rows: QuerySet[Any] | None = None) -> forms.Field:
 
 
 def offer(field: forms.Field, choices: Any) -> None:
-    """Let the user choose; a field of text takes other values, too."""
     if isinstance(field, forms.ChoiceField):
         field.choices = choices
     else:

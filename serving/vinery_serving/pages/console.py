@@ -4,8 +4,7 @@ Users see names and states; administrators see what the engines do, load and unl
 the page of each, as tabs: state with jobs and buttons, log, speed with the search for faster engine
 options, settings, and history."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -14,12 +13,10 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.utils import timezone
 
 from vinery_accounts.admin.base import register
 from vinery_accounts.console import rows
-from vinery_accounts.console.charts import Chart, Series
-from vinery_accounts.console.page import FormPage, LivePage, Period, at
+from vinery_accounts.console.page import FormPage, LivePage, at
 from vinery_accounts.console.rows import ChangeRow, ConfirmPage, NewRow, RowForm, RowPage, add_page
 from vinery_accounts.resources.forms import ParametersForm, ResourceForm
 from vinery_accounts.resources.limits import prices_of
@@ -44,8 +41,6 @@ from vinery_serving.pages.model_form import ChangedModelForm, known_devices
 
 
 class TargetsField(forms.CharField):
-    """Models with their weights, as on the command line: `qwen-a=90, qwen-b=10`."""
-
     def prepare_value(self, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
@@ -184,11 +179,6 @@ _TABS: Final = (
     ("model-settings", "Settings"),
     ("model-history", "History"),
 )
-_CHARTS: Final = (
-    ("Output tokens per second", "output_tokens_per_s"),
-    ("Prompt tokens per second", "prompt_tokens_per_s"),
-    ("First token", "first_token_s"),
-)
 
 
 class ModelTab(RowPage):
@@ -221,34 +211,14 @@ class ModelSpeed(ModelTab, LivePage):
 
 
 def _speed_of(model: ServedModel) -> dict[str, Any]:
-    """Return what the page shows: charts from two measurements on, and rows of the newest."""
-    results = list(SpeedResult.objects.filter(model=model)[:20])
-    if not results:
-        return {"speed": None}
+    newest = SpeedResult.objects.filter(model=model).first()
     return {
-        "speed": results[0],
-        "speed_charts": [_chart(results[::-1], *each) for each in _CHARTS if results[1:]],
+        "speed": newest,
         "speed_rows": [
             (each, f"{each['first_token_s'] * _MS:.0f} ms", bytes_text(each["memory_bytes"]))
-            for each in results[0].points
+            for each in (newest.points if newest else ())
         ],
     }
-
-
-def _chart(results: Sequence[SpeedResult], title: str, value: str) -> Chart:
-    """`results`: the oldest first."""
-    is_of_durations = value == "first_token_s"
-    factor = _MS if is_of_durations else 1
-    streams = sorted({point["streams"] for result in results for point in result.points})
-    series = []
-    for num in streams:
-        values = [each and each * factor for each in (row.value(num, value) for row in results)]
-        series.append(Series(f"{num} streams" if num > 1 else "1 stream", values))
-    minute = timedelta(minutes=1)
-    moments = [Period(each.measured_at, each.measured_at + minute) for each in results]
-    what = f"{title} of the last {len(results)} measurements, by number of streams."
-    zone = timezone.get_current_timezone()
-    return Chart(title, what, moments, series, zone, is_of_durations, is_of_lines=True)
 
 
 @at(f"{_MODEL}tune/", "model-tune")

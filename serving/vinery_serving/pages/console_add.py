@@ -141,7 +141,6 @@ class AddFromHub(AddPage, FormPage):
         return super().get(request, *args, **kwargs)
 
     def pulled(self, **more: Any) -> Pull:
-        """Return the parameters in the address of the page."""
         return Pull(
             repository=self.asked,
             revision=self.request.GET.get("revision", "").strip()[:_MAX_TEXT] or None,

@@ -1,15 +1,15 @@
-"""Captured texts in the management API. Only admins of the organisation read them, and the audit
-log records each read."""
+"""Captured texts and requests in quarantine in the management API: who reads and releases them."""
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from api_client import Api, Tenant
-from row_builders import captured
+from row_builders import captured, stored_quarantined
 
 from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.captures.store import store_captured
-from vinery_accounts.models import AuditEntry, Capture, Project, Role
+from vinery_accounts.models import AuditEntry, Capture, Project, QuarantinedRequest, Role
 
 PROMPT = b'{"prompt": "Tell nobody: \xff"}'
 
@@ -87,3 +87,41 @@ def test_no_others_see_captures_but_a_key_with_the_scope_of_an_admin(ours: Tenan
     ):
         client = ours.with_key(project, scopes=scopes, owner=owner)
         assert client.request("GET", "captures/req_1/").status_code == status
+
+
+OURS, THEIRS = "a" * 32, "b" * 32
+
+
+@pytest.fixture
+def quarantined(ours: Tenant, theirs: Tenant) -> None:
+    for digest, tenant in ((OURS, ours), (THEIRS, theirs)):
+        ids = {"organization_id": tenant.organization.pk, "project_id": tenant.one.pk}
+        stored_quarantined(digest, request_id=f"req_{digest[0]}", **ids)
+
+
+def test_superusers_release_requests(
+    quarantined: None, viewer: Api, root: Api, ours: Tenant, theirs: Tenant
+) -> None:
+    assert viewer.column("quarantine/", "digest") == [OURS]
+    row = viewer.get(f"quarantine/{OURS}/")
+    assert (row["digest"], row["request_id"], row["model"]) == (OURS, "req_a", "tiny-chat")
+    assert row["project_id"] == ours.one.pk
+
+    assert sorted(root.column("quarantine/", "digest")) == [OURS, THEIRS]
+    ids = {"organization_id": theirs.organization.pk, "project_id": theirs.one.pk}
+    for name, value in {**ids, "digest": THEIRS, "request_id": "req_b"}.items():
+        assert root.column("quarantine/", "digest", **{name: value}) == [THEIRS]
+    assert root.column("quarantine/", "digest", model="other") == []
+
+    keys = (ours.with_key(ours.one, scopes=[scope]) for scope in ("usage", "manage"))
+    for client in (*keys, ours.as_role(Role.OWNER)):
+        assert client.column("quarantine/", "digest") == [OURS]
+        assert client.error("POST", f"quarantine/{OURS}/release/")[0] == 403
+
+    released = root.post(f"quarantine/{OURS}/release/", status=200)
+    assert released["digest"] == OURS
+    assert {row.digest for row in QuarantinedRequest.stored.all()} == {THEIRS}
+    assert AuditEntry.objects.get(action="quarantine.release").actor == "root"
+    assert root.error("POST", f"quarantine/{OURS}/release/")[0] == 404
+    for method in ("PATCH", "DELETE"):
+        assert root.error(method, f"quarantine/{THEIRS}/", {})[0] == 405

@@ -8,7 +8,6 @@ from api_client import Api, Tenant, as_user, with_key
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
-from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Invitation, Membership, Role, User
@@ -21,15 +20,6 @@ def offer(ours: Tenant, username: str = "carol", **more: Any) -> dict[str, Any]:
 def managing(ours: Tenant, owner: User) -> Api:
     """A client with a managing key of the first project."""
     return with_key(create_key(owner=owner, project=ours.one, scopes=["manage"], name="robot"))
-
-
-@table("role", [Role.ADMIN, Role.MEMBER, Role.VIEWER])
-def test_only_owners_invite_and_see_invitations(ours: Tenant, owner: Api, role: str) -> None:
-    created, other = owner.post("invitations/", offer(ours)), ours.as_role(role)
-
-    assert other.error("POST", "invitations/", offer(ours))[0] == 403
-    assert other.column("invitations/") == []
-    assert other.error("DELETE", f"invitations/{created['id']}/")[0] == 404
 
 
 def test_an_owner_or_a_managing_key_of_a_project_invites_to_it_alone(ours: Tenant) -> None:

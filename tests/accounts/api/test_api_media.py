@@ -7,11 +7,10 @@ from api_client import Api, Tenant
 from row_builders import logged, stored_denial
 
 from tests.tables import table
-from vinery_accounts.access import changes
-from vinery_accounts.models import AuditEntry, Role
+from vinery_accounts.models import Role
 from vinery_serving.media.rules import DenialReason
 from vinery_serving.media.tables import resource
-from vinery_serving.media.tables.models import MediaDenial, MediaRule
+from vinery_serving.media.tables.models import MediaDenial
 
 RULES, FOLDERS = "media-rules/", "media-folders/"
 LIMITS, DENIALS = "media-limits/", "media-denials/"
@@ -100,22 +99,6 @@ def test_owners_narrow_and_administrators_allow(root: Api, owner: Api, ours: Ten
     assert "networks" not in owner.get(f"{RULES}{rule['id']}/")
 
 
-def test_members_see_their_rules_and_change_none(root: Api, ours: Tenant, theirs: Tenant) -> None:
-    root.post(RULES, {"host": A})
-    rule = root.post(RULES, {"host": B, **of(ours)})
-    for host, project in (("c.example.org", ours.one), ("d.example.org", ours.two)):
-        root.post(RULES, {"host": host, "project": project.pk})
-    root.post(RULES, {"host": "e.example.org", **of(theirs)})
-    admin, of_one = ours.as_role(Role.ADMIN), ours.as_role(Role.MEMBER, ours.one)
-
-    assert admin.column(RULES, "host") == [A, B, "c.example.org", "d.example.org"]
-    assert of_one.column(RULES, "host") == [A, B, "c.example.org"]
-    assert of_one.column(RULES, "host", scope="project") == ["c.example.org"]
-    for member in (admin, of_one):
-        assert member.error("DELETE", f"{RULES}{rule['id']}/")[0] == 403
-        assert member.error("POST", RULES, {"host": "f.example.org", **of(ours)})[0] == 403
-
-
 def test_a_platform_folder_must_exist(root: Api, owner: Api, ours: Tenant, tmp_path: Path) -> None:
     real = tmp_path.resolve() / "pictures"
     real.mkdir()
@@ -145,17 +128,6 @@ def test_an_organisation_has_a_bounded_number_of_rules(
     message = refused(owner, RULES, {"host": B, "project": ours.one.pk})[1]
     assert "Remove some first" in message
     root.post(RULES, {"host": B})
-
-
-def test_removing_a_project_removes_its_rules_and_logs_it(root: Api, ours: Tenant) -> None:
-    root.post(RULES, {"host": A, "project": ours.one.pk})
-    root.post(RULES, {"host": A, **of(ours)})
-
-    changes.remove(ours.one)
-
-    assert [rule.scope for rule in MediaRule.objects.all()] == ["organization"]
-    removed = AuditEntry.objects.get(action="media_rule.delete")
-    assert (removed.target, removed.organization_id) == (A, ours.organization.pk)
 
 
 def test_refused_media_are_listed_in_their_project(root: Api, ours: Tenant, theirs: Tenant) -> None:

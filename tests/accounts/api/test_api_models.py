@@ -76,24 +76,6 @@ def test_a_model_is_served_changed_and_removed(root: Api, chat: dict[str, Any], 
     assert seer["folder"] == str(REPOSITORY / "models" / "tiny-vision")
 
 
-def test_administrators_create_change_and_remove_an_alias(root: Api, owner: Api, path: str) -> None:
-    root.post("models/", {"name": "chat-b", "folder": TINY_CHAT})
-    alias = root.post("model-aliases/", {"name": "gpt-*", "targets": {"chat": 1}})
-    alias_path = f"model-aliases/{alias['id']}/"
-
-    changed = root.patch(alias_path, {"targets": {"chat": 90, "chat-b": 10}})
-
-    assert changed["targets"] == {"chat": 90, "chat-b": 10}
-    assert root.column("model-aliases/") == ["gpt-*"]
-    assert owner.column("model-aliases/") == []
-    root.patch(path, {"name": "chat-a"})
-    assert root.get(alias_path)["targets"] == {"chat-a": 90, "chat-b": 10}
-    taken = {"name": "chat-a", "targets": {"chat-b": 1}}
-    assert root.error("POST", "model-aliases/", taken)[0] == 400
-    assert owner.error("POST", "model-aliases/", taken | {"name": "mine"})[0] == 403
-    assert root.delete(alias_path) is None
-
-
 @table(
     "values, param, message",
     [
@@ -124,17 +106,6 @@ def test_a_wrong_value_is_refused_at_its_field(
         assert (response.status_code, error["param"]) == (400, param)
         assert message in error["message"]
     assert ServedModel.objects.count() == 1
-
-
-def test_models_are_loaded_and_unloaded(root: Api, path: str) -> None:
-    report(EngineState.READY, pid=os.getpid())
-
-    assert root.post(f"{path}unload/", status=200)["state"] == "unloading"
-    report(EngineState.UNLOADED, pid=None)
-    assert root.get(path)["state"] == "unloaded"
-    assert root.post(f"{path}load/", status=200)["state"] == "waiting"
-
-    assert audited() == ["model.unload", "model.load"]
 
 
 @table(
@@ -226,17 +197,6 @@ def test_a_new_name_warns_of_what_has_the_old_one(root: Api, path: str, ours: Te
     ]
     assert ApiKey.objects.get(pk=key.pk).allowed_models == ["chat-a"]
     assert root.get(path)["warnings"] == []
-
-
-def test_others_neither_see_nor_change_models(path: str, owner: Api, viewer: Api) -> None:
-    actions = [("POST", f"{path}{name}/") for name in ("load", "unload", "retry")]
-    for api in (owner, viewer):
-        assert api.get("models/")["data"] == []
-        assert api.error("POST", "models/", {"name": "new", "folder": TINY_CHAT})[0] == 403
-        for method, each in (("GET", path), ("PATCH", path), ("DELETE", path), *actions):
-            assert api.error(method, each, {})[0] == 404
-        assert api.error("GET", f"{path}state/")[0] == 404
-        assert api.error("GET", "devices/")[0] == 403
 
 
 def test_devices_are_listed_after_the_node_has_looked(root: Api, run_dir: Path) -> None:

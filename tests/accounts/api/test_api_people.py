@@ -12,7 +12,7 @@ from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.access.audit import verify
 from vinery_accounts.keys.lifecycle import create_key
-from vinery_accounts.models import AuditEntry, Membership, ModelWeight, Organization, Role, User
+from vinery_accounts.models import AuditEntry, Membership, ModelWeight, Role, User
 
 
 def of(tenant: Tenant) -> dict[str, int]:
@@ -23,20 +23,6 @@ def key_of_root(ours: Tenant, scope: str) -> Api:
     """A client with a key of the administrator."""
     owner = User.objects.get(username="root")
     return with_key(create_key(owner=owner, project=ours.one, name="robot", scopes=[scope]))
-
-
-def test_only_superusers_change_organizations(root: Api, owner: Api, ours: Tenant) -> None:
-    path = f"organizations/{ours.organization.pk}/"
-    assert owner.error("POST", "organizations/", {"name": "new"})[0] == 403
-    assert owner.error("POST", f"{path}deactivate/")[0] == 403
-    assert owner.error("PATCH", path, {"name": "renamed"})[0] == 403
-    assert root.patch(path, {"name": "renamed"})["name"] == "renamed"
-    assert root.post("organizations/", {"name": "new"})["is_active"] is True
-    assert root.post(f"{path}deactivate/", status=200)["is_active"] is False
-    assert root.column("organizations/") == ["new", "renamed"]
-    assert owner.column("organizations/") == ["renamed"]
-    assert root.column("organizations/", is_active="true") == ["new"]
-    assert root.error("POST", "organizations/", {"name": "new"}) == (400, "invalid_value", "name")
 
 
 def test_a_refusal_reveals_no_names_that_exist(owner: Api, ours: Tenant, theirs: Tenant) -> None:
@@ -64,29 +50,6 @@ def test_admins_create_projects_of_their_own(admin: Api, ours: Tenant, theirs: T
     error = admin.error("POST", "projects/", body | of(theirs))
     assert error == (400, "invalid_value", "organization")
     assert admin.error("PATCH", path, {"organization": 1})[0] == 400
-
-
-def test_only_empty_scopes_are_deleted(root: Api, owner: Api, member: Api, ours: Tenant) -> None:
-    one, two = (f"projects/{each.pk}/" for each in (ours.one, ours.two))
-    scope, key = f"organizations/{ours.organization.pk}/", ours.key(ours.one).key
-
-    assert member.error("DELETE", two)[0] == 403
-    assert owner.error("DELETE", one)[0] == 400
-    assert owner.error("DELETE", f"keys/{key.pk}/")[0] == 403
-    root.delete(f"keys/{key.pk}/")
-    assert root.error("GET", f"keys/{key.pk}/")[0] == 404
-    assert AuditEntry.objects.filter(action="key.delete").count() == 1
-    owner.delete(one)
-    assert owner.error("DELETE", scope)[0] == 403
-    assert root.error("DELETE", scope)[0] == 400
-    root.delete(two)
-    root.delete(scope)
-
-    assert not Organization.objects.filter(pk=ours.organization.pk).exists()
-    entries = AuditEntry.objects.filter(target_kind__in=("project", "organization"))
-    newest = list(entries.order_by("-number").values_list("action", "actor")[:3])
-    project = "project.delete"
-    assert newest == [("organization.delete", "root"), (project, "root"), (project, "owner")]
 
 
 def test_only_owners_create_people(owner: Api, admin: Api, ours: Tenant, root: Api) -> None:
