@@ -79,8 +79,8 @@ def test_the_page_explains_that_no_rule_allows_a_host(chief: Client, client: Cli
     assert AuditEntry.objects.get(action="media_rule.create").actor == "root"
 
 
-def test_an_owner_narrows_and_opens_none_of_the_platform(
-    client: Client, ours: Tenant, bob: User
+def test_an_owner_narrows_sees_idle_rules_and_opens_none_of_the_platform(
+    client: Client, chief: Client, ours: Tenant, bob: User
 ) -> None:
     text = page(client, NEW_RULE)
     assert "The whole platform" not in text
@@ -89,6 +89,11 @@ def test_an_owner_narrows_and_opens_none_of_the_platform(
     assert not MediaRule.objects.exists()
 
     client.post(NEW_RULE, rule_form(f"organization:{ours.organization.pk}"))
+    assert "no effect: the platform does not allow it" in text_of(client.get(MEDIA))
+
+    chief.post(NEW_RULE, rule_form("platform", "*.example.org"))
+    assert "no effect" not in text_of(client.get(MEDIA))
+
     for role in (Role.ADMIN, Role.MEMBER):
         changes.set_role(bob, ours.organization, role)
         assert [signed_in(bob).get(each).status_code for each in (MEDIA, NEW_RULE)] == [403, 403]

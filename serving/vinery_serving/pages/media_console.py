@@ -1,6 +1,7 @@
 """The console's pages of media rules: allowed and refused media, and the tester; with the forms of
 rules, and links to the forms. All are in Django's admin, too."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -26,6 +27,7 @@ from vinery_serving.media.tables.models import MediaDenial, MediaFolder, MediaRu
 from vinery_serving.media.tables.policies import MediaPolicies
 from vinery_serving.media.tables.resource import MEDIA_FOLDERS, MEDIA_LIMITS, MEDIA_RULES
 from vinery_serving.media.tables.tester import test
+from vinery_serving.media.tables.values import overlaps
 
 PLATFORM: Final = "platform"
 _NARROWER: Final = "Rules of an organisation or a project only narrow those of the platform."
@@ -162,15 +164,14 @@ class Media(Page):
         denials, policies = resource.MEDIA_DENIALS.rows(self.access)[:50], MediaPolicies()
         policies.refresh()
         active = MediaRule.objects.filter(organization=None, is_active=True)
+        hosts = list(active.values_list("host", flat=True))
         return super().get_context_data(**kwargs) | {
             **page,
-            "rows": [(row, self._may(row)) for row in page["rows"]],
+            "rows": [(row, self._may(row), _is_useless(row, hosts)) for row in page["rows"]],
             "folders": [(row, self._may(row)) for row in folders],
             "limits": [(row, self._may(row)) for row in limits],
             "denials": [self._denial(row, policies) for row in denials],
-            "has_no_rule": not (
-                active.exists() or MediaFolder.objects.filter(organization=None).exists()
-            ),
+            "has_no_rule": not (hosts or MediaFolder.objects.filter(organization=None).exists()),
             "is_admin": self.access.is_superuser,
         }
 
@@ -188,6 +189,12 @@ class Media(Page):
             "link": link,
             "may_allow": link is not None and self._may(link.row),
         }
+
+
+def _is_useless(row: MediaRule, platform_hosts: Iterable[str]) -> bool:
+    """Return whether the platform allows none of the hosts that the row narrows to."""
+    is_narrower = row.organization_id is not None and row.is_active
+    return is_narrower and not any(overlaps(row.host, each) for each in platform_hosts)
 
 
 class _MediaForm(RowForm):
