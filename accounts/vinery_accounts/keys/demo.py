@@ -94,7 +94,6 @@ _SHARED: Final = {field.name for field in RefusedRequest._meta.fields} & {
 
 
 def has_other_usage() -> bool:
-    """Whether there is usage that `make_demo` has not made."""
     days = DayRollup._default_manager.filter(slice__dimensions=RollupDimensions.ALL)
     ours = list(_organizations().values_list("pk", flat=True))
     return days.exclude(slice__organization_id__in=ours).exists()
@@ -211,7 +210,6 @@ def _make_people() -> list[ApiKey]:
 
 
 def _make_prices() -> None:
-    """Set the prices that made-up models lack and, if there is none, a currency."""
     known = set(ModelWeight.objects.values_list("model", flat=True))
     for model in _PRICES.keys() - known:
         changes.add(ModelWeight(model=model, **_PRICES[model]))
