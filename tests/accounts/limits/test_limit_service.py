@@ -16,10 +16,14 @@ from tests.conftest import until_in_loop
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
 from vinery_accounts.keys.table import ANONYMOUS
-from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.recovery import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReconciliationSchedule
 from vinery_accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
-from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.limits.service import (
+    FailoverLimiter,
+    LimitService,
+    LimitSettings,
+    UnavailablePolicy,
+)
 from vinery_accounts.models import Limit
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]

@@ -25,9 +25,8 @@ from vinery_accounts.base.files import write_private
 from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.captures.store import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
-from vinery_accounts.limits.failover import UnavailablePolicy
 from vinery_accounts.limits.recovery import settle_dead_leases
-from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.limits.service import LimitService, LimitSettings, UnavailablePolicy
 from vinery_accounts.models import QuarantinedRequest
 from vinery_accounts.stored.conversations import LOCK_S, renew
 from vinery_accounts.usage.ledger import UsageLedger
