@@ -161,18 +161,6 @@ def test_a_thread_is_read_with_reasoning_and_calls_folded_and_opened_in_the_play
     assert "resp_1" not in page(client, "/console/stored-responses/")
 
 
-def test_lists_offer_the_projects_of_the_reader_by_name(ours: Tenant) -> None:
-    store_each("a", Owner(ours.one.pk))
-    make_tenant("theirs")
-    client = signed_in(ours.user("chief", Role.ADMIN))
-    for path, id_ in PATHS.items():
-        text = page(client, f"/console/{path}?project_id={ours.one.pk}")
-        assert id_ in text
-        assert f'<option value="{ours.one.pk}" selected>ours / ours one</option>' in text
-        assert "theirs" not in text
-        assert "Nothing matches" in page(client, f"/console/{path}?project_id={ours.two.pk}")
-
-
 def test_commands_list_show_remove_and_forget(
     ours: Tenant, capsys: pytest.CaptureFixture[str]
 ) -> None:

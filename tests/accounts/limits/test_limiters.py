@@ -24,7 +24,6 @@ from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import (
     LEASE_TTL_S,
     NO_USAGE,
-    RENEW_INTERVAL_S,
     ActualUsage,
     Lease,
     Limiter,
@@ -535,19 +534,6 @@ async def test_a_dead_process_loses_its_slot_for_ever(limiter: Limiter, clock: F
     assert (await limiter.extend(dead, 1)).is_lost
 
 
-async def test_a_renewed_lease_alone_keeps_its_slots(limiter: Limiter, clock: FakeClock) -> None:
-    slot = slots(9)
-    kept, settled, _ = [await granted(limiter, request_for(slot, num_answers=n)) for n in (3, 1, 4)]
-    await limiter.settle(settled, ActualUsage())
-    assert await used(limiter, slot) == [7]
-    for _ in range(10):
-        clock.pass_s(LEASE_TTL_S / 2)
-        await limiter.renew([kept, settled])
-    assert await used(limiter, slot) == [3]
-    await limiter.settle(kept, ActualUsage())
-    assert await used(limiter, slot) == [0]
-
-
 async def test_an_expired_lease_gives_no_quota_back(limiter: Limiter, clock: FakeClock) -> None:
     quota = rule(amount=100)
     kept = await granted(limiter, request_for(quota, num_output_tokens=50))
@@ -570,17 +556,6 @@ async def test_redis_settles_a_lease_that_has_expired(redis_fresh: Fresh, clock:
     for num_output_tokens in (10, 0):
         await store.settle(unheard, ActualUsage(num_output_tokens=num_output_tokens))
     assert await used(store, slot, budget) == [1, 10]
-
-
-async def test_two_heartbeats_may_be_lost(redis_fresh: Fresh, clock: FakeClock) -> None:
-    (store,) = redis_fresh(1)
-    lease = await granted(store, request_for(slots(1)))
-    # Processes look each second whether it is time.
-    heartbeat_s = RENEW_INTERVAL_S + 1
-    for _ in range(2):
-        clock.pass_s(3 * heartbeat_s)
-        await store.renew([lease])
-    assert not (await store.extend(lease, 1)).is_lost
 
 
 async def test_a_process_that_stood_keeps_leases(memory_fresh: Fresh, clock: FakeClock) -> None:
