@@ -41,8 +41,6 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A limit of a day, a week or a month, or a budget, with its usage."""
-
     limit: Limit
     num_used: int
     window_start: datetime

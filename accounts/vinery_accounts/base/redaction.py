@@ -52,7 +52,6 @@ def _cards(text: str) -> Iterator[Span]:
 
 
 def _phones(text: str) -> Iterator[Span]:
-    """Phone numbers. Digits without separators count only if they begin with 0."""
     for found in _PHONE.finditer(text):
         number = found[0].rstrip(" ().-/")
         num_digits = sum(map(str.isdigit, number))
@@ -96,8 +95,6 @@ def check_redactions(value: object) -> None:
 
 
 class Redactor:
-    """Replaces what the rules find by `MASK`."""
-
     def __init__(self, rules: Iterable[str], spared: str = "") -> None:
         """`spared` is a whole text that the built-in rules do not redact."""
         names = set(rules)

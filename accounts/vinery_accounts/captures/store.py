@@ -111,8 +111,6 @@ class CaptureUnreadable(Exception):
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """The body and the answer as they were sent."""
-
     request_id: str
     body: bytes
     answer: bytes

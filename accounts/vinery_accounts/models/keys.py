@@ -37,8 +37,6 @@ STATES = [state.value for state in KeyState]
 
 
 class Scope(models.TextChoices):
-    """What a key may be used for."""
-
     INFERENCE = "inference", "Inference"
     USAGE = "usage", "Read usage"
     MANAGE = "manage", "Management API"
@@ -70,8 +68,6 @@ def check_networks(value: object) -> None:
 
 
 class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
-    """Keys, and their last uses."""
-
     def mark_used(self, uses: Iterable[KeyUse]) -> None:
         """Store the last use of each key, unless a later use is stored already. `updated_at` stays:
         a use changes nothing that the key table reads. All uses go in one statement, because a busy
@@ -97,8 +93,6 @@ class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
 
 @dataclass(frozen=True, slots=True)
 class KeyUse:
-    """One use of a key."""
-
     key_id: int
     at: datetime
     ip: str | None
