@@ -20,13 +20,13 @@ from vinery_accounts.models import (
     UsageRecord,
     UsageSlice,
 )
-from vinery_accounts.usage import histogram, retention, rollups
+from vinery_accounts.usage import histogram, rollups, upkeep
 from vinery_accounts.usage.entries import BoundLimit, Media, Outcome
 from vinery_accounts.usage.histogram import Latency, Percentiles
 from vinery_accounts.usage.reports import Figures, Question, totals
-from vinery_accounts.usage.retention import delete_old
 from vinery_accounts.usage.rollups import RollupDimensions
 from vinery_accounts.usage.store import store_settlements
+from vinery_accounts.usage.upkeep import delete_old
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
@@ -229,11 +229,11 @@ def test_each_table_has_its_own_retention_of_whole_days() -> None:
     assert "by_day" not in deleted
 
     delete_old({"rows": 5, "by_minute": 7}, NOON)
-    assert retention.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
+    assert upkeep.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
     assert UsageRecord.objects.filter(request_id="r5").exists()
     # A longer retention does not restore deleted records.
     delete_old({"by_minute": 300}, NOON)
-    assert retention.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
+    assert upkeep.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
 
 
 def test_totals_stay_after_the_records_are_deleted() -> None:

@@ -34,11 +34,11 @@ from vinery_accounts.models import (
     UsageSlice,
     User,
 )
-from vinery_accounts.usage import retention, rollups
+from vinery_accounts.usage import rollups, upkeep
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_accounts.usage.rollups import LEVELS, MINUTE_S, RollupDimensions
 from vinery_accounts.usage.store import store_settlements
-from vinery_accounts.usage.verify import tallies_in
+from vinery_accounts.usage.upkeep import tallies_in
 
 _DOMAIN: Final = "@demo.invalid"
 _ACME, _LABS = "Demo Acme", "Demo Labs"
@@ -109,7 +109,7 @@ def make_demo(
         keys = _make_people()
         _make_prices()
     random = Random(seed)
-    kept_since = retention.kept_since(UsageRecord)
+    kept_since = upkeep.kept_since(UsageRecord)
     times = [each for each in _times(random, until, days, num_requests) if each >= kept_since]
     made = list(_settlements(random, keys, served, times))
     for at in range(0, len(made), _BATCH):
