@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.tables import table
 from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import ANONYMOUS, Caller
-from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.limits.service import LimitService
 from vinery_accounts.usage.entries import Admission, Settlement, entries_in
 from vinery_accounts.usage.journal import journals_in
 from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
@@ -34,7 +34,7 @@ def new_record(
     runtime = SimpleNamespace(
         ledger=ledger,
         live=LiveRequests(),
-        limits=LimitService(LimitSettings()),
+        limits=LimitService(),
         directory=SimpleNamespace(entries={"m"}),
         **members,
     )

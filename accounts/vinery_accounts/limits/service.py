@@ -276,15 +276,6 @@ _BASELINES_IN_A_CALL: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class LimitSettings:
-    """Where limits are counted. Without Redis each of several web processes has a share."""
-
-    redis_url: str = ""
-    unavailable_policy: UnavailablePolicy = UnavailablePolicy.ALLOW
-    num_processes: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class LimitsUpdate:
     """New rules, and baselines for the limiter. The baselines were read of `quotas`, after
     `num_outages` outages of Redis. `is_complete`: of all rules, for a limiter that may have lost
@@ -300,15 +291,22 @@ class LimitsUpdate:
 class LimitService:
     """The limits of one process, for its event loop; only `read_update` runs in another thread."""
 
-    def __init__(self, settings: LimitSettings) -> None:
+    def __init__(
+        self,
+        *,
+        redis_url: str = "",
+        unavailable_policy: UnavailablePolicy = UnavailablePolicy.ALLOW,
+        num_processes: int = 1,
+    ) -> None:
+        """Without Redis each of several web processes has a share of each limit."""
         self.book = RuleBook()
-        self._local = MemoryLimiter(settings.num_processes)
+        self._local = MemoryLimiter(num_processes)
         self._failover: FailoverLimiter | None = None
-        if settings.redis_url:
+        if redis_url:
             from vinery_accounts.limits.redis import RedisLimiter, connect
 
-            store = RedisLimiter(connect(settings.redis_url))
-            self._failover = FailoverLimiter(store, settings.unavailable_policy)
+            store = RedisLimiter(connect(redis_url))
+            self._failover = FailoverLimiter(store, unavailable_policy)
         self._limiter: Limiter = self._failover or self._local
         self._leases: dict[str, Lease] = {}
         self._settling: set[asyncio.Task[None]] = set()

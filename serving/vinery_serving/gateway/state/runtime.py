@@ -26,7 +26,7 @@ from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.captures.store import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.limits.recovery import settle_dead_leases
-from vinery_accounts.limits.service import LimitService, LimitSettings, UnavailablePolicy
+from vinery_accounts.limits.service import LimitService, UnavailablePolicy
 from vinery_accounts.models import QuarantinedRequest
 from vinery_accounts.stored.conversations import LOCK_S, renew
 from vinery_accounts.usage.ledger import UsageLedger
@@ -109,7 +109,11 @@ class Runtime:
         self._live_server = LiveServer(*home, self.live.rows, self.live.stop)
         self.drain = Drain()
         self.traffic = Traffic()
-        self.limits = LimitService(_limit_settings())
+        self.limits = LimitService(
+            redis_url=settings.VINERY_REDIS_URL,
+            unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
+            num_processes=settings.VINERY_WEB_WORKERS,
+        )
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory: of keys and limits, and of models.
         self.accounts_read_at_s = self.models_read_at_s = 0.0  # not read yet
@@ -465,14 +469,6 @@ def _context() -> Key | None:
 
     authorities, own = settings.VINERY_AUTHORITY_SECRETS, settings.VINERY_HOST_KEY
     return Certificates(authorities, own, Role.WEB).context
-
-
-def _limit_settings() -> LimitSettings:
-    return LimitSettings(
-        redis_url=settings.VINERY_REDIS_URL,
-        unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
-        num_processes=settings.VINERY_WEB_WORKERS,
-    )
 
 
 def _work_limits() -> WorkLimits:
