@@ -135,7 +135,7 @@ _LEAST_CHARS: Final = 512
 _MOST_IN_TEXT: Final = 1024 * 1024
 # Base64 as it stands in JSON: of URLs too, in lines, and with escaped slashes.
 _DIGIT: Final = rb"[A-Za-z0-9+/=_%-]"
-_RUN: Final = re.compile(rb"(?:%b|\\[/nrt])*+" % _DIGIT)
+_RUN: Final = re.compile(rb"(?:%b++|\\[/nrt])*+" % _DIGIT)
 _FILE: Final = re.compile(rb"(?<!%b)(?:%b|\\[/nrt]){%d}" % (_DIGIT, _DIGIT, _LEAST_CHARS))
 
 
