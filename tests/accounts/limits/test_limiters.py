@@ -25,7 +25,6 @@ from vinery_accounts.limits.reservations import (
     LEASE_TTL_S,
     NO_USAGE,
     ActualUsage,
-    Lease,
     Limiter,
     UsageBaseline,
 )
@@ -449,38 +448,7 @@ def at_midnight(clock: FakeClock) -> Rule:
     return day
 
 
-async def run_on(limiter: Limiter, clock: FakeClock, seconds: float, *leases: Lease) -> None:
-    """Time passes, and the leases are renewed meanwhile."""
-    for _ in range(10):
-        clock.pass_s(seconds / 10)
-        await limiter.renew(leases)
-
-
-async def test_a_bucket_gets_back_only_what_is_there(limiter: Limiter, clock: FakeClock) -> None:
-    tokens = rule(window=MINUTE, amount=1000)
-    idle = await granted(limiter, request_for(tokens, num_output_tokens=500))
-    await run_on(limiter, clock, 60.0, idle)
-    busy = await granted(limiter, request_for(tokens, num_input_tokens=999))
-    await limiter.settle(busy, ActualUsage(999, 1))
-    await limiter.settle(idle, NO_USAGE)
-    assert await used(limiter, tokens) == [1000]
-
-    tokens = rule(window=MINUTE, amount=1000)
-    idle = await granted(limiter, request_for(tokens, num_output_tokens=500))
-    clock.pass_s(12.0)
-    await granted(limiter, request_for(tokens, num_input_tokens=699))
-    await limiter.settle(idle, NO_USAGE)
-    assert await used(limiter, tokens) == [700]
-
-    tokens = rule(window=MINUTE, amount=1000)
-    both = [await granted(limiter, request_for(tokens, num_output_tokens=300)) for _ in range(2)]
-    await run_on(limiter, clock, 30.0, *both)
-    await granted(limiter, request_for(tokens, num_input_tokens=899))
-    assert await used(limiter, tokens) == [1000]
-    for lease in both:
-        await limiter.settle(lease, NO_USAGE)
-    assert await used(limiter, tokens) == [900]
-
+async def test_a_bucket_gets_back_all_that_is_unused(limiter: Limiter) -> None:
     tokens = rule(window=MINUTE, amount=100_000)
     asked = [request_for(tokens, num_output_tokens=128) for _ in range(200)]
     for lease in [await granted(limiter, each) for each in asked]:
@@ -518,20 +486,6 @@ async def test_a_shadow_limit_counts_answers_that_it_would_have_let_in(limiter: 
     assert await used(limiter, shadow) == [4]
     await limiter.settle(within, ActualUsage())
     assert await used(limiter, shadow) == [0]
-
-
-async def test_a_dead_process_loses_its_slot_for_ever(limiter: Limiter, clock: FakeClock) -> None:
-    slot, tokens = slots(1), rule(amount=100)
-    dead = await granted(limiter, request_for(slot, tokens, num_input_tokens=49))
-    clock.pass_s(LEASE_TTL_S - 0.001)
-    await limiter.renew([])
-    await denied(limiter, request_for(slot))
-    clock.pass_s(0.001)
-    await limiter.renew([])
-    await limiter.renew([dead])  # a dead lease does not come back
-    await granted(limiter, request_for(slot))
-    assert await used(limiter, slot, tokens) == [1, 50]
-    assert (await limiter.extend(dead, 1)).is_lost
 
 
 async def test_an_expired_lease_gives_no_quota_back(limiter: Limiter, clock: FakeClock) -> None:
