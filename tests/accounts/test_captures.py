@@ -1,5 +1,6 @@
 """Captures are encrypted, readable only by owners and admins of the organisation, and expire."""
 
+import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -225,3 +226,13 @@ def test_a_capture_that_cannot_be_stored_blocks_no_other(caplog: pytest.LogCaptu
     assert queue.num_dropped == 1
     assert "ValueError" in caplog.text
     assert "odd" not in caplog.text
+
+
+def test_concurrent_threads_lose_no_captures() -> None:
+    database = Database()
+    queue = CaptureQueue(store=database.store)
+    putting = threading.Thread(target=lambda: [queue.put(a(str(at))) for at in range(900)])
+    putting.start()
+    while putting.is_alive() or len(queue):
+        queue.store()
+    assert database.stored == [str(at) for at in range(900)]
