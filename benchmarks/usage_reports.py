@@ -48,7 +48,7 @@ def _measure(arguments: argparse.Namespace) -> int:
 
     from benchmarks.generated_usage import write_usage
     from vinery_accounts.models import DayRollup
-    from vinery_accounts.usage.spans import write_spans
+    from vinery_accounts.usage.upkeep import write_spans
 
     if not DayRollup._default_manager.exists():
         show(f"{connection.vendor}: writing {arguments.requests:,.0f} requests of {_DAYS} days")
@@ -127,7 +127,7 @@ def _views() -> dict[str, Callable[[], object]]:
 
 def _check_a_day() -> None:
     """Check that the made-up roll-ups are as Vinery would have made them."""
-    from vinery_accounts.usage.verify import verify
+    from vinery_accounts.usage.upkeep import verify
 
     begun_s = time.perf_counter()
     today = _UNTIL.replace(hour=0)

@@ -5,8 +5,6 @@ from django.apps import AppConfig
 
 
 class AccountsConfig(AppConfig):
-    """People, keys, limits and usage."""
-
     default = True  # of the classes in this file
     name = "vinery_accounts"
     label = "accounts"
@@ -19,7 +17,6 @@ class AccountConfig(AllauthAccountConfig):  # type: ignore[misc]
     pages under `/accounts/` need the middleware: `signin/middleware` calls it for these."""
 
     def ready(self) -> None:
-        """Register allauth's checks of settings, and our receivers of allauth's signals."""
         from allauth.account import checks  # noqa: F401
 
         from vinery_accounts.signin import log  # noqa: F401

@@ -21,8 +21,6 @@ from vinery_accounts.stored import care
 
 @dataclass(frozen=True, slots=True)
 class Reencrypted:
-    """How many rows were reencrypted, and how many no configured key can decrypt."""
-
     num_done: int
     num_unreadable: int
 

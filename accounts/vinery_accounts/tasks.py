@@ -12,9 +12,8 @@ from vinery_accounts.alerts import deliveries, quotas
 from vinery_accounts.limits.recovery import settle_dead_leases
 from vinery_accounts.models import Capture, QuarantinedRequest
 from vinery_accounts.stored import care
-from vinery_accounts.usage import spans
+from vinery_accounts.usage import upkeep
 from vinery_accounts.usage.recovery import recover_orphans, store_then
-from vinery_accounts.usage.retention import delete_old
 
 
 @shared_task(name="vinery_accounts.tasks.recover_usage")
@@ -24,12 +23,12 @@ def recover_usage() -> None:
 
 @shared_task(name="vinery_accounts.tasks.delete_old_usage")
 def delete_old_usage() -> None:
-    delete_old(settings.VINERY_RETENTION_DAYS, datetime.now(UTC))
+    upkeep.delete_old(settings.VINERY_RETENTION_DAYS, datetime.now(UTC))
 
 
 @shared_task(name="vinery_accounts.tasks.write_spans")
 def write_spans() -> None:
-    spans.write_spans(datetime.now(UTC))
+    upkeep.write_spans(datetime.now(UTC))
 
 
 @shared_task(name="vinery_accounts.tasks.delete_old_captures")

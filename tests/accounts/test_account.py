@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from allauth.mfa.models import Authenticator
 from allauth.usersessions.models import UserSession
 from django.test import Client, RequestFactory
 from pages import limit_of, page, sent, signed_in
@@ -12,7 +11,6 @@ from signin_helpers import person, sign_in, signed_in_name
 from tests.tables import table
 from vinery_accounts.models import Limit, LimitScope, User
 from vinery_accounts.signin import passkeys
-from vinery_accounts.signin.attempts import has_second_factor
 
 pytestmark = pytest.mark.django_db
 
@@ -35,11 +33,6 @@ def test_a_page_says_why_browsers_make_no_passkey_there(
     settings.VINERY_PUBLIC_URL, settings.ALLOWED_HOSTS = public, ["*"]
     request = RequestFactory(headers={"host": host}).get("/", secure=is_secure)
     assert (why in passkeys.why_none(request)) if why else not passkeys.why_none(request)
-
-
-def test_a_passkey_is_a_second_factor(client: Client, alice: User) -> None:
-    Authenticator.objects.create(user=alice, type=Authenticator.Type.WEBAUTHN, data={})
-    assert has_second_factor(alice)
 
 
 def test_a_person_changes_the_name_and_an_address_that_nobody_has_confirmed(

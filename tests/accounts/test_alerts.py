@@ -17,7 +17,7 @@ from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.access.access import Access
 from vinery_accounts.alerts import quotas, webhooks
-from vinery_accounts.alerts.quotas import BEFORE_S, DAY_S, Use, runs_out_at
+from vinery_accounts.alerts.quotas import BEFORE_S, DAY_S, runs_out_at
 from vinery_accounts.keys.lifecycle import create_key
 from vinery_accounts.models import Alert, Delivery, Limit, Organization, Project, Role, User
 
@@ -107,8 +107,8 @@ def test_an_alert_contains_the_time_at_which_the_quota_runs_out(search: Project)
 HOUR_S = 3600.0
 
 
-def of_day(num_used: int, at_s: float, amount: int = 1000) -> Use:
-    return Use(amount, num_used, num_used, at_s, DAY_S)
+def of_day(num_used: int, at_s: float, amount: int = 1000) -> float | None:
+    return runs_out_at(amount, num_used, num_used, at_s, at_s, DAY_S)
 
 
 @table(
@@ -124,12 +124,12 @@ def test_a_quota_runs_out_at_the_pace_of_its_window(
     num_used: int, at_h: float, out_after_h: float | None
 ) -> None:
     expected = None if out_after_h is None else pytest.approx(out_after_h * HOUR_S)
-    assert runs_out_at(of_day(num_used, at_h * HOUR_S), at_h * HOUR_S) == expected
+    assert of_day(num_used, at_h * HOUR_S) == expected
 
 
 def test_a_budget_without_a_reset_follows_the_last_days() -> None:
-    assert runs_out_at(Use(1000, 300, 70, BEFORE_S), 0) == pytest.approx(70 * DAY_S)
-    assert runs_out_at(Use(1000, 300, 0, BEFORE_S), 0) is None
+    assert runs_out_at(1000, 300, 70, BEFORE_S, 0) == pytest.approx(70 * DAY_S)
+    assert runs_out_at(1000, 300, 0, BEFORE_S, 0) is None
 
 
 @given(
@@ -140,8 +140,8 @@ def test_a_budget_without_a_reset_follows_the_last_days() -> None:
 def test_the_forecast_is_before_the_reset_and_sooner_with_more_usage(
     amount: int, num_used: int, at_s: float
 ) -> None:
-    found = runs_out_at(of_day(num_used, at_s, amount), at_s)
-    more = runs_out_at(of_day(num_used + 1, at_s, amount), at_s)
+    found = of_day(num_used, at_s, amount)
+    more = of_day(num_used + 1, at_s, amount)
 
     assert found is None or at_s <= found < DAY_S
     if found is not None:

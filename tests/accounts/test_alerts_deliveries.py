@@ -6,7 +6,7 @@ from typing import Any
 
 import openai
 import pytest
-from alert_builders import USUAL, check, person, tokens_a_day, use
+from alert_builders import check, person, tokens_a_day, use
 from django.contrib.sessions.models import Session
 from django.core import mail
 from django.db.models import F
@@ -18,7 +18,7 @@ from webhook_receiver import Receiver
 
 from vinery_accounts import models, tasks
 from vinery_accounts.access import changes
-from vinery_accounts.alerts import deliveries, quotas, webhooks
+from vinery_accounts.alerts import deliveries, webhooks
 from vinery_accounts.alerts.deliveries import delete_before
 from vinery_accounts.models import Alert, Delivery, DeliveryState, Organization, Project, User
 
@@ -149,16 +149,6 @@ def test_an_e_mail_contains_the_usage_and_the_forecast(search: Project, olga: Us
     check()
     assert deliveries.deliver(Delivery.objects.latest("pk").pk) is DeliveryState.SENT
     assert "\n" not in mail.outbox[1].subject
-
-
-def test_without_a_mail_server_no_mail_is_sent(search: Project, olga: User) -> None:
-    tokens_a_day(search)
-    use(500, search)
-
-    quotas.check_quotas(NOON, USUAL, has_email=False)
-
-    assert Alert.objects.count() == 1
-    assert not Delivery.objects.exists()
 
 
 def test_tasks_check_quotas_queue_deliveries_and_send_them(

@@ -16,12 +16,11 @@ from row_builders import logged, stored_limit
 from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.keys.lifecycle import create_key
-from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import Level, LimitsUnavailable, ReservationRequest
 from vinery_accounts.limits.rulebook import rule_of
 from vinery_accounts.limits.rules import Metric, Rule, Window
-from vinery_accounts.limits.service import show_in_pages
+from vinery_accounts.limits.service import FailoverLimiter, UnavailablePolicy, show_in_pages
 from vinery_accounts.models import ApiKey, AuditEntry, Limit, Role, User
 from vinery_accounts.usage.entries import BoundLimit, Outcome
 

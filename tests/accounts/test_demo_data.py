@@ -22,7 +22,7 @@ from vinery_accounts.models import (
 )
 from vinery_accounts.usage.filters import Effect, with_effect
 from vinery_accounts.usage.reports import Figures, Question, totals
-from vinery_accounts.usage.verify import verify
+from vinery_accounts.usage.upkeep import verify
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 

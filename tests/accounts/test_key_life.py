@@ -11,9 +11,7 @@ from tests.accounts.api.api_client import Keys
 from tests.tables import table
 from vinery_accounts.base.errors import NotAllowed
 from vinery_accounts.keys.grants import ALL, Grants, read_grants
-from vinery_accounts.keys.lifecycle import ensure_first_admin, ensure_first_key, rotate_key
-from vinery_accounts.keys.secrets import looks_like_key
-from vinery_accounts.keys.table import KeyTable
+from vinery_accounts.keys.lifecycle import ensure_first_admin, rotate_key
 from vinery_accounts.models import KeyState, Membership, Role, Scope, User
 
 pytestmark = pytest.mark.django_db
@@ -154,14 +152,3 @@ def test_an_existing_user_is_not_promoted_because_of_their_name(first: str) -> N
     assert admin.username == "admin3"
     assert admin.check_password(password)
     assert not User.objects.get(username=first).is_superuser
-
-
-def test_the_first_key_is_accepted(alice: User) -> None:
-    secret = ensure_first_key(alice)
-
-    assert secret is not None
-    assert looks_like_key(secret)
-    table = KeyTable()
-    table.refresh()
-    caller = table.authenticate(f"Bearer {secret}")
-    assert (caller.username, caller.key_name) == ("alice", "first key")

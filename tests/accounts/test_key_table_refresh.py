@@ -1,7 +1,7 @@
 """The key table follows the database with few queries, and misses no change: every way to write a
 row updates its stamp."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,8 +16,7 @@ from vinery_accounts.access import changes
 from vinery_accounts.base.errors import Refusal
 from vinery_accounts.base.querysets import Stamped
 from vinery_accounts.keys.lifecycle import create_key, revoke_key
-from vinery_accounts.keys.rows import _COUNTS_SQL, KeyRow, all_rows
-from vinery_accounts.keys.table import OVERLAP_S, KeyTable
+from vinery_accounts.keys.table import _COUNTS_SQL, OVERLAP_S, KeyTable
 from vinery_accounts.models import ApiKey, KeyUse, Organization, Project, User
 
 pytestmark = pytest.mark.stores
@@ -261,26 +260,6 @@ def test_the_old_keys_are_used_while_the_database_fails_and_changes_are_read_aft
     assert table.authenticate(bearer(created.secret)).username == "alice"
     table.refresh()
     assert refusal(table, bearer(created.secret)) is Refusal.REVOKED
-
-
-def test_the_old_keys_are_used_during_a_full_load(
-    settle: Settle, new_key: MakeKey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stays, goes = new_key("stays"), new_key("goes")
-    table = settle()
-    goes.key.delete()
-    answers = []
-
-    def slow_rows() -> Iterator[KeyRow]:
-        for row in all_rows():
-            answers.append(table.authenticate(bearer(stays.secret)).key_name)
-            yield row
-
-    monkeypatch.setattr("vinery_accounts.keys.table.all_rows", slow_rows)
-    table.refresh()
-
-    assert answers == ["stays"]
-    assert refusal(table, bearer(goes.secret)) is Refusal.UNKNOWN
 
 
 def test_every_count_uses_an_index(db: None, alice: User) -> None:

@@ -16,7 +16,7 @@ from tests.tables import table
 from vinery_accounts.access import changes
 from vinery_accounts.alerts import webhooks
 from vinery_accounts.keys.lifecycle import create_key
-from vinery_accounts.models import ApiKey, Organization, Project, Role, User
+from vinery_accounts.models import Organization, Project, Role, User
 from vinery_platform.cli import main
 
 HIDDEN = ["\x1b[31mred", "x\ny", "\u202eevil", "\x9b2J", "\u2028", "\u2066", "\x00"]
@@ -60,30 +60,6 @@ def test_rows_have_readable_names_in_any_script(kinds: dict[str, Callable[[str],
 def test_unreadable_names_of_users_are_refused(alice: User, field: str, name: str) -> None:
     with pytest.raises(ValidationError):
         changes.change(alice, **{field: name})
-
-
-@table("name", HIDDEN[:3])
-def test_an_unreadable_name_is_reported_by_api_console_admin_and_command(
-    client: Client, root: User, search: Project, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    result = "has an invisible character"
-    key: dict[str, Any] = {"name": name, "project": search.pk, "scopes": ["usage"]}
-
-    answer = client.post("/api/keys/", key, content_type="application/json")
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "name")
-    assert result in answer.json()["error"]["message"]
-    for page, form in (
-        ("/console/keys/new/", key),
-        (reverse("admin:accounts_apikey_add"), key | {"owner": root.pk}),
-    ):
-        answer = client.post(page, form)
-        assert answer.status_code == 200
-        assert result in answer.content.decode()
-    assert main(["key", "create", "--name", name, "--project", "search"]) == 1
-    shown = capsys.readouterr()
-    assert result in shown.err
-    assert name not in shown.err
-    assert not ApiKey.objects.exists()
 
 
 @pytest.mark.stores

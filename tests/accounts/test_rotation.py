@@ -143,16 +143,6 @@ def test_a_change_of_days_that_would_expire_the_key_is_refused(new_key: Keys) ->
     assert key.state_at(timezone.now()) is KeyState.ACTIVE
 
 
-def test_a_rotated_key_expires_after_its_grace_period(new_key: Keys) -> None:
-    old = new_key(rotate_every_days=90, rotation_grace_days=7).key
-    rotate_key(old, grace=DAY)
-    sooner = timezone.now() + timedelta(hours=1)
-
-    change_key(old, expires_at=sooner)
-
-    assert old.expires_at == sooner
-
-
 DAYS = st.none() | st.integers(1, 100)
 MADE = timezone.now()
 NOW = MADE + 50 * DAY

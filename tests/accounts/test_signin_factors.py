@@ -174,16 +174,6 @@ def test_any_recovery_code_works_once_and_none_is_guessed(client: Client, alice:
     assert signed_in_name(thief) == ""
 
 
-def test_a_user_deactivated_before_the_code_is_refused(client: Client, alice: User) -> None:
-    secret = give_factor(alice)
-    sign_in(client, "alice")
-
-    User.objects.filter(pk=alice.pk).update(is_active=False)
-    enter_code(client, code_of(secret))
-
-    assert signed_in_name(client) == ""
-
-
 @pytest.fixture
 def required(settings: Any) -> Any:
     """Set who must have a factor: middleware reads the setting once, when the server starts."""

@@ -269,13 +269,6 @@ def test_wrong_passwords_of_strangers_do_not_lock_out_a_known_device(known: Clie
     assert signed_in_name(known) == "alice"
 
 
-def test_a_known_device_has_five_attempts(known: Client) -> None:
-    for _ in range(5):
-        assert not is_locked(sign_in(known, "alice", "wrong"))
-
-    assert is_locked(sign_in(known, "alice"))
-
-
 def test_a_known_device_is_one_of_its_user_for_90_days(
     known: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

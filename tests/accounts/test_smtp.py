@@ -1,5 +1,5 @@
-"""Reports and invitations through a real SMTP server, with STARTTLS and a password: what it refuses
-or misses is said, a report is tried again, and nothing is sent twice."""
+"""Reports through a real SMTP server, with STARTTLS and a password: what it refuses or misses is
+said, a report is tried again, and nothing is sent twice."""
 
 import asyncio
 import re
@@ -8,14 +8,11 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
-from api.api_client import Tenant
-from django.test import Client
-from pages import page, signed_in, text_of
+from pages import page, signed_in
 from test_mailed_views import HOUR, MONDAY, saved, used_at
 
 from tests.outbound.servers import certificate
@@ -117,30 +114,3 @@ def test_a_report_arrives_once_after_all_that_refuses_it(
     assert (sheet.get_filename(), sheet.get_content_type()) == ("usage-by-model.csv", "text/csv")
     assert "tiny-chat" in sheet.get_content()
     assert "refused or is away" not in page(client, "/console/usage/")
-
-
-def test_the_link_of_a_mailed_invitation_works_and_a_refused_mail_is_named(
-    owner: User, ours: Tenant, inbox: Inbox, uses: Any
-) -> None:
-    client = signed_in(owner)
-
-    def invite(name: str) -> str:
-        where = f"organization:{ours.organization.pk}"
-        form = {"username": name, "where": where, "role": "member", "email": f"{name}@x.example"}
-        return text_of(client.post("/console/members/new/", form))
-
-    uses("wrong")
-    assert "The mail to eve@x.example was not sent" in invite("eve")
-    uses("right")
-    assert "It was also sent to bob@x.example" in invite("bob")
-
-    (mail,) = inbox.mails
-    assert mail["To"] == "bob@x.example"
-    found = re.search(r"http\S+", mail.get_content())
-    assert found is not None
-    visitor = Client()
-    form = visitor.get(urlsplit(found[0]).path, follow=True)
-    password = dict.fromkeys(("password1", "password2"), "a long password of bob")
-    visitor.post(form.request["PATH_INFO"], password)
-    name = f"bob@o{ours.organization.pk}"
-    assert Client().login(username=name, password=password["password1"])

@@ -255,15 +255,3 @@ def test_a_sweep_ends_after_a_while_and_the_next_one_goes_on(
         assert swept() == 0
     assert swept() == 3
     assert num_rows() == {}
-
-
-def test_many_rows_expire_in_groups(owner: Owners, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "_CHANGED_AT_ONCE", 2)
-    now = timezone.now()
-    for number in range(7):  # of which four have the same time
-        store_response(f"resp_{number}", owner, at=now - min(number, 3) * DAY)
-
-    stored.follow_days(owner.project_id, 2, now)
-    assert StoredResponse.objects.kept().count() == 2
-    expire(Q(project_id=owner.project_id))
-    assert not StoredResponse.objects.kept().exists()

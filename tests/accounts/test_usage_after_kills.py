@@ -24,7 +24,7 @@ from vinery_accounts.usage.journal import Journal
 from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
 from vinery_accounts.usage.recovery import recover_orphans
 from vinery_accounts.usage.store import store_settlements
-from vinery_accounts.usage.verify import verify
+from vinery_accounts.usage.upkeep import verify
 
 
 class Ledger(stateful.RuleBasedStateMachine):

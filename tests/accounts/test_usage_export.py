@@ -94,17 +94,6 @@ def test_an_owner_exports_the_message_and_the_field_of_a_refused_request(
     assert list(COLUMNS)[-4:] == [*text, "cost", "parameters"]
 
 
-def test_a_page_needs_a_fixed_number_of_queries(
-    monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
-) -> None:
-    monkeypatch.setattr(export_module, "_PAGE_SIZE", 5)
-    store_requests(10)
-    # Two full pages and an empty one. Each page needs four queries about owners, except for
-    # owners that no record has.
-    with django_assert_num_queries(3 + 2):
-        json_rows(EVERYTHING)
-
-
 def test_an_export_is_filtered_by_the_class_of_the_status() -> None:
     expected = {"2xx": [200, 200], "4xx": [400, 429, 499], "5xx": [500], None: [None]}
     for number, status in enumerate(status for each in expected.values() for status in each):

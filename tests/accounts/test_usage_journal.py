@@ -27,21 +27,6 @@ def written_to(journal: Journal) -> bytes:
     return journal.path.read_bytes()
 
 
-def test_entries_are_read_in_whole_lines_and_none_come_after_closing(journal: Journal) -> None:
-    for line in (b"one\n", b"two\n", b"three\n"):
-        journal.append(line)
-    assert journal.read(0, 100) == b"one\ntwo\nthree\n"
-    assert journal.read(0, 6) == b"one\n"
-    assert journal.read(4, 4) == b"two\n"
-    assert journal.read(8, 1) == b"three\n"
-    assert journal.read(14, 100) == b""
-
-    journal.close()
-    journal.close()
-    with pytest.raises(OSError):
-        journal.append(b"late\n")
-
-
 def test_a_journal_rewritten_or_removed_before_its_lock_is_not_adopted(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

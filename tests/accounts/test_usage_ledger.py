@@ -17,7 +17,6 @@ from usage_builders import NewLedger, Shelf, admission, die, serve, settlement
 
 from vinery_accounts.models import UsageRecord
 from vinery_accounts.usage.entries import Outcome, Settlement
-from vinery_accounts.usage.journal import Journal
 from vinery_accounts.usage.ledger import NoRoomForUsage
 from vinery_accounts.usage.recovery import recover_orphans
 from vinery_accounts.usage.store import store_settlements
@@ -80,21 +79,6 @@ def test_stopping_without_a_database_leaves_the_journal_to_the_next_process(
     ledger.stop()
     assert "until the next start" in caplog.text
     assert new_ledger.recover().outcomes == {"r1": Outcome.OK}
-
-
-def test_open_requests_are_not_copied_in_every_pass(
-    new_ledger: NewLedger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = new_ledger(max_journal_bytes=1000)
-    for request_id in MANY:
-        ledger.admit(admission(request_id))
-    rewrites = []
-    replace = Journal.replace
-    monkeypatch.setattr(Journal, "replace", lambda *args: rewrites.append(args) or replace(*args))
-    for _ in range(5):
-        ledger.flush()
-        ledger.checkpoint([("r1", 1, 0, 0, 0)])
-    assert len(rewrites) == 1
 
 
 @pytest.mark.stores

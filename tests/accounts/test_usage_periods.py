@@ -5,7 +5,6 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,20 +64,6 @@ def test_existing_roll_ups_cover_every_second_once(
     # The sums that remain are the begin and the end of the point.
     for found, (begin_s, end_s) in zip(sums, itertools.pairwise(borders), strict=True):
         assert {at_s: num for at_s, num in found.items() if num} == {begin_s: 1, end_s: -1}
-
-
-def test_days_follow_the_time_zone_when_the_clock_changes() -> None:
-    berlin = ZoneInfo("Europe/Berlin")
-    since = datetime(2026, 3, 28, tzinfo=berlin)
-    borders = periods.borders(since, since + timedelta(days=3), Granularity.DAY, berlin, ALL_KEPT)
-    hours = [(after - before) // HOUR_S for before, after in itertools.pairwise(borders)]
-    assert hours == [24, 23, 24]
-
-
-def test_too_many_points_are_refused_with_advice() -> None:
-    since = datetime(2026, 1, 1, tzinfo=UTC)
-    with pytest.raises(TooManyPoints, match="coarser granularity or a shorter period"):
-        periods.borders(since, since + timedelta(days=30), Granularity.MINUTE, UTC, ALL_KEPT)
 
 
 @table(

@@ -1,9 +1,5 @@
 """Recovery of the journals of dead processes."""
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -205,61 +201,3 @@ def test_two_processes_do_not_recover_one_journal(
     assert found_by_other == [0] * 2
     assert stored_by_other.rows == {}
     assert shelf.outcomes == BOTH
-
-
-# A web process that serves until it is killed, and prints the number of each request.
-WEB_PROCESS = """
-import sys
-from pathlib import Path
-import django
-django.setup()
-from usage_builders import admission, settlement
-from vinery_accounts.usage.ledger import UsageLedger
-
-ledger = UsageLedger(Path(sys.argv[1]))
-ledger.admit(admission("long"))
-number = 0
-while True:
-    ledger.admit(admission(f"r{number}"))
-    ledger.checkpoint([("long", 11, 8, number, 0), (f"r{number}", 1, 0, 0, 0)])
-    ledger.settle(settlement(f"r{number}", num_output_tokens=number))
-    sys.stdout.write(f"{number}\\n")
-    sys.stdout.flush()
-    number += 1
-"""
-
-
-@pytest.mark.django_db
-def test_usage_is_exact_after_a_web_process_was_killed(tmp_path: Path) -> None:
-    last_printed = run_until_killed(tmp_path, num_requests=300)
-
-    recover_orphans(tmp_path)
-
-    rows = dict(UsageRecord.objects.values_list("request_id", "outcome"))
-    assert {f"r{number}" for number in range(last_printed + 1)} <= rows.keys()
-    assert rows.pop("long") == "interrupted"
-    # At most one request was running and not settled.
-    assert list(rows.values()).count("interrupted") <= 1
-    settled = UsageRecord.objects.filter(outcome="ok")
-    assert all(f"r{row.num_output_tokens}" == row.request_id for row in settled)
-    assert UsageRecord.objects.get(request_id="long").num_output_tokens >= last_printed
-    assert list(tmp_path.iterdir()) == []
-
-
-def run_until_killed(directory: Path, num_requests: int) -> int:
-    """Return the number of the last request that the process printed before it was killed."""
-    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    process = subprocess.Popen(
-        [sys.executable, "-c", WEB_PROCESS, str(directory)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    assert process.stdout is not None
-    with process.stdout as file:
-        for _ in range(num_requests):
-            last = int(file.readline())
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        rest = [int(line) for line in file if line.endswith("\n")]
-    return rest[-1] if rest else last

@@ -16,14 +16,14 @@ from usage_builders import NOON, settlement, store
 
 from tests.examples import examples
 from vinery_accounts.models import HourRollup, MinuteRollup, UsageRecord
-from vinery_accounts.usage import retention
+from vinery_accounts.usage import upkeep
 from vinery_accounts.usage.entries import Outcome, Settlement
 from vinery_accounts.usage.filters import Conditions, Dimension
 from vinery_accounts.usage.histogram import RELATIVE_ERROR
 from vinery_accounts.usage.periods import Granularity, TooManyPoints
 from vinery_accounts.usage.reports import Question, groups, series, totals
-from vinery_accounts.usage.spans import write_spans
 from vinery_accounts.usage.store import store_settlements
+from vinery_accounts.usage.upkeep import write_spans
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
@@ -263,7 +263,7 @@ def test_a_series_has_empty_points_and_a_month_only_days(django_assert_num_queri
 )
 def test_a_period_is_widened_to_the_kept_units(age: timedelta, widened_to: timedelta) -> None:
     store("r1", started_at=NOON - age)
-    retention.delete_old({"rows": 10, "by_minute": 7, "by_hour": 365}, NOON)
+    upkeep.delete_old({"rows": 10, "by_minute": 7, "by_hour": 365}, NOON)
 
     found = totals(day(since=NOON - age, until=NOON - age + timedelta(seconds=1)))
 

@@ -8,8 +8,7 @@ from usage_builders import NOON, store
 from vinery_accounts.models import SpanRollup, UsageRecord
 from vinery_accounts.usage.filters import Dimension
 from vinery_accounts.usage.reports import Question, groups
-from vinery_accounts.usage.spans import write_spans
-from vinery_accounts.usage.verify import verify
+from vinery_accounts.usage.upkeep import verify, write_spans
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 

@@ -11,9 +11,7 @@ from usage_builders import NOON, settlement, store
 
 from tests.accounts.key_tables import MakeKey
 from tests.tables import table
-from vinery_accounts.base.querysets import delete_in_batches
 from vinery_accounts.models import (
-    ApiKey,
     DayRollup,
     HourRollup,
     MinuteRollup,
@@ -22,13 +20,13 @@ from vinery_accounts.models import (
     UsageRecord,
     UsageSlice,
 )
-from vinery_accounts.usage import histogram, retention, rollups
+from vinery_accounts.usage import histogram, rollups, upkeep
 from vinery_accounts.usage.entries import BoundLimit, Media, Outcome
 from vinery_accounts.usage.histogram import Latency, Percentiles
 from vinery_accounts.usage.reports import Figures, Question, totals
-from vinery_accounts.usage.retention import delete_old
 from vinery_accounts.usage.rollups import RollupDimensions
 from vinery_accounts.usage.store import store_settlements
+from vinery_accounts.usage.upkeep import delete_old
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
@@ -133,15 +131,6 @@ def test_a_key_has_the_time_of_its_last_use(new_key: MakeKey) -> None:
     assert unused.last_used_at is None
 
 
-def test_records_of_deleted_keys_are_stored(new_key: MakeKey) -> None:
-    key = new_key().key
-    key_id = key.pk
-    key.owner.delete()
-    assert not ApiKey.objects.exists()
-    store("r1", key_id=key_id)
-    assert UsageRecord.objects.get().key_id == key_id
-
-
 def test_settlements_of_dead_processes_are_weighted_when_they_are_stored() -> None:
     store("without weights")
     ModelWeight.objects.create(model="reference-chat", uncached=2, cached=0.5, output=3)
@@ -160,7 +149,6 @@ def test_settlements_of_dead_processes_are_weighted_when_they_are_stored() -> No
 
 MEDIA = {"num_image_tokens": 6, "num_media": 2, "num_media_bytes": 5000, "num_media_pixels": 25_088}
 NOW = (NOON, NOON + timedelta(hours=1))
-THEN = (NOON - timedelta(days=40), NOON - timedelta(days=39))
 
 
 def finest(table: type[rollups.Rollup]) -> list[rollups.Rollup]:
@@ -184,16 +172,6 @@ def test_a_request_is_counted_by_minute_hour_and_day() -> None:
         histogram.bucket_index_of(Latency.FIRST_TOKEN, 12.25): 1,
         histogram.bucket_index_of(Latency.TOTAL, 340.0): 1,
     }
-
-
-def test_columns_of_other_dimensions_are_empty_in_a_slice() -> None:
-    store("r1", key_id=3, project_id=5)
-
-    key = UsageSlice.objects.get(dimensions=RollupDimensions.KEY)
-    assert (key.key_id, key.key_name, key.project_id) == (3, "laptop", 5)
-    assert (key.model, key.endpoint, key.outcome, key.status_class) == ("", "", "", None)
-    model = UsageSlice.objects.get(dimensions=RollupDimensions.MODEL)
-    assert (model.key_id, model.key_name, model.user_id, model.username) == (None, "", None, "")
 
 
 def test_neither_unknown_models_nor_histograms_fill_tables(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,11 +229,11 @@ def test_each_table_has_its_own_retention_of_whole_days() -> None:
     assert "by_day" not in deleted
 
     delete_old({"rows": 5, "by_minute": 7}, NOON)
-    assert retention.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
+    assert upkeep.kept_since(UsageRecord) == datetime(2026, 2, 24, tzinfo=UTC)
     assert UsageRecord.objects.filter(request_id="r5").exists()
     # A longer retention does not restore deleted records.
     delete_old({"by_minute": 300}, NOON)
-    assert retention.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
+    assert upkeep.kept_since(MinuteRollup) == datetime(2026, 2, 22, tzinfo=UTC)
 
 
 def test_totals_stay_after_the_records_are_deleted() -> None:
@@ -285,11 +263,3 @@ def test_a_late_record_within_the_retention_is_counted_without_minutes() -> None
 
     assert all_of_it().num_requests == len(AGES) + 1
     assert left(HourRollup) == 5
-
-
-def test_batches_of_any_size_delete_the_same_rows() -> None:
-    for batch_size in (1, 2, 100):
-        fill()
-        old = UsageRecord.objects.filter(created_at__lt=NOON - timedelta(days=10))
-        assert delete_in_batches(old.order_by("created_at"), batch_size) == 3
-        assert left(UsageRecord) == 2

@@ -21,10 +21,9 @@ from vinery_accounts.usage import histogram
 from vinery_accounts.usage.entries import Outcome, Settlement
 from vinery_accounts.usage.histogram import Latency
 from vinery_accounts.usage.reports import Question, totals
-from vinery_accounts.usage.retention import delete_old
 from vinery_accounts.usage.rollups import OF_ROWS
 from vinery_accounts.usage.store import store_settlements
-from vinery_accounts.usage.verify import verify
+from vinery_accounts.usage.upkeep import delete_old, verify
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 

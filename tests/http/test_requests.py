@@ -17,7 +17,7 @@ from tests.tables import table
 from vinery_accounts.keys.table import KeyTable, Storage
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
-from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.limits.service import LimitService
 from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_serving.core.errors import Overloaded
 from vinery_serving.core.pooling import PoolingDraft, PoolingResult
@@ -66,7 +66,7 @@ class Server:
         self.admitted: list[Admission] = []  # the records
         self.settled: list[Settlement] = []
         self.headers: dict[bytes, bytes] = {}  # of the last answer
-        self.limits = LimitService(LimitSettings())
+        self.limits = LimitService()
         self.traffic = Traffic()
         self.drain = Drain()
         self.workers = WorkerPool("vinery_serving.gateway.reading.worker_jobs", LIMITS)

@@ -119,16 +119,6 @@ async def test_tls_has_the_name_and_its_certificate_is_checked(tmp_path: Path) -
         assert len(server.requests) == 1
 
 
-async def test_a_certificate_has_the_address_and_a_known_signer(tmp_path: Path) -> None:
-    server_tls, client_tls = certificate(tmp_path, "127.0.0.1")
-    async with serving(tls=server_tls) as server:
-        url = f"https://127.0.0.1:{server.port}/"
-        with pytest.raises(http.NotReached, match="SSLCertVerificationError"):
-            await get(http.Client(), url)
-        _, body = await get(RecordedNetwork().client(client_tls), url)
-    assert body == b"picture"
-
-
 # -- Responses
 
 

@@ -16,7 +16,7 @@ from tests.tables import table
 from vinery_accounts.limits.reservations import LimitsUnavailable, UsageBaseline
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import Metric, Rule, Window
-from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.limits.service import LimitService
 from vinery_platform.cli.services import behind
 from vinery_platform.config import env
 from vinery_platform.config.env import SettingError
@@ -121,7 +121,7 @@ def test_refusals_are_counted_by_reason_and_logged_together(
 
 
 def limits_of(*scopes: str) -> LimitService:
-    limits = LimitService(LimitSettings())
+    limits = LimitService()
     rules = {
         scope: (Rule(number, scope, Metric.TOKENS, Window.NONE, 100),)
         for number, scope in enumerate(scopes, start=1)

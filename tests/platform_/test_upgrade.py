@@ -28,7 +28,7 @@ from vinery_accounts.captures.store import decrypt
 from vinery_accounts.keys.table import KeyTable
 from vinery_accounts.models import Capture, Limit, UsageRecord, User, Webhook
 from vinery_accounts.usage.reports import Question, totals
-from vinery_accounts.usage.verify import verify
+from vinery_accounts.usage.upkeep import verify
 from vinery_serving.gateway.state.model_rows import read_models
 from vinery_serving.models.engine_status import EngineState
 from vinery_serving.models.models import ServedModel

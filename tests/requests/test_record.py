@@ -15,7 +15,7 @@ from vinery_accounts.captures.store import MAX_TEXT_BYTES, CapturedRequest
 from vinery_accounts.keys.table import ANONYMOUS, Caller
 from vinery_accounts.limits.rulebook import Snapshot
 from vinery_accounts.limits.rules import PLATFORM, Metric, Rule, Window
-from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.limits.service import LimitService
 from vinery_accounts.usage.entries import Admission, Settlement, Weights, entries_in
 from vinery_accounts.usage.journal import journals_in
 from vinery_accounts.usage.ledger import NoRoomForUsage, UsageLedger
@@ -39,7 +39,7 @@ def new_record(
     runtime = SimpleNamespace(
         ledger=ledger,
         live=LiveRequests(),
-        limits=LimitService(LimitSettings()),
+        limits=LimitService(),
         directory=SimpleNamespace(entries={"m"}),
         **members,
     )
@@ -220,7 +220,7 @@ def rule(
 
 
 def limits_of(*rules: Rule, num_processes: int = 1) -> LimitService:
-    made = LimitService(LimitSettings(num_processes=num_processes))
+    made = LimitService(num_processes=num_processes)
     follow(made, *rules)
     return made
 
@@ -518,7 +518,7 @@ async def test_a_budget_refuses_the_request_that_exceeds_it_and_says_so_in_money
     """A token of a prompt costs 0.001 EUR, a token of an answer 0.000123 EUR."""
     price = Weights(uncached_milli=1_000_000, output_milli=123_000, is_price=True)
     budget = Rule(1, "project:3", Metric.COST, Window.MONTH, 50_000, currency="EUR")
-    limits = LimitService(LimitSettings(num_processes=1))
+    limits = LimitService(num_processes=1)
     limits.book.follow(Snapshot({budget.scope: (budget,)}, {"small": price}))
     caller = structs.replace(ANONYMOUS, project_id=3)
 

@@ -172,7 +172,6 @@ def _find_limits(rows: Iterable[Model]) -> Iterator[Limit]:
 
 
 def _pause_keys_without_role(membership: Membership) -> None:
-    """Pause the keys whose owner may no longer create keys there. Admins can resume them."""
     keys = ApiKey.objects.filter(
         owner=membership.user_id, project__organization=membership.organization_id
     )
@@ -220,7 +219,6 @@ def add_user(
 
 
 def membership_of(user: User, scope: Organization | Project, role: str) -> Membership:
-    """A membership that is not stored yet, in a whole organisation or in one project."""
     if isinstance(scope, Project):
         return Membership(
             user=user, organization_id=scope.organization_id, project=scope, role=role
@@ -395,7 +393,6 @@ def _check_admin_scope(key: ApiKey, stored: ApiKey | None) -> None:
 
 
 def check_removable(row: Model) -> None:
-    """Raise `ValidationError` for a row that others need."""
     match row:
         case Organization() if row.projects.exists():
             raise ValidationError(f"{row} has projects: remove them first, or deactivate it.")
@@ -440,7 +437,6 @@ def _check_is_not_the_last_superuser(user: User) -> None:
 
 
 def _check_constraints(row: Model, changed: Iterable[str]) -> None:
-    """Raises `ValidationError` for a duplicate, by the unique constraints that a change touches."""
     touched = set(changed)
     for constraint in row._meta.constraints:
         if isinstance(constraint, UniqueConstraint) and touched & set(constraint.fields):

@@ -28,21 +28,7 @@ _LEAST_PART: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """The usage of a quota, and in it the usage of the last `period_s` seconds. `end_s` is the Unix
-    time at which the window ends; None: there is no window."""
-
-    amount: int
-    num_used: int
-    num_lately: int
-    period_s: float
-    end_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Quota:
-    """A limit of a day, a week or a month, or a budget, with its usage."""
-
     limit: Limit
     num_used: int
     window_start: datetime
@@ -71,12 +57,9 @@ def read_quotas(limits: Iterable[Limit], now: datetime) -> list[Quota]:
     for limit, rule in rules.items():
         start_ms, end_ms = windows[rule]
         start_s, end_s = start_ms / _MS, None if end_ms is None else end_ms / _MS
-        use = Use(limit.amount, used[rule], used[rule], now_s - start_s, end_s)
-        if end_s is None:
-            use = Use(limit.amount, used[rule], lately.get(rule, 0), BEFORE_S)
-        ends = [
-            None if at_s is None else _moment(at_s) for at_s in (end_s, runs_out_at(use, now_s))
-        ]
+        pace = (used[rule], now_s - start_s) if end_s else (lately.get(rule, 0), BEFORE_S)
+        out_s = runs_out_at(limit.amount, used[rule], *pace, now_s, end_s)
+        ends = [None if at_s is None else _moment(at_s) for at_s in (end_s, out_s)]
         quotas.append(Quota(limit, used[rule], _moment(start_s), *ends))
     return quotas
 
@@ -85,23 +68,27 @@ def _moment(at_s: float) -> datetime:
     return datetime.fromtimestamp(at_s, UTC)
 
 
-def runs_out_at(use: Use, now_s: float) -> float | None:
-    """Return the Unix time in seconds at which the quota runs out at the pace of its period.
-
-    Returns now if nothing is left, and None if the quota lasts until its window ends or for more
-    than a century, or if there is too little usage to forecast.
-    """
-    num_left = use.amount - use.num_used
+def runs_out_at(
+    amount: int,
+    num_used: int,
+    num_lately: int,
+    period_s: float,
+    now_s: float,
+    end_s: float | None = None,
+) -> float | None:
+    """Return the Unix time in seconds at which a quota runs out at the pace of the last `period_s`
+    seconds; now if nothing is left. None if it lasts until its window ends at `end_s` or for more
+    than a century, or if there is too little usage to forecast."""
+    num_left = amount - num_used
     if num_left <= 0:
         return now_s
-    is_small = use.period_s < _LEAST_S or use.num_used < _LEAST_PART * use.amount
-    if is_small or not use.num_lately:
+    if period_s < _LEAST_S or num_used < _LEAST_PART * amount or not num_lately:
         return None
-    wait_s = num_left * use.period_s / use.num_lately
+    wait_s = num_left * period_s / num_lately
     if wait_s > 100 * 365 * DAY_S:
         return None
     at_s = now_s + wait_s
-    return at_s if use.end_s is None or at_s < use.end_s else None
+    return at_s if end_s is None or at_s < end_s else None
 
 
 # -- Alerts of thresholds, once in a window

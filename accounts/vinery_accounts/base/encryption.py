@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import hmac
 import os
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
@@ -36,14 +35,14 @@ def seal(purpose: bytes, content: bytes, *, bound_to: bytes | None = None) -> by
     """Encrypt and authenticate bytes, of which there may be megabytes: Fernet would hold up all
     other threads for a second. Only who names `bound_to` again can open the result."""
     nonce = os.urandom(_NONCE_BYTES)
-    return nonce + _sealers(*keys_of(purpose))[0].encrypt(nonce, content, bound_to)
+    return nonce + _sealers(purpose)[0].encrypt(nonce, content, bound_to)
 
 
 def unseal(purpose: bytes, sealed: bytes, *, bound_to: bytes | None = None) -> bytes:
     """Raises ValueError for what `seal` has not made with a key of this purpose."""
     from cryptography.exceptions import InvalidTag
 
-    for sealer in _sealers(*keys_of(purpose)):
+    for sealer in _sealers(purpose):
         with contextlib.suppress(InvalidTag):
             return sealer.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
     raise ValueError("it was sealed with another key, or is damaged")
@@ -54,7 +53,7 @@ def resealed(purpose: bytes, sealed: bytes, *, bound_to: bytes | None = None) ->
     ValueError as `unseal` does."""
     from cryptography.exceptions import InvalidTag
 
-    newest = _sealers(*keys_of(purpose))[0]
+    newest = _sealers(purpose)[0]
     with contextlib.suppress(InvalidTag):
         newest.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
         return sealed
@@ -63,20 +62,15 @@ def resealed(purpose: bytes, sealed: bytes, *, bound_to: bytes | None = None) ->
 
 def keys_of(purpose: bytes) -> list[bytes]:
     """The keys of a purpose, the newest first."""
-    return _derived(purpose, settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
-
-
-@lru_cache(maxsize=64)  # a conversation is hundreds of sealed rows
-def _derived(purpose: bytes, *keys: str | bytes) -> list[bytes]:
     # One hash is enough for a 256-bit key: Django's key is long and random.
+    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
     return [hmac.digest(force_bytes(key), purpose, hashlib.sha256) for key in keys]
 
 
-@lru_cache(maxsize=64)
-def _sealers(*keys: bytes) -> list[AESGCM]:
+def _sealers(purpose: bytes) -> list[AESGCM]:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    return [AESGCM(key) for key in keys]
+    return [AESGCM(key) for key in keys_of(purpose)]
 
 
 def reencrypted(purpose: bytes, encrypted: str) -> str:

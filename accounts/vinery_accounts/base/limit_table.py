@@ -35,8 +35,6 @@ class Kind(IntEnum):
 
 
 class Metric(StrEnum):
-    """What a rule counts."""
-
     _value_: str
     label: str  # in forms and pages
     unit: str  # in messages to clients
@@ -66,7 +64,6 @@ class Metric(StrEnum):
 
     @property
     def scale(self) -> int:
-        """The fixed-point units of one of the metric."""
         return COST_SCALE if self is Metric.COST else SCALE
 
     @property
@@ -85,8 +82,6 @@ class Metric(StrEnum):
 
 
 class Window(StrEnum):
-    """The period for which a rule's amount holds."""
-
     _value_: str
     kind: Kind
     label: str  # in forms and pages

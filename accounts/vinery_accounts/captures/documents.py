@@ -129,76 +129,37 @@ def _written(value: Any) -> bytes:
 
 # -- Files of requests
 
-
-# A longer string that can be base64 is taken for a file.
+# A longer run of base64 is taken for a file.
 _LEAST_CHARS: Final = 512
 # A text goes on behind a shorter file; the end of a longer one is the end of the string.
 _MOST_IN_TEXT: Final = 1024 * 1024
-# Base64 as it stands in JSON: with escapes, with percent signs in URLs, in lines.
-_DIGIT: Final = rb"[A-Za-z0-9+/=_%\r\n\t-]"
-_ESCAPED_DIGIT: Final = rb"\\(?=[/nrt]|u00[2-7])"
-_BEGINNING: Final = re.compile(
-    rb"(?P<string>(?<![^\"])[^\"]{%d})|(?<!%b)(?:%b|%b){%d}"
-    % (_LEAST_CHARS, _DIGIT, _DIGIT, _ESCAPED_DIGIT, _LEAST_CHARS)
-)
-_REST: Final = re.compile(rb"(?:%b++|%b)*+" % (_DIGIT, _ESCAPED_DIGIT))
-_DATA_URL: Final = re.compile(r"\s*data:\s*(?:[^\s,;/]+/[^\s,;/]+)?\s*(?:;[^,]*)?,", re.IGNORECASE)
-_BASE64: Final = re.compile(r"[\w+/=%\s\\-]*", re.ASCII)
-_WORD: Final = re.compile(r"[A-Z]?[a-z]{0,31}|[A-Z]{1,32}|[0-9]{1,32}")
-_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([^u]))")
+# Base64 as it stands in JSON: of URLs too, in lines, and with escaped slashes.
+_DIGIT: Final = rb"[A-Za-z0-9+/=_%-]"
+_RUN: Final = re.compile(rb"(?:%b++|\\[/nrt])*+" % _DIGIT)
+_FILE: Final = re.compile(rb"(?<!%b)(?:%b|\\[/nrt]){%d}" % (_DIGIT, _DIGIT, _LEAST_CHARS))
 
 
 def without_files(body: bytes, max_bytes: int) -> tuple[bytes, int]:
-    """Replace each data URL and each base64 in a JSON body by its number of characters. Return at
+    """Replace each file in a JSON body, whole or damaged, by its number of characters. Return at
     most `max_bytes` of the result, and the number of bytes of the whole; files behind the result
-    count in full. What stands between two quotes is a string, so damaged JSON keeps no file either.
-    The time depends on `max_bytes`, because the end of a file is the next quote."""
+    count in full. The time depends on `max_bytes`, because the end of a file is the next quote."""
     parts: list[bytes] = []
     at = num_bytes = 0
     while num_bytes < max_bytes and at < len(body):
         stop = min(at + max_bytes - num_bytes, len(body))
-        start, end = _next_file(body, at, stop) or (stop, stop)
-        left_out = b"[%d characters of a file]" % (end - start) if start < end else b""
+        found = _FILE.search(body, at, stop + _LEAST_CHARS)
+        start, end = (found.start(), _end_of(found)) if found else (stop, stop)
+        left_out = b"[%d characters of a file]" % (end - start) if found else b""
         parts += body[at:start], left_out
         num_bytes += start - at + len(left_out)
         at = end
     return b"".join(parts)[:max_bytes], num_bytes + len(body) - at
 
 
-def _next_file(body: bytes, at: int, stop: int) -> tuple[int, int] | None:
-    """Where the first file between `at` and `stop` begins, and where this file ends."""
-    while found := _BEGINNING.search(body, at, stop + _LEAST_CHARS):
-        start = found.start()
-        num_head: int | None = 0
-        if found["string"] is not None:
-            num_head = _head_of_file(found["string"])
-        elif (rest := _REST.match(body, start, start + _MOST_IN_TEXT)) and (
-            rest.end() < start + _MOST_IN_TEXT
-        ):
-            return start, rest.end()
-        if num_head is not None:
-            end = body.find(b'"', start)
-            return start + num_head, end if end >= 0 else len(body)
-        at = start + 1
-    return None
-
-
-def _head_of_file(beginning: bytes) -> int | None:
-    """The length of what stands before the data of a file; None if the string is a text."""
-    text = _ESCAPE.sub(_unescaped, beginning.decode("utf-8", "replace"))
-    if _DATA_URL.match(text):
-        return beginning.find(b",") + 1  # 0 if it is escaped
-    return 0 if _BASE64.fullmatch(text) and not _is_prose(text.split()) else None
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    number, letter = escape.groups()
-    if number:
-        return chr(int(number, 16))
-    return " " if letter in "bfnrt" else letter
-
-
-def _is_prose(words: list[str]) -> bool:
-    """Whether base64 is a text without punctuation. The last word may be cut."""
-    num_chars = sum(map(len, words))
-    return num_chars > 2 * len(words) and all(map(_WORD.fullmatch, words))
+def _end_of(file: re.Match[bytes]) -> int:
+    body, start = file.string, file.start()
+    rest = _RUN.match(body, start, start + _MOST_IN_TEXT)
+    if rest is not None and rest.end() < start + _MOST_IN_TEXT:
+        return rest.end()
+    end = body.find(b'"', start)
+    return end if end >= 0 else len(body)

@@ -1,7 +1,6 @@
 """Redacts, encrypts and stores captures by the current settings of the project."""
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -111,8 +110,6 @@ class CaptureUnreadable(Exception):
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """The body and the answer as they were sent."""
-
     request_id: str
     body: bytes
     answer: bytes
@@ -167,9 +164,9 @@ class CaptureQueue:
         self._store = store
         self._max_captures = max_captures
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
         self._waiting: deque[CapturedRequest] = deque()
-        self._num_bytes = 0
+        # Of all captures so far: each sum is changed by one of the two threads.
+        self._num_bytes_put = self._num_bytes_taken = 0
         # Captures that did not fit or could not be stored.
         self.num_dropped = 0
 
@@ -177,19 +174,19 @@ class CaptureQueue:
         return len(self._waiting)
 
     def put(self, taken: CapturedRequest) -> None:
-        with self._lock:
-            num_bytes = self._num_bytes + taken.num_kept_bytes
-            if len(self._waiting) >= self._max_captures or num_bytes > self._max_bytes:
-                self.num_dropped += 1
-                return
-            self._waiting.append(taken)
-            self._num_bytes = num_bytes
+        num_bytes = self._num_bytes_put + taken.num_kept_bytes
+        is_full = len(self._waiting) >= self._max_captures
+        if is_full or num_bytes - self._num_bytes_taken > self._max_bytes:
+            self.num_dropped += 1
+            return
+        self._num_bytes_put = num_bytes
+        self._waiting.append(taken)
 
     def store(self) -> None:
         """Store waiting captures. Captures wait while the database is unavailable; a capture with
         another error is dropped."""
         num_in_batch = 50
-        while batch := self._first(num_in_batch):
+        while batch := list(islice(self._waiting.copy(), num_in_batch)):
             try:
                 if not self._store(batch):
                     return
@@ -205,14 +202,6 @@ class CaptureQueue:
                     continue
                 logger.error("a capture is dropped: %s", type(error).__name__)
                 self.num_dropped += 1
-            self._remove(batch)
-
-    def _first(self, num: int) -> list[CapturedRequest]:
-        with self._lock:
-            return list(islice(self._waiting, num))
-
-    def _remove(self, batch: Sequence[CapturedRequest]) -> None:
-        with self._lock:
             for taken in batch:
                 self._waiting.popleft()
-                self._num_bytes -= taken.num_kept_bytes
+                self._num_bytes_taken += taken.num_kept_bytes

@@ -6,9 +6,9 @@ from typing import Any, Final
 from vinery_accounts.base.errors import QUOTA_EXCEEDED, Outcome
 from vinery_accounts.base.money import limited, quantity
 from vinery_accounts.console.charts import short
-from vinery_accounts.limits.failover import StoreState, UnavailablePolicy
 from vinery_accounts.limits.reservations import Level
 from vinery_accounts.limits.rules import Kind, Rule, Window
+from vinery_accounts.limits.service import StoreState, UnavailablePolicy
 from vinery_accounts.models import RefusedRequest, UsageRecord
 from vinery_accounts.usage.filters import Effect
 from vinery_accounts.usage.reports import Figures

@@ -3,17 +3,15 @@
 An address of `_DOMAIN` marks a made-up user, and such a member a made-up organisation.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from functools import reduce
 from math import ceil
 from operator import or_
 from random import Random
 from typing import Any, Final
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
-from msgspec.structs import replace
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 
 from vinery_accounts.access import audit, changes
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
@@ -36,19 +34,11 @@ from vinery_accounts.models import (
     UsageSlice,
     User,
 )
-from vinery_accounts.usage import retention, rollups
-from vinery_accounts.usage.entries import (
-    EQUAL_WEIGHTS,
-    Admission,
-    BoundLimit,
-    Outcome,
-    Settlement,
-    Weights,
-    weights_by_model,
-)
+from vinery_accounts.usage import rollups, upkeep
+from vinery_accounts.usage.entries import Admission, Outcome, Settlement
 from vinery_accounts.usage.rollups import LEVELS, MINUTE_S, RollupDimensions
 from vinery_accounts.usage.store import store_settlements
-from vinery_accounts.usage.verify import tallies_in
+from vinery_accounts.usage.upkeep import tallies_in
 
 _DOMAIN: Final = "@demo.invalid"
 _ACME, _LABS = "Demo Acme", "Demo Labs"
@@ -73,7 +63,7 @@ _KEYS: Final = (
     ("Demo old key", "demo-adam", _SEARCH),
     ("Demo intern", "demo-finn", _RESEARCH),
 )
-_CHAT, _VISION, _EMBED = "chat/completions", "demo-vision-7b", "demo-embed"
+_VISION, _EMBED = "demo-vision-7b", "demo-embed"
 # The usual milliseconds for a token.
 _MODELS: Final = {
     "demo-8b": 22.0,
@@ -97,12 +87,13 @@ _ENDINGS: Final[Mapping[tuple[Outcome, int | None, str, str, str], int]] = {
     (Outcome.INTERRUPTED, None, "", "", ""): 2,
 }
 _BATCH: Final = 5000
-
-Limits = Mapping[tuple[str, int | None], Limit]
+# Columns that a refusal has of its request.
+_SHARED: Final = {field.name for field in RefusedRequest._meta.fields} & {
+    field.name for field in UsageRecord._meta.fields if not field.primary_key
+}
 
 
 def has_other_usage() -> bool:
-    """Whether there is usage that `make_demo` has not made."""
     days = DayRollup._default_manager.filter(slice__dimensions=RollupDimensions.ALL)
     ours = list(_organizations().values_list("pk", flat=True))
     return days.exclude(slice__organization_id__in=ours).exists()
@@ -116,16 +107,15 @@ def make_demo(
     remove_demo()
     with audit.writing():
         keys = _make_people()
-        weights = _make_prices()
+        _make_prices()
     random = Random(seed)
-    times = _times(random, until, days, num_requests)
-    kept_since = retention.kept_since(UsageRecord)
-    times = [each for each in times if each >= kept_since]
-    made = list(_settlements(random, keys, served, times, weights))
-    with audit.writing():
-        limits = _make_limits(keys, made)
+    kept_since = upkeep.kept_since(UsageRecord)
+    times = [each for each in _times(random, until, days, num_requests) if each >= kept_since]
+    made = list(_settlements(random, keys, served, times))
     for at in range(0, len(made), _BATCH):
-        store_settlements([_with_limit(each, limits) for each in made[at : at + _BATCH]])
+        store_settlements(made[at : at + _BATCH])
+    with audit.writing():
+        _make_limits(keys)
     lifecycle.revoke_key(keys[-2])
     return len(made)
 
@@ -219,41 +209,55 @@ def _make_people() -> list[ApiKey]:
     ]
 
 
-def _make_prices() -> Mapping[str, Weights]:
-    """Set the prices that made-up models lack and, if there is none, a currency."""
+def _make_prices() -> None:
     known = set(ModelWeight.objects.values_list("model", flat=True))
     for model in _PRICES.keys() - known:
         changes.add(ModelWeight(model=model, **_PRICES[model]))
     if not Currency.current():
         changes.add(Currency(code="EUR"))
-    return weights_by_model(ModelWeight.objects.all(), are_prices=True)
 
 
-def _make_limits(keys: Sequence[ApiKey], made: Sequence[Settlement]) -> Limits:
-    """Return the limits that requests met, by what the requests say and their organisation."""
+def _make_limits(keys: Sequence[ApiKey]) -> None:
+    """Add limits, and to each request that was refused or cut the limit that it met."""
     first = keys[0]
     acme, labs = (key.project.organization_id for key in (first, keys[-1]))
-    by_day: Counter[date] = Counter()
-    for each in made:
-        if each.admission.key_id == first.pk:
-            by_day[each.admission.started_at.date()] += each.num_tokens
-    of_day = max(by_day.values(), default=1)
-    of_all = ceil(sum(each.cost for each in made if each.admission.organization_id == labs))
-    rows = (
-        ("", labs, LimitScope.ORGANIZATION, labs, Metric.COST, "none", of_all * 100 // 96),
-        (QUOTA_EXCEEDED, acme, LimitScope.KEY, first.pk, "tokens", "day", of_day),
-        *(
-            ("rate_limit_exceeded", each, LimitScope.ORGANIZATION, each, "requests", "minute", 120)
-            for each in (acme, labs)
-        ),
+    cost = UsageRecord.objects.filter(organization_id=labs).aggregate(sum=Sum("cost"))["sum"]
+    _limit(LimitScope.ORGANIZATION, labs, "cost", "none", ceil(cost or 0) * 100 // 96)
+    of_key = UsageRecord.objects.filter(key_id=first.pk).order_by()
+    tokens = Sum(F("num_prompt_tokens") + F("num_output_tokens"))
+    of_days = of_key.values("created_at__date").annotate(tokens=tokens)
+    most = max(of_days.values_list("tokens", flat=True), default=1)
+    _refuse(
+        of_key.filter(finish_reason=QUOTA_EXCEEDED),
+        _limit(LimitScope.KEY, first.pk, "tokens", "day", most),
     )
-    names = ("scope", "scope_id", "metric", "window")
-    return {
-        (met, organization): changes.add(
-            Limit(**dict(zip(names, kind, strict=True)), amount=max(1, amount), alert_at=[])
+    for each in (acme, labs):
+        _refuse(
+            UsageRecord.objects.filter(organization_id=each, http_status=429),
+            _limit(LimitScope.ORGANIZATION, each, "requests", "minute", 120),
         )
-        for met, organization, *kind, amount in rows
-    }
+
+
+def _limit(scope: str, scope_id: int, metric: str, window: str, amount: int) -> Limit:
+    whose = {"scope": scope, "scope_id": scope_id, "metric": metric, "window": window}
+    return changes.add(Limit(**whose, amount=max(1, amount), alert_at=[]))
+
+
+def _refuse(records: QuerySet[UsageRecord], limit: Limit) -> None:
+    RefusedRequest.objects.bulk_create(
+        RefusedRequest(
+            **{name: getattr(record, name) for name in _SHARED},
+            limit_id=limit.pk,
+            scope=f"{limit.scope}:{limit.scope_id}",
+            metric=limit.metric,
+            window=limit.window,
+            amount=limit.amount,
+            level=limit.amount,
+            needed=1,
+            wait_s=12.0 if limit.window == "minute" else None,
+        )
+        for record in records
+    )
 
 
 # -- Requests
@@ -272,45 +276,35 @@ def _times(random: Random, until: datetime, days: int, num: int) -> list[datetim
 
 
 def _settlements(
-    random: Random,
-    keys: Sequence[ApiKey],
-    served: Sequence[str],
-    times: Sequence[datetime],
-    weights: Mapping[str, Weights],
+    random: Random, keys: Sequence[ApiKey], served: Sequence[str], times: Sequence[datetime]
 ) -> Iterator[Settlement]:
-    """Yield requests by time. Those that limits refused or cut have an `error_code` or a
-    `finish_reason` that says so, and no limits yet."""
+    """Yield requests by time. Some keys and models are used more than others."""
     token_ms = _MODELS | dict.fromkeys(served, 15.0)
-    # Some keys and models are used more than others.
     pairs = [(key, model) for key in keys for model in token_ms]
-    places = [1 + keys.index(key) for key, _ in pairs]
-    shares = [random.expovariate(1) / place for place in places]
+    shares = [random.expovariate(1) / (1 + keys.index(key)) for key, _ in pairs]
     for at in times:
         [(key, model)] = random.choices(pairs, shares)
-        admission = _admission(random, key, model, at)
         [ending] = random.choices(list(_ENDINGS), list(_ENDINGS.values()))
-        is_cut = key is keys[0] and random.random() < 0.01
-        made = _settlement(random, admission, ending, token_ms[model], is_cut=is_cut)
-        of_model = weights.get(model, EQUAL_WEIGHTS)
-        weighted, cost = of_model.weigh_milli(made) / 1000, of_model.cost_milli(made) / 1000
-        yield replace(made, weighted_tokens=weighted, cost=cost)
+        names = ("outcome", "http_status", "error_code", "error_message", "error_param")
+        about: dict[str, Any] = dict(zip(names, ending, strict=True))
+        about["admission"] = _admission(random, key, model, at)
+        if about["outcome"] is Outcome.REJECTED:
+            yield Settlement(**about, total_ms=random.uniform(0.5, 3))
+        else:
+            is_cut = key is keys[0] and random.random() < 0.01
+            yield _answer(random, about, token_ms[model], is_cut=is_cut)
 
 
 def _admission(random: Random, key: ApiKey, model: str, at: datetime) -> Admission:
-    endpoint = _ENDPOINTS.get(model, _CHAT)
-    num_messages = random.randrange(1, 10)
-    parameters = f'{{"max_tokens":1024,"messages":{num_messages},"temperature":0.7}}'
     return Admission(
         request_id=f"req_demo{random.getrandbits(96):024x}",
         started_at=at,
         model=model,
         asked_model=model,
-        endpoint=endpoint,
+        endpoint=_ENDPOINTS.get(model, "chat/completions"),
         dialect="v1",
         is_streamed=model != _EMBED and random.random() < 0.7,
         ip=f"10.0.{random.randrange(4)}.{random.randrange(1, 255)}",
-        num_request_bytes=1000 * num_messages,
-        parameters=parameters if endpoint == _CHAT else None,
         end_user=f"demo-customer-{random.randrange(1, 40)}" if random.random() < 0.4 else "",
         user_id=key.owner_id,
         username=key.owner.username,
@@ -323,25 +317,16 @@ def _admission(random: Random, key: ApiKey, model: str, at: datetime) -> Admissi
     )
 
 
-def _settlement(
-    random: Random,
-    admission: Admission,
-    ending: tuple[Outcome, int | None, str, str, str],
-    token_ms: float,
-    *,
-    is_cut: bool,
+def _answer(
+    random: Random, about: Mapping[str, Any], token_ms: float, *, is_cut: bool
 ) -> Settlement:
-    names = ("outcome", "http_status", "error_code", "error_message", "error_param")
-    about: dict[str, Any] = {"admission": admission, **dict(zip(names, ending, strict=True))}
-    if about["outcome"] is Outcome.REJECTED:
-        return Settlement(**about, total_ms=random.uniform(0.5, 3))
     is_ok = about["outcome"] is Outcome.OK
     prompt, output = (int(random.lognormvariate(each, 1)) + 1 for each in (6, 5))
     output = 0 if not token_ms else output if is_ok else output // 2
     first_ms, queue_ms = random.lognormvariate(5, 0.6), random.lognormvariate(1, 1.5)
     inter_ms = token_ms * random.lognormvariate(0, 0.4)
     reason = random.choices(("stop", "length", "tool_calls"), (85, 9, 6))[0] if token_ms else ""
-    num_media = random.randrange(1, 4) if admission.model == _VISION else 0
+    num_media = random.randrange(1, 4) if about["admission"].model == _VISION else 0
     return Settlement(
         **about,
         num_prompt_tokens=prompt + 256 * num_media,
@@ -349,31 +334,9 @@ def _settlement(
         num_cached_tokens=prompt // 2 if random.random() < 0.5 else 0,
         num_output_tokens=output,
         queue_ms=queue_ms,
-        prefill_ms=first_ms * 0.8,
         first_token_ms=first_ms,
         inter_token_ms=inter_ms if output > 1 else None,
         total_ms=first_ms + queue_ms + inter_ms * output,
-        num_response_bytes=300 + 5 * output,
         num_media=num_media,
-        num_media_bytes=num_media * random.randrange(20_000, 900_000),
-        num_media_pixels=num_media * 448 * 448,
         finish_reason=(QUOTA_EXCEEDED if is_cut and output else reason) if is_ok else "",
     )
-
-
-def _with_limit(made: Settlement, limits: Limits) -> Settlement:
-    met = made.error_code or made.finish_reason or "-"
-    limit = limits.get((met, made.admission.organization_id))
-    if limit is None:
-        return made
-    bound = BoundLimit(
-        limit_id=limit.pk,
-        scope=f"{limit.scope}:{limit.scope_id}",
-        metric=limit.metric,
-        window=limit.window,
-        amount=limit.amount,
-        level=limit.amount,
-        needed=1,
-        wait_s=12.0 if limit.window == "minute" else None,
-    )
-    return replace(made, bound_limits=(bound,))

@@ -99,7 +99,6 @@ def _with_secret(key: ApiKey) -> NewKey:
 
 
 def _new_secret_of(key: ApiKey) -> tuple[str, dict[str, Any]]:
-    """Return a new secret, and the columns that follow from the secret."""
     secret = new_secret(_ADMIN if key.is_for_administration else _LIVE)
     peppers = key_peppers()
     number = max(peppers)

@@ -97,8 +97,6 @@ class _Counter:
 
 
 class _OpenLease(msgspec.Struct):
-    """A lease that is not settled, and its reservation of each of its rules."""
-
     rules: tuple[Rule, ...]
     expires_at_ms: int
     reserved: list[int]  # in all windows

@@ -42,8 +42,6 @@ SELECT * FROM
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows at one moment."""
-
     rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)  # by scope
     weights: Mapping[str, Weights] = field(default_factory=dict)  # by model
     fingerprint: Any = None

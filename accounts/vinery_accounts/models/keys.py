@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from operator import attrgetter
+from typing import NamedTuple
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -37,8 +36,6 @@ STATES = [state.value for state in KeyState]
 
 
 class Scope(models.TextChoices):
-    """What a key may be used for."""
-
     INFERENCE = "inference", "Inference"
     USAGE = "usage", "Read usage"
     MANAGE = "manage", "Management API"
@@ -70,18 +67,13 @@ def check_networks(value: object) -> None:
 
 
 class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
-    """Keys, and their last uses."""
-
     def mark_used(self, uses: Iterable[KeyUse]) -> None:
         """Store the last use of each key, unless a later use is stored already. `updated_at` stays:
         a use changes nothing that the key table reads. All uses go in one statement, because a busy
         server reports hundreds of keys a second."""
         connection = connections[self.db]
-        fields = {field.name: field for field in ApiKey._meta.fields}
-        at, ip, model, key_id = (
-            partial(fields[name].get_db_prep_save, connection=connection)
-            for name in ("last_used_at", "last_used_ip", "last_used_model", "id")
-        )
+        moment = connection.ops.adapt_datetimefield_value
+        address = connection.ops.adapt_ipaddressfield_value
         with connection.cursor() as cursor:
             cursor.executemany(
                 f"UPDATE {ApiKey._meta.db_table}"
@@ -89,16 +81,13 @@ class ApiKeyQuerySet(StampedQuerySet["ApiKey"]):
                 " WHERE id = %s AND (last_used_at IS NULL OR last_used_at < %s)",
                 # Sorted: two processes lock keys in the same order, so they cannot deadlock.
                 [
-                    [at(use.at), ip(use.ip), model(use.model), key_id(use.key_id), at(use.at)]
+                    [moment(use.at), address(use.ip), use.model, use.key_id, moment(use.at)]
                     for use in sorted(uses, key=attrgetter("key_id"))
                 ],
             )
 
 
-@dataclass(frozen=True, slots=True)
-class KeyUse:
-    """One use of a key."""
-
+class KeyUse(NamedTuple):
     key_id: int
     at: datetime
     ip: str | None

@@ -29,8 +29,6 @@ from vinery_accounts.models.people import Organization, Project, User
 
 
 class LimitScope(models.TextChoices):
-    """What a limit applies to."""
-
     PLATFORM = "platform", "the whole platform"
     ORGANIZATION = "organization", "an organisation"
     PROJECT = "project", "a project"

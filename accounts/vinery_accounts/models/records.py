@@ -21,7 +21,6 @@ class ExpiringQuerySet(models.QuerySet[RowT, RowT]):
     """Rows with `expires_at`, also expired ones."""
 
     def delete_expired(self, now: datetime) -> int:
-        """Returns how many rows there were."""
         old = self.filter(expires_at__lte=now).order_by("expires_at")
         return delete_in_batches(old, _ROWS_IN_A_BATCH)
 

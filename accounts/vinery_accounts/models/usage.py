@@ -272,7 +272,7 @@ class DayRollup(Rollup):
 
 
 class SpanRollup(Rollup):
-    """The day roll-ups of three days, and by more combinations of columns: see `usage/spans`."""
+    """The day roll-ups of three days, and by more combinations of columns: see `usage/upkeep`."""
 
     class Meta(Rollup.Meta):
         # Groups are ranked along the index alone, without their histograms.

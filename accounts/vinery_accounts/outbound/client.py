@@ -104,8 +104,6 @@ def tls_context() -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A URL with the addresses of its host, all of which were checked."""
-
     url: Url
     addresses: tuple[str, ...]
 

@@ -52,7 +52,6 @@ def counter_of(request: HttpRequest, username: object, user: User | None) -> Cou
 
 
 def consume(request: HttpRequest, counter: Counter) -> ratelimit.RateLimitUsage | None:
-    """Count one attempt; None if there were too many."""
     return ratelimit.consume(request, app=_APP, action=counter.action, key=counter.key)
 
 

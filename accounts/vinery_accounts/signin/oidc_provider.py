@@ -56,7 +56,6 @@ class OidcClient(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
 
     @cached_property
     def openid_config(self) -> dict[str, Any]:
-        """The discovery document. Raises `IssuerFailed`."""
         base_url = self._issuer.url.rstrip("/")
         document = self._get_json(f"{base_url}/.well-known/openid-configuration")
         if document.get("issuer") != self._issuer.url:

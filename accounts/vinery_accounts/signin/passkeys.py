@@ -43,8 +43,6 @@ def _is_local(host: str | None) -> bool:
 
 
 class AddForm(AddWebAuthnForm):  # type: ignore[misc]
-    """The name of a new passkey, and whether the passkey alone signs in."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["name"].help_text = "What you recognise it by, such as laptop."

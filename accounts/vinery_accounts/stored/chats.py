@@ -91,7 +91,6 @@ def page(
 
 
 def update(project_id: int | None, public_id: str, metadata: dict[str, str]) -> ChatTexts:
-    """Replace the metadata. Raises `NotStored`."""
     with transaction.atomic():
         row = row_of(StoredChat, project_id, public_id, is_locked=True)
         texts = msgspec.structs.replace(_texts(row), metadata=metadata)
@@ -106,6 +105,5 @@ def delete(project_id: int | None, public_id: str) -> None:
 
 
 def remove_all(condition: Q, until_s: float = inf) -> int:
-    """Remove these chats in groups. Returns how many."""
     found = StoredChat.objects.filter(condition).order_by("expires_at").select_for_update()
     return rows.in_groups(lambda: rows.remove(found[:500]), until_s)

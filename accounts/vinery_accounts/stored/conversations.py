@@ -96,7 +96,6 @@ def add(owner: Owners, public_id: str, items: Sequence[Item]) -> list[Item]:
 
 
 def context(project_id: int | None, public_id: str) -> list[Item]:
-    """All items in their order."""
     return _items(find(project_id, public_id).links.all())
 
 
@@ -118,7 +117,6 @@ def find_item(project_id: int | None, public_id: str, item_id: str) -> Item:
 
 
 def delete_item(project_id: int | None, public_id: str, item_id: str) -> Conversation:
-    """Take an item out of the conversation."""
     with transaction.atomic():
         row = row_of(Conversation, project_id, public_id, is_locked=True)
         links = row.links.filter(item__public_id=item_id)

@@ -26,7 +26,7 @@ from django.db.models.functions import Cast
 
 from vinery_accounts.base.errors import QUOTA_EXCEEDED
 from vinery_accounts.models import HourRollup, MinuteRollup, UsageRecord, UsageSlice
-from vinery_accounts.usage import histogram, periods, retention, rollups, spans
+from vinery_accounts.usage import histogram, periods, rollups, upkeep
 from vinery_accounts.usage.entries import Outcome, TokenCounts
 from vinery_accounts.usage.filters import NOTHING, Conditions, Dimension, Key, among, restriction
 from vinery_accounts.usage.histogram import Percentiles
@@ -282,7 +282,7 @@ class _Reader:
         self._question = question
         self._restriction = restriction(question.filters, question.visible)
         self._columns = {each.column for each in (*question.filters, *(question.visible or ()))}
-        kept_since = retention.all_kept_since()
+        kept_since = upkeep.all_kept_since()
         self._kept = Kept(seconds_of(kept_since[MinuteRollup]), seconds_of(kept_since[HourRollup]))
         self.ends = self._kept.widen(question.since, question.until)
         self.has_records = kept_since[UsageRecord] <= question.since
@@ -351,7 +351,7 @@ class _Reader:
         columns = self._columns.union(dimension.column for dimension in by)
         for whole in periods.readings(periods.through_today(borders, time.time())):
             if whole not in self._parts:
-                self._parts[whole] = spans.in_spans(whole)
+                self._parts[whole] = upkeep.in_spans(whole)
             for reading in self._parts[whole]:
                 yield reading, coarsest(rollups.ROLLUP_DIMENSIONS[reading.unit_s], columns)
 
@@ -376,8 +376,8 @@ class _Reader:
         # Most points of a long period may be empty.
         of_points = [cells.get((values, at), _EMPTY) for at in range(len(borders) - 1)]
         figures = _figures(of_points, sums)
-        spans_ = pairwise(map(moment_of, borders))
-        return tuple(Point(*span, each) for span, each in zip(spans_, figures, strict=True))
+        spans = pairwise(map(moment_of, borders))
+        return tuple(Point(*span, each) for span, each in zip(spans, figures, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

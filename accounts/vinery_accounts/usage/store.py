@@ -12,7 +12,7 @@ from django.db import connection, models, transaction
 
 from vinery_accounts.models import ApiKey, Currency, KeyUse, ModelWeight
 from vinery_accounts.models.usage import RefusedRequest, UsageRecord
-from vinery_accounts.usage import entries, retention, rollups
+from vinery_accounts.usage import entries, rollups, upkeep
 from vinery_accounts.usage.entries import Settlement, TokenCounts
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def _new(rows: Iterable[UsageRecord]) -> list[UsageRecord]:
         by_id.setdefault(row.request_id, row)
     for request_id in UsageRecord.objects.in_bulk(list(by_id), field_name="request_id"):
         del by_id[request_id]
-    kept_since = retention.kept_since(UsageRecord)
+    kept_since = upkeep.kept_since(UsageRecord)
     too_old = [row.request_id for row in by_id.values() if row.created_at < kept_since]
     if too_old:
         logger.error(

@@ -16,7 +16,7 @@ from vinery_accounts.usage import export as files
 from vinery_accounts.usage.entries import Outcome
 from vinery_accounts.usage.filters import NO_STATUS, STATUS_CLASSES, Dimension
 from vinery_accounts.usage.periods import Granularity
-from vinery_accounts.usage.verify import verify
+from vinery_accounts.usage.upkeep import verify
 from vinery_platform.cli.period import add_period, period_of
 from vinery_platform.cli.resource import FINDERS, ids_of, metavar_of
 from vinery_platform.cli.shape import (

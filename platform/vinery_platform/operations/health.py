@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from vinery_accounts.limits.failover import StoreState
+from vinery_accounts.limits.service import StoreState
 from vinery_accounts.outbound.addresses import read_address
 from vinery_platform.operations import metrics
 from vinery_serving.gateway.endpoints.edge import Receive, Scope, Send, send_whole

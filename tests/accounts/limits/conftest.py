@@ -10,10 +10,10 @@ from redis.asyncio import Redis
 
 from tests.fakes.clock import FakeClock
 from tests.own_redis import OwnRedis
-from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.redis import RedisLimiter, connect
 from vinery_accounts.limits.reservations import Limiter
+from vinery_accounts.limits.service import FailoverLimiter, UnavailablePolicy
 
 # Makes so many limiters on one store, as several web processes do.
 Fresh = Callable[[int], list[Limiter]]

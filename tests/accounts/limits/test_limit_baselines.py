@@ -23,7 +23,7 @@ from vinery_accounts.limits.reservations import ActualUsage, Lease, ReservationR
 from vinery_accounts.limits.rules import Metric, Rule, Weekday, Window
 from vinery_accounts.limits.windows import quota_window
 from vinery_accounts.models import UsageRecord
-from vinery_accounts.usage import retention
+from vinery_accounts.usage import upkeep
 from vinery_accounts.usage.entries import Settlement, Weights
 from vinery_accounts.usage.store import store_settlements
 
@@ -270,14 +270,14 @@ def test_a_month_is_whole_without_its_minutes_and_first_rows(db: None) -> None:
     store_ones(*(start + timedelta(minutes=255 * n, seconds=n % 60) for n in range(170)))
     months = [Rule(1, "key:1", Metric.REQUESTS, Window.MONTH, 10**9, zone) for zone in ZONES]
     expected = [in_rows(rule, NOON) for rule in months]
-    retention.delete_old({"by_minute": 7}, NOON)
+    upkeep.delete_old({"by_minute": 7}, NOON)
     found = [read_baselines([rule], NOON.timestamp()) for rule in months]
     assert [each.num_used for baselines in found for each in baselines] == expected
     assert min(expected) > 100
 
     of_whole_hours = [rule for rule in months if rule.time_zone in ("UTC", "Europe/Berlin")]
     rows = {rule: in_rows(rule, NOON) for rule in of_whole_hours}
-    retention.delete_old({"rows": 14, "by_minute": 7}, NOON)
+    upkeep.delete_old({"rows": 14, "by_minute": 7}, NOON)
     for rule in of_whole_hours:
         assert in_rows(rule, NOON) < rows[rule]
         [baseline] = read_baselines([rule], NOON.timestamp())

@@ -16,7 +16,6 @@ from tests.fakes.limiter import FakeLimiter
 from tests.own_redis import OwnRedis
 from tests.tables import table
 from vinery_accounts.limits import reservations
-from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.redis import RedisLimiter, connect
 from vinery_accounts.limits.reservations import (
     NO_USAGE,
@@ -25,6 +24,7 @@ from vinery_accounts.limits.reservations import (
     UsageBaseline,
 )
 from vinery_accounts.limits.rules import Rule
+from vinery_accounts.limits.service import FailoverLimiter, UnavailablePolicy
 
 
 @pytest.fixture
@@ -208,19 +208,6 @@ async def test_a_store_that_has_lost_a_lease_is_treated_as_unavailable(
         assert (await limiter.extend(lease, 9)).num_output_tokens == granted_on
 
 
-async def test_a_reservation_without_answer_is_undone(
-    store: FakeLimiter, failover: MakeFailover
-) -> None:
-    limiter = failover(store, UnavailablePolicy.REFUSE, deadline_s=0.01)
-    tokens, slot = rule(), slots(1)
-    store.loses_answers = True
-    with pytest.raises(LimitsUnavailable):
-        await limiter.acquire(request_for(tokens, slot))
-    assert await used(store.inner, tokens, slot) == [1, 1]
-    await become_available(limiter)
-    assert await used(store.inner, tokens, slot) == [0, 0]
-
-
 class LosesACancellation(FakeLimiter):
     """Reports a cancelled attempt to connect as a failure, as the client of Redis may."""
 
@@ -251,30 +238,6 @@ async def test_a_lost_cancellation_hinders_no_end(clock: FakeClock, failover: Ma
 
 
 # -- Servers that end and start again
-
-
-async def test_a_redis_server_that_is_killed_and_started_again_counts_again(
-    tmp_path: Path, redis_program: str, failover: MakeFailover
-) -> None:
-    with OwnRedis(redis_program, tmp_path) as server:
-        client = connect(server.url)
-        limiter = failover(RedisLimiter(client), UnavailablePolicy.ALLOW, deadline_s=1.0)
-        tokens = rule(amount=100)
-        lease = await granted(limiter, request_for(tokens, num_input_tokens=9))
-
-        server.stop()
-        meanwhile = await granted(limiter, request_for(tokens))
-        assert meanwhile.is_uncounted
-        assert limiter.state.is_degraded
-        assert (await limiter.extend(lease, 9)).num_output_tokens == 9
-        await limiter.settle(lease, ActualUsage(9, 9))
-
-        server.start()
-        await until(lambda: limiter.is_answering)
-        limiter.resume(limiter.num_outages)
-        assert not (await granted(limiter, request_for(tokens))).is_uncounted
-        await limiter.settle(meanwhile, ActualUsage(0, 1))
-        await client.aclose()
 
 
 @pytest.mark.parametrize("is_seen_closing", [True, False])

@@ -3,17 +3,14 @@
 import asyncio
 import time
 import uuid
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
 import pytest
 from redis.asyncio import Redis
 
 from tests.accounts.limits.builders import denied, granted, request_for, rule, slots, used
 from tests.tables import table
-from vinery_accounts.limits import windows
 from vinery_accounts.limits.redis import RedisLimiter, connect
 from vinery_accounts.limits.reservations import NO_USAGE, ActualUsage, LimitsUnavailable
 from vinery_accounts.limits.rules import Metric, Window
@@ -92,20 +89,6 @@ async def test_all_keys_have_the_prefix_and_an_end_but_budgets(
     assert [key async for key in redis_client.scan_iter(f"{prefix}*")] == []
 
 
-async def test_what_a_version_before_has_stored_of_a_bucket_is_given_back(
-    limiter: RedisLimiter, redis_client: Redis, prefix: str
-) -> None:
-    bucket = rule(window=Window.MINUTE, amount=1)
-    lease = await granted(limiter, request_for(bucket))
-    lease_key = f"{prefix}lease:{lease.id}"
-    (part,) = msgspec.msgpack.decode(await redis_client.hget(lease_key, "parts"))
-    await redis_client.hset(lease_key, "parts", msgspec.msgpack.encode([part[:4]]))
-    await redis_client.hdel(f"{prefix}rule:{bucket.key}", "lows", "number")
-    await limiter.extend(lease, 0)
-    await limiter.settle(lease, NO_USAGE)
-    assert await used(limiter, bucket) == [0]
-
-
 @table("by_s", [-86_000.0, -3.0, 3.0, 86_000.0])
 async def test_clocks_of_web_processes_may_differ_by_a_day(
     limiter: RedisLimiter, redis_client: Redis, prefix: str, by_s: float
@@ -122,16 +105,6 @@ async def test_clocks_of_web_processes_may_differ_by_a_day(
     await wrong.settle(lease, ActualUsage(9, 0))
 
     assert await used(limiter, rules[0], rules[2]) == [10, 10]
-
-
-async def test_two_zones_count_their_own_days(limiter: RedisLimiter) -> None:
-    tokyo, apia = rule(time_zone="Asia/Tokyo"), rule(time_zone="Pacific/Pago_Pago")
-    lease = await granted(limiter, request_for(tokyo, apia))
-    resets = [level.reset_s for level in lease.reading.levels]
-    now_ms = lease.reading.now_ms
-    assert abs(now_ms / 1000 - datetime.now(UTC).timestamp()) < 60
-    ends_ms = [windows.window_at(each, now_ms)[1] for each in (tokyo, apia)]
-    assert resets == [(end_ms - now_ms) / 1000 for end_ms in ends_ms]
 
 
 async def test_buckets_and_leases_obey_the_servers_clock(redis_client: Redis, prefix: str) -> None:

@@ -126,12 +126,6 @@ def test_a_change_that_becomes_visible_behind_a_later_one_is_seen() -> None:
     assert sorted(rule.amount for rule in following.rules) == [7, 1000]
 
 
-def test_each_limit_exists_once() -> None:
-    limit("platform")
-    with pytest.raises(ValidationError, match="This limit exists already"):
-        limit("platform", amount=5)
-
-
 def test_weights_are_in_thousandths_and_a_wrong_one_does_not_affect_the_others() -> None:
     ModelWeight.objects.create(model="small", uncached=1, cached=0.1, output=4, image=2.5)
     assert book().weights_of("small") == Weights(1000, 100, 4000, 2500)

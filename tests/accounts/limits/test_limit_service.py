@@ -16,10 +16,9 @@ from tests.conftest import until_in_loop
 from tests.fakes.clock import FakeClock
 from tests.fakes.limiter import FakeLimiter
 from vinery_accounts.keys.table import ANONYMOUS
-from vinery_accounts.limits.failover import FailoverLimiter, UnavailablePolicy
 from vinery_accounts.limits.recovery import FIRST_PAUSE_S, LONGEST_PAUSE_S, ReconciliationSchedule
 from vinery_accounts.limits.reservations import ActualUsage, Lease, ReservationRequest
-from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.limits.service import FailoverLimiter, LimitService, UnavailablePolicy
 from vinery_accounts.models import Limit
 
 pytestmark = [pytest.mark.django_db, pytest.mark.stores]
@@ -27,7 +26,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.stores]
 
 @pytest.fixture
 def limits() -> LimitService:
-    return LimitService(LimitSettings())
+    return LimitService()
 
 
 @pytest.fixture
@@ -159,7 +158,7 @@ class OnRedis:
         self.store = FakeLimiter()
         self.num_requests = 0
         self.failover = FailoverLimiter(self.store, policy, probe_interval_s=0.001)
-        self.limits = LimitService(LimitSettings())
+        self.limits = LimitService()
         self.clock = FakeClock()
         monkeypatch.setattr(self.limits, "_schedule", ReconciliationSchedule(self.clock))
         monkeypatch.setattr(self.limits, "_failover", self.failover)

@@ -212,15 +212,3 @@ def test_a_window_holds_its_moment_and_has_close_neighbours(window: Rule, at_ms:
     assert window_at(window, end_ms - 1) == (start_ms, end_ms)
     assert window_at(window, start_ms - 1) == (before_ms, start_ms)
     assert window_at(window, end_ms) == (end_ms, after_ms)
-
-
-@given(zones, moments_ms)
-def test_a_day_has_one_date(zone: str, at_ms: int) -> None:
-    start_ms, end_ms = window_at(rule(time_zone=zone), at_ms)
-    slot = ZoneInfo(zone)
-
-    def date_at(moment_ms: int) -> object:
-        return datetime.fromtimestamp(moment_ms / 1000, slot).date()
-
-    assert date_at(at_ms) == date_at(start_ms) == date_at(end_ms - 1)
-    assert date_at(end_ms) > date_at(at_ms)  # type: ignore[operator]

@@ -24,9 +24,7 @@ from vinery_accounts.limits.memory import MemoryLimiter
 from vinery_accounts.limits.reservations import (
     LEASE_TTL_S,
     NO_USAGE,
-    RENEW_INTERVAL_S,
     ActualUsage,
-    Lease,
     Limiter,
     UsageBaseline,
 )
@@ -450,38 +448,7 @@ def at_midnight(clock: FakeClock) -> Rule:
     return day
 
 
-async def run_on(limiter: Limiter, clock: FakeClock, seconds: float, *leases: Lease) -> None:
-    """Time passes, and the leases are renewed meanwhile."""
-    for _ in range(10):
-        clock.pass_s(seconds / 10)
-        await limiter.renew(leases)
-
-
-async def test_a_bucket_gets_back_only_what_is_there(limiter: Limiter, clock: FakeClock) -> None:
-    tokens = rule(window=MINUTE, amount=1000)
-    idle = await granted(limiter, request_for(tokens, num_output_tokens=500))
-    await run_on(limiter, clock, 60.0, idle)
-    busy = await granted(limiter, request_for(tokens, num_input_tokens=999))
-    await limiter.settle(busy, ActualUsage(999, 1))
-    await limiter.settle(idle, NO_USAGE)
-    assert await used(limiter, tokens) == [1000]
-
-    tokens = rule(window=MINUTE, amount=1000)
-    idle = await granted(limiter, request_for(tokens, num_output_tokens=500))
-    clock.pass_s(12.0)
-    await granted(limiter, request_for(tokens, num_input_tokens=699))
-    await limiter.settle(idle, NO_USAGE)
-    assert await used(limiter, tokens) == [700]
-
-    tokens = rule(window=MINUTE, amount=1000)
-    both = [await granted(limiter, request_for(tokens, num_output_tokens=300)) for _ in range(2)]
-    await run_on(limiter, clock, 30.0, *both)
-    await granted(limiter, request_for(tokens, num_input_tokens=899))
-    assert await used(limiter, tokens) == [1000]
-    for lease in both:
-        await limiter.settle(lease, NO_USAGE)
-    assert await used(limiter, tokens) == [900]
-
+async def test_a_bucket_gets_back_all_that_is_unused(limiter: Limiter) -> None:
     tokens = rule(window=MINUTE, amount=100_000)
     asked = [request_for(tokens, num_output_tokens=128) for _ in range(200)]
     for lease in [await granted(limiter, each) for each in asked]:
@@ -521,33 +488,6 @@ async def test_a_shadow_limit_counts_answers_that_it_would_have_let_in(limiter: 
     assert await used(limiter, shadow) == [0]
 
 
-async def test_a_dead_process_loses_its_slot_for_ever(limiter: Limiter, clock: FakeClock) -> None:
-    slot, tokens = slots(1), rule(amount=100)
-    dead = await granted(limiter, request_for(slot, tokens, num_input_tokens=49))
-    clock.pass_s(LEASE_TTL_S - 0.001)
-    await limiter.renew([])
-    await denied(limiter, request_for(slot))
-    clock.pass_s(0.001)
-    await limiter.renew([])
-    await limiter.renew([dead])  # a dead lease does not come back
-    await granted(limiter, request_for(slot))
-    assert await used(limiter, slot, tokens) == [1, 50]
-    assert (await limiter.extend(dead, 1)).is_lost
-
-
-async def test_a_renewed_lease_alone_keeps_its_slots(limiter: Limiter, clock: FakeClock) -> None:
-    slot = slots(9)
-    kept, settled, _ = [await granted(limiter, request_for(slot, num_answers=n)) for n in (3, 1, 4)]
-    await limiter.settle(settled, ActualUsage())
-    assert await used(limiter, slot) == [7]
-    for _ in range(10):
-        clock.pass_s(LEASE_TTL_S / 2)
-        await limiter.renew([kept, settled])
-    assert await used(limiter, slot) == [3]
-    await limiter.settle(kept, ActualUsage())
-    assert await used(limiter, slot) == [0]
-
-
 async def test_an_expired_lease_gives_no_quota_back(limiter: Limiter, clock: FakeClock) -> None:
     quota = rule(amount=100)
     kept = await granted(limiter, request_for(quota, num_output_tokens=50))
@@ -570,17 +510,6 @@ async def test_redis_settles_a_lease_that_has_expired(redis_fresh: Fresh, clock:
     for num_output_tokens in (10, 0):
         await store.settle(unheard, ActualUsage(num_output_tokens=num_output_tokens))
     assert await used(store, slot, budget) == [1, 10]
-
-
-async def test_two_heartbeats_may_be_lost(redis_fresh: Fresh, clock: FakeClock) -> None:
-    (store,) = redis_fresh(1)
-    lease = await granted(store, request_for(slots(1)))
-    # Processes look each second whether it is time.
-    heartbeat_s = RENEW_INTERVAL_S + 1
-    for _ in range(2):
-        clock.pass_s(3 * heartbeat_s)
-        await store.renew([lease])
-    assert not (await store.extend(lease, 1)).is_lost
 
 
 async def test_a_process_that_stood_keeps_leases(memory_fresh: Fresh, clock: FakeClock) -> None:

@@ -85,15 +85,6 @@ def test_each_key_has_the_limits_after_it_and_the_use_before_it(key: ApiKey) -> 
     assert num_used == {7: 20, 8: 50, 100: 90}
 
 
-def test_a_key_without_a_limit_of_its_own_hands_on_those_of_all_after_it(key: ApiKey) -> None:
-    keys = rotated(key, 3)
-    assert {rules_of(each) for each in keys} == {rules_of(keys[-1])} != {()}
-
-    limit(keys[2], 8)
-
-    assert [amounts_of(each) for each in keys] == [[8, 100], [8, 100], [8, 100], [100]]
-
-
 def test_a_key_in_between_may_be_deleted_or_without_limit(key: ApiKey, new_key: MakeKey) -> None:
     _, second, newest = rotated(key, 2)
     changes.remove(second)

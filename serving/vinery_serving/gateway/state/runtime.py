@@ -25,9 +25,8 @@ from vinery_accounts.base.files import write_private
 from vinery_accounts.captures.quarantine import QuarantineQueue
 from vinery_accounts.captures.store import CaptureQueue
 from vinery_accounts.keys.table import KeyTable
-from vinery_accounts.limits.failover import UnavailablePolicy
 from vinery_accounts.limits.recovery import settle_dead_leases
-from vinery_accounts.limits.service import LimitService, LimitSettings
+from vinery_accounts.limits.service import LimitService, UnavailablePolicy
 from vinery_accounts.models import QuarantinedRequest
 from vinery_accounts.stored.conversations import LOCK_S, renew
 from vinery_accounts.usage.ledger import UsageLedger
@@ -109,9 +108,11 @@ class Runtime:
         self._live_server = LiveServer(*home, self.live.rows, self.live.stop)
         self.drain = Drain()
         self.traffic = Traffic()
-        policy = UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY)
-        limits = LimitSettings(settings.VINERY_REDIS_URL, policy, settings.VINERY_WEB_WORKERS)
-        self.limits = LimitService(limits)
+        self.limits = LimitService(
+            redis_url=settings.VINERY_REDIS_URL,
+            unavailable_policy=UnavailablePolicy(settings.VINERY_LIMITS_WHEN_AWAY),
+            num_processes=settings.VINERY_WEB_WORKERS,
+        )
         self.is_auth_on = bool(settings.VINERY_AUTH_ENABLED)
         # Unix times in seconds of the snapshots in memory: of keys and limits, and of models.
         self.accounts_read_at_s = self.models_read_at_s = 0.0  # not read yet
