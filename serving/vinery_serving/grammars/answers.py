@@ -13,8 +13,7 @@ from vinery_serving.grammars.client_tags import client_tag
 from vinery_serving.grammars.family import GrammarFamily
 from vinery_serving.grammars.grammar.ebnf import StructuralTag, Text, alt, grammar_tag, text_of
 from vinery_serving.grammars.json_schema.translator import json_tag
-from vinery_serving.grammars.lowering import lowered
-from vinery_serving.grammars.texts import regex_tag
+from vinery_serving.grammars.texts import lowered, regex_tag
 
 _DEFAULT_PARAM: Final = "response_format"
 
