@@ -19,10 +19,15 @@ from vinery_serving.grammars.family import (
 from vinery_serving.grammars.grammar.ebnf import StructuralTag, grammar_tag
 from vinery_serving.output.lexer import Tag
 from vinery_serving.output.parsers import gemma4, messages, pythonic
-from vinery_serving.output.parsers import json_families as parsers
+from vinery_serving.output.parsers import json_calls as parsers
 from vinery_serving.output.parsers.base import ParserFamily
-from vinery_serving.output.parsers.json_calls import CallTags, Section, json_family
-from vinery_serving.output.parsers.json_families import DEEPSEEK_TAGS, KIMI_K2_TAGS
+from vinery_serving.output.parsers.json_calls import (
+    DEEPSEEK_TAGS,
+    KIMI_K2_TAGS,
+    CallTags,
+    Section,
+    json_family,
+)
 from vinery_serving.output.parsers.messages import CHANNEL, CONSTRAIN, MESSAGE, TO
 
 
