@@ -151,7 +151,6 @@ class ModelAssets:
 
     @property
     def takes_tools(self) -> bool:
-        """Whether prompts can show tools to the model."""
         return bool(self._renderers) and self._renderers[-1].capabilities.has_tools
 
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:

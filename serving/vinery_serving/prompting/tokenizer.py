@@ -294,7 +294,6 @@ def _read_vino(path: Path) -> Any:
 
 
 def _eos_ids(folder: ModelFolder, own: int | None) -> frozenset[int]:
-    """The end tokens of generation_config.json and of the tokenizer."""
     ids = set(folder.defaults.eos_token_ids)
     return frozenset(ids if own is None else ids | {own})
 

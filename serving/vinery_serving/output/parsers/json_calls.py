@@ -45,8 +45,6 @@ _MAX_HEAD_CHARS: Final = 512  # a head without a brace for longer than this is n
 
 @dataclass(frozen=True, slots=True)
 class CallTags:
-    """The opening and closing tags of a family's calls, if there are any."""
-
     open: tuple[str, ...] = ()
     close: tuple[str, ...] = ()
 
@@ -223,7 +221,6 @@ class _JsonCall:
             self._write(sendable(json.loads(text)) if is_quoted else text)
 
     def _read_whole(self) -> Reading[str]:
-        """Read one whole value. Returns its JSON text."""
         parts: list[str] = []
         yield from self._read_value(parts.append)
         return "".join(parts)
@@ -282,7 +279,6 @@ def read_headed_call(
 def _read_head(
     lexer: Lexer, head: re.Pattern[str], ends: Literals
 ) -> Reading[tuple[re.Match[str] | None, bool]]:
-    """Find the head, and whether arguments follow it."""
     try:
         while (found := ends.find(lexer.text[lexer.at :])) is None:
             if len(lexer.text) - lexer.at > _MAX_HEAD_CHARS:
