@@ -12,7 +12,7 @@ from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, 
 from vinery_serving.grammars.answers import answer_grammar
 from vinery_serving.grammars.families.registry import FAMILIES, by_name
 from vinery_serving.grammars.json_schema.translator import json_grammar
-from vinery_serving.grammars.lowering import lowered
+from vinery_serving.grammars.texts import lowered
 
 FIELD = "response_format"
 PING = Tool("ping")

@@ -1,16 +1,22 @@
-"""No answer depends on where tokens end: drawn texts of all families, damaged in drawn ways, each
-read whole, character by character and in drawn parts."""
+"""Properties of every output family, future families included. No answer depends on where tokens
+end: drawn texts of all families, damaged in drawn ways, are each read whole, character by character
+and in drawn parts."""
 
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 from tests.examples import examples
+from tests.tables import table
+from vinery_serving.core.events import ReasoningDelta, TextDelta
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 from vinery_serving.grammars.families.registry import FAMILIES, by_name
 
-from .builders import Folded, a_parser, cut, folded
+from .builders import Folded, a_parser, cut, events_of, folded
 from .families import TOOLS, WRITERS, Call
-from .test_every_family import syntax_of
 
+LISTED = [Tool("ping"), Tool("get_weather", None, {"type": "object"})]
+ARGUMENTS = '{"city": "Paris; {"}'
 NUM_TEXTS = 1_000 if examples(1) == 1 else 100_000  # by day, and by night
 MOST_CUTS = 6
 CHARS = [*" \n\"'{}[]()<>=,:;\\|/`", "a", "é", "😀", "\\n", "\\u00", "\\ud83d", "```", '<|"|>']
@@ -43,6 +49,35 @@ VALUES = [
     True,
 ]
 LISTS = [["a", "b"], [], [1, {"a": "}"}], None]
+
+
+def texts_in(tag: Any) -> Iterator[str]:
+    """All fixed texts of a structural tag, with arguments where JSON is expected."""
+    match tag:
+        case {"type": "tag", **tag}:
+            yield from (tag["begin"], *texts_in(tag["content"]), tag["end"])
+        case {"type": "const_string", "value": value}:
+            yield value
+        case {"type": "grammar" | "json_schema"}:
+            yield ARGUMENTS
+        case dict():
+            for value in tag.values():
+                yield from texts_in(value)
+        case list():
+            for each in tag:
+                yield from texts_in(each)
+
+
+def syntax_of(name: str) -> list[str]:
+    """Return whole calls, parts of calls, and tags."""
+    family = by_name(name)
+    texts = [*family.parser.special_texts]
+    if family.grammar.supports_calls:
+        choice = ToolChoice(ToolMode.REQUIRED)
+        parts = list(texts_in(family.grammar.calls(LISTED, choice, parallel=True)))
+        texts += ["".join(parts), *parts]
+    texts += texts_in(family.grammar.after_reasoning({"type": "const_string", "value": "Yes."}))
+    return [text for text in texts if text]
 
 
 class Drawing:
@@ -108,3 +143,14 @@ def test_no_answer_depends_on_where_tokens_end():
             case = f"{name} {opens=} {is_whole=} {text!r}"
             assert read(list(text)) == whole, case
             assert read(cut(text, cuts)) == whole, f"{case} {cuts}"
+
+
+@table("name", [name for name in sorted(FAMILIES) if "+" not in name])
+def test_without_tools_no_call_is_read_and_an_answer_without_syntax_stays_as_it_is(name):
+    text = "".join(syntax_of(name)) + "Hello."
+    events = events_of(a_parser(name, has_tools=False), [text])
+    assert {type(event) for event in events} <= {TextDelta, ReasoningDelta}
+
+    if not by_name(name).grammar.starts_in_reasoning:
+        for text in ("Hello.", "a < b", '{"a": 1}', "[1, {}]", "x[0] {y} | z\n"):
+            assert folded(a_parser(name, tools=LISTED), [text]) == [("text", text)]

@@ -106,28 +106,3 @@ def test_json_holds_for_the_answer_after_reasoning(model):
 
     assert json.loads(result.text) == {"name": "Bob", "age": 4}
     assert result.reasoning
-
-
-YES_NO = {"type": "boolean"}
-NODE = object_of(leaf=YES_NO, next={"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]})
-NODES = {"$defs": {"node": NODE}, "$ref": "#/$defs/node"}
-
-
-@table(
-    "schema, fits",
-    [
-        (NODES, lambda it: it.keys() == {"leaf", "next"}),
-        # Properties come in their order.
-        (
-            object_of("bd", a=YES_NO, b=YES_NO, c=YES_NO, d=YES_NO),
-            lambda it: {"b", "d"} <= it.keys() and list(it) == sorted(it),
-        ),
-    ],
-)
-def test_a_json_answer_ends_by_itself_and_fits_its_schema(model, schema, fits):
-    """With blanks without end, it would not end. Others: constraints/test_drawn_json_live.py."""
-    grammar = req.Grammar(req.GrammarKind.JSON_SCHEMA, json.dumps(schema))
-
-    result = model.answer(asked("Hello!", tools=()), grammar)
-
-    assert fits(json.loads(result.text))

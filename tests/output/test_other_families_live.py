@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from tests.tables import table
-from vinery_serving.core.events import ReasoningDelta, TextDelta, ToolCallStarted
-from vinery_serving.core.request import Grammar, GrammarKind, Tool, ToolChoice, ToolMode
-from vinery_serving.grammars.families.registry import by_name
+from vinery_serving.core.request import Tool, ToolChoice, ToolMode
 
 from .builders import object_of
 from .rotation import rotated
@@ -94,17 +92,3 @@ def test_required_arguments_are_there_and_others_come_in_order(model, name):
 
         assert set(required) <= arguments.keys() <= set("abcd")
         assert list(arguments) == sorted(arguments)
-
-
-@table("name", ["gptoss", "onyx"])
-def test_a_forced_call_may_follow_reasoning_and_an_answer_under_a_grammar_has_its_head(model, name):
-    model.use(by_name(name))
-    choice = ToolChoice(ToolMode.REQUIRED)
-    events, _ = model.events(asked(QUESTION, tools=[Tool("ping")], tool_choice=choice))
-    assert isinstance(events[0], ReasoningDelta | ToolCallStarted)
-    assert not [event for event in events if isinstance(event, TextDelta)]
-
-    model.use(straight(name))
-    result = model.answer(asked("Say: yes", tools=()), Grammar(GrammarKind.REGEX, "yes|no"))
-    assert result.text in ("yes", "no")
-    assert result.reasoning == ""

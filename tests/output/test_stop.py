@@ -4,8 +4,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.operations import growth
-from tests.tables import table
 from vinery_serving.core.request import Repetition
 from vinery_serving.output.stop import RepetitionDetector, StopStrings
 
@@ -52,18 +50,6 @@ def test_it_holds_back_only_what_may_begin_a_stop_string_and_is_silent_after_one
     assert stop.release() == ""
     with pytest.raises(ValueError, match="empty"):
         StopStrings(["a", ""])
-
-
-@table("letters", ["a", "ab", "aab"])
-def test_a_token_costs_no_more_after_a_long_text_that_nearly_stops(letters):
-    """The worst text for a search that begins again after each mismatch."""
-    string = letters * 80 + "x"
-
-    def work(size):
-        stop, parts = StopStrings([string] * 16), list(letters * size)
-        return lambda: [stop.feed(part) for part in parts]
-
-    assert growth(work, 200) < 2.2
 
 
 # -- Repetitions, found token by token, against their definition --------------

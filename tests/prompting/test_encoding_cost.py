@@ -5,8 +5,8 @@ from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, WordPiece
 
 from tests.tables import table
-from vinery_serving.prompting.encoding_cost import check_decoder, is_quick
 from vinery_serving.prompting.folder import UnusableFolder
+from vinery_serving.prompting.tokenizer import check_decoder, is_quick
 
 _ENDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

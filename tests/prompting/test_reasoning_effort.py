@@ -4,7 +4,7 @@ express."""
 from tests.tables import table
 from vinery_serving.core.request import Effort, Rendering
 from vinery_serving.prompting.assets import ModelAssets
-from vinery_serving.prompting.reasoning_effort import ReasoningSettings, reasoning_settings
+from vinery_serving.prompting.render import ReasoningSettings, reasoning_settings
 from vinery_serving.prompting.template import ChatTemplate
 
 from .builders import MODEL, a_chat

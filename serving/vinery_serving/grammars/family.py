@@ -88,7 +88,6 @@ class GrammarFamily:
         return tag(f"{self.begin}{call['begin']}", content, self.end)
 
     def answer(self, answer: StructuralTag) -> StructuralTag:
-        """Return `answer` with the syntax that the family writes around it."""
         return sequence(text(self.answer_begin), answer) if self.answer_begin else answer
 
     def after_reasoning(self, output: StructuralTag) -> StructuralTag:
@@ -146,7 +145,6 @@ def _separated(
 
 
 def is_enforced(tool: Tool, choice: ToolChoice) -> bool:
-    """Whether a call must fit the schema of the tool."""
     return choice.mode is not ToolMode.AUTO or bool(tool.strict)
 
 

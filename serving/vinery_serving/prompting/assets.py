@@ -13,8 +13,7 @@ from vinery_serving.prompting.capabilities import TemplateCapabilities
 from vinery_serving.prompting.folder import ModelFolder
 from vinery_serving.prompting.infill import Infill
 from vinery_serving.prompting.pooling_folder import PoolingFolder
-from vinery_serving.prompting.reasoning_effort import reasoning_settings
-from vinery_serving.prompting.render import ChatRenderer, Rendered, marked_text
+from vinery_serving.prompting.render import ChatRenderer, Rendered, marked_text, reasoning_settings
 from vinery_serving.prompting.template import ChatTemplate, TemplateWords
 from vinery_serving.prompting.tokenizer import Tokenizer, TokenizerFacts, load_tokenizer
 from vinery_serving.prompting.vision import (
@@ -152,7 +151,6 @@ class ModelAssets:
 
     @property
     def takes_tools(self) -> bool:
-        """Whether prompts can show tools to the model."""
         return bool(self._renderers) and self._renderers[-1].capabilities.has_tools
 
     def render(self, conversation: Conversation, encoding: Encoding = _WHOLE) -> Prompt:

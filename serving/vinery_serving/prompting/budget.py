@@ -62,7 +62,6 @@ _purse: Final = threading.local()  # with the steps that are left
 
 
 def fill_purse() -> None:
-    """Begin a rendering with a whole budget."""
     _purse.num_left = _MAX_STEPS
 
 

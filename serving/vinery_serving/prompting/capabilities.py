@@ -84,12 +84,10 @@ class TemplateCapabilities:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What was found out, for `known`."""
         return {name: value for name, value in vars(self).items() if name != "_render_template"}
 
     @classmethod
     def known(cls, facts: Mapping[str, Any]) -> Self:
-        """Return the capabilities that were found out elsewhere."""
         known = cls.__new__(cls)
         vars(known).update(facts)
         return known

@@ -184,7 +184,6 @@ def _parsed_templates(value: Any, path: Path) -> ChatTemplates:
 
 
 def _named_tokens(path: Path, tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
-    """The tokens of tokenizer_config.json, and of the older file where that has none."""
     older = read_object(path / "special_tokens_map.json")
     named = {}
     for key in TOKEN_KEYS:
@@ -247,7 +246,6 @@ def read_object(path: Path) -> Mapping[str, Any]:
 
 
 def read_value(path: Path) -> Any:
-    """The JSON value in a file; None when there is no file. Raises `UnusableFolder`."""
     text = read_text(path)
     if text is None:
         return None

@@ -1,26 +1,39 @@
 """Renders a conversation to the text that the model was trained to answer.
 
 Each message gets the form that the template renders (see `capabilities`), so that no message is
-dropped, or printed in a form unknown to the model.
+dropped, or printed in a form unknown to the model. Clients send instructions, calls and reasoning
+in any order and number, and many templates drop unexpected messages, or raise: so messages are
+arranged first.
+
+A requested reasoning effort becomes variables of the template and a token budget. Templates have a
+switch (Qwen 3, DeepSeek V3.1), a level (gpt-oss, Mistral), a budget (Seed-OSS) or nothing (DeepSeek
+R1). An effort that a template cannot express limits the reasoning tokens.
 """
 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, Final
 
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter, cited
 from vinery_serving.core.field_limits import JSON_LEVELS
 from vinery_serving.core.json_text import exceeded_limit, is_deeper_than
 from vinery_serving.core.media import MediaKind, MediaPart
-from vinery_serving.core.request import Conversation, Message, Role, TextPart, Tool, ToolCall
+from vinery_serving.core.request import (
+    ContentPart,
+    Conversation,
+    Message,
+    Role,
+    TextPart,
+    Tool,
+    ToolCall,
+)
 from vinery_serving.core.tools import INVALID_JSON
-from vinery_serving.prompting.arranging import arranged
 from vinery_serving.prompting.capabilities import TemplateCapabilities
 from vinery_serving.prompting.folder import UnusableFolder
-from vinery_serving.prompting.reasoning_effort import reasoning_settings
 from vinery_serving.prompting.template import ChatTemplate
 from vinery_serving.prompting.vision import Markup
 
@@ -266,3 +279,170 @@ def _described(tool: dict[str, Any]) -> dict[str, Any]:
         }
         function["parameters"] = {**function["parameters"], "properties": described}
     return {**tool, "function": function}
+
+
+_SWITCHES: Final = ("enable_thinking", "thinking")
+_LEVEL: Final = "reasoning_effort"
+_BUDGET: Final = "thinking_budget"
+
+# In tokens. Low, medium and high are the budgets of Google's OpenAI-compatible endpoint; the others
+# continue that series. The highest effort has no limit.
+_BUDGETS: Final[Mapping[str, int | None]] = {
+    "none": 0,
+    "minimal": 512,
+    "low": 1_024,
+    "medium": 8_192,
+    "high": 24_576,
+    "xhigh": 32_768,
+    "max": None,
+}
+_ORDER: Final = tuple(_BUDGETS)
+# The levels of models whose template names only the default level.
+_USUAL: Final = frozenset(("low", "medium", "high"))
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningSettings:
+    template_variables: Mapping[str, Any] = field(default_factory=dict)
+    budget: int | None = None  # in tokens. None: no limit.
+
+
+def reasoning_settings(
+    effort: str | None, variables: Collection[str] | None = None, constants: Collection[str] = ()
+) -> ReasoningSettings:
+    """Return the settings for an effort, a value of `core.request.Effort`; empty without one.
+    `variables` and `constants` are the names and strings that the template uses. Without a template
+    (None) the effort becomes a budget only."""
+    if effort is None:
+        return ReasoningSettings()
+    budget = _BUDGETS[effort]
+    if variables is None:
+        return ReasoningSettings({}, budget)
+    values: dict[str, Any] = {name: effort != "none" for name in _SWITCHES if name in variables}
+    is_off = bool(values) and effort == "none"
+    if _LEVEL in variables:
+        level = _nearest(effort, constants)
+        values[_LEVEL] = level
+        if (level == "none") == (effort == "none"):
+            budget = None
+    elif _BUDGET in variables and budget is not None:
+        values[_BUDGET] = budget
+    return ReasoningSettings(values, None if is_off else budget)
+
+
+def _nearest(effort: str, constants: Collection[str]) -> str:
+    """The template's closest level, the higher of two. Only "none" maps to "none"."""
+    named = {level for level in _ORDER if level in constants}
+    levels = (named if len(named) > 1 else named | _USUAL) - {"none"}
+    if effort == "none" and "none" in named:
+        return "none"
+    at = _ORDER.index(effort)
+    return min(levels, key=lambda each: (abs(_ORDER.index(each) - at), -_ORDER.index(each)))
+
+
+_INSTRUCTING: Final = (Role.SYSTEM, Role.DEVELOPER)
+
+
+def arranged(messages: Sequence[Message], capabilities: TemplateCapabilities) -> Sequence[Message]:
+    messages = _with_instructions(messages, capabilities)
+    if capabilities.wants_single_calls:
+        messages = _with_single_calls(messages)
+    if capabilities.refuses_text_beside_reasoning:
+        messages = [_without_text_beside_reasoning(message) for message in messages]
+    return _with_numbered_calls(messages) if capabilities.wants_numbered_ids else messages
+
+
+def _with_instructions(
+    messages: Sequence[Message], capabilities: TemplateCapabilities
+) -> Sequence[Message]:
+    """The messages with system and developer messages where the template renders them. OpenAI's
+    clients may send any number of such messages anywhere. Many templates render one, at the start.
+    Some render none: their models were trained to read instructions in the first user message."""
+    known = [_known(message, capabilities) for message in messages]
+    has_late_ones = any(message.role in _INSTRUCTING for message in messages[1:])
+    if capabilities.has_system and (capabilities.has_many_systems or not has_late_ones):
+        return known
+    instructions = [message for message in known if message.role in _INSTRUCTING]
+    if not instructions:
+        return known
+    others = [message for message in known if message.role not in _INSTRUCTING]
+    first = instructions[0]
+    if capabilities.has_system:
+        return [_with_text(first, instructions), *others]
+    for at, question in enumerate(others):
+        if question.role is Role.USER:
+            whole = _with_text(question, [*instructions, question])
+            return [*others[:at], whole, *others[at + 1 :]]
+    return [_with_text(replace(first, role=Role.USER), instructions), *others]
+
+
+def _with_single_calls(messages: Sequence[Message]) -> list[Message]:
+    """The same messages, with a turn for each call. The results of a call follow its turn."""
+    groups: list[list[Message]] = []  # each message with the results after it
+    for message in messages:
+        if groups and message.role is Role.TOOL:
+            groups[-1].append(message)
+        else:
+            groups.append([message])
+    return [message for turn, *results in groups for message in _split(turn, results)]
+
+
+def _split(turn: Message, results: Sequence[Message]) -> list[Message]:
+    if len(turn.tool_calls) < 2:
+        return [turn, *results]
+    first, *others = turn.tool_calls
+    turns = [[replace(turn, tool_calls=(first,))]]
+    turns += [[Message(turn.role, tool_calls=(call,))] for call in others]
+    positions = {call.id: at for at, call in enumerate(turn.tool_calls)}
+    for result in results:
+        # A result without a call stays behind all calls.
+        turns[positions.get(result.tool_call_id or "", -1)].append(result)
+    return [message for each in turns for message in each]
+
+
+def _with_numbered_calls(messages: Sequence[Message]) -> list[Message]:
+    """The same messages, with the numbers of all calls in their ids. A result answers the newest
+    call of its id, since some clients start again in each turn."""
+    numbers, known = count(), dict[str | None, str]()
+
+    def numbered(call: ToolCall) -> ToolCall:
+        known[call.id] = f"functions.{call.name}:{next(numbers)}"
+        return replace(call, id=known[call.id])
+
+    return [
+        replace(
+            message,
+            tool_calls=tuple(map(numbered, message.tool_calls)),
+            tool_call_id=known.get(message.tool_call_id, message.tool_call_id),
+        )
+        for message in messages
+    ]
+
+
+def _without_text_beside_reasoning(message: Message) -> Message:
+    """A turn with calls, whose text is a part of its reasoning."""
+    if not (message.tool_calls and message.reasoning and message.text):
+        return message
+    return replace(message, content=message.media, reasoning=f"{message.reasoning}\n{message.text}")
+
+
+def _known(message: Message, capabilities: TemplateCapabilities) -> Message:
+    if message.role is Role.DEVELOPER and not capabilities.has_developer:
+        return replace(message, role=Role.SYSTEM)
+    return message
+
+
+def _with_text(message: Message, sources: Sequence[Message]) -> Message:
+    if any(source.media for source in sources):
+        return replace(message, content=tuple(_joined(sources)))
+    text = "\n\n".join(source.text for source in sources if source.text)
+    return replace(message, content=(TextPart(text),))
+
+
+def _joined(sources: Sequence[Message]) -> list[ContentPart]:
+    parts: list[ContentPart] = []
+    for source in sources:
+        if parts and isinstance(last := parts[-1], TextPart):
+            parts[-1] = TextPart(f"{last.text}\n\n")
+        parts += source.content
+    return parts

@@ -4,7 +4,6 @@ of a bounded length. All other values are JSON."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -55,15 +54,6 @@ _KNOWN_KEYWORDS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Parameter:
-    """`schema` is a whole document, with the definitions of the tool's schema."""
-
-    name: str
-    schema: Any
-    is_required: bool
-
-
 def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
     """Return a call as a tag, in the family's wrapper, if any. Raises `UnsupportedParameter` for a
     strict tool whose schema is more than a list of parameters. Calls of other tools may have any
@@ -72,10 +62,14 @@ def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
         excluded = (syntax.value_end, CDATA) if syntax.has_cdata else (syntax.value_end,)
         text = text_tag(tool.input_grammar, plain, excluded=excluded)
         content = _argument_tag(syntax, INPUT, text)
-    elif (parameters := _parameters(tool, choice)) is None:
+    elif (schemas := _parameters(tool, choice)) is None:
         content = ANY_TEXT
     else:
-        listed = [_argument(syntax, each) for each in parameters] or [_NOTHING]
+        required = (tool.parameters or {}).get("required", ())
+        listed = [
+            _argument(syntax, name, schema, is_required=name in required)
+            for name, schema in schemas.items()
+        ] or [_NOTHING]
         content = sequence(*listed) if len(listed) > 1 else listed[0]
     name = f"{syntax.call_begin}{tool.name}{syntax.name_end}{syntax.after_name}"
     return tag(
@@ -85,13 +79,14 @@ def _call(syntax: TagSyntax, tool: Tool, choice: ToolChoice) -> StructuralTag:
     )
 
 
-def _parameters(tool: Tool, choice: ToolChoice) -> list[_Parameter] | None:
-    """Return all parameters of a call in the schema's order; None if any arguments fit. If the
-    schema lists properties, a call has no others, as in the grammars of JSON schemas."""
+def _parameters(tool: Tool, choice: ToolChoice) -> Mapping[str, Any] | None:
+    """Return the schemas of all parameters, each a whole document, in their order; None if any
+    arguments fit. If the schema lists properties, a call has no others, as in the grammars of JSON
+    schemas."""
     if not is_enforced(tool, choice):
         return None
     if tool.parameters is None:
-        return []
+        return {}
     schema: Mapping[str, Any] = tool.parameters
     properties, required = schema.get("properties", {}), schema.get("required", [])
     others = schema.get("additionalProperties")
@@ -113,17 +108,15 @@ def _parameters(tool: Tool, choice: ToolChoice) -> list[_Parameter] | None:
     if not is_list or (not properties and others is not False):
         return None
     definitions = {word: schema[word] for word in _DEFINITIONS if word in schema}
-    return [
-        _Parameter(
-            name, {**definitions, **each} if isinstance(each, Mapping) else each, name in required
-        )
+    return {
+        name: {**definitions, **each} if isinstance(each, Mapping) else each
         for name, each in properties.items()
-    ]
+    }
 
 
-def _argument(syntax: TagSyntax, parameter: _Parameter) -> StructuralTag:
-    argument = _argument_tag(syntax, parameter.name, _value(parameter.schema))
-    return argument if parameter.is_required else _one([argument, _NOTHING])
+def _argument(syntax: TagSyntax, name: str, schema: Any, *, is_required: bool) -> StructuralTag:
+    argument = _argument_tag(syntax, name, _value(schema))
+    return argument if is_required else _one([argument, _NOTHING])
 
 
 def _argument_tag(syntax: TagSyntax, name: str, value: StructuralTag) -> StructuralTag:

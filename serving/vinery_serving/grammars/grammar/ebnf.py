@@ -23,8 +23,6 @@ _MAX_INLINED_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Exactly these characters, possibly none."""
-
     text: str
 
 
@@ -37,15 +35,11 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """The rule of this name."""
-
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Seq:
-    """All parts in order."""
-
     parts: tuple[Expr, ...]
 
 

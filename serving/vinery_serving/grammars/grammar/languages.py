@@ -57,7 +57,6 @@ class _Expression:
 
     @cached_property
     def accepts_empty(self) -> bool:
-        """Whether the empty text belongs to the language."""
         return _accepts_empty(self)  # type: ignore[arg-type]
 
     @cached_property
@@ -133,7 +132,6 @@ def literal(text: str) -> Language:
 
 
 def cat(*parts: Language) -> Language:
-    """Return the texts that have one text of each part, in order."""
     flat: list[Language] = []
     for part in parts:
         if part == NOTHING:

@@ -58,7 +58,6 @@ class NumberRange:
     factors: tuple[Decimal, ...] = ()
 
     def integers(self) -> Language:
-        """Return the numerals of the integers in the range. Raises `TooManyStates`."""
         low, high = self.low, self.high
         if low is not None:
             low = Bound(Decimal(floor(low.value) + 1 if low.is_exclusive else ceil(low.value)))
@@ -69,7 +68,6 @@ class NumberRange:
         return NumberRange(low, high, factors)._numerals(num_decimals=0)
 
     def numbers(self) -> Language:
-        """Return the decimal numerals of the range. Raises `TooManyStates`."""
         ends = self._ends()
         # As many decimals as a float can distinguish near the bounds.
         num_whole = max((len(str(int(abs(end)))) for end in ends), default=1)

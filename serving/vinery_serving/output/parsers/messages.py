@@ -76,13 +76,11 @@ def read_messages(
 
 
 def message_recipient(head: str) -> str:
-    """Return the recipient that a head names; "" without one."""
     recipient = _RECIPIENT.search(head)
     return recipient[1] if recipient else ""
 
 
 def text_parser(writer: EventWriter, *, is_reasoning: bool) -> Parser:
-    """Return the parser of a message that is passed on unchanged: the answer, or reasoning."""
     write = writer.reasoning if is_reasoning else writer.text
     return PlainParser(write, is_reasoning=is_reasoning)
 

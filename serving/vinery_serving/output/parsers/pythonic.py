@@ -93,7 +93,6 @@ def _read_next_name(lexer: Lexer, tags: CallTags) -> Reading[str]:
 
 
 def _read_name(lexer: Lexer) -> Reading[str]:
-    """Read the name of a call and its parenthesis."""
     yield from lexer.peek()
     name = yield from lexer.take_run(_NAME)
     if not name or (yield from lexer.peek()) != "(":
@@ -115,7 +114,6 @@ def _family(tags: CallTags, *, is_bare: bool = False) -> ParserFamily:
 
 
 def bare_opening(tool: Tool) -> str:
-    """Return the beginning of a list without tags whose first call is of this tool."""
     return f"[{tool.name}("
 
 

@@ -74,7 +74,6 @@ PYTHON: Final = Notation(('"""', "'''", '"', "'"), has_names=True)
 
 
 def gemma_notation(mark: str) -> Notation:
-    """Return the notation of Gemma 4, with this mark around strings."""
     return Notation((mark, '"', "'"), mark, "[", has_names=True)
 
 
@@ -338,7 +337,6 @@ def inside(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return `text` as a JSON string."""
     return f'"{inside(text)}"'
 
 

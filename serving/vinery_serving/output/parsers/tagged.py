@@ -78,7 +78,6 @@ class TagSyntax:
 
     @property
     def opening(self) -> Tag:
-        """The tags that begin a call, the usual tag first."""
         return Tag(*filter(None, (self.wrapper, self.call_begin)))
 
 
@@ -236,7 +235,6 @@ class TaggedCall:
         return found
 
     def _take_exactly(self, mark: str) -> Reading[bool]:
-        """Read a text, if it comes next."""
         lexer = self._lexer
         while mark.startswith(rest := lexer.text[lexer.at : lexer.at + len(mark)]) and rest != mark:
             yield
@@ -267,8 +265,6 @@ class TaggedCall:
 
 
 def tagged_family(syntax: TagSyntax, *special_texts: str) -> ParserFamily:
-    """Return a family that differs from others only in its tags."""
-
     def read(
         lexer: Lexer, writer: EventWriter, opening: str, tools: Sequence[Tool]
     ) -> Reading[None]:
