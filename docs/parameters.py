@@ -12,9 +12,8 @@ from docs.markdown import code, table
 from vinery_serving.core.field_limits import FIELD_LIMITS
 from vinery_serving.core.tasks import Endpoint
 from vinery_serving.gateway.preparing.limits import CLIENT_DEFAULTS
-from vinery_serving.protocols.common.foreign import FOREIGN
-from vinery_serving.protocols.common.parameters import parameter_of
-from vinery_serving.protocols.common.refused import REFUSED
+from vinery_serving.protocols.common.body_fields import FOREIGN, REFUSED
+from vinery_serving.protocols.common.reading import parameter_of
 from vinery_serving.protocols.openapi import BODIES
 
 _INTRODUCTION = """\

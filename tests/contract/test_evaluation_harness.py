@@ -12,7 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from tests.tables import table
-from vinery_serving.protocols.models import TokenizerInfo
+from vinery_serving.protocols.stored import TokenizerInfo
 
 from .tiny_chat import CONTEXT, MODEL, ask, ids_of
 

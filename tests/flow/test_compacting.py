@@ -9,7 +9,7 @@ import pytest
 from tests.flow.tiny_chat import ASSETS, HELLO, new_engine
 from tests.prompting.builders import a_chat, a_message
 from tests.tables import table
-from vinery_serving.core.request import Conversation, Effort, Message, Stopping, Tool
+from vinery_serving.core.request import Conversation, Message, Stopping, Tool
 from vinery_serving.gateway.engines.directory import Engine
 from vinery_serving.gateway.preparing.compacting import prepare_within
 from vinery_serving.gateway.preparing.prepared import Draft, Origin
@@ -57,7 +57,7 @@ def test_a_prompt_above_the_threshold_or_the_context_is_summarized(
 
 
 def test_the_model_is_asked_last_for_a_part_of_the_context(engine: Engine) -> None:
-    tools = {"tools": (Tool("f"),), "rendering": replace(a_chat().rendering, effort=Effort.HIGH)}
+    tools = {"tools": (Tool("f"),), "rendering": replace(a_chat().rendering, effort="high")}
     sent = Stopping(max_tokens=100, stop=("word",), min_tokens=5)
     draft = draft_of(engine, SYSTEM, *MANY[:4], QUESTION, stopping=sent, chat=tools)
 

@@ -8,10 +8,15 @@ from tests.tables import table
 from vinery_serving.core.dialects import V3
 from vinery_serving.core.request import Endpoint, Unused
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS
-from vinery_serving.protocols.common.body_fields import unknown_fields
+from vinery_serving.protocols.common.body_fields import (
+    FOREIGN,
+    REFUSED,
+    ForeignParameter,
+    Harmless,
+    Refused,
+    unknown_fields,
+)
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.common.foreign import FOREIGN, ForeignParameter, Harmless
-from vinery_serving.protocols.common.refused import REFUSED, Refused
 from vinery_serving.protocols.openapi import BODIES
 
 from . import exchanges

@@ -11,7 +11,7 @@ from tests.tables import golden_errors, table
 from vinery_serving.core.dialects import DIALECTS, V1, V3, Dialect
 from vinery_serving.core.errors import InvalidRequest
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS, Endpoint
-from vinery_serving.protocols.common.refused import REFUSED
+from vinery_serving.protocols.common.body_fields import REFUSED
 from vinery_serving.protocols.openapi import BODIES, component_schemas
 
 from .exchanges import exchange, parsed

@@ -18,7 +18,7 @@ from vinery_serving.core.events import (
     TopLogprob,
 )
 from vinery_serving.core.request import Endpoint
-from vinery_serving.protocols.common.logprobs import TextLogprobs
+from vinery_serving.protocols.common.encoding import TextLogprobs
 
 from .clients import payloads
 from .exchanges import answered, exchange, streamed

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.json_text import size_of
@@ -154,16 +154,7 @@ class Tool:
         return len(self.name) + len(self.description or "") + len(grammar) + schema
 
 
-class Effort(StrEnum):
-    """The values of OpenAI's `reasoning_effort`."""
-
-    NONE = "none"
-    MINIMAL = "minimal"
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-    XHIGH = "xhigh"
-    MAX = "max"
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ToolMode(StrEnum):
@@ -183,14 +174,6 @@ class ToolChoice:
     mode: ToolMode = ToolMode.AUTO
     name: str | None = None
     allowed: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if (self.mode is ToolMode.NAMED) != (self.name is not None):
-            raise ValueError("the mode NAMED needs a tool name, and no other mode has one")
-        if self.allowed is not None and self.mode in (ToolMode.NONE, ToolMode.NAMED):
-            raise ValueError("only the modes AUTO and REQUIRED have allowed tools")
-        if self.allowed == ():
-            raise ValueError("without any allowed tool the mode must be NONE")
 
     @property
     def is_forced(self) -> bool:

@@ -15,14 +15,12 @@ from vinery_serving.core.dialects import Dialect
 from vinery_serving.core.errors import MissingParameter
 from vinery_serving.core.events import Token
 from vinery_serving.core.memory import NO_MEMORY, Memory, MemoryItem, ToKeep
-from vinery_serving.core.request import Conversation, Endpoint, Message
+from vinery_serving.core.request import Conversation, Effort, Endpoint, Message
 from vinery_serving.core.result import ChoiceResult, Result
 from vinery_serving.protocols.common import chunks, encoding
 from vinery_serving.protocols.common import tools as wire_tools
 from vinery_serving.protocols.common.body_fields import read_body
-from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
-from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody
-from vinery_serving.protocols.common.logprobs import (
+from vinery_serving.protocols.common.encoding import (
     PromptLogprobs,
     TokenLogprob,
     completion_tokens,
@@ -30,17 +28,18 @@ from vinery_serving.protocols.common.logprobs import (
     prompt_logprobs,
     prompt_tokens,
 )
+from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
+from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody, TemplateFields
 from vinery_serving.protocols.common.messages import AssistantMessage, Content, WireMessage
-from vinery_serving.protocols.common.parameters import (
+from vinery_serving.protocols.common.reading import (
     EFFORT,
-    Effort,
     Limited,
     PromptIds,
     TopLogprobs,
+    Wire,
     parameter,
+    refusal,
 )
-from vinery_serving.protocols.common.prompting import TemplateFields
-from vinery_serving.protocols.common.reading import Wire, refusal
 
 
 class Prediction(Wire):

@@ -25,7 +25,7 @@ from vinery_serving.gateway.engines.models import LoadedModel, ModelEntry, Model
 from vinery_serving.gateway.state.runtime import Runtime
 from vinery_serving.prompting.folder import TOKEN_KEYS
 from vinery_serving.protocols.common.encoding import json_bytes
-from vinery_serving.protocols.models import (
+from vinery_serving.protocols.stored import (
     Model,
     ModelArchitecture,
     ModelCapabilities,

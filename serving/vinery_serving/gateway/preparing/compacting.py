@@ -11,7 +11,6 @@ from typing import Final
 from vinery_serving.core.errors import ContextTooLong
 from vinery_serving.core.request import (
     Conversation,
-    Effort,
     GenerationRequest,
     Message,
     Rendering,
@@ -62,7 +61,7 @@ def prepare_within(request: GenerationRequest, model: LoadedModel, origin: Origi
             joined_questions((*prompt.messages, asks)),
             template_kwargs=prompt.template_kwargs,
             drops_oldest=True,
-            rendering=Rendering(rendering.template, rendering.uses_template, effort=Effort.NONE),
+            rendering=Rendering(rendering.template, rendering.uses_template, effort="none"),
         ),
         request.sampling,
         Stopping(max_tokens=num_tokens),
