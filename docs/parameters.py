@@ -236,7 +236,7 @@ def _client_defaults() -> str:
 def _foreign() -> str:
     rows = (
         (code(each.name), each.servers, f"**{state}**: {text}")
-        for each in FOREIGN
+        for each in FOREIGN.values()
         for state, text in [each.outcome]
     )
     return table(("parameter", "of", "Vinery"), rows)

@@ -109,9 +109,3 @@ def test_what_asks_for_nothing_is_the_same_as_absent(
 def test_a_salt_is_not_shown() -> None:
     for endpoint in GENERATION_ENDPOINTS:
         assert "secret" not in repr(request(endpoint, cache_salt="secret").handling)
-
-
-def test_an_object_of_a_user_is_its_id() -> None:
-    user = {"id": "alice", "name": "Alice"}
-
-    assert request(CHAT, user=user) == request(CHAT, user="alice")

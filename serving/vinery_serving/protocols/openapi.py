@@ -118,7 +118,9 @@ def _schemas() -> Mapping[str, Schema]:
         if endpoint in GENERATION_ENDPOINTS:
             known = schema["properties"]
             schema["x-foreign"] = {
-                each.name: ": ".join(each.outcome) for each in FOREIGN if each.name not in known
+                each.name: ": ".join(each.outcome)
+                for each in FOREIGN.values()
+                if each.name not in known
             }
     return _reachable(schemas, [form.__name__ for form in forms])
 

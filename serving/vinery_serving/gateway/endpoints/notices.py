@@ -31,7 +31,7 @@ _BETAS: Final = "anthropic-beta"
 _LABELS: Final = frozenset(
     {"store", "model", _BETAS}
     | {f"tools.{kind}" for kind in _HOSTED_TOOLS}
-    | {each.name for each in FOREIGN if isinstance(each.fate, Harmless)}
+    | {each.name for each in FOREIGN.values() if isinstance(each.fate, Harmless)}
 )
 
 

@@ -228,8 +228,8 @@ _EFFORTS: Final[Mapping[Endpoint, str]] = {
 }
 
 
-def same_as(name: str) -> Alias:
-    return Alias(f"The same as `{name}`.", lambda endpoint, path, value: {name: value})
+def _max_tokens(endpoint: Endpoint, path: str, value: Any) -> Fields:
+    return {"max_tokens": value}
 
 
 def _effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
@@ -334,7 +334,7 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "guided_decoding_backend": Harmless("There is one compiler of grammars."),
     },
     "Anthropic": {
-        "max_tokens_to_sample": same_as("max_tokens"),
+        "max_tokens_to_sample": Alias("The same as `max_tokens`.", _max_tokens),
         "thinking": THINKING,
         "system": Refused("send a message with the role system", harmless=("", [])),
         "mcp_servers": Refused("it calls no tools; give the model functions", harmless=([],)),
@@ -384,13 +384,11 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
     },
 }  # fmt: skip
 
-FOREIGN: Final = tuple(
-    ForeignParameter(name, servers, fate)
+FOREIGN: Final[Mapping[str, ForeignParameter]] = {
+    name: ForeignParameter(name, servers, fate)
     for servers, rows in _ROWS.items()
     for name, fate in rows.items()
-)
-
-FOREIGN_BY_NAME: Final[Mapping[str, ForeignParameter]] = {each.name: each for each in FOREIGN}
+}
 
 
 # -- Reading a body
@@ -447,7 +445,7 @@ class _Fields:
 
     def _take_foreign(self, name: str, value: Any) -> None:
         generates = issubclass(self.model, GenerationBody)
-        foreign = FOREIGN_BY_NAME.get(name) if generates else None
+        foreign = FOREIGN.get(name) if generates else None
         match None if foreign is None else foreign.fate:
             case Alias() as alias:
                 self.aliases.append((name, value, alias))

@@ -7,8 +7,8 @@ ignores the parts of a schema that no grammar can express; the other names refus
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -169,16 +169,9 @@ class StructuredOutputs(reading.Wire):
     )
 
     def grammars(self) -> Iterator[Grammar]:
-        yield from _grammars(
-            "structured_outputs.",
-            json=self.json_,
-            json_object=self.json_object,
-            regex=self.regex,
-            choice=self.choice,
-            grammar=self.grammar,
-            tag=self.structural_tag,
-            is_compact=bool(self.disable_any_whitespace),
-        )
+        given = {"json": self.json_, **{name: getattr(self, name) for name in _KINDS}}
+        is_compact = bool(self.disable_any_whitespace)
+        return _grammars("structured_outputs.", given, is_compact=is_compact)
 
 
 class FormatFields(reading.Wire):
@@ -215,40 +208,35 @@ class FormatFields(reading.Wire):
             yield from self.structured_outputs.grammars()
         if self.structural_tag is not None:
             yield _tag(self.structural_tag, "structural_tag")
-        yield from _grammars(
-            "guided_",
-            json=self.guided_json,
-            json_object=self.guided_json_object,
-            regex=self.guided_regex,
-            choice=self.guided_choice or None,
-            grammar=self.guided_grammar,
-        )
+        names = ("json", "json_object", "regex", "choice", "grammar")
+        yield from _grammars("guided_", {name: getattr(self, f"guided_{name}") for name in names})
+
+
+# The members of both sets of names beside `json`.
+_KINDS: Final = {
+    "json_object": GrammarKind.JSON_SCHEMA,
+    "regex": GrammarKind.REGEX,
+    "choice": GrammarKind.CHOICE,
+    "grammar": GrammarKind.EBNF,
+    "structural_tag": GrammarKind.STRUCTURAL_TAG,
+}
 
 
 def _grammars(
-    prefix: str,
-    *,
-    json: Any,
-    json_object: bool | None,
-    regex: str | None,
-    choice: Choices | None,
-    grammar: str | None,
-    tag: Any = None,
-    is_compact: bool = False,
+    prefix: str, given: Mapping[str, Any], *, is_compact: bool = False
 ) -> Iterator[Grammar]:
     """Yield a constraint for each that is set. `prefix` is before the name of each field."""
-    if json is not None:
-        yield schema_grammar(json, f"{prefix}json", is_compact=is_compact)
-    if json_object:
-        yield schema_grammar(_ANY_OBJECT, f"{prefix}json_object", is_compact=is_compact)
-    if regex is not None:
-        yield Grammar(GrammarKind.REGEX, regex, f"{prefix}regex")
-    if choice is not None:
-        yield Grammar(GrammarKind.CHOICE, _source(choice), f"{prefix}choice")
-    if grammar is not None:
-        yield Grammar(GrammarKind.EBNF, grammar, f"{prefix}grammar")
-    if tag is not None:
-        yield _tag(tag, f"{prefix}structural_tag")
+    for name, value in given.items():
+        kind, param = _KINDS.get(name, GrammarKind.JSON_SCHEMA), f"{prefix}{name}"
+        if value is None or value is False or value == []:
+            continue
+        if kind is GrammarKind.JSON_SCHEMA:
+            schema = _ANY_OBJECT if name == "json_object" else value
+            yield schema_grammar(schema, param, is_compact=is_compact)
+        elif kind is GrammarKind.STRUCTURAL_TAG:
+            yield _tag(value, param)
+        else:
+            yield Grammar(kind, value if isinstance(value, str) else _source(value), param)
 
 
 def _grammar(

@@ -12,7 +12,6 @@ runs first. The OpenAPI document and `docs/parameters.md` read `parameter(...)`.
 import json
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -296,14 +295,14 @@ _TYPES: Final[Mapping[Counted, tuple[type, ...]]] = {
 }
 
 
-class _Check(ABC):
+class _Check:
     """An annotation that checks a value before its type does."""
 
     __slots__ = ()
 
-    @abstractmethod
     def check(self, value: Any) -> Any:
         """Return `value`. Raises the error of a validator if it is above a limit."""
+        raise NotImplementedError
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

@@ -237,16 +237,21 @@ class ResponsesBody(TemplateFields, GenerationBody):
         )
 
 
+# The members that an answer repeats as they were sent, null or not.
+_REPEATED: Final = (
+    "instructions", "max_tool_calls", "previous_response_id", "temperature", "top_p",
+    "presence_penalty", "frequency_penalty", "user", "safety_identifier", "prompt_cache_key",
+)  # fmt: skip
+
+
 def echo(wire: ResponsesBody, tools: Sequence[request.Tool], *, is_kept: bool) -> objects.Members:
     """Return the members of the answer that repeat the request, as plain JSON values, with
     OpenAI's defaults except for the sampling. `tools` are the tools that the client runs."""
     text, (_, limit) = wire.text or TextOptions(), wire.output_limit
     reasoning, retention = wire.reasoning or ReasoningOptions(), wire.prompt_cache_retention
     echoed: dict[str, Any] = {
-        "instructions": wire.instructions,
+        **{name: getattr(wire, name) for name in _REPEATED},
         "max_output_tokens": None if limit == reading.NO_LIMIT else limit,
-        "max_tool_calls": wire.max_tool_calls,
-        "previous_response_id": wire.previous_response_id,
         "tools": [
             _tool(tool) for tool in wire.tools or () if not isinstance(tool, wire_tools.HostedTool)
         ],
@@ -262,19 +267,12 @@ def echo(wire: ResponsesBody, tools: Sequence[request.Tool], *, is_kept: bool) -
             "format": _format(text.format or wire.response_format),
             "verbosity": text.verbosity or "medium",
         },
-        "temperature": wire.temperature,
-        "top_p": wire.top_p,
-        "presence_penalty": wire.presence_penalty,
-        "frequency_penalty": wire.frequency_penalty,
         "top_logprobs": wire.top_logprobs or 0,
         "truncation": wire.truncation or "disabled",
         "service_tier": "flex" if wire.background or wire.service_tier == "flex" else "default",
         "store": is_kept,
         "background": wire.background is True,
         "metadata": wire.metadata or {},
-        "user": wire.user,
-        "safety_identifier": wire.safety_identifier,
-        "prompt_cache_key": wire.prompt_cache_key,
         "prompt_cache_retention": "in_memory" if retention == "in-memory" else retention,
     }
     if wire.prompt_cache_options is not None:
