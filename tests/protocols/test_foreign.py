@@ -3,7 +3,6 @@
 from functools import cache
 
 from tests.tables import table
-from vinery_serving.core.dialects import V3
 from vinery_serving.core.request import Endpoint, Unused
 from vinery_serving.core.tasks import GENERATION_ENDPOINTS
 from vinery_serving.protocols.common.body_fields import (
@@ -113,8 +112,3 @@ def test_numbers_inside_of_schemas_and_variables_stay_as_they_were() -> None:
     ).template_kwargs
 
     assert json_bytes(dict(kwargs)) == b'{"scale":2.0,"level":"3"}'
-
-
-@table("text", ["", "eight", "0x8", "1e2", "8 ", "inf", "nan", "1" * 5000])
-def test_under_v3_any_other_text_is_refused(text: str) -> None:
-    assert refused(Endpoint.CHAT, V3, max_tokens=text).param == "max_tokens"

@@ -254,7 +254,7 @@ def parse(
     body: bytes, dialect: Dialect, *, fingerprint: str | None = None, memory: Memory = NO_MEMORY
 ) -> ChatExchange:
     """Read the body of a chat completion request. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.CHAT, ChatBody, body, dialect)
+    wire, unused = read_body(Endpoint.CHAT, ChatBody, body)
     wire.refuse_contradictions()
     is_kept = memory.keeps and wire.store is True and wire.request_id is None
     request = wire.request(

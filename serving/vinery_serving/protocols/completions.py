@@ -155,7 +155,7 @@ def parse(
     body: bytes, dialect: Dialect, *, fingerprint: str | None = None, memory: Memory = NO_MEMORY
 ) -> CompletionsExchange:
     """Read the body of a completion request, which is never stored. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.COMPLETIONS, CompletionsBody, body, dialect)
+    wire, unused = read_body(Endpoint.COMPLETIONS, CompletionsBody, body)
     wire.refuse_contradictions()
     request = wire.request(
         Endpoint.COMPLETIONS,

@@ -22,7 +22,6 @@ from typing import Any, Final, Generic, NamedTuple
 
 from pydantic import BaseModel
 
-from vinery_serving.core.dialects import V1, Dialect
 from vinery_serving.core.errors import InvalidRequest, UnsupportedParameter
 from vinery_serving.core.request import NOTHING_UNUSED, Unused
 from vinery_serving.core.tasks import Endpoint
@@ -403,15 +402,13 @@ class Body(NamedTuple, Generic[reading.WireT]):
     unused: Unused
 
 
-def read_body(
-    endpoint: Endpoint, model: type[reading.WireT], body: bytes, dialect: Dialect = V1
-) -> Body[reading.WireT]:
+def read_body(endpoint: Endpoint, model: type[reading.WireT], body: bytes) -> Body[reading.WireT]:
     """Read a body as `model`. Raises `UnsupportedParameter` for the first refused parameter,
     then `InvalidRequest` for the first error."""
     fields = _Fields(endpoint, model)
     fields.take(reading.read_object(body))
     fields.put_aliases()
-    members = reading.with_numbers(model, fields.members, dialect)
+    members = reading.with_integers(model, fields.members)
     try:
         wire = reading.read_model(model, members)
     except InvalidRequest as error:

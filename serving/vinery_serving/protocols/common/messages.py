@@ -137,17 +137,9 @@ class WireMedia(reading.Wire):
 class WireImage(WireMedia):
     """A picture: `image_url` as in chats, or `input_image` as in Responses."""
 
-    model_config = ConfigDict(json_schema_extra={"required": ["type", "image_url"]})
-
     type: Literal["image_url", "input_image"]
-    image_url: _UrlOrObject | None = None
+    image_url: _UrlOrObject
     detail: _Detail | None = None
-
-    @model_validator(mode="after")
-    def _has_a_picture(self) -> Self:
-        if self.image_url is None:
-            raise reading.missing("must have an `image_url`")
-        return self
 
     def to_core(self, path: str) -> media.MediaPart:
         sent = _url_object(self.image_url)
@@ -158,16 +150,8 @@ class WireImage(WireMedia):
 class WireVideo(WireMedia):
     """A video: `video_url` as in vLLM and FastDeploy, or `input_video`."""
 
-    model_config = ConfigDict(json_schema_extra={"required": ["type", "video_url"]})
-
     type: Literal["video_url", "input_video"]
-    video_url: _UrlOrObject | None = None
-
-    @model_validator(mode="after")
-    def _has_a_video(self) -> Self:
-        if self.video_url is None:
-            raise reading.missing("must have a `video_url`")
-        return self
+    video_url: _UrlOrObject
 
     def to_core(self, path: str) -> media.MediaPart:
         return media.MediaPart(

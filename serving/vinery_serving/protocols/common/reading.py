@@ -11,7 +11,6 @@ runs first. The OpenAPI document and `docs/parameters.md` read `parameter(...)`.
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -39,7 +38,6 @@ from pydantic_core import (
 )
 
 from vinery_serving.core import field_limits
-from vinery_serving.core.dialects import V3, Dialect
 from vinery_serving.core.errors import InvalidRequest, MissingParameter, UnsupportedParameter, cited
 from vinery_serving.core.field_limits import JSON_LEVELS, Counted, FieldLimit
 from vinery_serving.core.json_text import (
@@ -222,45 +220,28 @@ def _path(location: tuple[int | str, ...]) -> str:
     return path
 
 
-# As JSON writes numbers, with at most as many digits as any limit has.
-_NUMBER: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?\Z")
-
-
-def with_numbers(
-    model: type[BaseModel], members: dict[str, Any], dialect: Dialect
-) -> dict[str, Any]:
-    """Return the members of a body, with the numbers that the fields of `model` expect. `8.0` is an
-    integer in JSON, and clients without integers send it. Under `/v3` a number may also be a text,
-    as OpenVINO Model Server's users send it. Inside of schemas, messages and arguments a value
-    stays as it was sent."""
-    kinds, reads_text = _kinds(model), dialect.name == V3.name
+def with_integers(model: type[BaseModel], members: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of a body, with the integers that the fields of `model` expect. `8.0` is
+    an integer in JSON, and clients without integers send it. Inside of schemas, messages and
+    arguments a value stays as it was sent."""
+    names = _integers(model)
     others = {
-        name: _number(value, kinds[name], reads_text=reads_text)
+        name: int(value)
         for name, value in members.items()
-        if name in kinds and type(value) is not kinds[name]
+        if name in names and isinstance(value, float) and value.is_integer()
     }
     return {**members, **others} if others else members
 
 
-def _number(value: object, kind: type, *, reads_text: bool) -> object:
-    number = value
-    if reads_text and isinstance(number, str) and _NUMBER.match(number):
-        number = float(number) if "." in number else int(number)
-    if isinstance(number, float) and kind is int:
-        number = int(number) if number.is_integer() else value
-    return number
-
-
 @cache
-def _kinds(model: type[BaseModel]) -> Mapping[str, type]:
-    """The fields that hold one number, by the name that clients send: `int` or `float`."""
-    kinds: dict[str, type] = {}
-    for name, field in model.model_fields.items():
-        types = types_of(field.annotation)
-        kind = next((each for each in (float, int) if each in types), None)
-        if kind is not None and str not in types:
-            kinds[field.alias or name] = kind
-    return kinds
+def _integers(model: type[BaseModel]) -> frozenset[str]:
+    """The fields that hold one integer, by the name that clients send."""
+    kinds = {
+        field.alias or name: types_of(field.annotation)
+        for name, field in model.model_fields.items()
+    }
+    others = {float, str}
+    return frozenset(name for name, types in kinds.items() if int in types and not types & others)
 
 
 def types_of(annotation: Any) -> set[Any]:

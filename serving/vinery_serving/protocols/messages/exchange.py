@@ -339,7 +339,7 @@ def parse(
     body: bytes, dialect: Dialect, *, fingerprint: str | None = None, memory: Memory = NO_MEMORY
 ) -> MessagesExchange:
     """Read the body of a Messages request, which is never stored. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.MESSAGES, MessagesBody, body, dialect)
+    wire, unused = read_body(Endpoint.MESSAGES, MessagesBody, body)
     return MessagesExchange(_request(wire, dialect, unused), wire.is_obfuscated)
 
 
@@ -375,7 +375,7 @@ class MessagesExchange:
 def parse_count(body: bytes, dialect: Dialect) -> GenerationRequest:
     """Read the body of `POST messages/count_tokens`: a Messages request whose `max_tokens` may be
     absent. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.MESSAGES, CountBody, body, dialect)
+    wire, unused = read_body(Endpoint.MESSAGES, CountBody, body)
     return _request(wire, dialect, unused)
 
 

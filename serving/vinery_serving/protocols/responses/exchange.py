@@ -228,7 +228,7 @@ def parse(
 ) -> ResponsesExchange | Unrecalled:
     """Read the body of a Responses request, or that of `responses/compact`, whose `input` may be
     absent beside a stored conversation. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
+    wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body)
     wire, is_triggered = wire.without_trigger()
     if wire.input is None and not (is_compact and wire.needs()):
         raise MissingParameter("`input` is required.", param="input")
@@ -351,7 +351,7 @@ def parse_count(
 ) -> GenerationRequest | Unrecalled:
     """Read the body of `POST responses/input_tokens`: a Responses request whose `input` may be
     absent beside `instructions`. Raises `InvalidRequest`."""
-    wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body, dialect)
+    wire, unused = read_body(Endpoint.RESPONSES, ResponsesBody, body)
     wire, _ = wire.without_trigger()
     if wire.input is None and not wire.instructions:
         raise MissingParameter("`input` is required.", param="input")
