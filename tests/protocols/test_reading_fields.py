@@ -56,12 +56,10 @@ LABELS: dict[str, Any] = {
     "store": True,
     "metadata": {"k": "v"},
     "prompt_cache_options": {"mode": "implicit", "ttl": "12h"},
-    "prediction": {"type": "content", "content": "x"},
     "modalities": ["text"],
-    **dict.fromkeys(("user", "safety_identifier", "prompt_cache_key", "session_id"), "s"),
+    **dict.fromkeys(("user", "safety_identifier", "prompt_cache_key"), "s"),
     "service_tier": "auto",
     "prompt_cache_retention": "24h",
-    "verbosity": "low",
 }
 DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(("add_generation_prompt", "skip_special_tokens", "include_reasoning"), True),
@@ -94,7 +92,6 @@ NOTHING: list[tuple[tuple[Endpoint, ...], dict[str, Any]]] = [
     ((TEXTS,), {"prompt_token_ids": []}),
     ((TEXTS,), {"echo": False, "suffix": None, "best_of": 1, "logprobs": None, "user": "u"}),
     ((RESPONSES,), {"n": 1}),
-    *((ANY, {"spaces_between_special_tokens": spaced}) for spaced in (True, False)),
 ]
 
 

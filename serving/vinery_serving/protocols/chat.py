@@ -30,23 +30,15 @@ from vinery_serving.protocols.common.encoding import (
 )
 from vinery_serving.protocols.common.formats import RESPONSE_FORMAT, ResponseFormat
 from vinery_serving.protocols.common.generation import ArrivalFields, GenerationBody, TemplateFields
-from vinery_serving.protocols.common.messages import AssistantMessage, Content, WireMessage
+from vinery_serving.protocols.common.messages import AssistantMessage, WireMessage
 from vinery_serving.protocols.common.reading import (
     EFFORT,
     Limited,
     PromptIds,
     TopLogprobs,
-    Wire,
     parameter,
     refusal,
 )
-
-
-class Prediction(Wire):
-    """`prediction`: an expected answer, without effect."""
-
-    type: Literal["content"] = parameter("`content`.", is_required=True, changes_nothing=True)
-    content: Content = parameter("A text, or text parts.", is_required=True, changes_nothing=True)
 
 
 def _kind(value: Any) -> str:
@@ -84,12 +76,6 @@ class ChatBody(TemplateFields, ArrivalFields, GenerationBody):
     parallel_tool_calls: bool | None = parameter(wire_tools.PARALLEL_CALLS)
     response_format: ResponseFormat | None = parameter(RESPONSE_FORMAT)
     reasoning_effort: Effort | None = parameter(EFFORT)
-    prediction: Prediction | None = parameter(
-        "A hint for speed, which never changes the answer.", changes_nothing=True
-    )
-    verbosity: Literal["low", "medium", "high"] | None = parameter(
-        "A hint. The served models have no such setting.", changes_nothing=True
-    )
     logprobs: bool | None = parameter(
         "Returns the log-probability of each token of the answer, from the model's own "
         "distribution; also in streams."

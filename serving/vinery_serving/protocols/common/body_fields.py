@@ -331,6 +331,7 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
             "the answer has at most one space after a comma or colon", harmless=("",)
         ),
         "guided_decoding_backend": Harmless("There is one compiler of grammars."),
+        "spaces_between_special_tokens": Harmless("Tokenizers write no such spaces."),
     },
     "Anthropic": {
         "max_tokens_to_sample": Alias("The same as `max_tokens`.", _max_tokens),
@@ -354,7 +355,10 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "workspace_id": _ROUTED,
     },
     "FastDeploy": {"enable_thinking": REASONING_SWITCH},
-    "OpenRouter": {"reasoning": REASONING},
+    "OpenRouter": {
+        "reasoning": REASONING,
+        "session_id": Harmless("The prefix cache is automatic."),
+    },
     "OpenAI, at another endpoint": {
         "reasoning_effort": EFFORT,
         "messages": Refused("this endpoint reads another field", harmless=([],)),

@@ -211,15 +211,7 @@ class EncodingFields(Wire):
 # -- The body
 
 
-def _from_zero(value: int) -> int:
-    if value < 0:
-        raise invalid("must be at least 0: a request cannot move ahead of the default priority")
-    return value
-
-
-Priority = Annotated[
-    int, AfterValidator(_from_zero), Field(le=2**63 - 1, json_schema_extra={"minimum": 0})
-]
+Priority = Annotated[int, Field(ge=0, le=2**63 - 1)]
 # These characters are safe in URLs, logs and file names.
 RequestId = Annotated[
     str, Field(min_length=1, pattern=r"^[A-Za-z0-9._:\-]+$"), Limited(field_limits.REQUEST_ID)
@@ -382,9 +374,6 @@ class MetadataFields(Wire):
     prompt_cache_key: Identifier | None = parameter(
         f"Repeated by Responses. {_AUTOMATIC_CACHE}", changes_nothing=True
     )
-    session_id: Identifier | None = parameter(
-        f"A hint for caches. {_AUTOMATIC_CACHE}", changes_nothing=True
-    )
 
     @property
     def end_user(self) -> str:
@@ -422,9 +411,6 @@ class GenerationBody(
     )
     skip_special_tokens: bool | None = parameter(
         "False shows special tokens in the text. Reasoning and tool calls are then not parsed."
-    )
-    spaces_between_special_tokens: bool | None = parameter(
-        "No effect: only tokenizers that decode word by word add such spaces.", changes_nothing=True
     )
 
     def refuse_contradictions(self) -> None:

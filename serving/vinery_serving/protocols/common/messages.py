@@ -7,7 +7,6 @@ Other URLs and paths stay as the client sent them: the media rules are checked b
 """
 
 import base64
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, Self
@@ -19,6 +18,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     PlainValidator,
+    StringConstraints,
     Tag,
     model_validator,
 )
@@ -41,13 +41,7 @@ from vinery_serving.protocols.common.encoding import json_bytes
 # -- Media
 
 
-def _hash(value: object) -> str:
-    if isinstance(value, str) and re.fullmatch(r"[0-9A-Fa-f]{64}", value):
-        return value.lower()
-    raise reading.invalid("must be a SHA-256 as 64 hex digits")
-
-
-_Hash = Annotated[str, PlainValidator(_hash, json_schema_input_type=str)]
+_Hash = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f]{64}$", to_lower=True)]
 MediaHashes = Annotated[list[_Hash], Field(fail_fast=True), reading.Limited(field_limits.MEDIA)]
 _DETAILS: Final[Mapping[str | None, media.Detail]] = {
     "low": media.Detail.LOW,
