@@ -358,8 +358,6 @@ class Steering:
     allowed_ids: tuple[int, ...] = ()  # empty: all
     # Arguments for the administrator's logits processors. None: they do not run.
     processor_args: Mapping[str, Any] | None = None
-    # The client's name for these arguments, for error messages.
-    processor_param: str = "logits_processors_args"
 
     @property
     def first_field(self) -> str | None:
@@ -368,7 +366,7 @@ class Steering:
             "bad_words": self.bad_words,
             "bad_words_token_ids": self.bad_word_ids,
             "allowed_token_ids": self.allowed_ids,
-            self.processor_param: self.processor_args,
+            "logits_processors_args": self.processor_args,
         }
         return next((name for name, value in fields.items() if value), None)
 

@@ -216,8 +216,7 @@ class Alias:
 
 # Fields with the same meaning: an alias must agree with each.
 SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens"),
-    "thinking_token_budget": ("thinking_token_budget", "reasoning_max_tokens"),
+    "max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens")
 }
 
 _EFFORTS: Final[Mapping[Endpoint, str]] = {
@@ -227,8 +226,8 @@ _EFFORTS: Final[Mapping[Endpoint, str]] = {
 }
 
 
-def _max_tokens(endpoint: Endpoint, path: str, value: Any) -> Fields:
-    return {"max_tokens": value}
+def _same_as(name: str) -> Alias:
+    return Alias(f"The same as `{name}`.", lambda endpoint, path, value: {name: value})
 
 
 def _effort(endpoint: Endpoint, path: str, value: Any) -> Fields:
@@ -330,11 +329,12 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "guided_whitespace_pattern": Refused(
             "the answer has at most one space after a comma or colon", harmless=("",)
         ),
+        "vllm_xargs": _same_as("logits_processors_args"),
         "guided_decoding_backend": Harmless("There is one compiler of grammars."),
         "spaces_between_special_tokens": Harmless("Tokenizers write no such spaces."),
     },
     "Anthropic": {
-        "max_tokens_to_sample": Alias("The same as `max_tokens`.", _max_tokens),
+        "max_tokens_to_sample": _same_as("max_tokens"),
         "thinking": THINKING,
         "system": Refused("send a message with the role system", harmless=("", [])),
         "mcp_servers": Refused("it calls no tools; give the model functions", harmless=([],)),
@@ -354,7 +354,11 @@ _ROWS: Final[Mapping[str, Mapping[str, Fate]]] = {
         "user_profile_id": Harmless("Use `metadata`."),
         "workspace_id": _ROUTED,
     },
-    "FastDeploy": {"enable_thinking": REASONING_SWITCH},
+    "FastDeploy": {
+        "enable_thinking": REASONING_SWITCH,
+        "max_streaming_response_tokens": _same_as("stream_interval"),
+        "reasoning_max_tokens": _same_as("thinking_token_budget"),
+    },
     "OpenRouter": {
         "reasoning": REASONING,
         "session_id": Harmless("The prefix cache is automatic."),

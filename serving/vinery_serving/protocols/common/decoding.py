@@ -259,9 +259,6 @@ class TokenFields(reading.Wire):
     logits_processors_args: EngineArgs | None = reading.parameter(
         "Arguments for the administrator's logits processors; refused if the model has none."
     )
-    vllm_xargs: EngineArgs | None = reading.parameter(
-        "vLLM's name of `logits_processors_args`; send only one of both."
-    )
     # vLLM has the same limit; OpenAI has 5 for completions.
     prompt_logprobs: reading.TopLogprobs | None = reading.parameter(
         "The number of alternatives for each token of the prompt; not in streams."
@@ -289,19 +286,12 @@ class TokenFields(reading.Wire):
         log-probabilities. The field differs by endpoint."""
 
     def steering(self) -> request.Steering:
-        """Raises `InvalidRequest` for both names of the processors' arguments."""
-        if self.logits_processors_args and self.vllm_xargs:
-            raise reading.refusal(
-                "vllm_xargs",
-                "and `logits_processors_args` are two names of one parameter. Send one of them",
-            )
         return request.Steering(
             bias=tuple((self.logit_bias or {}).items()),
             bad_words=tuple(self.bad_words or ()),
             bad_word_ids=tuple(map(tuple, self.bad_words_token_ids or ())),
             allowed_ids=tuple(self.allowed_token_ids or ()),
-            processor_args=self.logits_processors_args or self.vllm_xargs or None,
-            processor_param="vllm_xargs" if self.vllm_xargs else "logits_processors_args",
+            processor_args=self.logits_processors_args or None,
         )
 
     def logprobs_options(self) -> request.LogprobsOptions:
@@ -425,9 +415,6 @@ class StoppingFields(reading.Wire):
         "Ends the reasoning after this many tokens; -1 is no budget. For models that end their "
         "reasoning with one token."
     )
-    reasoning_max_tokens: ReasoningTokens | None = reading.parameter(
-        "FastDeploy's name of `thinking_token_budget`, which replaces it."
-    )
     repetition_detection: RepetitionDetection | None = reading.parameter(
         "Ends an answer that repeats a pattern of tokens."
     )
@@ -443,8 +430,6 @@ class StoppingFields(reading.Wire):
             raise reading.refusal("stop", max_stops.sentence(len(stops)))
         name, limit = self.output_limit
         reasoning_limit = self.thinking_token_budget
-        if reasoning_limit is None:
-            reasoning_limit = self.reasoning_max_tokens
         repetition = self.repetition_detection
         return request.Stopping(
             max_tokens=None if limit == reading.NO_LIMIT else limit,

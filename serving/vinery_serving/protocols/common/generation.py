@@ -243,9 +243,6 @@ class DeliveryFields(Wire):
     stream_interval: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
         "The least number of tokens in a chunk, except the first and the last."
     )
-    max_streaming_response_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = parameter(
-        "FastDeploy's name of `stream_interval`, which replaces it."
-    )
     priority: Priority | None = parameter(
         "A key's waiting requests with a lower number start first. At least 0, the default."
     )
@@ -273,7 +270,7 @@ class DeliveryFields(Wire):
     def handling(self) -> core.Handling:
         return core.Handling(
             priority=self.priority or 0,
-            stream_interval=self.stream_interval or self.max_streaming_response_tokens or 1,
+            stream_interval=self.stream_interval or 1,
             answer_id=self.request_id,
             cache_salt=self.cache_salt,
         )

@@ -262,12 +262,7 @@ class MessagesBody(TemplateFields, GenerationBody):
     @property
     def _has_other_reasoning(self) -> bool:
         """Whether fields of other systems decide about reasoning."""
-        fields = (
-            self.chat_template_kwargs,
-            self.thinking_token_budget,
-            self.reasoning_max_tokens,
-            self.chat_template,
-        )
+        fields = (self.chat_template_kwargs, self.thinking_token_budget, self.chat_template)
         return any(each is not None for each in fields)
 
 
