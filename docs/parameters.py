@@ -107,9 +107,7 @@ Parameters of other servers that are not in the tables above. A parameter with e
 of a parameter of this server is **honoured**: a value that contradicts the latter is refused. Any
 other parameter that would change the answer is **refused** with status 400. A parameter that
 cannot change the answer is **ignored**, and the header names it. The endpoint's own fields come
-first: these rows are for the endpoints that generate text and have no such field. The members
-of Ollama's `options` are read as the fields of the body: `options.temperature`, `top_p`, `top_k`,
-`min_p`, `seed`, `stop`, `presence_penalty`, `frequency_penalty`, and the names below.
+first: these rows are for the endpoints that generate text and have no such field.
 """
 _NOTES: Final[Mapping[Endpoint, str]] = {
     Endpoint.MESSAGES: _MESSAGES,
