@@ -184,30 +184,6 @@ class TemplateFields(Wire):
                 raise refusal(name, "needs a chat template, but `disable_chat_template` is true")
 
 
-class EncodingFields(Wire):
-    add_special_tokens: bool | None = parameter(
-        "Whether the tokenizer adds tokens such as BOS. Default: only for raw prompts, because "
-        "chat templates write their own."
-    )
-    truncate_prompt_tokens: TruncateTo | None = parameter(
-        "Keeps this many tokens of the prompt; -1: as many as fit into the context with the answer."
-    )
-    truncation_side: Literal["left", "right"] | None = parameter(
-        "The side of the prompt that truncation removes. Default: `left`."
-    )
-    return_prompt_text: bool | None = parameter(
-        "Returns the text of the prompt that the model read."
-    )
-
-    def encoding(self) -> Encoding:
-        limit = self.truncate_prompt_tokens
-        return Encoding(
-            adds_special_tokens=self.add_special_tokens,
-            max_tokens=ALL_THAT_FIT if limit == -1 else limit,
-            keeps_start=self.truncation_side == "right",
-        )
-
-
 # -- The body
 
 
@@ -266,14 +242,6 @@ class DeliveryFields(Wire):
         """Whether each chunk has the usage so far. As in vLLM, only with the total usage."""
         options = self.stream_options
         return options is not None and self.includes_usage and bool(options.continuous_usage_stats)
-
-    def handling(self) -> core.Handling:
-        return core.Handling(
-            priority=self.priority or 0,
-            stream_interval=self.stream_interval or 1,
-            answer_id=self.request_id,
-            cache_salt=self.cache_salt,
-        )
 
 
 class ArrivalFields(Wire):
@@ -347,9 +315,30 @@ User = Annotated[
 SafetyIdentifier = Annotated[str, Limited(field_limits.SAFETY_IDENTIFIER)]
 
 
-class MetadataFields(Wire):
-    """Data about the client and the request, which the engine does not need."""
+class GenerationBody(
+    decoding.TokenFields,
+    FormatFields,
+    decoding.SpeculationFields,
+    decoding.SearchFields,
+    decoding.StoppingFields,
+    decoding.SamplingFields,
+    DeliveryFields,
+):
+    """The parameters of every generation endpoint."""
 
+    add_special_tokens: bool | None = parameter(
+        "Whether the tokenizer adds tokens such as BOS. Default: only for raw prompts, because "
+        "chat templates write their own."
+    )
+    truncate_prompt_tokens: TruncateTo | None = parameter(
+        "Keeps this many tokens of the prompt; -1: as many as fit into the context with the answer."
+    )
+    truncation_side: Literal["left", "right"] | None = parameter(
+        "The side of the prompt that truncation removes. Default: `left`."
+    )
+    return_prompt_text: bool | None = parameter(
+        "Returns the text of the prompt that the model read."
+    )
     service_tier: Identifier | None = parameter(
         "`flex` waits for all requests of other tiers, which are one: the answer has `flex` or "
         "`default`."
@@ -371,12 +360,6 @@ class MetadataFields(Wire):
     prompt_cache_key: Identifier | None = parameter(
         f"Repeated by Responses. {_AUTOMATIC_CACHE}", changes_nothing=True
     )
-
-    @property
-    def end_user(self) -> str:
-        """The id of the client's own user; empty: none was sent."""
-        return self.safety_identifier or self.user or ""
-
     # The spelling with a hyphen is that of OpenAI's first description.
     prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = parameter(
         f"Repeated by Responses. {_AUTOMATIC_CACHE}", changes_nothing=True
@@ -384,21 +367,6 @@ class MetadataFields(Wire):
     prompt_cache_options: PromptCacheOptions | None = parameter(
         f"Repeated by Responses. {_AUTOMATIC_CACHE}", changes_nothing=True
     )
-
-
-class GenerationBody(
-    MetadataFields,
-    EncodingFields,
-    decoding.TokenFields,
-    FormatFields,
-    decoding.SpeculationFields,
-    decoding.SearchFields,
-    decoding.StoppingFields,
-    decoding.SamplingFields,
-    DeliveryFields,
-):
-    """The parameters of every generation endpoint."""
-
     mm_hashes: MediaHashes | None = parameter(
         "The SHA-256 of each picture, video and file, in their order, as 64 hex digits. A file "
         "with another hash is refused; usage records have the hashes."
@@ -409,6 +377,29 @@ class GenerationBody(
     skip_special_tokens: bool | None = parameter(
         "False shows special tokens in the text. Reasoning and tool calls are then not parsed."
     )
+
+    @property
+    def end_user(self) -> str:
+        """The id of the client's own user; empty: none was sent."""
+        return self.safety_identifier or self.user or ""
+
+    def encoding(self) -> Encoding:
+        limit = self.truncate_prompt_tokens
+        return Encoding(
+            adds_special_tokens=self.add_special_tokens,
+            max_tokens=ALL_THAT_FIT if limit == -1 else limit,
+            keeps_start=self.truncation_side == "right",
+        )
+
+    def handling(self) -> core.Handling:
+        return core.Handling(
+            priority=self.priority or 0,
+            stream_interval=self.stream_interval or 1,
+            answer_id=self.request_id,
+            is_flex=self.service_tier == "flex",
+            cache_salt=self.cache_salt,
+            end_user=self.end_user,
+        )
 
     def refuse_contradictions(self) -> None:
         """Raises `InvalidRequest` for fields that contradict or need each other."""
@@ -468,9 +459,7 @@ class GenerationBody(
             encoding=self.encoding(),
             hides_reasoning=self.include_reasoning is False,
             shows_special_tokens=self.skip_special_tokens is False,
-            handling=replace(
-                self.handling(), end_user=self.end_user, is_flex=self.service_tier == "flex"
-            ),
+            handling=self.handling(),
             unused=self._with_hosted(unused, is_kept=is_kept),
             sent=sent_parameters(self),
         )
