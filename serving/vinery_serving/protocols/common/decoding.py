@@ -20,165 +20,6 @@ _MAX_WIDTH = 64  # the batch of one step has no room for more candidates
 DraftTokens = Annotated[int, Field(ge=1, le=64)]
 
 
-class SamplingFields(reading.Wire):
-    """The fields of `Sampling`. The ranges are those of OpenAI's description, or of OVMS for
-    the fields that only OVMS has."""
-
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = reading.parameter(
-        "0 and values below 0.00001 are greedy. Default: the model's generation_config.json, "
-        "else 1."
-    )
-    top_p: Probability | None = reading.parameter(
-        "0 keeps only the most likely token. Default: the model's, else 1."
-    )
-    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = reading.parameter(
-        "0 and -1 keep all tokens. Default: the model's, else all on /v1 and 40 on /v3."
-    )
-    min_p: Probability | None = reading.parameter(
-        "Excludes tokens with a probability below this fraction of the most likely token's; 1 "
-        "keeps only the most likely. Default: the model's."
-    )
-    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = reading.parameter(
-        "Equal seeds draw equal random numbers. Rounding depends on the cache and on what else "
-        "runs, so answers may still differ, above all at high temperatures and in bf16. Negative "
-        "seeds are mapped to the engine's range. Default: random."
-    )
-    frequency_penalty: Penalty | None = reading.parameter(
-        "Grows with the number of times that a token was generated. Default: the model's."
-    )
-    presence_penalty: Penalty | None = reading.parameter(
-        "Applies to tokens that were generated before. Default: the model's."
-    )
-    # The engine computes with float16, and refuses 0: smaller values would become 0.
-    repetition_penalty: Annotated[float, Field(ge=0.01, le=1000)] | None = reading.parameter(
-        "Applies to tokens of the prompt, too; 1 is none. Default: the model's."
-    )
-    n: NumSamples | None = reading.parameter(
-        "The number of answers. Each answer has its own seed and is streamed during generation; "
-        "`best_of` is not needed."
-    )
-
-    def sampling(self) -> request.Sampling:
-        """`top_p` 0 becomes `top_k` 1, because engines refuse an empty nucleus."""
-        values = {name: getattr(self, name) for name in request.SAMPLERS}
-        if self.top_p == 0:
-            values |= {"top_p": 1.0, "top_k": 1}
-        if self.seed is not None:
-            # Engines take no negative seeds. The modulus keeps equal seeds equal.
-            values["seed"] = self.seed % 2**63
-        return request.Sampling(**values)
-
-
-class SearchFields(reading.Wire):
-    """The fields of `BeamSearch`, and the number of sampled candidates. OpenAI samples `best_of`
-    answers and returns the most likely of them; OVMS has `best_of` beams. Each URL tree follows its
-    system."""
-
-    best_of: NumSamples | None = reading.parameter(
-        "On /v3 the beam width. On /v1 the number of sampled answers, of which the `n` with the "
-        "best mean log-probability are returned; not in streams."
-    )
-    use_beam_search: bool | None = reading.parameter(
-        "Beam search with `best_of` beams, or `n` without `best_of`; at most 64."
-    )
-    length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = reading.parameter(
-        "Beam search: the exponent of the answer's length. A score is divided by that power."
-    )
-    early_stopping: bool | Literal["never"] | None = reading.parameter(
-        "Beam search: when the search ends; true, false or `never`."
-    )
-    no_repeat_ngram_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = reading.parameter(
-        "Beam search: no sequence of this many tokens occurs twice."
-    )
-
-    def beams(self, n: int, dialect: Dialect) -> request.BeamSearch | None:
-        """Return the beam search, or None. Raises `InvalidRequest` for a wrong width, and for
-        options of beam search without beam search."""
-        width = self._width(n, dialect)
-        if width is None:
-            self._refuse_without_search()
-            return None
-        _require_at_least(n, width)
-        if width > _MAX_WIDTH:
-            param = "n" if self.best_of is None else "best_of"
-            raise reading.refusal(param, f"must be at most {_MAX_WIDTH} for beam search")
-        return request.BeamSearch(
-            width=width,
-            length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
-            stops_early=None if self.early_stopping == "never" else bool(self.early_stopping),
-            no_repeat_ngram_size=self.no_repeat_ngram_size or 0,
-            param="use_beam_search" if self.use_beam_search else "best_of",
-        )
-
-    def num_candidates(self, n: int, dialect: Dialect, *, is_streamed: bool) -> int | None:
-        """Return the number of answers to sample for each prompt, or None for `n`. Raises
-        `InvalidRequest`."""
-        if self.best_of is None or self._width(n, dialect) is not None:
-            return None
-        _require_at_least(n, self.best_of)
-        if self.best_of == n:
-            return None
-        if is_streamed:
-            raise reading.refusal(
-                "best_of",
-                "above `n` cannot be streamed, because the best answers are known only at the "
-                "end. Set `stream` to false",
-            )
-        return self.best_of
-
-    def _width(self, n: int, dialect: Dialect) -> int | None:
-        if self.use_beam_search:
-            return self.best_of or n
-        if self.best_of is not None and self.best_of > 1 and dialect.best_of_is_beams:
-            return self.best_of
-        return None
-
-    def _refuse_without_search(self) -> None:
-        for name, harmless in (
-            ("length_penalty", 1.0),
-            ("early_stopping", False),
-            ("no_repeat_ngram_size", None),
-        ):
-            value = getattr(self, name)
-            if value is not None and value != harmless:
-                raise reading.refusal(
-                    name,
-                    "is an option of beam search. Set `use_beam_search` to true, or leave it out",
-                )
-
-
-class SpeculationFields(reading.Wire):
-    """OVMS's fields for models that are served with speculative decoding."""
-
-    num_assistant_tokens: DraftTokens | None = reading.parameter(
-        "The number of tokens that a draft model, head or prompt lookup proposes in a step, for "
-        "models served with speculation. Default: generation_config.json, else 5, or fewer where "
-        "answers are slower. No effect while the model proposes none for this reason."
-    )
-    assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = reading.parameter(
-        "A draft model ends its proposal with a token of less confidence, or with the 16th token; "
-        "not with `num_assistant_tokens`. A head takes no threshold."
-    )
-    max_ngram_size: DraftTokens | None = reading.parameter(
-        "The longest sequence of tokens that a prompt lookup searches for. Default: 3."
-    )
-
-    def speculation(self) -> request.SpeculativeDecoding:
-        """Return the options of speculative decoding. Raises `InvalidRequest` for two
-        options that exclude each other."""
-        if self.num_assistant_tokens is not None and (
-            self.assistant_confidence_threshold is not None
-        ):
-            raise InvalidRequest(
-                "`num_assistant_tokens` and `assistant_confidence_threshold` exclude each other. "
-                "Send one of them.",
-                param="assistant_confidence_threshold",
-            )
-        return request.SpeculativeDecoding(
-            self.num_assistant_tokens, self.assistant_confidence_threshold, self.max_ngram_size
-        )
-
-
 _Bias = Annotated[float, Field(ge=-100, le=100)]
 _IdAsKey = Annotated[str, Field(pattern="^[0-9]{1,10}$")]
 _BiasByKey = Annotated[
@@ -241,78 +82,6 @@ def _for_the_engine(value: dict[str, object]) -> dict[str, object]:
 
 
 EngineArgs = Annotated[reading.Args, AfterValidator(_for_the_engine)]
-
-
-class TokenFields(reading.Wire):
-    logit_bias: LogitBias | None = reading.parameter(
-        "Added to the logits of these token ids; from -100 to 100."
-    )
-    bad_words: Words | None = reading.parameter(
-        "Words that the model does not generate at the start of a text or after a space."
-    )
-    bad_words_token_ids: WordsOfIds | None = reading.parameter(
-        "Token ids, or sequences of token ids, that the model does not generate."
-    )
-    allowed_token_ids: AllowedIds | None = reading.parameter(
-        "The model generates only these tokens."
-    )
-    logits_processors_args: EngineArgs | None = reading.parameter(
-        "Arguments for the administrator's logits processors; refused if the model has none."
-    )
-    # vLLM has the same limit; OpenAI has 5 for completions.
-    prompt_logprobs: reading.TopLogprobs | None = reading.parameter(
-        "The number of alternatives for each token of the prompt; not in streams."
-    )
-    logprob_token_ids: LogprobIds | None = reading.parameter(
-        "Tokens whose log-probabilities are always returned."
-    )
-    temp_scaled_logprobs: bool | None = reading.parameter(
-        "Log-probabilities after division of the logits by the temperature."
-    )
-    top_p_normalized_logprobs: bool | None = reading.parameter(
-        "Log-probabilities among the tokens that `top_p` keeps."
-    )
-    return_token_ids: bool | None = reading.parameter(
-        "Returns the ids of all tokens of the prompt and the answer, and their text."
-    )
-    return_tokens_as_token_ids: bool | None = reading.parameter(
-        "Writes the tokens of log-probabilities as `token_id:5`."
-    )
-
-    @property
-    @abstractmethod
-    def num_top_logprobs(self) -> int | None:
-        """The number of alternatives for each token of the answer. None: the answer has no
-        log-probabilities. The field differs by endpoint."""
-
-    def steering(self) -> request.Steering:
-        return request.Steering(
-            bias=tuple((self.logit_bias or {}).items()),
-            bad_words=tuple(self.bad_words or ()),
-            bad_word_ids=tuple(map(tuple, self.bad_words_token_ids or ())),
-            allowed_ids=tuple(self.allowed_token_ids or ()),
-            processor_args=self.logits_processors_args or None,
-        )
-
-    def logprobs_options(self) -> request.LogprobsOptions:
-        """Return the log-probabilities that the client wants. Raises `InvalidRequest` for
-        options without log-probabilities."""
-        if self.num_top_logprobs is None and self.prompt_logprobs is None:
-            for name in ("logprob_token_ids", "temp_scaled_logprobs", "top_p_normalized_logprobs"):
-                if getattr(self, name):
-                    raise reading.refusal(
-                        name,
-                        "selects log-probabilities, but the request asks for none. "
-                        "Send `logprobs` too",
-                    )
-        return request.LogprobsOptions(
-            num_top=self.num_top_logprobs,
-            num_top_of_prompt=self.prompt_logprobs,
-            token_ids=tuple(self.logprob_token_ids or ()),
-            is_temperature_scaled=bool(self.temp_scaled_logprobs),
-            is_top_p_normalized=bool(self.top_p_normalized_logprobs),
-            tokens_as_ids=bool(self.return_tokens_as_token_ids),
-        )
 
 
 def _require_at_least(n: int, best_of: int) -> None:
@@ -383,7 +152,57 @@ class RepetitionDetection(reading.Wire):
         )
 
 
-class StoppingFields(reading.Wire):
+class DecodingFields(reading.Wire):
+    """The ranges are those of OpenAI's description, or of OVMS for fields that only OVMS has."""
+
+    # Sampling
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = reading.parameter(
+        "0 and values below 0.00001 are greedy. Default: the model's generation_config.json, "
+        "else 1."
+    )
+    top_p: Probability | None = reading.parameter(
+        "0 keeps only the most likely token. Default: the model's, else 1."
+    )
+    top_k: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = reading.parameter(
+        "0 and -1 keep all tokens. Default: the model's, else all on /v1 and 40 on /v3."
+    )
+    min_p: Probability | None = reading.parameter(
+        "Excludes tokens with a probability below this fraction of the most likely token's; 1 "
+        "keeps only the most likely. Default: the model's."
+    )
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = reading.parameter(
+        "Equal seeds draw equal random numbers. Rounding depends on the cache and on what else "
+        "runs, so answers may still differ, above all at high temperatures and in bf16. Negative "
+        "seeds are mapped to the engine's range. Default: random."
+    )
+    frequency_penalty: Penalty | None = reading.parameter(
+        "Grows with the number of times that a token was generated. Default: the model's."
+    )
+    presence_penalty: Penalty | None = reading.parameter(
+        "Applies to tokens that were generated before. Default: the model's."
+    )
+    # The engine computes with float16, and refuses 0: smaller values would become 0.
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=1000)] | None = reading.parameter(
+        "Applies to tokens of the prompt, too; 1 is none. Default: the model's."
+    )
+    n: NumSamples | None = reading.parameter(
+        "The number of answers. Each answer has its own seed and is streamed during generation; "
+        "`best_of` is not needed."
+    )
+
+    def sampling(self) -> request.Sampling:
+        """`top_p` 0 becomes `top_k` 1, because engines refuse an empty nucleus."""
+        values = {name: getattr(self, name) for name in request.SAMPLERS}
+        if self.top_p == 0:
+            values |= {"top_p": 1.0, "top_k": 1}
+        if self.seed is not None:
+            # Engines take no negative seeds. The modulus keeps equal seeds equal.
+            values["seed"] = self.seed % 2**63
+        return request.Sampling(**values)
+
+    # Ends of an answer
+
     max_tokens: reading.MaxTokens | None = reading.parameter(
         "The limit of output tokens; -1 is no limit but those of the model. Default for "
         "completions: 16 on /v1, none on /v3. Completions accept 0 with `echo` or "
@@ -467,3 +286,180 @@ class StoppingFields(reading.Wire):
         if self.include_stop_str_in_output is not None:
             return self.include_stop_str_in_output
         return is_streamed and dialect.streams_stop_text
+
+    # Beam search, and the number of sampled candidates. OpenAI samples `best_of` answers and
+    # returns the most likely of them; OVMS has `best_of` beams. Each URL tree follows its system.
+
+    best_of: NumSamples | None = reading.parameter(
+        "On /v3 the beam width. On /v1 the number of sampled answers, of which the `n` with the "
+        "best mean log-probability are returned; not in streams."
+    )
+    use_beam_search: bool | None = reading.parameter(
+        "Beam search with `best_of` beams, or `n` without `best_of`; at most 64."
+    )
+    length_penalty: Annotated[float, Field(ge=-100, le=100)] | None = reading.parameter(
+        "Beam search: the exponent of the answer's length. A score is divided by that power."
+    )
+    early_stopping: bool | Literal["never"] | None = reading.parameter(
+        "Beam search: when the search ends; true, false or `never`."
+    )
+    no_repeat_ngram_size: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = reading.parameter(
+        "Beam search: no sequence of this many tokens occurs twice."
+    )
+
+    def beams(self, n: int, dialect: Dialect) -> request.BeamSearch | None:
+        """Return the beam search, or None. Raises `InvalidRequest` for a wrong width, and for
+        options of beam search without beam search."""
+        width = self._width(n, dialect)
+        if width is None:
+            self._refuse_without_search()
+            return None
+        _require_at_least(n, width)
+        if width > _MAX_WIDTH:
+            param = "n" if self.best_of is None else "best_of"
+            raise reading.refusal(param, f"must be at most {_MAX_WIDTH} for beam search")
+        return request.BeamSearch(
+            width=width,
+            length_penalty=1.0 if self.length_penalty is None else self.length_penalty,
+            stops_early=None if self.early_stopping == "never" else bool(self.early_stopping),
+            no_repeat_ngram_size=self.no_repeat_ngram_size or 0,
+            param="use_beam_search" if self.use_beam_search else "best_of",
+        )
+
+    def num_candidates(self, n: int, dialect: Dialect, *, is_streamed: bool) -> int | None:
+        """Return the number of answers to sample for each prompt, or None for `n`. Raises
+        `InvalidRequest`."""
+        if self.best_of is None or self._width(n, dialect) is not None:
+            return None
+        _require_at_least(n, self.best_of)
+        if self.best_of == n:
+            return None
+        if is_streamed:
+            raise reading.refusal(
+                "best_of",
+                "above `n` cannot be streamed, because the best answers are known only at the "
+                "end. Set `stream` to false",
+            )
+        return self.best_of
+
+    def _width(self, n: int, dialect: Dialect) -> int | None:
+        if self.use_beam_search:
+            return self.best_of or n
+        if self.best_of is not None and self.best_of > 1 and dialect.best_of_is_beams:
+            return self.best_of
+        return None
+
+    def _refuse_without_search(self) -> None:
+        for name, harmless in (
+            ("length_penalty", 1.0),
+            ("early_stopping", False),
+            ("no_repeat_ngram_size", None),
+        ):
+            value = getattr(self, name)
+            if value is not None and value != harmless:
+                raise reading.refusal(
+                    name,
+                    "is an option of beam search. Set `use_beam_search` to true, or leave it out",
+                )
+
+    # Speculative decoding: OVMS's fields, for models that are served with it
+
+    num_assistant_tokens: DraftTokens | None = reading.parameter(
+        "The number of tokens that a draft model, head or prompt lookup proposes in a step, for "
+        "models served with speculation. Default: generation_config.json, else 5, or fewer where "
+        "answers are slower. No effect while the model proposes none for this reason."
+    )
+    assistant_confidence_threshold: Annotated[float, Field(gt=0, lt=1)] | None = reading.parameter(
+        "A draft model ends its proposal with a token of less confidence, or with the 16th token; "
+        "not with `num_assistant_tokens`. A head takes no threshold."
+    )
+    max_ngram_size: DraftTokens | None = reading.parameter(
+        "The longest sequence of tokens that a prompt lookup searches for. Default: 3."
+    )
+
+    def speculation(self) -> request.SpeculativeDecoding:
+        """Return the options of speculative decoding. Raises `InvalidRequest` for two
+        options that exclude each other."""
+        if self.num_assistant_tokens is not None and (
+            self.assistant_confidence_threshold is not None
+        ):
+            raise InvalidRequest(
+                "`num_assistant_tokens` and `assistant_confidence_threshold` exclude each other. "
+                "Send one of them.",
+                param="assistant_confidence_threshold",
+            )
+        return request.SpeculativeDecoding(
+            self.num_assistant_tokens, self.assistant_confidence_threshold, self.max_ngram_size
+        )
+
+    # Single tokens
+
+    logit_bias: LogitBias | None = reading.parameter(
+        "Added to the logits of these token ids; from -100 to 100."
+    )
+    bad_words: Words | None = reading.parameter(
+        "Words that the model does not generate at the start of a text or after a space."
+    )
+    bad_words_token_ids: WordsOfIds | None = reading.parameter(
+        "Token ids, or sequences of token ids, that the model does not generate."
+    )
+    allowed_token_ids: AllowedIds | None = reading.parameter(
+        "The model generates only these tokens."
+    )
+    logits_processors_args: EngineArgs | None = reading.parameter(
+        "Arguments for the administrator's logits processors; refused if the model has none."
+    )
+    # vLLM has the same limit; OpenAI has 5 for completions.
+    prompt_logprobs: reading.TopLogprobs | None = reading.parameter(
+        "The number of alternatives for each token of the prompt; not in streams."
+    )
+    logprob_token_ids: LogprobIds | None = reading.parameter(
+        "Tokens whose log-probabilities are always returned."
+    )
+    temp_scaled_logprobs: bool | None = reading.parameter(
+        "Log-probabilities after division of the logits by the temperature."
+    )
+    top_p_normalized_logprobs: bool | None = reading.parameter(
+        "Log-probabilities among the tokens that `top_p` keeps."
+    )
+    return_token_ids: bool | None = reading.parameter(
+        "Returns the ids of all tokens of the prompt and the answer, and their text."
+    )
+    return_tokens_as_token_ids: bool | None = reading.parameter(
+        "Writes the tokens of log-probabilities as `token_id:5`."
+    )
+
+    @property
+    @abstractmethod
+    def num_top_logprobs(self) -> int | None:
+        """The number of alternatives for each token of the answer. None: the answer has no
+        log-probabilities. The field differs by endpoint."""
+
+    def steering(self) -> request.Steering:
+        return request.Steering(
+            bias=tuple((self.logit_bias or {}).items()),
+            bad_words=tuple(self.bad_words or ()),
+            bad_word_ids=tuple(map(tuple, self.bad_words_token_ids or ())),
+            allowed_ids=tuple(self.allowed_token_ids or ()),
+            processor_args=self.logits_processors_args or None,
+        )
+
+    def logprobs_options(self) -> request.LogprobsOptions:
+        """Return the log-probabilities that the client wants. Raises `InvalidRequest` for
+        options without log-probabilities."""
+        if self.num_top_logprobs is None and self.prompt_logprobs is None:
+            for name in ("logprob_token_ids", "temp_scaled_logprobs", "top_p_normalized_logprobs"):
+                if getattr(self, name):
+                    raise reading.refusal(
+                        name,
+                        "selects log-probabilities, but the request asks for none. "
+                        "Send `logprobs` too",
+                    )
+        return request.LogprobsOptions(
+            num_top=self.num_top_logprobs,
+            num_top_of_prompt=self.prompt_logprobs,
+            token_ids=tuple(self.logprob_token_ids or ()),
+            is_temperature_scaled=bool(self.temp_scaled_logprobs),
+            is_top_p_normalized=bool(self.top_p_normalized_logprobs),
+            tokens_as_ids=bool(self.return_tokens_as_token_ids),
+        )

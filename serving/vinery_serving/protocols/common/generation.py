@@ -315,15 +315,7 @@ User = Annotated[
 SafetyIdentifier = Annotated[str, Limited(field_limits.SAFETY_IDENTIFIER)]
 
 
-class GenerationBody(
-    decoding.TokenFields,
-    FormatFields,
-    decoding.SpeculationFields,
-    decoding.SearchFields,
-    decoding.StoppingFields,
-    decoding.SamplingFields,
-    DeliveryFields,
-):
+class GenerationBody(FormatFields, decoding.DecodingFields, DeliveryFields):
     """The parameters of every generation endpoint."""
 
     add_special_tokens: bool | None = parameter(
