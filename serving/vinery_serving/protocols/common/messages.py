@@ -118,17 +118,7 @@ def _url_object(value: Any) -> WireUrl:
     return value if isinstance(value, WireUrl) else WireUrl.model_construct(url=value)
 
 
-class WireMedia(reading.Wire):
-    """A part that is not text."""
-
-    type: str
-
-    def to_core(self, path: str) -> media.MediaPart:
-        """`path` is the path of the part in the message."""
-        raise NotImplementedError
-
-
-class WireImage(WireMedia):
+class WireImage(reading.Wire):
     """A picture: `image_url` as in chats, or `input_image` as in Responses."""
 
     type: Literal["image_url", "input_image"]
@@ -141,7 +131,7 @@ class WireImage(WireMedia):
         return media.MediaPart(media.MediaKind.IMAGE, sent.url, f"{path}.image_url", detail)
 
 
-class WireVideo(WireMedia):
+class WireVideo(reading.Wire):
     """A video: `video_url` as in vLLM and FastDeploy, or `input_video`."""
 
     type: Literal["video_url", "input_video"]
@@ -179,7 +169,7 @@ class WireFileContents(reading.Wire):
         return media.MediaPart(media.MediaKind.DOCUMENT, source, param, filename=self.filename)
 
 
-class WireFile(WireMedia):
+class WireFile(reading.Wire):
     """A file as in chats."""
 
     type: Literal["file"]
@@ -189,7 +179,7 @@ class WireFile(WireMedia):
         return self.file.contents(f"{path}.file")
 
 
-class WireInputFile(WireFileContents, WireMedia):
+class WireInputFile(WireFileContents):
     """A file as in Responses."""
 
     type: Literal["input_file"]

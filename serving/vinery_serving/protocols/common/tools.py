@@ -59,7 +59,7 @@ class HostedTool(reading.Wire):
 
 
 class GrammarDefinition(reading.Wire):
-    """A grammar and its language."""
+    """A grammar and its language. In Responses it is the format, with the type `grammar`."""
 
     syntax: Literal["lark", "regex"]
     definition: Annotated[str, reading.Limited(field_limits.LARK)]
@@ -86,10 +86,6 @@ class NestedGrammar(reading.Wire):
         return self.grammar.to_core(f"{path}.grammar")
 
 
-class FlatGrammar(GrammarDefinition):
-    """`{"type": "grammar", "syntax": ..., "definition": ...}`, the form of Responses."""
-
-
 def _format_tag(value: Any) -> str:
     match value:
         case {"type": "grammar", "grammar": _}:
@@ -103,7 +99,7 @@ def _format_tag(value: Any) -> str:
 InputFormat = Annotated[
     Annotated[FreeText, Tag("<type=text>")]
     | Annotated[NestedGrammar, Tag("<nested type=grammar>")]
-    | Annotated[FlatGrammar, Tag("<flat type=grammar>")],
+    | Annotated[GrammarDefinition, Tag("<flat type=grammar>")],
     Discriminator(_format_tag),
 ]
 
