@@ -256,11 +256,12 @@ def types_of(annotation: Any) -> set[Any]:
 
 # -- Fields of parameters
 
-_KEYWORDS: Final = {
-    Counted.ENTRIES: ("array", "maxItems"),
-    Counted.MEMBERS: ("object", "maxProperties"),
-    Counted.CHARACTERS: ("string", "maxLength"),
-    Counted.NUMBER: ("integer", "maximum"),
+# The types of values with a limit, and its keyword in a schema of a type.
+_FORMS: Final[Mapping[Counted, tuple[tuple[type, ...], str, str]]] = {
+    Counted.ENTRIES: ((list, tuple), "array", "maxItems"),
+    Counted.MEMBERS: ((dict,), "object", "maxProperties"),
+    Counted.CHARACTERS: ((str,), "string", "maxLength"),
+    Counted.NUMBER: ((), "integer", "maximum"),
 }
 # The members of `JsonSize`.
 _SIZES: Final = {
@@ -268,11 +269,6 @@ _SIZES: Final = {
     Counted.VALUES: "num_values",
     Counted.PROPERTIES: "num_properties",
     Counted.ENUM_VALUES: "num_enum_values",
-}
-_TYPES: Final[Mapping[Counted, tuple[type, ...]]] = {
-    Counted.ENTRIES: (list, tuple),
-    Counted.MEMBERS: (dict,),
-    Counted.CHARACTERS: (str,),
 }
 
 
@@ -299,10 +295,9 @@ class Limited(_Check):
 
     def check(self, value: Any) -> Any:
         limit, kind = self.limit, type(value)
-        if kind is int:
-            size = value if limit.counted is Counted.NUMBER else 0
-        else:
-            size = len(value) if kind in _TYPES.get(limit.counted, ()) else 0
+        size = len(value) if kind in _FORMS[limit.counted][0] else 0
+        if kind is int and limit.counted is Counted.NUMBER:
+            size = value
         if size > limit.value:
             raise invalid(limit.sentence(size))
         return value
@@ -311,7 +306,7 @@ class Limited(_Check):
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         found = handler(schema)
-        kind, keyword = _KEYWORDS[self.limit.counted]
+        _, kind, keyword = _FORMS[self.limit.counted]
         for option in found.get("anyOf", [found]):
             if option.get("type") == kind:
                 option[keyword] = self.limit.value
